@@ -36,6 +36,8 @@ fn a_medium_is_shown_beside_its_model() {
     }
     let shown = stdout(&playground.output(&["media", "show", "oracle-hdd"]));
     assert!(shown.contains("6 x hdd-7200-sas, striped by 512 KiB") && shown.contains("$1,800"), "{shown}");
+    let rented = stdout(&playground.output(&["media", "show", "ebs-gp3"]));
+    assert!(rented.contains("USD (3 years' rent)"), "{rented}");
     let unknown = playground.output(&["media", "show", "oracle-hdds"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(stderr(&unknown).contains("did you mean oracle-hdd"), "{}", stderr(&unknown));

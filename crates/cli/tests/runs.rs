@@ -130,7 +130,7 @@ fn a_study_runs_from_its_file_to_its_report() {
     let compared: serde_json::Value = serde_json::from_slice(&against_itself.stdout).unwrap();
     assert_eq!(compared["cells"].as_array().unwrap().len(), 4);
     assert!(
-        stdout(&playground.output(&["report", "out", "out"])).contains("none differs by more than chance")
+        stdout(&playground.output(&["report", "out", "out"])).contains("A and B are one and the same run")
     );
     assert!(run.join("against.html").exists());
     let lines = stdout(&playground.output(&["report", "out", "out", "--csv"]));
@@ -143,6 +143,7 @@ fn a_study_runs_from_its_file_to_its_report() {
     assert!(lines.len() > 4 && lines.iter().all(|line| line.split(',').count() == 17), "{lines:?}");
     let csv = stdout(&playground.output(&["report", "out", "--csv"]));
     assert_eq!(csv.lines().count(), 5);
+    assert!(csv.starts_with("run,started_at,system,"), "{csv}");
     let page = std::fs::read_to_string(run.join("report.html")).unwrap();
     assert!(!page.contains("src=\"http") && !page.contains("href=\"http"), "the page must work offline");
     assert_eq!(playground.left_behind(), [""; 0]);

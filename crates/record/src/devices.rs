@@ -52,6 +52,13 @@ pub struct DeviceDescription {
     /// As sold, unscaled.
     pub capacity_bytes: Option<u64>,
     pub price_usd: Option<f64>,
+    /// The price is three years' rent, and buys nothing. Records of earlier versions don't say so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_rented: bool,
+    /// Whether it was modelled as written all over before it was first used, which is what garbage collection needs to have work. Absent of
+    /// real devices, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts_overwritten: Option<bool>,
     /// When and where the price was taken.
     pub price_source: Option<String>,
 }

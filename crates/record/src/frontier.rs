@@ -1,6 +1,7 @@
 //! Storages that could be bought, price against latency: what `underlay advise storage` found, for a page that draws it.
 
 use crate::explained::Estimate;
+use crate::price::Price;
 
 /// A storage with its price and what it is predicted to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -8,7 +9,7 @@ pub struct PricedStorage {
     pub name: String,
     /// The products in words, with the dates of their prices.
     pub about: String,
-    pub usd: f64,
+    pub price: Price,
     /// For each thousand operations a second that are wanted.
     pub usd_per_1000_per_s: f64,
     pub usd_per_tb: f64,

@@ -158,6 +158,12 @@ impl InputCertificate {
         self
     }
 
+    /// The part of the devices' time that rests on measured figures, 0 to 1: of requests like those that sources measured, and on values that
+    /// are no estimates. No more can be said of the two together than the smaller.
+    pub fn measured(&self) -> f64 {
+        self.covered.all.min(1.0 - self.estimated).clamp(0.0, 1.0)
+    }
+
     /// What makes it uncertain; empty where it is known.
     pub fn unknown(&self) -> Vec<Unknown> {
         let all = [
@@ -214,6 +220,15 @@ mod tests {
         let nothing = InputCertificate::of(&[(1.0, &device(0.0, 1.0))]).unwrap().with_own_time(Some(2.0));
         assert_eq!(nothing.unknown(), [Unknown::Coverage, Unknown::Estimates, Unknown::OwnTime]);
         assert!(certificate(None).unknown().is_empty());
+    }
+
+    #[test]
+    fn device_time_rests_on_measured_figures_as_far_as_both_coverage_and_values_do() {
+        let measured =
+            |all, estimated| InputCertificate::of(&[(1.0, &device(all, estimated))]).unwrap().measured();
+        assert!((measured(0.9, 0.8) - 0.2).abs() < 1e-9);
+        assert!((measured(0.1, 0.2) - 0.1).abs() < 1e-9);
+        assert_eq!((measured(1.0, 0.0), measured(0.0, 1.0)), (1.0, 0.0));
     }
 
     /// As a version before this one wrote it.

@@ -10,6 +10,7 @@ pub mod certificate;
 pub mod cpu;
 pub mod devices;
 pub mod disturbance;
+pub mod duration;
 pub mod explained;
 pub mod frontier;
 pub mod histogram;
@@ -29,6 +30,7 @@ pub mod node_event;
 pub mod parts;
 pub mod path;
 pub mod pauses;
+pub mod price;
 pub mod read;
 pub mod read_back;
 pub mod run;
@@ -53,6 +55,7 @@ pub use devices::{
     LayerActivity, Wear,
 };
 pub use disturbance::{Disturbance, DisturbedBy};
+pub use duration::latency_in_words;
 pub use explained::{Account, Estimate, Explained, Explanation, NotExplained, TimeShares, WhatIf};
 pub use histogram::{Histogram, HistogramError, LatencySummary, decoded_bytes};
 pub use inputs::{Covered, DeviceInputs, EstimateShare, InputCertificate, InputVerdict, Unknown};
@@ -74,6 +77,7 @@ pub use node_event::{NodeEventEffect, NodeEventRecord, NodePhase};
 pub use parts::{DirectoryPart, KeptPart, PartsRecord, ServerPart};
 pub use path::{PathRecord, PathWait};
 pub use pauses::{PauseRecord, Pauses, StoppedProcess};
+pub use price::{Price, RENT_YEARS};
 pub use read::ReadError;
 pub use read_back::{LostWrite, LostWriteProblem, ReadBackRecord};
 pub use run::{

@@ -127,6 +127,9 @@ pub struct DevicePrice {
     /// A year, or `catalogue`.
     pub when: String,
     pub usd: f64,
+    /// The price is three years' rent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_rented: bool,
     pub capacity_bytes: u64,
     pub bandwidth_bytes_per_s: f64,
     /// Where the figures are from.

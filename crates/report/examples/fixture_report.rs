@@ -1,5 +1,5 @@
 //! Writes a report of made-up figures, or of a run, to look at while working on it:
-//! `cargo run -p underlay-report --example fixture_report -- OUT.html [large|interrupted|stepped|mapreduce|accumulo|DIRECTORY]`.
+//! `cargo run -p underlay-report --example fixture_report -- OUT.html [large|interrupted|stepped|mapreduce|accumulo|benchmarks|DIRECTORY]`.
 
 #[path = "../tests/fixture/mod.rs"]
 mod fixture;
@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         Some("interrupted") => fixture::interrupted(10),
         Some("stepped") => fixture::stepped::stepped(),
         Some("mapreduce") => fixture::mapreduce::mapreduce(),
+        Some("benchmarks") => fixture::benchmarks::benchmarks(),
         Some("accumulo") => fixture::accumulo::accumulo(),
         Some(directory) => match RunDirectory::load(directory) {
             Ok(loaded) => loaded,

@@ -1,6 +1,6 @@
 //! Quantities as people read them: two or three digits and a unit.
 
-use underlay_record::thousands_apart;
+use underlay_record::{Price, thousands_apart};
 
 use crate::statistics::{Estimate, Interval};
 
@@ -123,6 +123,43 @@ pub fn ratio_interval(interval: Interval) -> String {
     format!("{}–{}", number(interval.low, 3), number(interval.high, 3))
 }
 
+/// The ends of an interval of ratios, as a sentence has them: `["110", "250"]`, `["5.25", "5.53"]`.
+///
+/// Digits beyond what the width carries would pretend to know more: the last one stands for at most a quarter of the width, and is the third at most. There are two
+/// at least, and as many as it takes for an end that is not 1 not to read as 1.
+pub fn times(interval: Interval) -> [String; 2] {
+    const MIN_DIGITS: i32 = 2;
+    const MAX_DIGITS: i32 = 3;
+    const MAX_DIGITS_NEAR_ONE: i32 = 7;
+    const WITHOUT_WIDTH: i32 = 3;
+    // A width of 0.04 is not quite that in binary.
+    let step = ((interval.high - interval.low) / 4.0 * (1.0 + 1e-9)).log10().floor();
+    [interval.low, interval.high].map(|end| {
+        if !(end.is_finite() && end > 0.0) {
+            return number(end, MIN_DIGITS);
+        }
+        let digits = match step.is_finite() {
+            true => (end.log10().floor() - step) as i32 + 1,
+            false => WITHOUT_WIDTH,
+        };
+        let mut digits = digits.clamp(MIN_DIGITS, MAX_DIGITS);
+        let reads_as_one = |digits: i32| match end > 1.0 {
+            true => significant(end, digits) <= 1.0,
+            false => significant(end, digits) >= 1.0,
+        };
+        while end != 1.0 && reads_as_one(digits) && digits < MAX_DIGITS_NEAR_ONE {
+            digits += 1;
+        }
+        number(significant(end, digits), digits)
+    })
+}
+
+/// Rounded to so many significant digits, also before the point.
+fn significant(value: f64, digits: i32) -> f64 {
+    let unit = 10f64.powi(value.abs().log10().floor() as i32 - digits + 1);
+    (value / unit).round() * unit
+}
+
 /// Dollars: `$21.40`, `$1,210`.
 pub fn dollars(usd: f64) -> String {
     if usd.abs() < 99.995 && usd != 0.0 {
@@ -130,6 +167,18 @@ pub fn dollars(usd: f64) -> String {
         return if text == "0.00" { format!("${}", number(usd, 2)) } else { format!("${text}") };
     }
     format!("${}", number(usd, 3))
+}
+
+/// A price, which is called a rent where it is one: `$200`, `$2,880 (3 years' rent)`.
+pub fn price(price: &Price) -> String {
+    let remark = price.remark(dollars).map_or(String::new(), |remark| format!(" ({remark})"));
+    format!("{}{remark}", dollars(price.usd))
+}
+
+/// Dollars that a price comes to for something, in a column of them: `38`, `2,682 rent`.
+pub fn price_for(usd: f64, price: &Price) -> String {
+    let rent = if price.rent_usd > 0.0 { " rent" } else { "" };
+    format!("{}{rent}", number(usd, 2))
 }
 
 /// Bytes in decimal units, as disks are sold: `256 GB`.
@@ -180,6 +229,23 @@ pub fn short_duration(seconds: f64) -> String {
     }
 }
 
+/// `2.3–8.4 ms`, from the lowest to the highest value, or one of them when they read the same. No interval: it says how far values of several
+/// workloads are apart.
+pub fn range(values: &[f64], write: impl Fn(f64) -> String) -> Option<String> {
+    let low = values.iter().copied().reduce(f64::min)?;
+    let high = values.iter().copied().reduce(f64::max)?;
+    let (low, high) = (write(low), write(high));
+    if low == high {
+        return Some(low);
+    }
+    // One unit is enough for both, and a browser may break the line behind the dash.
+    let short = match (low.split_once(' '), high.split_once(' ')) {
+        (Some((number, unit)), Some((_, same))) if unit == same => number.to_owned(),
+        _ => low,
+    };
+    Some(format!("{short}–{high}"))
+}
+
 /// Names in a sentence: `a, b and c`; beyond `limit`, `a, b and 7 more`.
 pub fn list(names: &[String], limit: usize) -> String {
     let shown: Vec<&str> = names.iter().take(limit).map(String::as_str).collect();
@@ -212,6 +278,34 @@ mod tests {
         insta::assert_snapshot!(round.join(" | "), @"1.5 GB | 1 ms | 0.5x | 10.05 s | 100 | 2x");
         let prices = [0.0, 0.0042, 0.5, 21.4, 99.996, 1_210.3].map(dollars);
         insta::assert_snapshot!(prices.join(" | "), @"$0 | $0.0042 | $0.50 | $21.40 | $100 | $1,210");
+    }
+
+    #[test]
+    fn ends_of_an_interval_have_the_digits_that_its_width_carries() {
+        let words = |low, high| times(Interval { low, high }).join(" to ");
+        for (low, high, expected) in [
+            (114.0, 252.0, "110 to 250"),
+            (50.2, 389.0, "50 to 390"),
+            (5.25, 5.53, "5.25 to 5.53"),
+            (15.1, 23.0, "15 to 23"),
+            (17.46, 19.21, "17.5 to 19.2"),
+            (0.571, 0.968, "0.57 to 0.97"),
+            (0.91, 0.95, "0.91 to 0.95"),
+            (1.228, 1.27, "1.23 to 1.27"),
+            (9.87, 10.3, "9.9 to 10.3"),
+            (0.56, 0.996, "0.56 to 0.996"),
+            // What surely differs doesn't read as if it were the same.
+            (1.04, 12.3, "1.04 to 12"),
+            (1.0004, 1.9, "1.0004 to 1.9"),
+            (0.3, 0.9996, "0.30 to 0.9996"),
+            (2.0, 2.0, "2.00 to 2.00"),
+            (1_234.0, 5_678.0, "1,200 to 5,700"),
+        ] {
+            assert_eq!(words(low, high), expected);
+        }
+        for odd in [f64::NAN, f64::INFINITY, 0.0, -1.0, f64::MIN_POSITIVE, f64::MAX] {
+            assert!(!words(odd, 1.0).is_empty() && !words(1.0, odd).is_empty());
+        }
     }
 
     #[test]

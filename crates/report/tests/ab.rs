@@ -28,7 +28,12 @@ fn a_run_against_itself_shows_nothing() {
     let loaded = fixture::small();
     let found = compare(&loaded, &loaded);
     assert_eq!(found.cells.len(), 7);
-    assert_eq!(found.sentence(), "Of 14 figures in 7 cells, none differs by more than chance.");
+    assert_eq!(found.sentence(), "A and B are one and the same run, so nothing can differ: name two runs.");
+    // The same figures of another start are two runs.
+    let mut other = fixture::small();
+    other.records[0].started_at = "2026-05-05T09:12:44Z".to_owned();
+    let two = compare(&loaded, &other);
+    assert_eq!(two.sentence(), "Of 14 figures in 7 cells, none differs by more than chance.");
     assert!(found.figures().all(|one| one.ratio.value == 1.0 && one.corrected == Some(1.0)));
     assert_eq!(found.differences, Vec::<String>::new());
     let left_out = ["rocksdb/sata-ssd/b: neither run measured it", "rocksdb/nvme/b: neither run measured it"];

@@ -3,6 +3,7 @@
 #[path = "fixture/mod.rs"]
 mod fixture;
 
+use underlay_record::Price;
 use underlay_record::frontier::{Frontier, PricedStorage};
 use underlay_record::{
     Account, Estimate, Explained, Explanation, NotExplained, TimeShares, Unsound, WhatIf,
@@ -182,7 +183,7 @@ fn priced(name: &str, usd: f64, p99_us: f64) -> PricedStorage {
     PricedStorage {
         name: name.to_owned(),
         about: format!("{name}, as sold (price of 2024)"),
-        usd,
+        price: Price::new(usd, name.contains("ebs")),
         usd_per_1000_per_s: usd / 20.0,
         usd_per_tb: usd / 2.0,
         mean_us: estimate(p99_us / 5.0),

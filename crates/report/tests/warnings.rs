@@ -2,88 +2,159 @@
 
 mod fixture;
 
-use underlay_record::{Covered, CpuRecord, DeviceInputs, EstimateShare, InputCertificate};
-use underlay_report::{export, html, terminal};
+use underlay_record::{Check, Covered, CpuRecord, DeviceInputs, EstimateShare, InputCertificate, Verdict};
+use underlay_report::{LoadedRun, export, html, terminal};
 
-/// The timing of these cells is faithful, to a model that rests on a guess.
-#[test]
-fn cells_whose_inputs_are_uncertain_are_marked_everywhere() {
-    let mut loaded = fixture::small();
-    let clean = [terminal::comparison(&loaded, 200, false), html::render(&loaded), export::csv(&loaded)];
-    assert!(
-        clean.iter().all(|text| !text.contains("! INPUTS")
-            && !text.contains("⚠ inputs")
-            && !text.contains("uncertain"))
-    );
+/// The inputs of every cell but the baseline's: so much of its device time rests on estimates, and what it takes with them half or double.
+fn with_inputs(loaded: &mut LoadedRun, estimated: f64, [fast, slow]: [f64; 2], own_time: Option<f64>) {
     let baseline = loaded.run.baseline.clone();
     for record in &mut loaded.records {
         let is_guessed = record.cell.storage != baseline;
-        let estimated = if is_guessed { 0.8 } else { 0.0 };
+        let estimated = if is_guessed { estimated } else { 0.0 };
         let inputs = DeviceInputs {
             requests: 1000,
             covered: Covered { kind: 1.0, size: 1.0, depth: 0.9, mix: 0.0, all: 0.9 },
             estimated,
             estimates: vec![EstimateShare { name: "read_latency_us".to_owned(), share: estimated }],
-            time_if_fast: 1.0 - estimated / 2.0,
-            time_if_slow: 1.0 + estimated,
+            time_if_fast: if is_guessed { fast } else { 1.0 },
+            time_if_slow: if is_guessed { slow } else { 1.0 },
         };
-        record.inputs = InputCertificate::of(&[(1.0, &inputs)]);
+        let known = InputCertificate::of(&[(1.0, &inputs)]);
+        record.inputs = known.map(|inputs| inputs.with_own_time(own_time.filter(|_| is_guessed)));
     }
+}
+
+fn texts(loaded: &LoadedRun, severity: &str) -> Vec<String> {
+    let json: serde_json::Value = serde_json::from_str(&export::json(loaded)).expect("JSON");
+    let warnings = json["warnings"].as_array().expect("a list").clone();
+    let of_severity = warnings.into_iter().filter(|one| one["severity"] == severity);
+    of_severity.map(|one| one["text"].as_str().expect("text").to_owned()).collect()
+}
+
+/// The drives are 18 times as fast: half or double estimates leave them faster by far.
+#[test]
+fn how_much_rests_on_measured_figures_is_told_quietly_where_no_conclusion_can_turn() {
+    let mut loaded = fixture::small();
+    let clean = [terminal::comparison(&loaded, 200, false), html::render(&loaded)];
+    assert!(clean.iter().all(|text| !text.contains("measured figures") && !text.contains("measured inputs")));
+    with_inputs(&mut loaded, 0.8, [0.9, 1.2], None);
     let text = terminal::comparison(&loaded, 200, false);
-    for words in [
-        "faithful, ! INPUTS",
-        "Uncertain inputs: 90 % of the I/O is like what the media's sources measured, and 80 % of device time rests on estimates (read_latency_us 80 %)",
-        "with those half or double",
-        "underlay media measure",
-    ] {
-        assert!(text.contains(words), "'{words}' is not said: {text}");
-    }
-    assert!(html::render(&loaded).contains("⚠ inputs"));
+    assert!(!text.contains("! INPUTS"), "{text}");
+    assert!(
+        text.contains("Device time that rests on measured figures: hdd 90 %, sata-ssd 20 %, nvme 20 %"),
+        "{text}"
+    );
+    let page = html::render(&loaded);
+    assert!(!page.contains("⚠ inputs") && page.contains("20 % measured inputs"));
+    assert!(texts(&loaded, "turns").is_empty());
+    let notes = texts(&loaded, "note");
+    let note = notes.iter().find(|text| text.contains("measured figures")).expect("told as a note");
+    let words = "20 % of device time rests on measured figures: 90 % of the I/O is like what the media's sources measured, and 80 % of \
+                 device time rests on estimates (read_latency_us 80 %)";
+    assert_eq!(note, words);
     let found = export::export(&loaded);
-    let other =
-        found.cells.iter().find(|cell| cell.storage != baseline && cell.ratio_to_baseline.is_some()).unwrap();
+    assert!(found.cells.iter().all(|cell| !cell.conclusion_can_turn));
+    let baseline = &loaded.run.baseline;
+    let other = found
+        .cells
+        .iter()
+        .find(|cell| cell.storage != *baseline && cell.ratio_to_baseline.is_some())
+        .unwrap();
     let (ratio, range) = (other.ratio_to_baseline.unwrap(), other.ratio_if_estimates_off.unwrap());
     assert!(
-        (range.low - ratio / 1.8).abs() < 1e-9 * ratio && (range.high - ratio / 0.6).abs() < 1e-9 * ratio
+        (range.low - ratio / 1.2).abs() < 1e-9 * ratio && (range.high - ratio / 0.9).abs() < 1e-9 * ratio
     );
-    let own = found.cells.iter().find(|cell| cell.storage == baseline).unwrap();
-    assert_eq!(own.ratio_if_estimates_off, None);
-    assert!(export::csv(&loaded).contains(",uncertain,0.9,0.8,,"));
+    assert!((other.inputs_measured.unwrap() - 0.2).abs() < 1e-9);
+    assert!(export::csv(&loaded).contains(",uncertain,0.9,0.8,,0.19999999999999996,false,"));
+}
+
+#[test]
+fn an_alarm_is_raised_where_half_or_double_estimates_turn_who_is_faster() {
+    let mut loaded = fixture::small();
+    // As slow as the hard disks with every estimate at its slower end.
+    with_inputs(&mut loaded, 0.9, [0.1, 25.0], None);
+    let text = terminal::comparison(&loaded, 200, false);
+    assert!(text.contains("faithful, ! INPUTS"), "{text}");
+    let turns = texts(&loaded, "turns");
+    assert!(
+        turns.iter().any(|text| text.starts_with("nvme against hdd: ") && text.contains("could be 0.7")),
+        "{turns:?}"
+    );
+    // Which of the two drives is the faster rests on their estimates as well.
+    assert!(turns.iter().any(|text| text.starts_with("nvme against sata-ssd: ")), "{turns:?}");
+    let page = html::render(&loaded);
+    assert!(page.contains("⚠ inputs") && page.contains("Conclusions that rest on estimates"));
+    assert!(export::export(&loaded).cells.iter().any(|cell| cell.conclusion_can_turn));
+    assert!(export::csv(&loaded).contains(",true,"));
+}
+
+/// Drives of one medium have the same estimates: the one doesn't become faster while the other becomes slower.
+#[test]
+fn storages_of_one_medium_shift_together() {
+    let mut loaded = fixture::small();
+    for record in loaded.records.iter_mut().filter(|record| record.cell.storage == "sata-ssd") {
+        for device in &mut record.storage.devices {
+            device.medium = Some("nvme-9300-max".to_owned());
+        }
+    }
+    with_inputs(&mut loaded, 0.8, [0.6, 1.8], None);
+    assert!(texts(&loaded, "turns").is_empty(), "{:?}", texts(&loaded, "turns"));
+    for record in loaded.records.iter_mut().filter(|record| record.cell.storage == "sata-ssd") {
+        for device in &mut record.storage.devices {
+            device.medium = Some("ssd-dc600m-960".to_owned());
+        }
+    }
+    let turns = texts(&loaded, "turns");
+    assert!(turns.iter().any(|text| text.starts_with("nvme against sata-ssd: ")), "{turns:?}");
 }
 
 /// All is known of its devices, and nothing of how long the program computes beside them on the study's machine.
 #[test]
-fn cells_whose_programs_decide_as_much_as_devices_are_marked_everywhere() {
+fn programs_that_decide_as_much_as_devices_raise_an_alarm_only_where_that_can_turn_a_conclusion() {
     let mut loaded = fixture::small();
-    let baseline = loaded.run.baseline.clone();
-    for record in &mut loaded.records {
-        let inputs = DeviceInputs {
-            requests: 1000,
-            covered: Covered { kind: 1.0, size: 1.0, depth: 0.9, mix: 0.0, all: 0.9 },
-            time_if_fast: 1.0,
-            time_if_slow: 1.0,
-            ..DeviceInputs::default()
-        };
-        let own_time = (record.cell.storage != baseline).then_some(4.2);
-        record.inputs = InputCertificate::of(&[(1.0, &inputs)]).map(|inputs| inputs.with_own_time(own_time));
-    }
-    let text = terminal::comparison(&loaded, 1000, false);
-    for words in [
-        "faithful, ! INPUTS",
-        "Uncertain inputs: slow motion speeds up what its programs compute between their requests",
-        "operations would take up to 4.2 times as long",
-        "compare storages with more clients",
-    ] {
-        assert!(text.contains(words), "'{words}' is not said: {text}");
-    }
+    with_inputs(&mut loaded, 0.0, [1.0, 1.0], Some(4.2));
+    let notes = texts(&loaded, "note");
+    let note = notes.iter().find(|text| text.starts_with("Slow motion speeds up")).expect("told as a note");
+    assert!(note.contains("operations would take up to 4.2 times as long"), "{note}");
     // Nothing else is wrong with them.
-    assert!(!text.contains("like what the media's sources measured"), "{text}");
+    assert!(!notes.iter().any(|text| text.contains("measured figures")), "{notes:?}");
+    assert!(!texts(&loaded, "turns").iter().any(|text| text.starts_with("nvme against hdd")));
+    assert!(export::csv(&loaded).contains(",uncertain,0.9,0,4.2,0.9,"));
+    with_inputs(&mut loaded, 0.0, [1.0, 1.0], Some(30.0));
+    assert!(texts(&loaded, "turns").iter().any(|text| text.starts_with("nvme against hdd")));
+    let text = terminal::comparison(&loaded, 1000, false);
+    assert!(text.contains("compare storages with more clients"), "{text}");
+}
+
+/// Five checks of one cell are one warning, with its remedy once.
+#[test]
+fn checks_that_failed_together_are_one_warning_of_their_cell() {
+    let mut loaded = fixture::small();
+    for record in loaded.records.iter_mut().filter(|record| record.cell.storage == "nvme") {
+        let Some(certificate) = &mut record.certificate else { continue };
+        certificate.verdict = Verdict::Doubtful;
+        let failed = |(name, extent): (&str, f64)| Check {
+            name: name.to_owned(),
+            passed: false,
+            finding: format!("{:.0} % late", extent * 100.0),
+            extent: Some(extent + f64::from(record.repetition)),
+            remedy: Some("use slower motion than x12".to_owned()),
+        };
+        let checks =
+            [("device latency mean", 0.8), ("device latency p50", 0.6), ("device latency p99", 1.08)];
+        certificate.checks = checks.map(failed).into();
+    }
+    let doubts = texts(&loaded, "doubtful");
+    assert_eq!(
+        doubts,
+        ["Doubtful, device latency mean: 80 % late; p50: 60 % late; p99: 108 % late, in the worst case"]
+    );
+    let text = terminal::comparison(&loaded, 200, false);
+    assert_eq!(text.matches("use slower motion than x12").count(), 1, "{text}");
     let page = html::render(&loaded);
-    assert!(page.contains("⚠ inputs") && page.contains("up to 4.2 times as long"));
-    assert!(export::csv(&loaded).contains(",uncertain,0.9,0,4.2,"));
-    let found = export::export(&loaded);
-    let other = found.cells.iter().find(|cell| cell.storage != baseline && cell.inputs.is_some()).unwrap();
-    assert_eq!(other.inputs.as_ref().unwrap().own_time, Some(4.2));
+    let (answer, cards, warnings) =
+        (page.find("class=\"answer\""), page.find("class=\"cards\""), page.find("class=\"box doubt\""));
+    assert!(answer < cards && cards < warnings && answer.is_some(), "{answer:?} {cards:?} {warnings:?}");
 }
 
 #[test]

@@ -63,8 +63,10 @@ impl Label {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Price {
-    /// For one device.
+    /// For one device; [`RENT_YEARS`](underlay_record::RENT_YEARS) years' rent where it is rented.
     pub usd: f64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rented: bool,
     /// Year or day.
     pub date: String,
     /// A key of the medium's `sources`.
@@ -276,6 +278,11 @@ impl Medium {
         self.price.usd
     }
 
+    /// The same, and whether it is rent.
+    pub fn price(&self) -> underlay_record::Price {
+        underlay_record::Price::new(self.price_usd(), self.price.rented)
+    }
+
     /// When and where the price was taken, in words.
     pub fn price_source(&self) -> String {
         let estimate = if self.price.estimate { ", an estimate" } else { "" };
@@ -319,14 +326,22 @@ impl Medium {
         factory::model(&self.model, self.tail.as_ref(), capacity_bytes, scale, seed, initial)
     }
 
+    /// `200 USD`, `2880 USD (3 years' rent)`
+    fn price_text(&self) -> String {
+        let price = self.price();
+        let remark = price.remark(|usd| format!("{} USD", plain_number(usd)));
+        let remark = remark.map_or(String::new(), |remark| format!(" ({remark})"));
+        format!("{} USD{remark}", plain_number(price.usd))
+    }
+
     /// One line for a list: title, capacity, price.
     pub fn summary(&self) -> String {
         format!(
-            "{}, {} ({}), {} USD in {}, {}",
+            "{}, {} ({}), {} in {}, {}",
             self.title,
             capacity_text(self.capacity.value),
             self.year,
-            plain_number(self.price.usd),
+            self.price_text(),
             self.price.date,
             self.label.name()
         )
@@ -344,8 +359,8 @@ impl Medium {
         let mark = |estimate: bool| if estimate { ", estimate" } else { "" };
         lines.push(format!("capacity {} [{}]", capacity_text(self.capacity.value), self.capacity.source));
         lines.push(format!(
-            "price {} USD, {} [{}{}]",
-            plain_number(self.price.usd),
+            "price {}, {} [{}{}]",
+            self.price_text(),
             self.price.date,
             self.price.source,
             mark(self.price.estimate)

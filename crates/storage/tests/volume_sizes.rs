@@ -17,6 +17,9 @@ fn sized(name: &str, gib: u64) -> Medium {
     let medium = catalogue::find(name).unwrap().of_size(gib * GIB).unwrap();
     assert_eq!(changed.medium.model, medium.model, "{name}, {gib} GiB");
     assert_eq!(changed.medium.price.usd, medium.price.usd, "{name}, {gib} GiB");
+    // What is paid by the month is called a rent, also where the rules that say so are gone.
+    assert!(changed.medium.price.rented && medium.price.rented, "{name}, {gib} GiB");
+    assert!(changed.medium.price().is_rent(), "{name}, {gib} GiB");
     assert_eq!(changed.medium.capacity_bytes(), gib * GIB);
     // It is read again by a volume server, which must not size it a second time.
     assert_eq!(Medium::parse("again", &changed.text).unwrap(), changed.medium);

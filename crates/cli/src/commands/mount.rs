@@ -479,7 +479,14 @@ fn conclude(
             _ => String::new(),
         };
         let wear = match device.wear.as_ref().and_then(|wear| wear.write_amplification) {
-            Some(amplification) => format!(", write amplification {amplification:.2}"),
+            Some(amplification) => {
+                let start = match device.description.starts_overwritten {
+                    Some(true) => ", on a drive modelled as overwritten throughout",
+                    Some(false) => ", on a drive modelled as fresh",
+                    None => "",
+                };
+                format!(", write amplification {amplification:.2}{start}")
+            }
             None => String::new(),
         };
         output::say(format_args!(

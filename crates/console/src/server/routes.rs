@@ -9,8 +9,8 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use serde::Deserialize;
 use underlay_record::RunRecord;
-use underlay_report::RunDirectory;
 use underlay_report::ab::AbComparison;
+use underlay_report::{RunDirectory, html};
 
 use super::answer::{Answer, Page, Refusal, json_text};
 use super::caller::{Asking, Caller};
@@ -146,30 +146,18 @@ async fn run(
 fn rendered(shared: &Shared, name: &str) -> Result<String, Refusal> {
     let loaded = loaded(shared, name)?;
     let explained = shared.hub.host.explain(&loaded);
-    Ok(underlay_report::html::render_explained(&loaded, &explained))
+    Ok(html::render_explained(&loaded, &explained))
 }
 
 async fn report(State(shared): Of, Extension(asking): Asks, Path(name): Path<String>) -> Outcome {
     on_a_thread(shared, Kind::Look, move |shared| {
         Answer::view(
             asking.form,
-            || Ok(Page::Report(without_scripts(rendered(shared, &name)?))),
+            || Ok(Page::Report(html::without_script(&rendered(shared, &name)?))),
             || Ok(underlay_report::export::json(&*loaded(shared, &name)?)),
         )
     })
     .await
-}
-
-/// A report as it is served has no origin, in which no script runs: a browser would tell that for each. What it says is escaped, so that this is
-/// all of them.
-fn without_scripts(mut page: String) -> String {
-    const END: &str = "</script>";
-    while let Some(from) = page.find("<script>")
-        && let Some(length) = page[from..].find(END)
-    {
-        page.replace_range(from..from + length + END.len(), "");
-    }
-    page
 }
 
 /// The report with what was seen while it ran: a file that needs nothing but itself.
@@ -266,7 +254,7 @@ async fn compare(State(shared): Of, Extension(asking): Asks, Query(query): Pairs
         let compared = AbComparison::of((&a, &loaded_a), (&b, &loaded_b));
         Answer::view(
             asking.form,
-            || Ok(Page::Report(without_scripts(underlay_report::html::ab::render(&compared)))),
+            || Ok(Page::Report(html::without_script(&html::ab::render(&compared)))),
             || Ok(underlay_report::export::ab_json(&compared)),
         )
     })

@@ -6,6 +6,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use underlay_record::Estimate;
+use underlay_record::Price;
 use underlay_storage::catalogue::Medium;
 use underlay_storage::predict::{ClosedLoop, Pattern, closed_loop};
 use underlay_storage::stack::InitialState;
@@ -33,6 +34,8 @@ pub struct Size {
     pub p99_us: Option<Estimate>,
     /// What the memory and the devices for its misses cost together at the rate.
     pub usd: f64,
+    /// The part of `usd` that is three years' rent of devices.
+    pub rent_usd: f64,
     /// How many devices its misses need at the rate.
     pub devices: f64,
 }
@@ -41,8 +44,9 @@ pub struct Size {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct BreakEven {
     pub medium: String,
-    /// For each read a second that it can do.
+    /// For each read a second that it can do; three years' rent where it is rented.
     pub usd_per_read_per_s: f64,
+    pub is_rented: bool,
     /// A page that is asked for more often than once in so many seconds.
     pub interval_s: f64,
     /// The price of memory at which one page that is asked for as often as the average one is as well off in memory.
@@ -96,14 +100,16 @@ pub fn advise(calibration: &Calibration, wanted: &Wanted<'_>, media: &[Medium]) 
             let predicted = calibration.predict(&closed).ok();
             let unscaled_bytes = memory_bytes * wanted.data_scale;
             let devices = wanted.rate_per_s * reads_per_operation / iops;
-            let usd = wanted.usd_per_gib * unscaled_bytes / GIB + wanted.medium.price_usd() * devices;
+            let memory = Price::new(wanted.usd_per_gib * unscaled_bytes / GIB, false);
+            let price = memory + wanted.medium.price() * devices;
             Size {
                 memory_bytes: unscaled_bytes,
                 hit_ratio: curve.hit_ratio(point.records, point.record_bytes, memory_bytes),
                 reads_per_operation,
                 throughput_per_s: predicted.as_ref().map(|found| found.throughput_per_s),
                 p99_us: predicted.as_ref().map(|found| found.p99_us),
-                usd,
+                usd: price.usd,
+                rent_usd: price.rent_usd,
                 devices,
             }
         })
@@ -119,6 +125,7 @@ pub fn advise(calibration: &Calibration, wanted: &Wanted<'_>, media: &[Medium]) 
             BreakEven {
                 medium: medium.name.clone(),
                 usd_per_read_per_s,
+                is_rented: medium.price.rented,
                 interval_s: usd_per_read_per_s * pages_per_gib / wanted.usd_per_gib,
                 usd_per_gib_at_average: usd_per_read_per_s * pages_per_gib / block_interval_s,
             }

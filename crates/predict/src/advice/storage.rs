@@ -85,7 +85,10 @@ pub struct Offer {
     pub cache: Option<Cache>,
     /// A layout of the catalogue; absent where it is devices of one medium.
     pub preset: Option<String>,
+    /// Three years' rent where it is rented.
     pub usd: f64,
+    /// The part of `usd` that is rent.
+    pub rent_usd: f64,
     pub capacity_bytes: f64,
     /// For each thousand operations a second that are wanted.
     pub usd_per_1000_per_s: f64,

@@ -77,6 +77,14 @@ impl BenchmarkFigures {
 }
 
 impl NamedFigure {
+    /// Its name for a reader: the 100th percentile is the maximum.
+    pub fn title(&self) -> String {
+        match self.name.strip_suffix("p100") {
+            Some(before) if before.is_empty() || before.ends_with(' ') => format!("{before}maximum"),
+            _ => self.name.clone(),
+        }
+    }
+
     /// How many times as good this is as `base`.
     pub fn against(&self, base: &NamedFigure) -> Option<Ratio> {
         match self.better {

@@ -1,6 +1,8 @@
 //! What storage costs, and what a result costs on it.
 
-use underlay_record::{DeviceDescription, StorageRecord};
+use underlay_record::{DeviceDescription, Price, StorageRecord};
+
+use crate::quantity;
 
 /// The devices of a storage, without those of roles that have one of their own: these are the same beside every storage.
 pub(crate) fn under_test(storage: &StorageRecord) -> impl Iterator<Item = &DeviceDescription> {
@@ -11,7 +13,7 @@ pub(crate) fn under_test(storage: &StorageRecord) -> impl Iterator<Item = &Devic
 #[derive(Clone, Debug, PartialEq)]
 pub struct StorageCost {
     /// Sum over the devices.
-    pub price_usd: f64,
+    pub price: Price,
     /// What can be stored on the devices as sold, in bytes; absent when one has no capacity on record.
     pub capacity_bytes: Option<f64>,
     /// Where and when the prices were taken, each once.
@@ -22,7 +24,7 @@ impl StorageCost {
     /// None unless every device has a price.
     pub fn of(storage: &StorageRecord) -> Option<StorageCost> {
         under_test(storage).next()?;
-        let prices: Option<Vec<f64>> = under_test(storage).map(|device| device.price_usd).collect();
+        let price: Option<Price> = under_test(storage).map(price_of).sum();
         let capacities: Option<Vec<f64>> =
             under_test(storage).map(|device| device.capacity_bytes.map(|bytes| bytes as f64)).collect();
         let summed = capacities.map(|each| each.iter().sum());
@@ -31,7 +33,7 @@ impl StorageCost {
         sources.sort();
         sources.dedup();
         Some(StorageCost {
-            price_usd: prices?.iter().sum(),
+            price: price?,
             capacity_bytes: storage.usable_bytes.map(|bytes| bytes as f64).or(summed),
             sources,
         })
@@ -39,13 +41,17 @@ impl StorageCost {
 
     /// Dollars for a terabyte (10¹² bytes) of the capacity as sold.
     pub fn usd_per_tb(&self) -> Option<f64> {
-        self.capacity_bytes.filter(|bytes| *bytes > 0.0).map(|bytes| self.price_usd / (bytes / 1e12))
+        self.capacity_bytes.filter(|bytes| *bytes > 0.0).map(|bytes| self.price.usd / (bytes / 1e12))
     }
 
     /// Dollars for each 1,000 operations per second that the cell reached.
     pub fn usd_per_kops(&self, throughput_per_s: f64) -> Option<f64> {
-        (throughput_per_s > 0.0).then(|| self.price_usd / (throughput_per_s / 1e3))
+        (throughput_per_s > 0.0).then(|| self.price.usd / (throughput_per_s / 1e3))
     }
+}
+
+fn price_of(device: &DeviceDescription) -> Option<Price> {
+    Some(Price::new(device.price_usd?, device.is_rented))
 }
 
 /// A storage's devices in words: `6 x hdd-7200-sata`, `/mnt/nvme0`; the study's own for those of a running cluster. Devices of
@@ -71,13 +77,16 @@ pub(crate) fn roles_in_words(storage: &StorageRecord) -> Option<String> {
     let words: Vec<String> = roles
         .into_iter()
         .map(|(role, devices)| {
-            let prices: Option<Vec<f64>> = devices.iter().map(|device| device.price_usd).collect();
-            let price = prices
-                .map_or(String::new(), |each| format!(" ({})", crate::quantity::dollars(each.iter().sum())));
+            let price: Option<Price> = devices.iter().map(|device| price_of(device)).sum();
+            let price = price.map_or(String::new(), |price| {
+                let remark =
+                    price.remark(quantity::dollars).map_or(String::new(), |remark| format!(", {remark}"));
+                format!(" ({}{remark})", quantity::dollars(price.usd))
+            });
             format!("{role} on {}{price}", in_words(devices.into_iter()))
         })
         .collect();
-    (!words.is_empty()).then(|| crate::quantity::list(&words, usize::MAX))
+    (!words.is_empty()).then(|| quantity::list(&words, usize::MAX))
 }
 
 fn in_words<'a>(devices: impl Iterator<Item = &'a DeviceDescription>) -> String {

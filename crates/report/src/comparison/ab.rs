@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use underlay_record::{Better, Cell, DisturbedBy, Rate, Requests, RunRecord, Work};
 
 use crate::cell::cost::devices_in_words;
-use crate::comparison::{CellResult, Comparison, storage_records};
+use crate::comparison::{CellResult, Comparison, storage_records, workload_in_words};
 use crate::load::LoadedRun;
 use crate::quantity;
 use crate::statistics::Estimate;
@@ -139,7 +139,10 @@ impl Figure {
 pub struct AbCell {
     pub system: String,
     pub storage: String,
+    /// As scripts know it: `a`.
     pub workload: String,
+    /// As people read it: `A (half reads, half updates)`.
+    pub workload_in_words: String,
     pub figures: Vec<Figure>,
     /// The certificate of one of the two is.
     pub is_doubtful: bool,
@@ -160,6 +163,8 @@ pub struct AbComparison {
     pub differences: Vec<String>,
     /// What a reader must know, each a sentence.
     pub cautions: Vec<String>,
+    /// A and B hold the same records, so there is nothing to compare.
+    pub is_one_run: bool,
 }
 
 impl AbComparison {
@@ -191,6 +196,7 @@ impl AbComparison {
             cautions: cautions([a.1, b.1], &cells),
             cells,
             left_out,
+            is_one_run: a.1.run == b.1.run && a.1.records == b.1.records,
         }
     }
 
@@ -200,6 +206,9 @@ impl AbComparison {
 
     /// What came of it, in a sentence.
     pub fn sentence(&self) -> String {
+        if self.is_one_run {
+            return "A and B are one and the same run, so nothing can differ: name two runs.".to_owned();
+        }
         let all = self.figures().count();
         let cells = quantity::plural(self.cells.len(), "cell");
         if all == 0 {
@@ -226,12 +235,12 @@ impl AbComparison {
     }
 }
 
-/// How a cell is called where several systems or workloads stand together.
+/// How a cell is called in a sentence or above its figures, where several systems or workloads stand together.
 pub fn cell_name(cell: &AbCell, comparison: &AbComparison) -> String {
     let several = comparison.cells.iter().any(|other| other.system != cell.system);
     match several {
-        true => format!("{} on {} under {}", cell.system, cell.storage, cell.workload),
-        false => format!("{} under {}", cell.storage, cell.workload),
+        true => format!("{} on {} under {}", cell.system, cell.storage, cell.workload_in_words),
+        false => format!("{} under {}", cell.storage, cell.workload_in_words),
     }
 }
 
@@ -293,6 +302,7 @@ fn cell(a: &CellResult, b: &CellResult) -> Result<AbCell, String> {
         system: a.cell.system.clone(),
         storage: a.cell.storage.clone(),
         workload: a.cell.label(),
+        workload_in_words: workload_in_words(a.cell),
         figures,
         is_doubtful: a.is_doubtful() || b.is_doubtful(),
         is_disturbed: a.disturbed_by().is_some(),

@@ -2,9 +2,14 @@
 
 use underlay_record::{Covered, InputCertificate, InputVerdict, Unknown};
 
-use crate::comparison::CellResult;
+use std::collections::BTreeSet;
+
+use crate::cell::cost::under_test;
+use crate::comparison::prices::performance;
+use crate::comparison::{CellResult, Comparison, Row};
 use crate::quantity;
 use crate::statistics::Interval;
+use crate::statistics::ratio::{Difference, Ratio};
 
 /// The certificate of a cell's inputs: of the completed repetition of which least is known. All of a cell ask for the same, so they hardly
 /// differ; but one may lie on the other side of a limit, and it decides.
@@ -33,6 +38,98 @@ pub fn range(ratio: f64, result: &CellResult, baseline: &CellResult) -> Option<I
         high: ratio * other.time_if_slow / own.time_if_fast.max(f64::MIN_POSITIVE),
     };
     (range.high > range.low * 1.005).then_some(range)
+}
+
+/// A conclusion that holds only if the inputs do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Turn {
+    /// In [`Comparison::rows`].
+    pub row: usize,
+    /// In [`Comparison::storages`]: which is how many times as good as which other.
+    pub storage: usize,
+    pub against: usize,
+    pub ratio: Ratio,
+    /// Where it would lie, its own interval aside, with what no source gives half or double.
+    pub range: Interval,
+}
+
+/// Ratios this far from 1 are a difference to somebody who found none.
+const WORTH_TELLING: f64 = 1.25;
+
+/// Every conclusion that the inputs can turn: that a storage is better or worse than the baseline, that it is no different, or that one
+/// storage is the best. A rate that was offered caps throughput, so nothing is concluded from it.
+pub fn turns(comparison: &Comparison) -> Vec<Turn> {
+    let Some(baseline) = comparison.baseline_index() else { return Vec::new() };
+    let mut found = Vec::new();
+    for (index, row) in comparison.rows.iter().enumerate() {
+        if row.cell.rate_per_s().is_some() || row.cell.compacts_at().is_some() {
+            continue;
+        }
+        let storages = 0..comparison.storages.len();
+        let others = storages.clone().filter(|storage| *storage != baseline);
+        let mut pairs: Vec<(usize, usize)> = others.map(|storage| (storage, baseline)).collect();
+        let as_good = |storage: usize| performance(row, storage, baseline).map_or(0.0, |ratio| ratio.value);
+        let best = storages.clone().max_by(|a, b| as_good(*a).total_cmp(&as_good(*b)));
+        if let Some(best) = best.filter(|best| *best != baseline) {
+            pairs.extend(
+                storages.filter(|other| ![best, baseline].contains(other)).map(|other| (best, other)),
+            );
+        }
+        found.extend(pairs.into_iter().filter_map(|(storage, against)| turn(row, index, storage, against)));
+    }
+    found
+}
+
+fn turn(row: &Row, index: usize, storage: usize, against: usize) -> Option<Turn> {
+    let cell = |storage: usize| row.cells.get(storage)?.as_ref();
+    let ratio = performance(row, storage, against)?;
+    let factors = factors(cell(storage)?, cell(against)?);
+    let range = Interval { low: ratio.value * factors.low, high: ratio.value * factors.high };
+    let interval = ratio.interval.unwrap_or(Interval { low: ratio.value, high: ratio.value });
+    let (low, high) = (interval.low * factors.low, interval.high * factors.high);
+    let can_turn = match ratio.difference() {
+        // It may not be one as it is.
+        Difference::Unknown => false,
+        // The interval alone does not hold 1.
+        Difference::More => low <= 1.0,
+        Difference::Less => high >= 1.0,
+        // Only what the inputs add counts: the measurement's own width is told beside it.
+        Difference::NoneSeen => factors.low < 1.0 / WORTH_TELLING || factors.high > WORTH_TELLING,
+    };
+    can_turn.then_some(Turn { row: index, storage, against, ratio, range })
+}
+
+/// By what a ratio of two cells would be multiplied, at the least and at the most, if estimates were half or double and programs computed
+/// no faster than this host's. One medium has the same estimates wherever it is: storages of nothing else shift together.
+fn factors(ours: &CellResult, theirs: &CellResult) -> Interval {
+    let times =
+        |result: &CellResult| of(result).map_or([1.0; 2], |known| [known.time_if_fast, known.time_if_slow]);
+    let ([our_fast, our_slow], [their_fast, their_slow]) = (times(ours), times(theirs));
+    let divided = |time: f64, by: f64| time / by.max(f64::MIN_POSITIVE);
+    let [low, high] = match is_alike(ours, theirs) {
+        true => {
+            let together = [divided(their_fast, our_fast), 1.0, divided(their_slow, our_slow)];
+            [together.iter().copied().fold(1.0, f64::min), together.iter().copied().fold(1.0, f64::max)]
+        }
+        false => [divided(their_fast, our_slow), divided(their_slow, our_fast)],
+    };
+    let own_time = |result: &CellResult| {
+        let known = of(result).filter(|known| known.unknown().contains(&Unknown::OwnTime));
+        known.and_then(|known| known.own_time).unwrap_or(1.0)
+    };
+    Interval { low: low / own_time(ours), high: high * own_time(theirs) }
+}
+
+fn is_alike(ours: &CellResult, theirs: &CellResult) -> bool {
+    let media = |result: &CellResult| -> Option<BTreeSet<String>> {
+        under_test(result.storage()?).map(|device| device.medium.clone()).collect()
+    };
+    media(ours).zip(media(theirs)).is_some_and(|(ours, theirs)| !ours.is_empty() && ours == theirs)
+}
+
+/// `12 %`: of the device time of a cell, what rests on measured figures.
+pub fn measured_in_words(result: &CellResult) -> Option<String> {
+    of(result).map(|known| quantity::percent(known.measured()))
 }
 
 /// What makes it uncertain beside what its devices were asked for: how long the program computes.

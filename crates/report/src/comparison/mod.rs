@@ -44,6 +44,8 @@ pub struct Comparison<'a> {
     pub rows: Vec<Row<'a>>,
     /// What the short form has in the place of the study's data, where it is one amount.
     pub shortened: Option<Shortened>,
+    /// Conclusions that the uncertainty of the inputs can turn.
+    pub turns: Vec<inputs::Turn>,
 }
 
 /// One system under one workload, on every storage.
@@ -69,6 +71,8 @@ pub struct CellResult<'a> {
     /// Completed repetitions that are left out, because something was done to them on purpose that was not done to the others.
     pub disturbed: Vec<&'a RunRecord>,
     pub outcome: Outcome,
+    /// What is concluded from it can turn with what no source gives: see [`Comparison::turns`].
+    pub can_turn: bool,
 }
 
 /// What is known of a cell.
@@ -302,7 +306,15 @@ impl<'a> Comparison<'a> {
             row.cells = storages.iter().map(|storage| result(loaded, row.cell, storage)).collect();
             add_ratios(row, storages.iter().position(|name| *name == run.baseline));
         }
-        Comparison { baseline: &run.baseline, storages, systems, rows, shortened: run.shortened }
+        let (baseline, shortened) = (run.baseline.as_str(), run.shortened);
+        let mut comparison = Comparison { baseline, storages, systems, rows, shortened, turns: Vec::new() };
+        comparison.turns = inputs::turns(&comparison);
+        for turn in &comparison.turns {
+            if let Some(Some(result)) = comparison.rows[turn.row].cells.get_mut(turn.storage) {
+                result.can_turn = true;
+            }
+        }
+        comparison
     }
 
     /// Every cell that the study has.
@@ -424,7 +436,7 @@ fn result<'a>(loaded: &'a LoadedRun, like: &Cell, storage: &str) -> Option<CellR
     let planned = planned.len().max(records.len());
     let (records, disturbed) = disturbance::least_disturbed(&records);
     let outcome = outcome(&records, &disturbed);
-    Some(CellResult { cell, planned, records, disturbed, outcome })
+    Some(CellResult { cell, planned, records, disturbed, outcome, can_turn: false })
 }
 
 fn outcome(records: &[&RunRecord], disturbed: &[&RunRecord]) -> Outcome {
@@ -555,8 +567,7 @@ pub fn system_title(name: &str) -> &str {
         "accumulo" => "Accumulo",
         "oracle-nosql" => "Oracle NoSQL",
         "je" => "Berkeley DB JE",
-        // What it might be taken for is built on the same library.
-        "je-ha" => "Berkeley DB JE HA (not Oracle NoSQL)",
+        "je-ha" => "Berkeley DB JE HA",
         "hadoop" => "Hadoop",
         "spark" => "Spark",
         "postgresql" => "PostgreSQL",
@@ -570,6 +581,39 @@ pub fn work_title(cell: &Cell) -> String {
     match &cell.work {
         Work::Benchmark(benchmark) => format!("Benchmark {}", benchmark.name),
         Work::Requests(_) | Work::Job(_) => mix_title(cell.mix_or_job()),
+    }
+}
+
+/// A cell's workload in a sentence, for those who don't know YCSB's letters: `A (half reads, half updates), zipfian, 256 GB`.
+pub fn workload_in_words(cell: &Cell) -> String {
+    let label = cell.label();
+    let mix = cell.mix_or_job();
+    if cell.requests().is_none() {
+        return label;
+    }
+    let known = match cell.named.workload {
+        true => format!("{} {mix}", cell.workload),
+        false => mix.to_owned(),
+    };
+    let rest = label.strip_prefix(known.as_str()).unwrap_or_default();
+    match cell.named.workload {
+        true => format!("{} {}{rest}", cell.workload, mix_in_words(mix)),
+        false => format!("{}{rest}", mix_in_words(mix)),
+    }
+}
+
+/// A mix in a sentence: `A (half reads, half updates)`, `updates only`.
+fn mix_in_words(mix: &str) -> String {
+    let title = mix_title(mix);
+    if let Some((letter, proportions)) =
+        title.strip_prefix("Workload ").and_then(|rest| rest.split_once(": "))
+    {
+        return format!("{letter} ({proportions})");
+    }
+    match (mix, shares::title(mix)) {
+        ("load" | "delete", _) => title.replacen(": ", " (", 1).to_lowercase() + ")",
+        (_, Some(shares)) => shares.to_lowercase(),
+        _ => mix.to_owned(),
     }
 }
 

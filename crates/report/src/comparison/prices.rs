@@ -3,7 +3,7 @@
 //! A run measures devices of one time. At another time the same bandwidth is bought: a device of 120 MB/s stands for half of one that
 //! brings 240 MB/s, at half its price and with half its capacity. So performance, which was measured, stays as it is.
 
-use underlay_record::{DevicePrice, ReferenceTable, StorageRecord};
+use underlay_record::{DevicePrice, Price, ReferenceTable, StorageRecord};
 
 use crate::cell::cost::under_test;
 use crate::comparison::{Comparison, Row, storage_records};
@@ -18,7 +18,7 @@ pub const ON_RECORD: &str = "list price";
 pub struct UnitPrice {
     /// The medium of the study's devices.
     pub medium: String,
-    pub usd: f64,
+    pub price: Price,
     pub capacity_bytes: f64,
     /// Devices of that time for one of the study's, by their bandwidth; 1 where prices are those on record.
     pub devices: f64,
@@ -36,14 +36,14 @@ pub struct PriceList {
 /// A storage at the prices of one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StoragePrice {
-    pub usd: f64,
+    pub price: Price,
     pub capacity_bytes: f64,
 }
 
 impl StoragePrice {
     /// Dollars for a terabyte (10¹² bytes).
     pub fn usd_per_tb(&self) -> Option<f64> {
-        (self.capacity_bytes > 0.0).then(|| self.usd / (self.capacity_bytes / 1e12))
+        (self.capacity_bytes > 0.0).then(|| self.price.usd / (self.capacity_bytes / 1e12))
     }
 }
 
@@ -59,7 +59,7 @@ impl PriceList {
             under_test(storage).map(|device| self.of_medium(device.medium.as_deref()?)).collect();
         let each = each.filter(|prices| !prices.is_empty())?;
         Some(StoragePrice {
-            usd: each.iter().map(|price| price.usd).sum(),
+            price: each.iter().map(|unit| unit.price).sum(),
             capacity_bytes: each.iter().map(|price| price.capacity_bytes).sum(),
         })
     }
@@ -68,7 +68,7 @@ impl PriceList {
         self.prices.iter().all(|price| {
             other
                 .of_medium(&price.medium)
-                .is_some_and(|one| (one.usd - price.usd).abs() <= 0.005 * price.usd.abs())
+                .is_some_and(|one| (one.price.usd - price.price.usd).abs() <= 0.005 * price.price.usd.abs())
         })
     }
 }
@@ -100,7 +100,7 @@ fn unit_price(own: &DevicePrice, price: &DevicePrice) -> Option<UnitPrice> {
     let is_usable = devices.is_finite() && devices > 0.0 && price.usd.is_finite() && price.usd > 0.0;
     is_usable.then(|| UnitPrice {
         medium: price.medium.clone(),
-        usd: price.usd * devices,
+        price: Price::new(price.usd, price.is_rented) * devices,
         capacity_bytes: price.capacity_bytes as f64 * devices,
         devices,
         source: price.source.clone(),
@@ -118,7 +118,7 @@ fn on_record(comparison: &Comparison) -> PriceList {
         if list.of_medium(medium).is_none() {
             list.prices.push(UnitPrice {
                 medium: medium.clone(),
-                usd,
+                price: Price::new(usd, device.is_rented),
                 capacity_bytes: capacity as f64,
                 devices: 1.0,
                 source: device.price_source.clone().unwrap_or_default(),
@@ -147,8 +147,8 @@ pub fn usd_per_performance(price: &StoragePrice, performance: &Ratio) -> Ratio {
         .interval
         .filter(|one| one.low > 0.0)
         // The ends change places: the highest performance makes the lowest price.
-        .map(|one| Interval { low: price.usd / one.high, high: price.usd / one.low });
-    Ratio { value: price.usd / performance.value, interval }
+        .map(|one| Interval { low: price.price.usd / one.high, high: price.price.usd / one.low });
+    Ratio { value: price.price.usd / performance.value, interval }
 }
 
 /// The price of one device at which a storage costs as much for its performance as another.
@@ -232,11 +232,13 @@ fn break_even(
     medium: &str,
     performance: &Ratio,
 ) -> Option<BreakEvenPrice> {
-    let against = list.of_storage(theirs)?.usd;
+    let against = list.of_storage(theirs)?.price.usd;
     let (in_question, others): (Vec<_>, Vec<_>) =
         under_test(ours).partition(|device| device.medium.as_deref() == Some(medium));
-    let rest: Option<f64> =
-        others.iter().map(|device| Some(list.of_medium(device.medium.as_deref()?)?.usd)).sum::<Option<f64>>();
+    let rest: Option<f64> = others
+        .iter()
+        .map(|device| Some(list.of_medium(device.medium.as_deref()?)?.price.usd))
+        .sum::<Option<f64>>();
     let (rest, count) = (rest?, in_question.len() as f64);
     let at = |ratio: f64| (against * ratio - rest) / count;
     Some(BreakEvenPrice {
@@ -275,6 +277,7 @@ mod tests {
             medium: medium.to_owned(),
             when: String::new(),
             usd,
+            is_rented: false,
             capacity_bytes: (tb * 1e12) as u64,
             bandwidth_bytes_per_s: mb_s * 1e6,
             source: String::new(),
@@ -301,12 +304,12 @@ mod tests {
         let [first, later] = lists();
         let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-6 * b.abs(), "{a}, expected {b}");
         let ssd = storage(&[("ssd", 1)]);
-        close(first.of_storage(&ssd).unwrap().usd, 14_000.0);
+        close(first.of_storage(&ssd).unwrap().price.usd, 14_000.0);
         // 1,300 of 2,000 MB/s for 6,400 dollars: $3.20 a MB/s, as the paper prints.
-        close(later.of_storage(&ssd).unwrap().usd, 1300.0 * 3.2);
+        close(later.of_storage(&ssd).unwrap().price.usd, 1300.0 * 3.2);
         close(later.of_storage(&ssd).unwrap().usd_per_tb().unwrap(), 3200.0);
         let disks = storage(&[("hdd", 11)]);
-        close(later.of_storage(&disks).unwrap().usd, 2_750.0);
+        close(later.of_storage(&disks).unwrap().price.usd, 2_750.0);
         close(later.of_storage(&disks).unwrap().usd_per_tb().unwrap(), 62.5);
         assert_eq!(first.of_storage(&storage(&[("hdd", 1), ("tape", 1)])), None);
         assert_eq!(first.of_storage(&storage(&[])), None);
@@ -326,7 +329,7 @@ mod tests {
             let count = ours.devices.iter().filter(|one| one.medium.as_deref() == Some("ssd")).count();
             let disks = (ours.devices.len() - count) as f64 * 400.0;
             let total = disks + found.usd * count as f64;
-            let against = first.of_storage(&theirs).unwrap().usd;
+            let against = first.of_storage(&theirs).unwrap().price.usd;
             assert!((total / performance - against).abs() < 1e-6 * against);
             let interval = found.interval.unwrap();
             assert!(interval.low < found.usd && found.usd < interval.high);

@@ -6,11 +6,11 @@ mod jobs;
 use underlay_record::certificate::STORAGE_USED;
 use underlay_record::{Certificate, DeviceTotals, DisturbedBy};
 
-use crate::comparison::{Comparison, Figures, Outcome, Row, system_title};
+use crate::comparison::{Comparison, Figures, Outcome, Row, system_title, workload_in_words};
+use crate::findings::effect::{Effect, Subject, with_what_ranges_are};
 use crate::load::LoadedRun;
 use crate::quantity;
 use crate::statistics::Estimate;
-use crate::statistics::ratio::{Difference, Ratio};
 
 /// What the run shows, in a sentence a system: how many times the baseline's throughput each storage gives, and what
 /// became of the latency. It says so when the run shows no difference, is doubtful or is not complete.
@@ -87,16 +87,6 @@ fn some_cells(doubtful: usize, measured: usize) -> String {
     format!("{doubtful} of {measured} cells {verb}")
 }
 
-/// One storage's throughput, or the performance of its jobs and benchmarks, against the baseline's, over what was measured on both.
-struct Effect<'a> {
-    storage: &'a str,
-    index: usize,
-    /// Ratios that differ from 1, or whose certainty is unknown.
-    ratios: Vec<f64>,
-    no_difference: usize,
-    is_certain: bool,
-}
-
 /// Whether all that was measured came from memory, or from a system that stores nothing.
 fn no_device_was_used(rows: &[&Row]) -> bool {
     let cells =
@@ -148,7 +138,7 @@ fn about_system(comparison: &Comparison, system: &str) -> String {
         .enumerate()
         .filter(|(index, _)| *index != baseline_index)
         .map(|(index, storage)| effect(&telling, storage, index))
-        .filter(|effect| !effect.ratios.is_empty() || effect.no_difference > 0)
+        .filter(|effect| effect.count() > 0)
         .collect();
     if effects.is_empty() {
         return if rows.iter().any(|row| row.figures(baseline_index).is_some()) {
@@ -160,76 +150,50 @@ fn about_system(comparison: &Comparison, system: &str) -> String {
             )
         };
     }
-    effects.sort_by(|a, b| highest(b).total_cmp(&highest(a)));
+    effects.sort_by(|a, b| b.highest().total_cmp(&a.highest()));
+    let words = [
+        ["gives", &format!("the throughput of {}", comparison.baseline)],
+        ["no difference in throughput was seen", comparison.baseline],
+    ];
+    let mut clauses = throughput_clauses(&effects, Subject::Workload, words);
+    if let Some(latency) = latency_clause(&rows, baseline_index, &effects) {
+        clauses.push(latency);
+    }
+    let certainty = match effects.iter().any(|effect| effect.differs() && !effect.has_intervals()) {
+        true => " Ratios of single runs have no intervals: their certainty is unknown.",
+        false => "",
+    };
+    format!("On {title}, {}.{certainty}", clauses.join("; "))
+}
 
-    let (different, same): (Vec<&Effect>, Vec<&Effect>) =
-        effects.iter().partition(|one| !one.ratios.is_empty());
+/// What differs, the most first, and what does not. The words are the verb and the object of the one, and of the other what was not seen
+/// and against which storage.
+fn throughput_clauses(
+    effects: &[Effect],
+    subject: Subject,
+    [[verb, object], [nothing_seen, baseline]]: [[&str; 2]; 2],
+) -> Vec<String> {
+    let (different, same): (Vec<&Effect>, Vec<&Effect>) = effects.iter().partition(|one| one.differs());
     let mut clauses = Vec::new();
     if !different.is_empty() {
         let parts: Vec<String> = different
             .iter()
             .enumerate()
-            .map(|(index, effect)| throughput_clause(effect, comparison.baseline, index == 0))
+            .map(|(index, effect)| effect.clause(subject, (index == 0).then_some([verb, object])))
             .collect();
-        clauses.push(quantity::list(&parts, usize::MAX));
+        clauses.push(with_what_ranges_are(quantity::list(&parts, usize::MAX), &different, subject));
     }
     if !same.is_empty() {
         let names: Vec<String> = same.iter().map(|effect| effect.storage.to_owned()).collect();
         let names = quantity::list(&names, usize::MAX);
-        clauses.push(format!(
-            "no difference in throughput was seen between {names} and {}",
-            comparison.baseline
-        ));
+        clauses.push(format!("{nothing_seen} between {names} and {baseline}"));
     }
-    if let Some(latency) = latency_clause(&rows, baseline_index, &effects) {
-        clauses.push(latency);
-    }
-    format!("On {title}, {}.", clauses.join("; "))
+    clauses
 }
 
 fn effect<'a>(rows: &[&Row], storage: &'a str, index: usize) -> Effect<'a> {
     let ratios = rows.iter().filter_map(|row| row.figures(index)).filter_map(|figures| figures.ratio);
-    effect_of(ratios, storage, index)
-}
-
-fn effect_of(ratios: impl Iterator<Item = Ratio>, storage: &str, index: usize) -> Effect<'_> {
-    let mut effect = Effect { storage, index, ratios: Vec::new(), no_difference: 0, is_certain: true };
-    for ratio in ratios {
-        match ratio.difference() {
-            Difference::NoneSeen => effect.no_difference += 1,
-            Difference::Unknown => {
-                effect.is_certain = false;
-                effect.ratios.push(ratio.value);
-            }
-            Difference::More | Difference::Less => effect.ratios.push(ratio.value),
-        }
-    }
-    effect
-}
-
-fn highest(effect: &Effect) -> f64 {
-    effect.ratios.iter().copied().fold(1.0, f64::max)
-}
-
-/// `nvme gives 11 to 24 times the throughput of hdd`, and shorter after the first.
-fn throughput_clause(effect: &Effect, baseline: &str, is_first: bool) -> String {
-    let low = effect.ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = effect.ratios.iter().copied().fold(0.0, f64::max);
-    let (low, high) = (quantity::number(low, 2), quantity::number(high, 2));
-    let range = if low == high { low } else { format!("{low} to {high}") };
-    let mut text = if is_first {
-        format!("{} gives {range} times the throughput of {baseline}", effect.storage)
-    } else {
-        format!("{} {range} times", effect.storage)
-    };
-    if effect.no_difference > 0 {
-        let all = effect.ratios.len() + effect.no_difference;
-        text += &format!(" (no difference seen in {} of {all} workloads)", effect.no_difference);
-    }
-    if !effect.is_certain {
-        text += " (certainty unknown)";
-    }
-    text
+    Effect::of(ratios, storage, index)
 }
 
 /// Figures whose intervals overlap and that are further apart than this are not called the same.
@@ -267,20 +231,22 @@ fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> O
         Some((statistic, **row, of(row, baseline_index)?, of(row, effect.index)?))
     })?;
     let (from, to) = (quantity::latency(base.value), quantity::latency(ours.value));
-    let what = if row.cell.mix_or_job() == "c" { "read latency" } else { "latency" };
-    let place = format!("{statistic} {what} ({})", row.label());
+    let (what, workload) = (format!("{statistic} latency"), workload_in_words(row.cell));
     let (a, b) = (base.interval?, ours.interval?);
     if b.high < a.low {
-        Some(format!("{place} falls from {from} to {to} on {}", effect.storage))
+        Some(format!("{what} falls from {from} to {to} on {} under {workload}", effect.storage))
     } else if b.low > a.high {
-        Some(format!("{place} rises from {from} to {to} on {}", effect.storage))
+        Some(format!("{what} rises from {from} to {to} on {} under {workload}", effect.storage))
     } else {
         // Figures that are far apart don't stay what they were: nobody can tell.
         let is_alike = (ours.value / base.value - 1.0).abs() <= ALIKE;
         Some(match is_alike {
-            true => format!("{place} stays about {from}, no difference seen on {}", effect.storage),
+            true => format!(
+                "no difference in {what} was seen on {}: about {from} under {workload}",
+                effect.storage
+            ),
             false => format!(
-                "{place} is {from}, and {to} on {}, no difference seen: these are too few to tell",
+                "{what} is {from}, and {to} on {} under {workload}: these are too few to tell a difference",
                 effect.storage
             ),
         })

@@ -4,6 +4,7 @@ use underlay_record::{Cell, Claim, ClaimCheck, Expectation, PublishedMetric, Ref
 
 use crate::comparison::prices;
 use crate::comparison::{Comparison, Row, storage_records};
+use crate::findings::effect::envelope;
 use crate::findings::reference::{self, Reading};
 use crate::quantity;
 use crate::statistics::Interval;
@@ -240,7 +241,7 @@ fn costs(
     rows.filter_map(|row| {
         let performance = prices::performance(row, storage, against)?;
         let per_performance = prices::usd_per_performance(&ours, &performance);
-        let relative = |usd: f64| usd / theirs.usd;
+        let relative = |usd: f64| usd / theirs.price.usd;
         let ratio = Ratio {
             value: relative(per_performance.value),
             interval: per_performance
@@ -356,7 +357,13 @@ fn published_in_words(check: &ClaimCheck, each: &[Found]) -> String {
         (true, 1) => ("up to ", change(mean.value)),
         (true, _) => ("up to ", format!("at most {} ({})", change(furthest.ratio.value), furthest.at)),
         (false, 1) => ("", change(mean.value)),
-        (false, _) => ("", format!("{} on average", change(mean.value))),
+        (false, _) => {
+            let intervals: Vec<Interval> = each.iter().filter_map(|one| one.ratio.interval).collect();
+            let all = envelope(&intervals).filter(|_| intervals.len() == each.len());
+            let all = all
+                .map_or(String::new(), |all| format!(" (all intervals: {})", quantity::ratio_interval(all)));
+            ("", format!("{} on average{all}", change(mean.value)))
+        }
     };
     format!("; published {bound}{}, here {ours}", change(published))
 }

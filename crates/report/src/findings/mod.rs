@@ -2,5 +2,6 @@
 
 pub mod answer;
 pub mod claims;
+pub(crate) mod effect;
 pub mod reference;
 pub(crate) mod warnings;

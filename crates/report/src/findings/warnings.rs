@@ -1,21 +1,26 @@
 //! Where a run's measurement is weak, and what to try.
 
+mod certificates;
 mod cpus;
+mod inputs;
 mod run;
 
-use underlay_record::{CellStatus, RunRecord, Unknown};
+use underlay_record::{CellStatus, RunRecord};
 
 use crate::cell::activity;
-use crate::comparison::{CellResult, Comparison, Outcome, inputs, search};
+use crate::comparison::{CellResult, Comparison, Outcome, search, workload_in_words};
 use crate::load::LoadedRun;
 use crate::quantity;
 use crate::statistics::quantile::{FEWEST_BEYOND, is_measurable};
 
 /// How much a warning weighs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Severity {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
     /// Figures may be wrong: a failed check of a certificate, a broken record.
     Doubtful,
+    /// A conclusion can turn with what no source gives.
+    Turns,
     /// Figures are missing or less sure than they could be.
     Note,
 }
@@ -62,38 +67,63 @@ impl Warning {
         Warning { remedy: Some(remedy.into()), ..self }
     }
 
-    /// Whether it is about what is known of the media, and not about the measurement.
-    pub(crate) fn is_about_inputs(&self) -> bool {
-        self.text.starts_with(UNCERTAIN_INPUTS)
-    }
-
     fn reason(self) -> Warning {
         Warning { is_reason: true, ..self }
     }
 }
 
-const UNCERTAIN_INPUTS: &str = "Uncertain inputs";
 /// Share of operations answered by an error above which the reader is warned.
 const TOLERATED_ERRORS: f64 = 0.001;
 
-/// `nvme under a`, with the system where the run has several.
+/// `nvme under A (half reads, half updates)`, with the system where the run has several.
 pub(crate) fn cell_name(comparison: &Comparison, result: &CellResult) -> String {
     let cell = result.cell;
     match comparison.systems.len() {
-        0 | 1 => format!("{} under {}", cell.storage, cell.label()),
-        _ => format!("{} on {} under {}", cell.system, cell.storage, cell.label()),
+        0 | 1 => format!("{}{UNDER}{}", cell.storage, workload_in_words(cell)),
+        _ => format!("{} on {}{UNDER}{}", cell.system, cell.storage, workload_in_words(cell)),
     }
 }
+
+/// Names of cells with what they have in common said once: `sata-ssd and nvme under A (half reads, half updates) and C (reads only)`.
+pub(crate) fn cells_in_words(cells: &[String], limit: usize) -> String {
+    let mut by_workload: Vec<(&str, Vec<String>)> = Vec::new();
+    for cell in cells {
+        // As `cell_name` joins them; names of storages have no spaces.
+        let (storage, workload) = cell.split_once(UNDER).unwrap_or((cell, ""));
+        match by_workload.iter_mut().find(|(known, _)| *known == workload) {
+            Some((_, storages)) => storages.push(storage.to_owned()),
+            None => by_workload.push((workload, vec![storage.to_owned()])),
+        }
+    }
+    let mut alike: Vec<(Vec<String>, Vec<String>)> = Vec::new();
+    for (workload, storages) in by_workload {
+        match alike.iter_mut().find(|(known, _)| *known == storages) {
+            Some((_, workloads)) => workloads.push(workload.to_owned()),
+            None => alike.push((storages, vec![workload.to_owned()])),
+        }
+    }
+    let each: Vec<String> = alike
+        .into_iter()
+        .map(|(storages, workloads)| {
+            let (storages, workloads) = (quantity::list(&storages, limit), quantity::list(&workloads, limit));
+            if workloads.is_empty() { storages } else { format!("{storages}{UNDER}{workloads}") }
+        })
+        .collect();
+    quantity::list(&each, limit)
+}
+
+const UNDER: &str = " under ";
 
 /// Every warning of a run, the weighty ones first, equal ones of several cells as one.
 pub(crate) fn collect(loaded: &LoadedRun, comparison: &Comparison) -> Vec<Warning> {
     let mut found = Collector::default();
     run::about_run(loaded, comparison, &mut found);
+    certificates::about_certificates(comparison, &mut found);
+    inputs::about_turns(comparison, &mut found);
     for result in comparison.cells() {
         let name = cell_name(comparison, result);
-        about_certificate(result, &name, &mut found);
         about_outcome(result, &name, &mut found);
-        about_inputs(comparison, result, &name, &mut found);
+        inputs::about_inputs(result, &name, &mut found);
         about_figures(loaded, comparison, result, &name, &mut found);
         about_warm_up(loaded, comparison, result, &name, &mut found);
         about_memory(loaded, result, &name, &mut found);
@@ -107,62 +137,6 @@ pub(crate) fn collect(loaded: &LoadedRun, comparison: &Comparison) -> Vec<Warnin
     let mut warnings = found.joined();
     warnings.sort_by_key(|warning| warning.severity);
     warnings
-}
-
-fn about_certificate(result: &CellResult, name: &str, found: &mut Collector) {
-    for certificate in result.certificates().filter(|one| one.is_doubtful()) {
-        let failed: Vec<_> = certificate.failed().collect();
-        if failed.is_empty() {
-            found.add(
-                Warning::doubtful("The certificate calls it doubtful, but names no failed check").of(name),
-            );
-        }
-        for check in failed {
-            let text = format!("Doubtful, {}: {}", check.name, check.finding);
-            let remedy = check.remedy.clone();
-            found.add(Warning { extent: check.extent, remedy, ..Warning::doubtful(text).of(name) });
-        }
-    }
-}
-
-/// The other half of the certificate: whether the model had the right time to keep.
-fn about_inputs(comparison: &Comparison, result: &CellResult, name: &str, found: &mut Collector) {
-    let Some(known) = inputs::of(result).filter(|_| inputs::is_uncertain(result)) else { return };
-    if let Some(own_time) = inputs::own_time_in_words(known) {
-        let text = format!("{UNCERTAIN_INPUTS}: {own_time}");
-        let remedy = "compare storages with more clients, which keep the cores or the devices busy, or in less slow motion";
-        let extent = known.own_time.unwrap_or_default();
-        found.add(Warning::doubtful(text).extent(extent).remedy(remedy).of(name));
-    }
-    let unknown = known.unknown();
-    if unknown == [Unknown::OwnTime] {
-        return;
-    }
-    let mut text = format!("{UNCERTAIN_INPUTS}: {}", inputs::devices_in_words(known));
-    let ratio = result.figures().and_then(|figures| figures.ratio);
-    let baseline = comparison.cells().find(|one| {
-        one.cell.storage == comparison.baseline
-            && one.cell.system == result.cell.system
-            && one.cell.work == result.cell.work
-            && one.cell.workload == result.cell.workload
-    });
-    if let Some((ratio, baseline)) =
-        ratio.zip(baseline).filter(|_| result.cell.storage != comparison.baseline)
-        && let Some(range) = inputs::range(ratio.value, result, baseline)
-    {
-        text += &format!(
-            "; with those half or double, {} would be {}",
-            quantity::ratio(ratio.value),
-            quantity::ratio_interval(range)
-        );
-    }
-    let remedy = match unknown.contains(&Unknown::Estimates) {
-        true => "measure the device (`underlay media measure`), or set what you know of it beside `medium`",
-        false => {
-            "read the ratio as the model's, and not as the device's: nobody published what it does with such I/O"
-        }
-    };
-    found.add(Warning::doubtful(text).extent(known.estimated).remedy(remedy).of(name));
 }
 
 /// What brings the figures of a cell back that somebody disturbed.
@@ -407,13 +381,22 @@ struct Joined {
 
 impl Collector {
     fn add(&mut self, warning: Warning) {
-        let key = match &warning.remedy {
+        let key = match warning.is_reason {
             // Why something failed is told in the words of that cell.
-            _ if warning.is_reason => warning.text.clone(),
-            // What estimates a cell rests on is told beside it; here it would be another sentence for each.
-            Some(remedy) if warning.is_about_inputs() => format!("{UNCERTAIN_INPUTS} {remedy}"),
-            _ => key_of(&warning.text),
+            true => warning.text.clone(),
+            false => key_of(&warning.text),
         };
+        self.add_by(key, warning);
+    }
+
+    /// One that is joined with nothing: whoever made it has done so.
+    fn add_as_it_is(&mut self, warning: Warning) {
+        let key = format!("{} {}", self.found.len(), warning.text);
+        self.found.push(Joined { key, warning, has_others: false });
+    }
+
+    /// Joins it with others of the same key.
+    fn add_by(&mut self, key: String, warning: Warning) {
         let Some(joined) = self.found.iter_mut().find(|known| known.key == key) else {
             self.found.push(Joined { key, warning, has_others: false });
             return;
@@ -470,15 +453,32 @@ mod tests {
     }
 
     #[test]
-    fn what_is_little_known_is_one_warning_for_each_thing_to_do() {
+    fn cells_say_once_what_they_have_in_common() {
+        let words = |cells: &[&str], limit| {
+            let cells: Vec<String> = cells.iter().map(|cell| (*cell).to_owned()).collect();
+            cells_in_words(&cells, limit)
+        };
+        assert_eq!(
+            words(&["hdd under A", "nvme under A", "hdd under C", "nvme under C"], 9),
+            "hdd and nvme under A and C"
+        );
+        assert_eq!(words(&["hdd under A", "nvme under C"], 9), "hdd under A and nvme under C");
+        assert_eq!(
+            words(&["a under x", "b under x", "c under x", "d under x"], 2),
+            "a, b and 2 more under x"
+        );
+        assert_eq!((words(&["hdd"], 9), words(&[], 9)), ("hdd".to_owned(), String::new()));
+    }
+
+    #[test]
+    fn one_cause_is_one_warning_whatever_its_words() {
         let mut found = Collector::default();
-        for (estimates, extent, remedy, cell) in [
-            ("81 % of device time rests on estimates (flush_us 81 %)", 0.81, "measure the device", "a"),
-            ("94 % of device time rests on estimates (page_read_us 94 %)", 0.94, "measure the device", "b"),
-            ("no device time rests on estimates", 0.0, "read the ratio as the model's", "c"),
+        for (estimates, extent, cause, cell) in [
+            ("19 % of device time rests on measured figures (flush_us 81 %)", 0.81, "estimates", "a"),
+            ("6 % of device time rests on measured figures (page_read_us 94 %)", 0.94, "estimates", "b"),
+            ("no device time rests on estimates", 0.0, "coverage", "c"),
         ] {
-            let warning = Warning::doubtful(format!("Uncertain inputs: {estimates}"));
-            found.add(warning.extent(extent).remedy(remedy).of(cell));
+            found.add_by(cause.to_owned(), Warning::note(estimates).extent(extent).of(cell));
         }
         let [first, second] = found.joined().try_into().unwrap();
         assert!(first.text.contains("page_read_us") && first.text.ends_with("worst case"), "{}", first.text);

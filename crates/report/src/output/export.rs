@@ -87,6 +87,8 @@ pub struct WarningExport {
     pub cells: Vec<String>,
     pub remedy: Option<String>,
     pub doubtful: bool,
+    /// `doubtful`, `turns` where a conclusion can turn with what no source gives, `note`.
+    pub severity: warnings::Severity,
 }
 
 /// One cell over its repetitions.
@@ -128,6 +130,10 @@ pub struct CellExport {
     pub disturbed: Vec<DisturbedExport>,
     /// How far what is known of the media carries it; null where nothing was modelled.
     pub inputs: Option<InputCertificate>,
+    /// The share of device time that rests on figures that sources measured, 0 to 1; null where nothing was modelled.
+    pub inputs_measured: Option<f64>,
+    /// Whether what is concluded from it can turn with what no source gives.
+    pub conclusion_can_turn: bool,
     /// Where the ratio would lie with all estimates half or double; null where it rests on none, and of the baseline.
     pub ratio_if_estimates_off: Option<Interval>,
     pub cost: CostExport,
@@ -183,9 +189,13 @@ pub struct DisturbedExport {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct CostExport {
+    /// List price of the devices; three years' rent where they are rented.
     pub price_usd: Option<f64>,
+    /// The part of `price_usd` that is three years' rent: 0 where everything is bought.
+    pub price_rent_usd: Option<f64>,
+    /// Of the price, so rent where that is rent.
     pub usd_per_tb: Option<f64>,
-    /// For each 1,000 operations per second.
+    /// The price for each 1,000 operations per second, so rent where that is rent.
     pub usd_per_kops: Option<f64>,
 }
 
@@ -236,6 +246,7 @@ pub fn export(loaded: &LoadedRun) -> Export {
         .into_iter()
         .map(|warning| WarningExport {
             doubtful: warning.severity == warnings::Severity::Doubtful,
+            severity: warning.severity,
             text: warning.text,
             cells: warning.cells,
             remedy: warning.remedy,
@@ -360,11 +371,14 @@ fn cell_export(
         certificate: CertificateExport { verdict: result.verdict(), failed_checks },
         disturbed: disturbed(result),
         inputs: inputs::of(result).cloned(),
+        inputs_measured: inputs::of(result).map(InputCertificate::measured),
+        conclusion_can_turn: result.can_turn,
         ratio_if_estimates_off: ratio
             .zip(baseline)
             .and_then(|(ratio, baseline)| inputs::range(ratio.value, result, baseline)),
         cost: CostExport {
-            price_usd: cost.as_ref().map(|cost| cost.price_usd),
+            price_usd: cost.as_ref().map(|cost| cost.price.usd),
+            price_rent_usd: cost.as_ref().map(|cost| cost.price.rent_usd),
             usd_per_tb: cost.as_ref().and_then(|cost| cost.usd_per_tb()),
             usd_per_kops: match (&cost, figures) {
                 (Some(cost), Some(figures)) => cost.usd_per_kops(figures.throughput_per_s.value),
@@ -420,7 +434,9 @@ fn operations(figures: &Figures) -> BTreeMap<String, OperationExport> {
 /// The columns of [`csv`]: the keys of JSON, a nested one joined by `_`.
 ///
 /// `published`, `published_ratio` and `reading` are of the first published throughput.
-pub const CSV_COLUMNS: [&str; 61] = [
+pub const CSV_COLUMNS: [&str; 66] = [
+    "run",
+    "started_at",
     "system",
     "storage",
     "workload",
@@ -457,9 +473,12 @@ pub const CSV_COLUMNS: [&str; 61] = [
     "inputs_covered",
     "inputs_estimated",
     "inputs_own_time",
+    "inputs_measured",
+    "conclusion_can_turn",
     "ratio_if_estimates_off_low",
     "ratio_if_estimates_off_high",
     "price_usd",
+    "price_rent_usd",
     "usd_per_tb",
     "usd_per_kops",
     "reference_paper",
@@ -490,7 +509,8 @@ pub fn csv(loaded: &LoadedRun) -> String {
     let mut text = CSV_COLUMNS.join(",");
     text.push_str("\r\n");
     for cell in &export.cells {
-        let fields = csv_fields(cell);
+        let run = [export.run.name.clone(), export.run.started_at.clone()];
+        let fields: Vec<String> = run.into_iter().chain(csv_fields(cell)).collect();
         assert_eq!(fields.len(), CSV_COLUMNS.len(), "a field for each column");
         text.push_str(&fields.iter().map(|field| quoted(field)).collect::<Vec<_>>().join(","));
         text.push_str("\r\n");
@@ -538,8 +558,13 @@ fn csv_fields(cell: &CellExport) -> Vec<String> {
     fields.push(optional(inputs.map(|inputs| inputs.covered.all)));
     fields.push(optional(inputs.map(|inputs| inputs.estimated)));
     fields.push(optional(inputs.and_then(|inputs| inputs.own_time)));
+    fields.push(optional(cell.inputs_measured));
+    fields.push(cell.conclusion_can_turn.to_string());
     fields.extend(ends(cell.ratio_if_estimates_off));
-    fields.extend([cell.cost.price_usd, cell.cost.usd_per_tb, cell.cost.usd_per_kops].map(optional));
+    fields.extend(
+        [cell.cost.price_usd, cell.cost.price_rent_usd, cell.cost.usd_per_tb, cell.cost.usd_per_kops]
+            .map(optional),
+    );
     let first =
         cell.reference.iter().find(|one| one.metric == "throughput_per_s").or_else(|| cell.reference.first());
     match first {

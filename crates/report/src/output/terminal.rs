@@ -6,6 +6,7 @@ pub(crate) mod background;
 pub(crate) mod benchmarks;
 pub(crate) mod beside;
 pub(crate) mod caches;
+mod cards;
 pub(crate) mod changing;
 pub(crate) mod jobs;
 mod layout;
@@ -19,7 +20,7 @@ use comfy_table::CellAlignment;
 use layout::{Layout, Paint, Style};
 pub use layout::{fitted, wrap};
 use underlay_record::cell::SKIPPED_ON_COMMAND;
-use underlay_record::{Explained, ReferenceTable, Verdict};
+use underlay_record::{Explained, RENT_YEARS, ReferenceTable, Verdict};
 
 use crate::cell::cost::{StorageCost, devices_in_words, roles_in_words};
 use crate::comparison::{
@@ -70,6 +71,8 @@ pub fn comparison_explained(loaded: &LoadedRun, explained: &Explained, width: us
         out.push('\n');
     }
 
+    out += &cards::text(&comparison, width, paint);
+
     // The widest layout that fits is taken for every table, so that they look alike.
     let details =
         [Detail::Everything, Detail::NoCost, Detail::NoIntervals, Detail::Narrow, Detail::Narrowest];
@@ -99,6 +102,7 @@ pub fn comparison_explained(loaded: &LoadedRun, explained: &Explained, width: us
             out += &format!("{}\n", paint.bold(&line));
         }
         out += &workload_table(&comparison, &rows, detail).render(width, paint);
+        out += &measured_inputs(&rows, width, paint);
         for result in rows.iter().flat_map(|row| row.cells.iter().flatten()) {
             if let Some(reason) = reason_not_measured(result) {
                 let text = format!("{}: {reason}", warnings::cell_name(&comparison, result));
@@ -132,6 +136,31 @@ pub fn comparison_explained(loaded: &LoadedRun, explained: &Explained, width: us
     }
     out += &warning_lines(&warnings::collect(loaded, &comparison), width, paint);
     out
+}
+
+/// How much of each storage's device time rests on measured figures, from the lowest to the highest of its workloads; empty where nobody
+/// knows.
+fn measured_inputs(rows: &[&Row], width: usize, paint: Paint) -> String {
+    let mut each: Vec<(&str, Vec<f64>)> = Vec::new();
+    for result in rows.iter().flat_map(|row| row.cells.iter().flatten()) {
+        let Some(known) = inputs::of(result) else { continue };
+        match each.iter_mut().find(|(storage, _)| *storage == result.cell.storage) {
+            Some((_, shares)) => shares.push(known.measured()),
+            None => each.push((&result.cell.storage, vec![known.measured()])),
+        }
+    }
+    let words: Vec<String> = each
+        .iter()
+        .filter_map(|(storage, shares)| {
+            Some(format!("{storage} {}", quantity::range(shares, quantity::percent)?))
+        })
+        .collect();
+    if words.is_empty() {
+        return String::new();
+    }
+    let text = format!("Device time that rests on measured figures: {}", words.join(", "));
+    let lines = wrap(&text, width - 2, "  ").into_iter().map(|line| format!("  {}\n", paint.dim(&line)));
+    lines.collect()
 }
 
 /// What a table holds, from all to what fits a narrow terminal.
@@ -221,9 +250,8 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
                     if !is_certain {
                         layout.paints.push((line, ratio.clone(), Style::Dim));
                     }
-                    let is_uncertain = inputs::is_uncertain(result);
-                    let mark = certificate_mark(result, is_uncertain);
-                    if result.is_doubtful() || is_uncertain {
+                    let mark = certificate_mark(result);
+                    if result.is_doubtful() || result.can_turn {
                         layout.paints.push((line, mark.clone(), Style::Alarm));
                     }
                     fields.push(quantity::rate_with_error(&figures.throughput_per_s));
@@ -299,8 +327,8 @@ fn state_of(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Faithful to the model, and whether that is known well enough.
-fn certificate_mark(result: &CellResult, is_uncertain: bool) -> String {
+/// Faithful to the model, and whether what is not known of the media can turn what is concluded.
+fn certificate_mark(result: &CellResult) -> String {
     let timing = match result.verdict() {
         Some(Verdict::Disturbed) if result.is_doubtful() => "disturbed, ! DOUBTFUL",
         Some(Verdict::Disturbed) => "disturbed",
@@ -309,14 +337,20 @@ fn certificate_mark(result: &CellResult, is_uncertain: bool) -> String {
         Some(Verdict::RealStorage) => "real storage",
         None => "none",
     };
-    if is_uncertain { format!("{timing}, ! INPUTS") } else { timing.to_owned() }
+    if result.can_turn { format!("{timing}, ! INPUTS") } else { timing.to_owned() }
 }
 
 fn cost_fields(figures: &Figures) -> [String; 2] {
     let cost = figures.cost.as_ref();
     let per_tb = cost.and_then(StorageCost::usd_per_tb);
     let per_kops = cost.and_then(|cost| cost.usd_per_kops(figures.throughput_per_s.value));
-    [per_tb, per_kops].map(|usd| usd.map_or(ABSENT.to_owned(), |usd| quantity::number(usd, 2)))
+    [per_tb, per_kops].map(|usd| dollars_for(cost, usd))
+}
+
+/// Dollars for a terabyte or for operations, called a rent where the price is one.
+fn dollars_for(cost: Option<&StorageCost>, usd: Option<f64>) -> String {
+    let priced = cost.zip(usd).map(|(cost, usd)| quantity::price_for(usd, &cost.price));
+    priced.unwrap_or_else(|| ABSENT.to_owned())
 }
 
 /// What each storage is and costs; with $ per 1,000 ops/s where the other tables had no room for it.
@@ -336,11 +370,15 @@ fn cost_text(comparison: &Comparison, detail: Detail, width: usize, paint: Paint
         return String::new();
     }
     let mut out = String::from("\n");
-    let heading = match has_operations {
-        true => "Cost: list price of the devices alone; $/kop/s is dollars for each 1,000 ops/s",
-        false => "Cost: list price of the devices alone",
-    };
-    for line in wrap(heading, width, "") {
+    let mut heading = "Cost: list price of the devices alone".to_owned();
+    if has_operations {
+        heading += "; $/kop/s is dollars for each 1,000 ops/s";
+    }
+    let mut costs = storage_records(comparison).into_values().filter_map(StorageCost::of);
+    if costs.any(|cost| cost.price.rent_usd > 0.0) {
+        heading += &format!("; rent is that of {RENT_YEARS} years");
+    }
+    for line in wrap(&heading, width, "") {
         out += &paint.bold(&line);
         out.push('\n');
     }
@@ -374,7 +412,7 @@ fn cost_table(comparison: &Comparison, per_kops: PerKops) -> Layout {
         PerKops::Each => {
             header.extend(comparison.unthrottled().map(|row| format!("$/kop/s, {}", row.label())));
         }
-        PerKops::Range => header.push("$/kop/s".to_owned()),
+        PerKops::Range => header.push("$/kop/s by workload".to_owned()),
         PerKops::None => {}
     }
     let mut layout = Layout::new(&header);
@@ -383,8 +421,8 @@ fn cost_table(comparison: &Comparison, per_kops: PerKops) -> Layout {
         let Some(storage) = records.get(name) else { continue };
         let cost = StorageCost::of(storage);
         let mut fields = vec![(*name).to_owned(), devices_in_words(storage)];
-        fields.push(cost.as_ref().map_or("unknown".to_owned(), |cost| quantity::dollars(cost.price_usd)));
-        let dollars = |usd: Option<f64>| usd.map_or(ABSENT.to_owned(), |usd| quantity::number(usd, 2));
+        fields.push(cost.as_ref().map_or("unknown".to_owned(), |cost| quantity::price(&cost.price)));
+        let dollars = |usd: Option<f64>| dollars_for(cost.as_ref(), usd);
         fields.push(dollars(cost.as_ref().and_then(StorageCost::usd_per_tb)));
         let each: Vec<Option<f64>> = comparison
             .unthrottled()
@@ -395,7 +433,8 @@ fn cost_table(comparison: &Comparison, per_kops: PerKops) -> Layout {
             PerKops::Range => {
                 let known = || each.iter().flatten().copied();
                 let (low, high) = (dollars(known().reduce(f64::min)), dollars(known().reduce(f64::max)));
-                fields.push(if low == high { low } else { format!("{low}–{high}") });
+                let low_alone = low.strip_suffix(" rent").unwrap_or(&low);
+                fields.push(if low == high { low } else { format!("{low_alone}–{high}") });
             }
             PerKops::None => {}
         }
@@ -544,12 +583,12 @@ fn warning_lines(warnings: &[Warning], width: usize, paint: Paint) -> String {
     let mut out = format!("\n{}\n", paint.bold("Warnings"));
     for warning in warnings {
         let (mark, is_grave) = match warning.severity {
-            Severity::Doubtful => ("!", true),
+            Severity::Doubtful | Severity::Turns => ("!", true),
             Severity::Note => ("-", false),
         };
         let mut text = warning.text.clone();
         if !warning.cells.is_empty() {
-            text += &format!(" ({})", quantity::list(&warning.cells, CELLS_NAMED));
+            text = format!("{}: {text}", warnings::cells_in_words(&warning.cells, CELLS_NAMED));
         }
         if let Some(remedy) = &warning.remedy {
             text += &format!(". Try: {remedy}");

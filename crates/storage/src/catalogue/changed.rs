@@ -159,6 +159,8 @@ fn settle(document: &mut DocumentMut, medium: &Medium) -> Result<(), String> {
             price.remove(key);
         }
         price.insert("usd", Item::Value(Value::from(medium.price.usd)));
+        // Without the rules, nothing else says so.
+        price.insert("rented", Item::Value(Value::from(true)));
     }
     drop_unused_sources(document)
 }

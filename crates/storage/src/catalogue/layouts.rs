@@ -102,6 +102,11 @@ impl LayoutPreset {
         self.media().map(|(medium, count)| medium.price_usd() * f64::from(count)).sum()
     }
 
+    /// The same, and what of it is rent.
+    pub fn price(&self) -> underlay_record::Price {
+        self.media().map(|(medium, count)| medium.price() * f64::from(count)).sum()
+    }
+
     /// `12 x hdd-7200-2tb, a directory each`.
     pub fn summary(&self) -> String {
         let devices: Vec<String> =

@@ -97,11 +97,13 @@ pub(super) fn price(root: &mut TableReader<'_>, may_be_rent: bool) -> Option<Pri
     let mut table = root.inside("price", "[price]", "a table with usd, date and source")?;
     let rent = if may_be_rent { Rent::read(&mut table) } else { None };
     let usd = if rent.is_some() { Some(0.0) } else { table.number("usd", 0.01, 1e9) };
+    // What is counted by the month is a rent, whether or not the file says so.
+    let rented = table.flag("rented") || rent.is_some();
     let date = table.text("date", "the year or day of the price");
     let source = table.source();
     let estimate = table.flag("estimate");
     table.reject_unknown();
-    Some(Price { usd: usd?, date: date?.value, source: source?, estimate, rent })
+    Some(Price { usd: usd?, rented, date: date?.value, source: source?, estimate, rent })
 }
 
 impl Price {

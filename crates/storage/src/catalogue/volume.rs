@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use underlay_record::RENT_YEARS;
 
 use super::parameters::{CloudParameters, ModelParameters};
 use super::quantity::Quantity;
@@ -10,7 +11,7 @@ use super::table::TableReader;
 use super::{Medium, plain_number};
 
 /// The time that a rent is added up for, so that it can be compared with a price.
-pub const RENT_MONTHS: f64 = 36.0;
+pub const RENT_MONTHS: f64 = 12.0 * RENT_YEARS as f64;
 /// 1 MiB/s in the catalogue's million bytes a second.
 const MIB: f64 = 1.048576;
 

@@ -243,6 +243,7 @@ fn medium(
         logical_sector: None,
         price: Price {
             usd: identity.price_usd.unwrap_or(1.0),
+            rented: false,
             date: identity.date.clone(),
             source: if identity.price_usd.is_some() { PRICE.into() } else { UNKNOWN.into() },
             estimate: identity.price_usd.is_none(),

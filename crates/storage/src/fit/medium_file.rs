@@ -185,6 +185,9 @@ pub fn medium_text(medium: &Medium) -> String {
     ));
     line("\n[price]".into());
     line(format!("usd = {}", medium.price.usd));
+    if medium.price.rented {
+        line("rented = true".into());
+    }
     line(format!("date = {}", quoted(&medium.price.date)));
     line(format!("source = {}", quoted(&medium.price.source)));
     if medium.price.estimate {

@@ -60,6 +60,8 @@ impl DeviceSpec {
             medium: self.medium.as_ref().map(|medium| medium.name.clone()),
             capacity_bytes: self.medium.as_ref().map(Medium::capacity_bytes),
             price_usd: self.medium.as_ref().map(Medium::price_usd),
+            starts_overwritten: self.medium.as_ref().map(|_| self.initial == InitialState::Steady),
+            is_rented: self.medium.as_ref().is_some_and(|medium| medium.price.rented),
             price_source: self.medium.as_ref().map(Medium::price_source),
         }
     }
@@ -137,13 +139,7 @@ impl RemoteSpec {
 
     /// What a record says of it.
     pub fn describe(&self) -> DeviceDescription {
-        DeviceDescription {
-            id: DeviceId::new(&self.name),
-            medium: None,
-            capacity_bytes: None,
-            price_usd: None,
-            price_source: None,
-        }
+        DeviceDescription { id: DeviceId::new(&self.name), ..DeviceDescription::default() }
     }
 }
 

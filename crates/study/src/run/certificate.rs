@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use underlay_record::{
     Certificate, Check, CpuRecord, DeviceActivity, Generator, GivenUp, IntegrityRecord, Measured,
-    OperationStats, PathRecord, PauseRecord, ReadBackRecord,
+    OperationStats, PathRecord, PauseRecord, ReadBackRecord, latency_in_words,
 };
 use underlay_workload::Aftermath;
 
@@ -426,8 +426,9 @@ fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut V
             name: SCHEDULE_LATENESS.into(),
             passed,
             finding: format!(
-                "operations were sent up to {lateness_us:.0} µs late (p99) because of the generator itself, \
-                     against a p99 of {p99_us:.0} µs"
+                "operations were sent up to {} late (p99) because of the generator itself, against a p99 of {}",
+                latency_in_words(lateness_us),
+                latency_in_words(p99_us)
             ),
             extent: Some(lateness_us),
             remedy: (!passed).then(|| "lower the rate, use fewer threads, or a larger [scale] time".into()),

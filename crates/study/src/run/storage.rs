@@ -301,7 +301,8 @@ pub fn describe(
         }
         StorageSource::Volume(volume) => {
             let described = devices(storage).into_iter().map(|(name, medium, capacity_bytes)| {
-                DeviceSpec::new(name, Some(medium.clone()), capacity_bytes, BackingSpec::Null).describe()
+                let spec = DeviceSpec::new(name, Some(medium.clone()), capacity_bytes, BackingSpec::Null);
+                DeviceSpec { initial: volume.pool.initial, ..spec }.describe()
             });
             let words = volume_in_words(volume, servers);
             let filesystem = volume.filesystem.made().map(str::to_owned);

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use underlay_predict::Point;
 use underlay_predict::advice::memory::{self, Advice, Wanted};
+use underlay_record::Price;
 use underlay_report::quantity;
 use underlay_storage::catalogue;
 
@@ -121,7 +122,7 @@ fn text(advice: &Advice, about: &About, medium: &str, asks_for_offer: bool) -> S
             }),
             size.p99_us.map_or_else(absent, |one| quantity::latency(one.value)),
             quantity::number(size.devices, 2),
-            format!("{}{mark}", quantity::dollars(size.usd)),
+            format!("{}{mark}", quantity::price(&Price { usd: size.usd, rent_usd: size.rent_usd })),
         ]);
     }
     align(&mut table);
@@ -152,7 +153,11 @@ fn text(advice: &Advice, about: &About, medium: &str, asks_for_offer: bool) -> S
     for one in media {
         table.add_row([
             one.medium.clone(),
-            format!("${}", quantity::number(one.usd_per_read_per_s, 2)),
+            format!(
+                "${}{}",
+                quantity::number(one.usd_per_read_per_s, 2),
+                if one.is_rented { " rent" } else { "" }
+            ),
             format!("${} a GiB", quantity::number(one.usd_per_gib_at_average, 2)),
             quantity::short_duration(one.interval_s),
         ]);
@@ -162,7 +167,7 @@ fn text(advice: &Advice, about: &About, medium: &str, asks_for_offer: bool) -> S
     text += "\n\n";
     text += &output::paragraph(
         "\"Memory pays below\": the price at which holding all of the data in memory costs as much as the devices' reads that it saves, by the \
-         five-minute rule at the catalogue's prices.",
+         five-minute rule at the catalogue's prices, of which rent is that of three years.",
     );
     text + "\n"
 }

@@ -10,6 +10,7 @@ use underlay_config::units;
 use underlay_predict::Point;
 use underlay_predict::advice::storage::{self, Advice, Offer, Wanted};
 use underlay_predict::simulation::Arrivals;
+use underlay_record::Price;
 use underlay_record::frontier::{Frontier, PricedStorage};
 use underlay_report::{self as report, quantity};
 use underlay_storage::catalogue;
@@ -175,7 +176,7 @@ fn page(advice: &Advice, about: &About, wanted: &Wanted) -> Frontier {
     let storages = advice.all().enumerate().map(|(place, offer)| PricedStorage {
         name: offer.name.clone(),
         about: about_media(offer),
-        usd: offer.usd,
+        price: price_of(offer),
         usd_per_1000_per_s: offer.usd_per_1000_per_s,
         usd_per_tb: offer.usd_per_tb,
         mean_us: offer.prediction.mean_us,
@@ -190,7 +191,7 @@ fn page(advice: &Advice, about: &About, wanted: &Wanted) -> Frontier {
         Some(first) => format!(
             "{} is the cheapest that keeps to it, for {}: a p99 of {}.",
             first.name,
-            quantity::dollars(first.usd),
+            quantity::price(&price_of(first)),
             quantity::latency(first.prediction.p99_us.value)
         ),
         None => {
@@ -275,9 +276,9 @@ fn text(advice: &Advice, about: &About, wanted: &Wanted) -> String {
         table.add_row([
             letter(index).to_string(),
             offer.name.clone(),
-            quantity::dollars(offer.usd),
-            quantity::dollars(offer.usd_per_1000_per_s),
-            quantity::dollars(offer.usd_per_tb),
+            quantity::price(&price_of(offer)),
+            rent_or_not(offer.usd_per_1000_per_s, offer),
+            rent_or_not(offer.usd_per_tb, offer),
             match offer.prediction.is_saturated {
                 true => "grows".to_owned(),
                 false => format!(
@@ -324,6 +325,16 @@ fn text(advice: &Advice, about: &About, wanted: &Wanted) -> String {
 }
 
 const PRICES: &str = "prices are those of the devices alone; `underlay media show NAME` has the date and source of each, and a cloud volume's is three years' rent";
+
+fn price_of(offer: &Offer) -> Price {
+    Price { usd: offer.usd, rent_usd: offer.rent_usd }
+}
+
+/// Dollars that its price comes to for something.
+fn rent_or_not(usd: f64, offer: &Offer) -> String {
+    let rent = if offer.rent_usd > 0.0 { " rent" } else { "" };
+    format!("{}{rent}", quantity::dollars(usd))
+}
 
 /// What was not considered, those with one reason together.
 fn excluded(advice: &Advice) -> Vec<(&str, Vec<String>)> {

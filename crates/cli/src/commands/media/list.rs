@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use underlay_record::Price;
 use underlay_report::quantity;
 use underlay_report::terminal::wrap;
 use underlay_storage::catalogue::{self, LayoutPreset, Medium, MediumKind};
@@ -55,13 +56,12 @@ fn render(everything: &Everything<'_>, width: usize) -> String {
         media.sort_by(|a, b| (a.year, &a.name).cmp(&(b.year, &b.name)));
         lines.heading(&mut text, heading(kind), ["year", "capacity", "price", "$/TB", "figures"]);
         for medium in media {
-            let numbers = [
-                medium.year.to_string(),
-                quantity::bytes(medium.capacity_bytes() as f64),
-                dollars(medium.price_usd()),
-                dollars(medium.price_usd() / (medium.capacity_bytes() as f64 / 1e12)),
-                medium.label.name().to_owned(),
-            ];
+            let numbers = Numbers {
+                first: medium.year.to_string(),
+                bytes: medium.capacity_bytes() as f64,
+                price: medium.price(),
+                label: medium.label.name(),
+            };
             lines.line(&mut text, &medium.name, &medium.title, numbers);
         }
         text.push('\n');
@@ -69,24 +69,57 @@ fn render(everything: &Everything<'_>, width: usize) -> String {
     let layouts = "Layouts of published set-ups";
     lines.heading(&mut text, layouts, ["disks", "capacity", "price", "$/TB", ""]);
     for layout in everything.layouts {
-        let bytes = layout.capacity_bytes() as f64;
         let devices: u32 = layout.devices.iter().map(|device| device.count).sum();
-        let numbers = [
-            devices.to_string(),
-            quantity::bytes(bytes),
-            dollars(layout.price_usd()),
-            dollars(layout.price_usd() / (bytes / 1e12)),
-            String::new(),
-        ];
+        let numbers = Numbers {
+            first: devices.to_string(),
+            bytes: layout.capacity_bytes() as f64,
+            price: layout.price(),
+            label: "",
+        };
         lines.line(&mut text, &layout.name, &layout.summary(), numbers);
     }
-    let note = "Rented devices are priced for three years. `underlay media show NAME` prints every number with its \
+    let note = "Rent is that of three years. `underlay media show NAME` prints every number with its \
          source, and what the model makes of the published figures.";
     text + "\n" + &wrap(note, width.min(100), "").join("\n") + "\n"
 }
 
 /// Year or number of disks, capacity, price, dollars a TB and label; two blanks before each.
-const COLUMNS: [usize; 5] = [5, 8, 7, 7, 9];
+const COLUMNS: [usize; 5] = [5, 8, 12, 12, 9];
+
+/// What stands behind a title.
+struct Numbers {
+    /// Year, or number of disks.
+    first: String,
+    bytes: f64,
+    price: Price,
+    label: &'static str,
+}
+
+impl Numbers {
+    fn usd_per_tb(&self) -> f64 {
+        self.price.usd / (self.bytes / 1e12)
+    }
+
+    fn in_columns(&self) -> [String; 5] {
+        let rent = if self.price.rent_usd > 0.0 { " rent" } else { "" };
+        let [price, per_tb] =
+            [self.price.usd, self.usd_per_tb()].map(|usd| format!("{}{rent}", dollars(usd)));
+        [self.first.clone(), quantity::bytes(self.bytes), price, per_tb, self.label.to_owned()]
+    }
+
+    /// Without a heading above them, so each says what it is.
+    fn in_words(&self) -> String {
+        let price = self.price.remark(dollars).map_or(String::new(), |remark| format!(" ({remark})"));
+        let words = [
+            self.first.clone(),
+            quantity::bytes(self.bytes),
+            format!("price {}{price}", dollars(self.price.usd)),
+            format!("{} a TB", dollars(self.usd_per_tb())),
+            self.label.to_owned(),
+        ];
+        words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ")
+    }
+}
 
 struct Lines {
     name_width: usize,
@@ -105,19 +138,18 @@ impl Lines {
         self.write(text, &format!("{:<width$}", shortened(title, width)), columns.map(str::to_owned));
     }
 
-    fn line(&self, text: &mut String, name: &str, title: &str, numbers: [String; 5]) {
+    fn line(&self, text: &mut String, name: &str, title: &str, numbers: Numbers) {
         let Lines { name_width, title_width, narrow } = *self;
         if let Some(width) = narrow {
             text.push_str(&format!("  {name}\n"));
-            let numbers: Vec<String> = numbers.into_iter().filter(|number| !number.is_empty()).collect();
-            for part in [title.to_owned(), numbers.join(", ")] {
+            for part in [title.to_owned(), numbers.in_words()] {
                 let part = wrap(&part, width - 4, "").join("\n    ");
                 text.push_str(&if part.is_empty() { String::new() } else { format!("    {part}\n") });
             }
             return;
         }
         let title = shortened(title, title_width);
-        self.write(text, &format!("{name:<name_width$}  {title:<title_width$}"), numbers);
+        self.write(text, &format!("{name:<name_width$}  {title:<title_width$}"), numbers.in_columns());
     }
 
     fn write(&self, text: &mut String, left: &str, numbers: [String; 5]) {
@@ -162,7 +194,26 @@ mod tests {
             for medium in catalogue::builtin() {
                 assert!(text.contains(&medium.name), "{}", medium.name);
             }
+            let rented = catalogue::builtin().iter().filter(|medium| medium.price.rented).count();
+            assert!(rented > 5 && text.matches("rent").count() >= rented, "{width}: {text}");
         }
+    }
+
+    #[test]
+    fn a_narrow_list_names_both_prices_and_calls_a_rent_a_rent() {
+        let everything = Everything { media: catalogue::builtin(), layouts: catalogue::layouts() };
+        let text = render(&everything, 40);
+        let about = |name: &str| {
+            let (_, after) = text.split_once(&format!("  {name}\n")).expect("listed");
+            let lines = after.lines().take_while(|line| line.starts_with("    "));
+            lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
+        };
+        let words = about("ebs-gp3");
+        let medium = catalogue::find("ebs-gp3").unwrap();
+        let price = format!("price {} (3 years' rent),", dollars(medium.price_usd()));
+        assert!(words.contains(&price) && words.contains(" a TB"), "{words}");
+        let words = about("nvme-990-pro");
+        assert!(words.contains("price $") && !words.contains("rent"), "{words}");
     }
 
     #[test]

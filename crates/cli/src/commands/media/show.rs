@@ -67,7 +67,7 @@ fn layout_text(layout: &LayoutPreset) -> String {
     lines.push(format!(
         "capacity {}, price {}",
         quantity::bytes(layout.capacity_bytes() as f64),
-        quantity::dollars(layout.price_usd())
+        quantity::price(&layout.price())
     ));
     lines.push("\ndevices:".into());
     for (device, (medium, count)) in layout.devices.iter().zip(layout.media()) {

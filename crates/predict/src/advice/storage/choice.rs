@@ -1,5 +1,6 @@
 //! What could be bought: devices of the catalogue, and how they are put together.
 
+use underlay_record::Price;
 use underlay_storage::catalogue::{LayoutPreset, Medium, PresetLayout};
 use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, VolumeSpec};
@@ -87,9 +88,9 @@ impl Choice {
         self.devices.iter().map(|one| one.count).sum()
     }
 
-    pub(super) fn usd(&self) -> f64 {
-        let cache_usd = self.cache.as_ref().map_or(0.0, |(medium, _)| medium.price_usd());
-        self.devices.iter().map(|one| one.medium.price_usd() * f64::from(one.count)).sum::<f64>() + cache_usd
+    pub(super) fn price(&self) -> Price {
+        let cache = self.cache.as_ref().map(|(medium, _)| medium.price());
+        self.devices.iter().map(|one| one.medium.price() * f64::from(one.count)).chain(cache).sum()
     }
 
     /// What it holds, as its directories are filled: alike.

@@ -372,7 +372,8 @@ pub(super) fn offer(
     // A cache that fills up does it for a while only.
     let lasts = !prediction.is_saturated && prediction.cache_full_s.is_none();
     let meets = lasts && prediction.p99_us.value <= wanted.p99_us;
-    let (usd, capacity_bytes) = (choice.usd(), choice.capacity_bytes());
+    let (price, capacity_bytes) = (choice.price(), choice.capacity_bytes());
+    let usd = price.usd;
     Ok(Offer {
         name: choice.name.clone(),
         parts: choice.parts(),
@@ -380,6 +381,7 @@ pub(super) fn offer(
         cache: choice.cache(),
         preset: choice.preset.clone(),
         usd,
+        rent_usd: price.rent_usd,
         capacity_bytes,
         usd_per_1000_per_s: usd / (rate_per_s / 1e3),
         usd_per_tb: usd / (capacity_bytes / 1e12),

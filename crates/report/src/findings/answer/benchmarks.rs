@@ -2,10 +2,11 @@
 
 use underlay_record::Better;
 
-use super::{Effect, effect_of, highest};
+use super::{Effect, Subject, throughput_clauses};
 use crate::cell::benchmark::NamedFigure;
 use crate::comparison::{Comparison, Row, system_title};
 use crate::quantity;
+use crate::statistics::ratio::Difference;
 
 pub(super) fn about_system(comparison: &Comparison, system: &str) -> String {
     let title = system_title(system);
@@ -21,9 +22,9 @@ pub(super) fn about_system(comparison: &Comparison, system: &str) -> String {
         .filter(|(index, _)| *index != baseline_index)
         .map(|(index, storage)| {
             let ratios = rows.iter().filter_map(|row| row.benchmark(index)?.first()?.performance);
-            effect_of(ratios, storage, index)
+            Effect::of(ratios, storage, index)
         })
-        .filter(|effect| !effect.ratios.is_empty() || effect.no_difference > 0)
+        .filter(|effect| effect.count() > 0)
         .collect();
     if effects.is_empty() {
         return match rows.iter().any(|row| row.benchmark(baseline_index).is_some()) {
@@ -31,26 +32,15 @@ pub(super) fn about_system(comparison: &Comparison, system: &str) -> String {
             false => format!("On {title}, {baseline} was not measured, so there is nothing to compare with."),
         };
     }
-    effects.sort_by(|a, b| highest(b).total_cmp(&highest(a)));
-    let (different, same): (Vec<&Effect>, Vec<&Effect>) =
-        effects.iter().partition(|one| !one.ratios.is_empty());
-    let what = throughput_of(&rows);
-    let mut clauses = Vec::new();
-    if !different.is_empty() {
-        let parts: Vec<String> = different
-            .iter()
-            .enumerate()
-            .map(|(index, effect)| clause(effect, baseline, what, index == 0))
-            .collect();
-        clauses.push(quantity::list(&parts, usize::MAX));
-    }
-    if !same.is_empty() {
-        let names: Vec<String> = same.iter().map(|effect| effect.storage.to_owned()).collect();
-        let names = quantity::list(&names, usize::MAX);
-        clauses.push(format!("no difference was seen between {names} and {baseline}"));
-    }
+    effects.sort_by(|a, b| b.highest().total_cmp(&a.highest()));
+    let [verb, object] = match throughput_of(&rows) {
+        Some(figure) => ["gives", &format!("the {figure} of {baseline}")],
+        None => ["is", &format!("as good as {baseline}")],
+    };
+    let words = [[verb, object], ["no difference was seen", baseline]];
+    let mut clauses = throughput_clauses(&effects, Subject::Benchmark, words);
     clauses.extend(latency_clause(&rows, baseline_index, &effects));
-    let certainty = match effects.iter().all(|effect| !effect.is_certain) {
+    let certainty = match effects.iter().all(|effect| effect.differs() && !effect.has_intervals()) {
         true => " Each benchmark ran once, so the certainty of these ratios is unknown.",
         false => "",
     };
@@ -66,24 +56,6 @@ fn throughput_of<'r>(rows: &[&'r Row]) -> Option<&'r str> {
     let first = firsts.next()?;
     let is_same = |one: &NamedFigure| one.name == first.name && one.better == Better::Higher;
     (is_same(first) && firsts.all(is_same)).then_some(first.name.as_str())
-}
-
-/// `nvme gives 11 to 24 times the transactions of hdd`, and shorter after the first.
-fn clause(effect: &Effect, baseline: &str, what: Option<&str>, is_first: bool) -> String {
-    let low = effect.ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = effect.ratios.iter().copied().fold(0.0, f64::max);
-    let (low, high) = (quantity::number(low, 2), quantity::number(high, 2));
-    let range = if low == high { low } else { format!("{low} to {high}") };
-    let mut text = match (is_first, what) {
-        (true, Some(what)) => format!("{} gives {range} times the {what} of {baseline}", effect.storage),
-        (true, None) => format!("{} is {range} times as good as {baseline}", effect.storage),
-        (false, _) => format!("{} {range} times", effect.storage),
-    };
-    if effect.no_difference > 0 {
-        let all = effect.ratios.len() + effect.no_difference;
-        text += &format!(" (no difference seen in {} of {all} benchmarks)", effect.no_difference);
-    }
-    text
 }
 
 /// What becomes of the p99, or else of the last figure of which less is better, where storages differ most.
@@ -103,10 +75,17 @@ fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> O
     let figure = costs().find(|one| one.name.ends_with("p99")).or_else(|| costs().next_back())?;
     let base = row.benchmark(baseline_index)?.named(&figure.name)?;
     let words = |one: &NamedFigure| quantity::of_unit(one.value.value, &one.unit);
-    let verb = if figure.value.value < base.value.value { "falls" } else { "rises" };
+    let verb = match figure.performance?.difference() {
+        Difference::NoneSeen => {
+            let (name, label) = (figure.title(), row.label());
+            return Some(format!("no difference in {name} ({label}) was seen on {}", effect.storage));
+        }
+        _ if figure.value.value < base.value.value => "falls",
+        _ => "rises",
+    };
     Some(format!(
         "{} ({}) {verb} from {} to {} on {}",
-        figure.name,
+        figure.title(),
         row.label(),
         words(base),
         words(figure),

@@ -101,6 +101,8 @@ pub struct StoragePriceExport {
     pub storage: String,
     /// For the bandwidth of the devices that were measured.
     pub usd: f64,
+    /// The part of `usd` that is three years' rent.
+    pub rent_usd: f64,
     pub capacity_bytes: f64,
     pub usd_per_tb: Option<f64>,
     /// By workload: dollars for the baseline's performance.
@@ -136,7 +138,8 @@ pub(super) fn prices(table: Option<&ReferenceTable>, comparison: &Comparison) ->
         });
         Some(StoragePriceExport {
             storage: name.to_owned(),
-            usd: price.usd,
+            usd: price.price.usd,
+            rent_usd: price.price.rent_usd,
             capacity_bytes: price.capacity_bytes,
             usd_per_tb: price.usd_per_tb(),
             usd_per_performance: performance.collect(),

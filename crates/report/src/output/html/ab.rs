@@ -38,7 +38,7 @@ pub fn render(ab: &AbComparison) -> String {
                 }
                 main {
                     @if !ab.cautions.is_empty() {
-                        aside.box { h2 { "Worth knowing" } ul { @for text in &ab.cautions { li { (prose(text)) "." } } } }
+                        section.box aria-labelledby="notes" { h2 id="notes" { "Worth knowing" } ul { @for text in &ab.cautions { li { (prose(text)) "." } } } }
                     }
                     @if ab.figures().next().is_some() {
                         section id="figures" {

@@ -12,10 +12,12 @@ use super::{OPEN_ROWS, Page, figure, swatch};
 use crate::cell::benchmark::NamedFigure;
 use crate::cell::meanwhile::spans;
 use crate::comparison::{CellResult, Row, by_mix};
-use crate::output::terminal::benchmarks::{direction, figures_of, words_on_repetitions};
+use crate::output::terminal::benchmarks::{
+    baseline_value, direction, figures_of, without_ratio, words_on_repetitions,
+};
 use crate::quantity::{self, ABSENT};
 
-/// Highest over lowest value from which bars are drawn on a logarithmic axis.
+/// Highest over lowest value from which dots on a logarithmic axis take the place of bars.
 const LOG_FROM: f64 = 30.0;
 
 pub(super) fn section(page: &Page) -> Option<Markup> {
@@ -66,7 +68,7 @@ fn performance_pictures(page: &Page, rows: &[&Row]) -> Markup {
                 width: 1060,
                 height: 320,
                 label: &|times| format!("{}x", quantity::number(times, 2)),
-            }.bars()))
+            }.draw()))
         }
     }
 }
@@ -97,7 +99,7 @@ fn first_figure(page: &Page, row: &Row) -> Markup {
             width: 520,
             height: 260,
             label: &write,
-        }.bars()))
+        }.draw()))
     }
 }
 
@@ -133,6 +135,15 @@ fn marks(row: &Row) -> Vec<Strip> {
     strips
 }
 
+/// The names of what went on: `checkpoint`.
+fn marked(row: &Row) -> String {
+    let taken = row.cells.iter().flatten().filter_map(|result| result.completed().next()?.benchmark.as_ref());
+    let mut names: Vec<String> = taken.flat_map(|one| &one.marks).map(|mark| mark.name.clone()).collect();
+    names.sort();
+    names.dedup();
+    names.join(", ")
+}
+
 /// What the figures were like while it went on, and otherwise.
 fn meanwhile(row: &Row) -> Markup {
     let told = |result: &CellResult| {
@@ -142,7 +153,7 @@ fn meanwhile(row: &Row) -> Markup {
     let told: Vec<String> = row.cells.iter().flatten().flat_map(told).collect();
     html! {
         @if !told.is_empty() {
-            p.lead { "The bars above a picture show what went on meanwhile, as the program tells it." }
+            p.lead { "The bars above a picture show when there was a " (marked(row)) ", as the program tells it." }
             ul { @for one in told { li { (one) } } }
         }
     }
@@ -166,7 +177,7 @@ fn lines(page: &Page, row: &Row, named: &NamedFigure) -> Markup {
     }
     // A second in which nothing was done lies on the ground of either scale.
     let is_log = are_far_apart(&drawn);
-    let caption = format!("{} over time", named.name);
+    let caption = format!("{} over time", named.title());
     // Beyond the last line there is no picture.
     let within = |strip: Strip| (strip.from < last).then(|| Strip { to: strip.to.min(last), ..strip });
     let strips: Vec<Strip> = marks(row).into_iter().filter_map(within).collect();
@@ -186,7 +197,7 @@ fn lines(page: &Page, row: &Row, named: &NamedFigure) -> Markup {
         height: 220,
         label: &|value| quantity::on_axis_of(value, &named.unit),
     }
-    .draw_with(&[], &strips);
+    .draw_with(&[], &strips, &marked(row));
     html! { div { (figure(&caption, svg)) } }
 }
 
@@ -207,7 +218,7 @@ fn table(page: &Page, row: &Row) -> Markup {
                                 th.l scope="rowgroup" rowspan=(rows_of.len()) { (direction(named)) small.below { (dilation(page, named)) } }
                             }
                             th.l scope="row" { (swatch(*index)) (result.cell.storage) }
-                            (fields(page, result, &named.name))
+                            (fields(page, row, result, &named.name))
                         }
                     }
                 }
@@ -230,7 +241,7 @@ fn dilation(page: &Page, named: &NamedFigure) -> &'static str {
     }
 }
 
-fn fields(page: &Page, result: &CellResult, name: &str) -> Markup {
+fn fields(page: &Page, row: &Row, result: &CellResult, name: &str) -> Markup {
     let Some(benchmark) = result.benchmark() else {
         return not_measured(&result.outcome, 3);
     };
@@ -238,6 +249,8 @@ fn fields(page: &Page, result: &CellResult, name: &str) -> Markup {
         return html! { td { (ABSENT) } td { (ABSENT) } td.l { (verdict_badge(result)) } };
     };
     let is_baseline = page.comparison.baseline == result.cell.storage;
+    let base = baseline_value(&page.comparison, row, name).filter(|_| !is_baseline);
+    let in_words = base.and_then(|base| without_ratio(named, base));
     html! {
         td {
             span.strong { (quantity::of_unit(named.value.value, &named.unit)) }
@@ -250,6 +263,7 @@ fn fields(page: &Page, result: &CellResult, name: &str) -> Markup {
         td {
             @match named.performance {
                 _ if is_baseline => span.dim { "baseline" },
+                _ if in_words.is_some() => span.dim { (in_words.unwrap_or_default()) },
                 Some(ratio) if ratio.interval.is_none() => { span.strong { (quantity::ratio(ratio.value)) } small { "one run" } },
                 ratio => (ratio_field(ratio)),
             }

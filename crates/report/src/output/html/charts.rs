@@ -78,11 +78,14 @@ impl Groups<'_> {
         Axis::log(self.values().map(|value| value.max(lowest / 3.0)))
     }
 
+    /// Bars, or dots on a logarithmic axis: that has no zero, so that a bar's length would mean nothing.
+    pub(super) fn draw(&self) -> String {
+        if self.is_log { self.dots() } else { self.bars() }
+    }
+
     /// Bars side by side, each with its value on top and its interval as a whisker.
-    pub(super) fn bars(&self) -> String {
+    fn bars(&self) -> String {
         let (frame, axis) = (self.frame(), self.axis());
-        // A logarithmic axis has no zero: bars begin below the smallest value.
-        let axis = if self.is_log { Axis { low: axis.low / 2.0, ..axis } } else { axis };
         picture(frame, &self.words, |area| {
             y_title(area, &frame, self.y_title);
             y_axis(area, &frame, &axis, self.label);
@@ -101,7 +104,7 @@ impl Groups<'_> {
                     let mut highest = top;
                     if let Some(interval) = mark.interval {
                         highest = frame.y(axis.place(interval.high));
-                        whisker(area, middle, frame.y(axis.place(interval.low)), highest);
+                        whisker(area, &frame, &axis, middle, interval);
                     }
                     let mut words =
                         if right - left >= 30 * FINE { (self.label)(mark.value) } else { String::new() };
@@ -128,7 +131,7 @@ impl Groups<'_> {
 
     /// Dots with whiskers: for a logarithmic axis, on which a bar's length would mean nothing. A storage has the same place in
     /// every group.
-    pub(super) fn dots(&self) -> String {
+    fn dots(&self) -> String {
         let (frame, axis) = (self.frame(), self.axis());
         let mut all: Vec<usize> = Vec::new();
         for mark in self.groups.iter().flat_map(|group| &group.marks) {
@@ -157,9 +160,8 @@ impl Groups<'_> {
                 }
             }
             for (mark, x, [_, y, _]) in &places {
-                if let Some(interval) = mark.interval {
-                    let [low, high] = [interval.low, interval.high].map(|end| frame.y(axis.place(end)));
-                    whisker(area, *x, low, high);
+                if let Some(interval) = &mark.interval {
+                    whisker(area, &frame, &axis, *x, *interval);
                 }
                 let colour = series_colour(mark.series).mix(1.0);
                 let style =
@@ -225,12 +227,26 @@ pub(super) fn free_place(
     (0..STEPS).flat_map(|step| [above(step), below(step)]).find(is_free).unwrap_or_else(|| above(0))
 }
 
-fn whisker(area: &super::drawing::Area, x: i32, low: i32, high: i32) {
+/// An interval with a cap at each end. An end below the axis has none: there the line stops above the ground, in an arrow.
+fn whisker(area: &super::drawing::Area, frame: &Frame, axis: &Axis, x: i32, interval: Interval) {
     let cap = 4 * FINE;
     let width = FINE as u32 + 1;
+    let high = frame.y(axis.place(interval.high));
+    let (low, is_open) = lower_end(frame, axis, interval);
     line(area, vec![(x, low), (x, high)], INK, 1.0, width);
-    for y in [low, high] {
-        line(area, vec![(x - cap, y), (x + cap, y)], INK, 1.0, width);
+    line(area, vec![(x - cap, high), (x + cap, high)], INK, 1.0, width);
+    match is_open {
+        true => line(area, vec![(x - cap, low - cap), (x, low), (x + cap, low - cap)], INK, 1.0, width),
+        false => line(area, vec![(x - cap, low), (x + cap, low)], INK, 1.0, width),
+    }
+}
+
+/// Where an interval ends below, and whether it goes on beyond the axis.
+fn lower_end(frame: &Frame, axis: &Axis, interval: Interval) -> (i32, bool) {
+    let is_open = interval.low < axis.low || (axis.is_log && interval.low <= 0.0);
+    match is_open {
+        true => ((frame.y(0.0) - 3 * FINE).max(frame.y(axis.place(interval.high))), true),
+        false => (frame.y(axis.place(interval.low)), false),
     }
 }
 
@@ -297,12 +313,12 @@ pub(super) struct Strip {
 
 impl Lines<'_> {
     pub(super) fn draw(&self) -> String {
-        self.draw_with(&[], &[])
+        self.draw_with(&[], &[], "")
     }
 
-    /// With what happened behind the lines: pale over its length, and a thin mark where it began; and strips above them.
-    pub(super) fn draw_with(&self, happenings: &[Happening], strips: &[Strip]) -> String {
-        self.draw_over(happenings, strips, &[])
+    /// With what happened behind the lines: pale over its length, and a thin mark where it began; and strips above them, with what they are.
+    pub(super) fn draw_with(&self, happenings: &[Happening], strips: &[Strip], what: &str) -> String {
+        self.draw_over(happenings, strips, what, &[])
     }
 
     /// Both axes' places: `above` is what lies above the picture.
@@ -329,7 +345,13 @@ impl Lines<'_> {
     }
 
     /// With times behind everything in which nothing was measured.
-    pub(super) fn draw_over(&self, happenings: &[Happening], strips: &[Strip], shades: &[Shade]) -> String {
+    pub(super) fn draw_over(
+        &self,
+        happenings: &[Happening],
+        strips: &[Strip],
+        what: &str,
+        shades: &[Shade],
+    ) -> String {
         let mut lanes: Vec<usize> = strips.iter().map(|strip| strip.series).collect();
         lanes.sort_unstable();
         lanes.dedup();
@@ -369,6 +391,10 @@ impl Lines<'_> {
                 line(area, vec![(from, top), (from, bottom)], colour, 0.9, FINE as u32);
                 text(area, &one.sign, (from, top), 10, INK, Anchor::Above);
             }
+            if !lanes.is_empty() {
+                let middle = (4 + LANE * lanes.len() as i32 / 2) * FINE;
+                text(area, &cut(what), (frame.x(0.0) - 4 * FINE, middle), 10, MUTED, Anchor::LeftOf);
+            }
             for strip in strips {
                 let lane = lanes.iter().position(|series| *series == strip.series).unwrap_or(0) as i32;
                 let top = (4 + LANE * lane) * FINE;
@@ -399,6 +425,15 @@ impl Lines<'_> {
             }
         })
     }
+}
+
+/// What fits to the left of a picture.
+fn cut(words: &str) -> String {
+    const FITTING: usize = 12;
+    if words.chars().count() <= FITTING {
+        return words.to_owned();
+    }
+    words.chars().take(FITTING - 1).chain(['…']).collect()
 }
 
 /// Names at the heights where their lines end, moved apart where they would overlap.
@@ -436,4 +471,27 @@ pub(super) fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
             (chunk.iter().map(|p| p.0).sum::<f64>() / count, chunk.iter().map(|p| p.1).sum::<f64>() / count)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_that_reaches_below_the_axis_ends_above_it() {
+        let frame =
+            Frame { width: 500, height: 200, margins: Margins { left: 60, right: 10, top: 10, bottom: 30 } };
+        let ground = frame.y(0.0);
+        for axis in [Axis::log([0.5, 8.0]), Axis::from_zero([8.0])] {
+            for low in [-1.0, f64::NEG_INFINITY] {
+                let (end, is_open) = lower_end(&frame, &axis, Interval { low, high: 8.0 });
+                assert!(is_open && end < ground, "{axis:?}: {end} of {ground}");
+            }
+            let (end, is_open) = lower_end(&frame, &axis, Interval { low: 2.0, high: 8.0 });
+            assert!(!is_open && end == frame.y(axis.place(2.0)), "{axis:?}");
+        }
+        // Two repetitions of a latency: 0 to 8 ms.
+        let (end, is_open) = lower_end(&frame, &Axis::log([0.5, 8.0]), Interval { low: 0.0, high: 8.0 });
+        assert!(is_open && end < ground);
+    }
 }

@@ -1,7 +1,9 @@
 //! What the storage costs, and what its results cost.
 
 use maud::{Markup, html};
+use underlay_record::RENT_YEARS;
 
+use super::summary::priced;
 use super::throughput::bar_pictures;
 use super::{Page, swatch};
 use crate::cell::cost::{StorageCost, devices_in_words, roles_in_words};
@@ -14,6 +16,8 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
     if records.is_empty() {
         return None;
     }
+    let is_rented =
+        records.values().filter_map(|one| StorageCost::of(one)).any(|cost| cost.price.rent_usd > 0.0);
     let has_operations = page.comparison.operations().next().is_some();
     let pictures = bar_pictures(
         page,
@@ -37,6 +41,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
             @if records.values().any(|storage| roles_in_words(storage).is_some()) {
                 "Devices that only one role of the system uses are named and not counted: they are the same with every storage. "
             }
+            @if is_rented { "What is rented is priced at " (RENT_YEARS) " years' rent, and nothing is owned afterwards. " }
             @if has_operations { "Dollars for each 1,000 ops/s divide the price by the throughput above: less is better." }
         }
         div.scroll { table {
@@ -55,8 +60,9 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
                                 @if let Some(roles) = roles_in_words(storage) { small { "not counted: " (roles) } }
                             }
                             td { (capacity.map_or(ABSENT.to_owned(), quantity::bytes)) }
-                            td { (cost.as_ref().map_or("unknown".to_owned(), |cost| quantity::dollars(cost.price_usd))) }
-                            td { (cost.as_ref().and_then(StorageCost::usd_per_tb).map_or(ABSENT.to_owned(), quantity::dollars)) }
+                            @let price = cost.as_ref().map(|cost| &cost.price);
+                            (priced(price.map(|price| price.usd), price))
+                            (priced(cost.as_ref().and_then(StorageCost::usd_per_tb), price))
                             td.w {
                                 @match &cost {
                                     Some(cost) if !cost.sources.is_empty() => (cost.sources.join("; ")),

@@ -184,10 +184,11 @@ pub(super) fn picture(frame: Frame, words: &Words, draw: impl FnOnce(&Area)) -> 
         .replace(">\n", ">")
         .replace("\n</text>", "</text>");
     format!(
-        "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" style=\"max-width:{}px\"><title>{}</title><desc>{}</desc>{}",
+        "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" style=\"max-width:{}px;--drawn:{}px\"><title>{}</title><desc>{}</desc>{}",
         frame.width * FINE,
         frame.height * FINE,
         frame.width * 5 / 4,
+        frame.width,
         escape(words.title),
         escape(words.description),
         body.trim_end()

@@ -10,6 +10,7 @@ use super::drawing::{
     Anchor, Area, Axis, FINE, Frame, INK, MUTED, Margins, SERIES, Words, line, picture, text, x_axis, y_axis,
     y_title,
 };
+use super::summary::priced;
 use super::{OPEN_FOR_PRINT, figure, head};
 use crate::quantity::{self, ABSENT};
 
@@ -82,20 +83,20 @@ fn frontier_section(frontier: &Frontier) -> Markup {
 
 fn is_drawn(one: &PricedStorage) -> bool {
     let is_sound = |value: f64| value.is_finite() && value > 0.0;
-    !one.is_saturated && is_sound(one.usd) && is_sound(one.p99_us.value)
+    !one.is_saturated && is_sound(one.price.usd) && is_sound(one.p99_us.value)
 }
 
 fn chart(frontier: &Frontier, drawn: &[&PricedStorage]) -> String {
     let margins = Margins { left: 76, right: 30, top: 18, bottom: 44 };
     let frame = Frame { width: 860, height: 420, margins };
-    let x = Axis::log(drawn.iter().map(|one| one.usd));
+    let x = Axis::log(drawn.iter().map(|one| one.price.usd));
     let y = Axis::log(drawn.iter().map(|one| one.p99_us.value).chain([frontier.p99_bound_us]));
     let mut on_line: Vec<&PricedStorage> = drawn.iter().copied().filter(|one| one.is_on_frontier).collect();
-    on_line.sort_by(|a, b| a.usd.total_cmp(&b.usd));
+    on_line.sort_by(|a, b| a.price.usd.total_cmp(&b.price.usd));
     let names: Vec<String> = on_line
         .iter()
         .map(|one| {
-            let (usd, p99) = (quantity::dollars(one.usd), quantity::latency(one.p99_us.value));
+            let (usd, p99) = (quantity::price(&one.price), quantity::latency(one.p99_us.value));
             format!("{}: {usd}, {p99}.", one.name)
         })
         .collect();
@@ -112,7 +113,7 @@ fn chart(frontier: &Frontier, drawn: &[&PricedStorage]) -> String {
         x_axis(area, &frame, &x, &ticks);
         let below = (frame.x(0.5), frame.y(0.0) + 24 * FINE);
         text(area, "price of the devices, logarithmic", below, 11, MUTED, Anchor::Below);
-        let at = |one: &PricedStorage, us: f64| (frame.x(x.place(one.usd)), frame.y(y.place(us)));
+        let at = |one: &PricedStorage, us: f64| (frame.x(x.place(one.price.usd)), frame.y(y.place(us)));
         let bound = frame.y(y.place(frontier.p99_bound_us));
         line(area, vec![(frame.x(0.0), bound), (frame.x(1.0), bound)], INK, 0.8, FINE as u32 + 1);
         let bound_words = format!("bound: {}", quantity::latency(frontier.p99_bound_us));
@@ -199,9 +200,9 @@ fn table(frontier: &Frontier) -> Markup {
                     @if !one.about.is_empty() { small.below { (one.about) } }
                     @if one.is_on_frontier { small.below { "on the frontier" } }
                 }
-                td { (quantity::dollars(one.usd)) }
-                td { (quantity::dollars(one.usd_per_1000_per_s)) }
-                td { (quantity::dollars(one.usd_per_tb)) }
+                (priced(Some(one.price.usd), Some(&one.price)))
+                (priced(Some(one.usd_per_1000_per_s), Some(&one.price)))
+                (priced(Some(one.usd_per_tb), Some(&one.price)))
                 @if one.is_saturated {
                     td { "grows" } td { "grows" } td.l { "no" }
                 } @else {

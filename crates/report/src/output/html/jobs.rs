@@ -16,7 +16,7 @@ use crate::output::terminal::jobs::words_on_repetitions;
 use crate::quantity::{self, ABSENT};
 use crate::statistics::{Estimate, Interval};
 
-/// Longest over shortest from which durations are drawn on a logarithmic axis.
+/// Longest over shortest from which dots on a logarithmic axis take the place of bars.
 const LOG_FROM: f64 = 30.0;
 
 pub(super) fn section(page: &Page) -> Option<Markup> {
@@ -72,7 +72,7 @@ fn duration_pictures(page: &Page, rows: &[&Row]) -> Markup {
                 width: 1060,
                 height: 320,
                 label: &quantity::short_duration,
-            }.bars()))
+            }.draw()))
         }
     }
 }
@@ -90,7 +90,7 @@ fn performance_pictures(page: &Page, rows: &[&Row]) -> Markup {
                 width: 1060,
                 height: 320,
                 label: &|times| format!("{}x", quantity::number(times, 2)),
-            }.bars()))
+            }.draw()))
         }
     }
 }

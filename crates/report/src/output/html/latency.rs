@@ -75,7 +75,7 @@ fn side_by_side(page: &Page, row: &Row) -> Markup {
         height: 280,
         label: &quantity::latency,
     }
-    .dots();
+    .draw();
     figure(&caption, svg)
 }
 

@@ -44,10 +44,18 @@ use crate::quantity;
 /// Workloads up to which every chart is open; beyond, all but the first mix are folded.
 const OPEN_ROWS: usize = 6;
 
+/// An answer of more letters is written smaller, so that the cards below it stay on the first screen.
+const LONG_ANSWER: usize = 240;
+
 /// Printing shows what is folded on the screen; browsers differ in whether a style sheet alone can do that.
 const OPEN_FOR_PRINT: &str = "addEventListener('beforeprint',()=>document.querySelectorAll('details')\
 .forEach(d=>{d.dataset.was=d.open;d.open=true}));addEventListener('afterprint',()=>document\
 .querySelectorAll('details').forEach(d=>{d.open=d.dataset.was==='true'}));";
+
+/// A page without its script: for a place where none may run, such as the console's frame, in which even the attempt is an error.
+pub fn without_script(page: &str) -> String {
+    page.replace(&html! { script { (PreEscaped(OPEN_FOR_PRINT)) } }.into_string(), "")
+}
 
 /// What every section is made from.
 struct Page<'a> {
@@ -214,17 +222,18 @@ pub fn render_explained(loaded: &LoadedRun, explained: &Explained) -> String {
                 header.top {
                     h1 { (title) }
                     @if let Some(accuracy) = published::accuracy(&page) { p.accuracy { (accuracy.in_words()) } }
-                    p.answer { (answer::what_changed(&page.comparison)) }
+                    @let words = answer::what_changed(&page.comparison);
+                    p.answer.long[words.chars().count() > LONG_ANSWER] { (words) }
                     @let caveat = answer::caveat(loaded, &page.comparison);
                     @if !caveat.is_empty() { p.caveat { "⚠ " (caveat) } }
+                }
+                main {
+                    (summary::cards(&page))
                     (summary::facts(&page))
                     nav aria-label="Sections" {
                         @for (id, name, _) in &sections { a href={ "#" (id) } { (name) } }
                     }
-                }
-                main {
                     (summary::warnings_box(&page))
-                    (summary::cards(&page))
                     @for (id, name, content) in &sections {
                         section id=(id) { h2 { (name) } (content) }
                     }

@@ -2,11 +2,13 @@
 
 use maud::{Markup, html};
 
+use super::summary::priced;
 use super::{Page, swatch};
 use crate::comparison::prices::{self, BreakEven, BreakEvenPrice, ON_RECORD, PriceList};
 use crate::comparison::{storage_records, work_title};
 use crate::output::terminal::prices::{
     BANDWIDTH, NOT_AT_ANY_PRICE, break_even_range, dollar_range, is_worth_it, per_performance, times, when,
+    words_on_ranges,
 };
 use crate::quantity::{self, ABSENT};
 use crate::statistics::Interval;
@@ -25,7 +27,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
     Some(html! {
         p.lead {
             "Dollars for the performance of " (page.comparison.baseline) ": a storage's price over how many times as fast it does a job, from the job "
-            "where it is cheapest to the one where it is dearest. " @if lists.len() > 1 { (BANDWIDTH) " " } "Devices alone: no servers, power or redundancy."
+            "where it is cheapest to the one where it is dearest (" (words_on_ranges(&page.comparison)) "). " @if lists.len() > 1 { (BANDWIDTH) " " } "Devices alone: no servers, power or redundancy."
         }
         (costs(page, &lists))
         (unit_prices(&lists))
@@ -67,12 +69,15 @@ fn costs(page: &Page, lists: &[PriceList]) -> Markup {
                             @let per_tb = base.and_then(|base| Some(price.usd_per_tb()? / base.usd_per_tb()?));
                             tr {
                                 th.l scope="row" { (swatch(index)) (name) }
-                                td { (quantity::dollars(price.usd)) }
+                                (priced(Some(price.price.usd), Some(&price.price)))
                                 td { (quantity::bytes(price.capacity_bytes)) }
-                                td { (price.usd_per_tb().map_or(ABSENT.to_owned(), quantity::dollars)) }
+                                (priced(price.usd_per_tb(), Some(&price.price)))
                                 td { (per_tb.map_or(ABSENT.to_owned(), quantity::ratio)) }
-                                td { span.strong { (range.map_or(ABSENT.to_owned(), |(low, high)| dollar_range(low, high))) } }
-                                td { (range.zip(base).map_or(ABSENT.to_owned(), |(range, base)| times(range, base.usd))) }
+                                td {
+                                    span.strong { (range.map_or(ABSENT.to_owned(), |(low, high)| dollar_range(low, high))) }
+                                    @if let Some(remark) = price.price.remark_on_part().filter(|_| range.is_some()) { small { (remark) } }
+                                }
+                                td { (range.zip(base).map_or(ABSENT.to_owned(), |(range, base)| times(range, base.price.usd))) }
                             }
                         } @else {
                             tr { th.l scope="row" { (swatch(index)) (name) } td.w colspan="6" { span.dim { "a device of it has no price of that time" } } }
@@ -99,7 +104,7 @@ fn unit_prices(lists: &[PriceList]) -> Markup {
                             tr {
                                 th.l scope="row" { (when(list)) }
                                 td.l { (price.medium) }
-                                td { (quantity::dollars(price.usd)) }
+                                (priced(Some(price.price.usd), Some(&price.price)))
                                 td { (quantity::bytes(price.capacity_bytes)) }
                                 td { (quantity::number(price.devices, 2)) }
                                 td.w { (price.source) }
@@ -130,7 +135,7 @@ fn break_evens(page: &Page, lists: &[PriceList], pairs: &[BreakEven]) -> Markup 
                         @for (index, list) in lists.iter().enumerate() {
                             td {
                                 span.strong { (break_even_range(pair, index)) }
-                                @if let Some(price) = list.of_medium(pair.medium) { small { "it costs " (quantity::dollars(price.usd)) } }
+                                @if let Some(price) = list.of_medium(pair.medium) { small { "it costs " (quantity::price(&price.price)) } }
                             }
                         }
                     }

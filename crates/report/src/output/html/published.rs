@@ -143,7 +143,7 @@ fn ratio_pictures(page: &Page, ratios: &[&Beside]) -> Markup {
                 width: 1060,
                 height: 260,
                 label: &quantity::ratio,
-            }.dots()))
+            }.draw()))
         }
     }
 }

@@ -112,7 +112,7 @@ fn table(page: &Page, row: &Row) -> Markup {
                 @for (index, result) in searched(row) {
                     @for (position, (repetition, record)) in search::of(result).into_iter().enumerate() {
                         tr {
-                            th.l scope="row" { @if position == 0 { (swatch(index)) (page.comparison.storages[index]) } }
+                            @if position == 0 { th.l scope="row" { (swatch(index)) (page.comparison.storages[index]) } } @else { td {} }
                             td { (repetition) }
                             td { span.strong { (record.holds_per_s.map_or("none".to_owned(), quantity::rate)) } }
                             td { (record.fails_per_s.map_or(ABSENT.to_owned(), quantity::rate)) }

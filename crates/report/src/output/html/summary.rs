@@ -1,15 +1,16 @@
 //! The head of the report: facts, warnings, a card for each storage, and the table of figures.
 
 use maud::{Markup, html};
-use underlay_record::Verdict;
 use underlay_record::cell::SKIPPED_ON_COMMAND;
+use underlay_record::{Price, Verdict};
 
 use super::{Page, prose, swatch};
 use crate::cell::benchmark::BenchmarkFigures;
 use crate::cell::cost::{StorageCost, devices_in_words};
 use crate::cell::jobs::JobFigures;
 use crate::comparison::{CellResult, Figures, Outcome, inputs, storage_records};
-use crate::findings::warnings::{Severity, Warning};
+use crate::findings::effect::Effect;
+use crate::findings::warnings::{Severity, Warning, cells_in_words};
 use crate::quantity::{self, ABSENT};
 use crate::statistics::Estimate;
 use crate::statistics::ratio::{Difference, Ratio};
@@ -39,31 +40,40 @@ fn in_words(time: &str) -> String {
     }
 }
 
+/// What a reader should know of the figures, below the answer and the cards.
 pub(super) fn warnings_box(page: &Page) -> Markup {
-    let (grave, notes): (Vec<_>, Vec<_>) =
-        page.warnings.iter().partition(|warning| warning.severity == Severity::Doubtful);
-    let (of_inputs, doubts): (Vec<_>, Vec<_>) =
-        grave.into_iter().partition(|warning| warning.is_about_inputs());
+    let of = |severity: Severity| -> Vec<&Warning> {
+        page.warnings.iter().filter(|warning| warning.severity == severity).collect()
+    };
+    let (doubts, turns, notes) = (of(Severity::Doubtful), of(Severity::Turns), of(Severity::Note));
     html! {
         @if !doubts.is_empty() {
-            aside.box.doubt role="alert" {
-                h2 { "⚠ Doubtful: don't rely on these figures before reading this" }
+            section.box.doubt aria-labelledby="doubtful" {
+                h2 id="doubtful" { "⚠ Doubtful: don't rely on these figures before reading this" }
                 (warning_list(&doubts))
             }
         }
-        @if !of_inputs.is_empty() {
-            aside.box {
-                h2 { "⚠ Uncertain inputs: read these ratios as the models'" }
-                p { "This is no fault of the measurement: what real devices do under such a load is published only in part, and how long \
-                     programs compute between their requests not at all." }
-                (warning_list(&of_inputs))
+        @if !turns.is_empty() {
+            section.box.doubt aria-labelledby="uncertain" {
+                h2 id="uncertain" { "⚠ Conclusions that rest on estimates" }
+                p { "What real devices do under such a load is published only in part. With the values that no source gives half or double, these could "
+                     "come out the other way." }
+                (warning_list(&turns))
             }
         }
         @if !notes.is_empty() {
-            aside.box { h2 { "Worth knowing" } (warning_list(&notes)) }
+            section.box aria-labelledby="notes" {
+                details open[notes.len() <= NOTES_OPEN] {
+                    summary { h2 id="notes" { "Worth knowing (" (notes.len()) ")" } }
+                    (warning_list(&notes))
+                }
+            }
         }
     }
 }
+
+/// Notes up to which they are shown at once.
+const NOTES_OPEN: usize = 4;
 
 fn warning_list(warnings: &[&Warning]) -> Markup {
     html! {
@@ -71,7 +81,7 @@ fn warning_list(warnings: &[&Warning]) -> Markup {
             @for warning in warnings {
                 li {
                     @if !warning.cells.is_empty() {
-                        strong { (quantity::list(&warning.cells, CELLS_NAMED)) } ": "
+                        strong { (cells_in_words(&warning.cells, CELLS_NAMED)) } ": "
                     }
                     (prose(&warning.text)) "."
                     @if let Some(remedy) = &warning.remedy { span.muted { " Try: " (prose(remedy)) "." } }
@@ -84,74 +94,67 @@ fn warning_list(warnings: &[&Warning]) -> Markup {
 /// A card for each storage: what it is, what it gives, what it costs.
 pub(super) fn cards(page: &Page) -> Markup {
     let comparison = &page.comparison;
+    html! { div.cards { @for (index, name) in comparison.storages.iter().enumerate() { (card(page, index, name)) } } }
+}
+
+fn card(page: &Page, index: usize, name: &str) -> Markup {
+    let comparison = &page.comparison;
     let records = storage_records(comparison);
+    let figures: Vec<&Figures> = comparison.unthrottled().filter_map(|row| row.figures(index)).collect();
+    let jobs: Vec<&JobFigures> = comparison.jobs().filter_map(|row| row.job(index)).collect();
+    let benchmarks: Vec<&BenchmarkFigures> =
+        comparison.benchmarks().filter_map(|row| row.benchmark(index)).collect();
+    let doubtful = comparison.cells().filter(|one| one.cell.storage == *name && one.is_doubtful()).count();
+    let disturbed =
+        comparison.cells().filter(|one| one.cell.storage == *name && one.disturbed_by().is_some()).count();
+    let cost = records.get(name).and_then(|storage| StorageCost::of(storage));
+    let has_operations = (jobs.is_empty() && benchmarks.is_empty()) || !figures.is_empty();
+    let is_several = figures.len().max(jobs.len()).max(benchmarks.len()) > 1;
     html! {
-        div.cards {
-            @for (index, name) in comparison.storages.iter().enumerate() {
-                @let figures: Vec<&Figures> = comparison.unthrottled().filter_map(|row| row.figures(index)).collect();
-                @let jobs: Vec<&JobFigures> = comparison.jobs().filter_map(|row| row.job(index)).collect();
-                @let benchmarks: Vec<&BenchmarkFigures> = comparison.benchmarks().filter_map(|row| row.benchmark(index)).collect();
-                @let ratios: Vec<f64> = figures
-                    .iter()
-                    .filter_map(|one| one.ratio)
-                    .chain(jobs.iter().filter_map(|one| one.performance))
-                    .chain(benchmarks.iter().filter_map(|one| one.first()?.performance))
-                    .map(|one| one.value)
-                    .collect();
-                div class={ "card c" (index % super::drawing::SERIES.len()) } {
-                    h3 { (swatch(index)) (name) }
-                    div.small.muted { (records.get(name).map_or(String::new(), |storage| devices_in_words(storage))) }
-                    @if *name == comparison.baseline {
-                        div.big { "baseline" }
-                    } @else if let Some(range) = range(&ratios, |value| quantity::number(value, 2)) {
-                        div.big { (range) "x" }
-                    } @else {
-                        div.big.dim { (ABSENT) }
-                    }
-                    div.small.muted {
-                        @if *name == comparison.baseline { "what the others are compared with" }
-                        @else if figures.is_empty() && !jobs.is_empty() { "as fast as " (comparison.baseline) }
-                        @else if figures.is_empty() && !benchmarks.is_empty() { "as good as " (comparison.baseline) }
-                        @else { "the throughput of " (comparison.baseline) }
-                    }
-                    @let doubtful = comparison.cells().filter(|one| one.cell.storage == *name && one.is_doubtful()).count();
-                    @if doubtful > 0 {
-                        div { span.badge.doubtful { "⚠ " (quantity::plural(doubtful, "cell")) " doubtful" } }
-                    }
-                    @let disturbed = comparison.cells().filter(|one| one.cell.storage == *name && one.disturbed_by().is_some()).count();
-                    @if disturbed > 0 {
-                        div { span.badge.doubtful { "⚡ " (quantity::plural(disturbed, "cell")) " disturbed" } }
-                    }
-                    dl {
-                        @if !jobs.is_empty() {
-                            dt { "a job takes" }
-                            dd { (range_of(&jobs, |one| Some(one.duration_s.value), quantity::short_duration)) }
-                        }
-                        @if (jobs.is_empty() && benchmarks.is_empty()) || !figures.is_empty() {
-                            dt { "ops/s" }
-                            dd { (range_of(&figures, |one| Some(one.throughput_per_s.value), quantity::rate)) }
-                            dt { "mean latency" }
-                            dd { (range_of(&figures, |one| one.mean_us.map(|mean| mean.value), quantity::latency)) }
-                            dt { "p99 latency" }
-                            dd { (range_of(&figures, |one| one.p99_us.map(|p99| p99.value), quantity::latency)) }
-                        }
-                        @for (name, low_to_high) in benchmark_ranges(&benchmarks) {
-                            dt { (name) }
-                            dd { (low_to_high) }
-                        }
-                        @let cost = records.get(name).and_then(|storage| StorageCost::of(storage));
-                        dt { "list price" }
-                        dd { (cost.as_ref().map_or("unknown".to_owned(), |cost| quantity::dollars(cost.price_usd))) }
-                        @if (jobs.is_empty() && benchmarks.is_empty()) || !figures.is_empty() {
-                            dt { "per 1,000 ops/s" }
-                            dd {
-                                (range_of(
-                                    &figures,
-                                    |one| cost.as_ref().and_then(|cost| cost.usd_per_kops(one.throughput_per_s.value)),
-                                    quantity::dollars,
-                                ))
-                            }
-                        }
+        div class={ "card c" (index % super::drawing::SERIES.len()) } {
+            h3 { (swatch(index)) (name) }
+            div.small.muted { (records.get(name).map_or(String::new(), |storage| devices_in_words(storage))) }
+            @if name == comparison.baseline {
+                div.big { "baseline" }
+                div.small.muted { "what the others are compared with" }
+            } @else {
+                (against_baseline(page, index, figures.is_empty(), !jobs.is_empty()))
+            }
+            @if doubtful > 0 {
+                div { span.badge.doubtful { "⚠ " (quantity::plural(doubtful, "cell")) " doubtful" } }
+            }
+            @if disturbed > 0 {
+                div { span.badge.doubtful { "⚡ " (quantity::plural(disturbed, "cell")) " disturbed" } }
+            }
+            dl {
+                @if is_several { dt { "lowest to highest of" } dd { (subject_of(&figures, &jobs)) } }
+                @if !jobs.is_empty() {
+                    dt { "a job takes" }
+                    dd { (range_of(&jobs, |one| Some(one.duration_s.value), quantity::short_duration)) }
+                }
+                @if has_operations {
+                    dt { "ops/s" }
+                    dd { (range_of(&figures, |one| Some(one.throughput_per_s.value), quantity::rate)) }
+                    dt { "mean latency" }
+                    dd { (range_of(&figures, |one| one.mean_us.map(|mean| mean.value), quantity::latency)) }
+                    dt { "p99 latency" }
+                    dd { (range_of(&figures, |one| one.p99_us.map(|p99| p99.value), quantity::latency)) }
+                }
+                @for (name, low_to_high) in benchmark_ranges(&benchmarks) {
+                    dt { (name) }
+                    dd { (low_to_high) }
+                }
+                dt { "list price" }
+                dd { (cost.as_ref().map_or("unknown".to_owned(), |cost| quantity::price(&cost.price))) }
+                @if has_operations {
+                    dt { "per 1,000 ops/s" }
+                    dd {
+                        (range_of(
+                            &figures,
+                            |one| cost.as_ref().and_then(|cost| cost.usd_per_kops(one.throughput_per_s.value)),
+                            quantity::dollars,
+                        ))
+                        @if let Some(remark) = cost.as_ref().and_then(|cost| cost.price.remark_on_part()) { " (" (remark) ")" }
                     }
                 }
             }
@@ -159,32 +162,65 @@ pub(super) fn cards(page: &Page) -> Markup {
     }
 }
 
-/// `low – high` over the workloads, or one of them when they read the same.
-fn range(values: &[f64], write: impl Fn(f64) -> String) -> Option<String> {
-    let low = values.iter().copied().reduce(f64::min)?;
-    let high = values.iter().copied().reduce(f64::max)?;
-    let (low, high) = (write(low), write(high));
-    if low == high {
-        return Some(low);
+fn subject_of(figures: &[&Figures], jobs: &[&JobFigures]) -> String {
+    match (figures.len(), jobs.len()) {
+        (0, 0) => "all benchmarks".to_owned(),
+        (0, jobs) => quantity::plural(jobs, "job"),
+        (workloads, _) => quantity::plural(workloads, "workload"),
     }
-    // One unit is enough for both, and a browser may break the line behind the dash.
-    let short = match (low.split_once(' '), high.split_once(' ')) {
-        (Some((number, unit)), Some((_, same))) if unit == same => number.to_owned(),
-        _ => low,
+}
+
+/// How many times the baseline's performance, as the headline says it.
+fn against_baseline(page: &Page, index: usize, is_without_operations: bool, has_jobs: bool) -> Markup {
+    let comparison = &page.comparison;
+    let effect = Effect::of_all(comparison, index);
+    let parts = effect.parts();
+    let of_what = match (is_without_operations, has_jobs) {
+        (true, true) => "as fast as",
+        (true, false) if comparison.benchmarks().next().is_some() => "as good as",
+        _ => "the throughput of",
     };
-    Some(format!("{short}–{high}"))
+    let is_alone = parts.len() == 1 && parts[0].count == effect.count();
+    html! {
+        @for part in &parts {
+            div.big {
+                (part.in_short())
+                @if !is_alone { span.of-all { " in " (part.count) " of " (effect.count()) } }
+            }
+        }
+        @if parts.is_empty() && effect.count() > 0 { div.big.dim.words { "no difference seen" } }
+        @if effect.count() == 0 { div.big.dim { (ABSENT) } }
+        div.small.muted {
+            (of_what) " " (comparison.baseline)
+            @if effect.has_intervals() { ", 95 % intervals" }
+            @if parts.iter().any(|part| !part.has_interval) { ", single runs without an interval" }
+            @if !parts.is_empty() && effect.no_difference() > 0 {
+                "; no difference seen in " (effect.no_difference()) " of " (effect.count())
+            }
+        }
+    }
+}
+
+/// Dollars in a table, called a rent where they are one.
+pub(super) fn priced(usd: Option<f64>, price: Option<&Price>) -> Markup {
+    let remark = price.filter(|_| usd.is_some()).and_then(|price| match usd == Some(price.usd) {
+        true => price.remark(quantity::dollars),
+        false => price.remark_on_part(),
+    });
+    let unknown = if price.is_none() { "unknown" } else { ABSENT };
+    html! { td { (usd.map_or(unknown.to_owned(), quantity::dollars)) @if let Some(remark) = remark { small { (remark) } } } }
 }
 
 fn range_of<T>(figures: &[&T], pick: impl Fn(&T) -> Option<f64>, write: fn(f64) -> String) -> String {
     let values: Vec<f64> = figures.iter().filter_map(|one| pick(one)).collect();
-    range(&values, write).unwrap_or_else(|| ABSENT.to_owned())
+    quantity::range(&values, write).unwrap_or_else(|| ABSENT.to_owned())
 }
 
 /// The first figure of each benchmark, over all that have one of its name and unit.
 fn benchmark_ranges(benchmarks: &[&BenchmarkFigures]) -> Vec<(String, String)> {
     let mut ranges: Vec<(String, String)> = Vec::new();
     for first in benchmarks.iter().filter_map(|one| one.first()) {
-        if ranges.iter().any(|(name, _)| *name == first.name) {
+        if ranges.iter().any(|(name, _)| *name == first.title()) {
             continue;
         }
         let same = benchmarks.iter().filter_map(|one| one.first());
@@ -192,8 +228,8 @@ fn benchmark_ranges(benchmarks: &[&BenchmarkFigures]) -> Vec<(String, String)> {
             .filter(|one| one.name == first.name && one.unit == first.unit)
             .map(|one| one.value.value)
             .collect();
-        let range = range(&values, |value| quantity::of_unit(value, &first.unit));
-        ranges.push((first.name.clone(), range.unwrap_or_else(|| ABSENT.to_owned())));
+        let range = quantity::range(&values, |value| quantity::of_unit(value, &first.unit));
+        ranges.push((first.title(), range.unwrap_or_else(|| ABSENT.to_owned())));
     }
     ranges
 }
@@ -206,7 +242,10 @@ pub(super) fn table(page: &Page) -> Option<Markup> {
         p.lead {
             "Each figure is over all repetitions, with its 95 % interval below. A ratio is that of the throughputs, and one whose interval "
             "holds 1 is no difference; where a rate is offered and reached, latencies tell storages apart. "
-            "$/TB is of the capacity as sold; prices are list prices of the devices alone."
+            "$/TB is of the capacity as sold; prices are list prices of the devices alone. "
+            @if comparison.cells().any(|result| inputs::of(result).is_some()) {
+                "Measured inputs: the share of device time that rests on figures that the media's sources measured."
+            }
         }
         (page.for_each_mix(|rows| html! {
             div.scroll { table {
@@ -263,7 +302,7 @@ pub(super) fn not_measured(outcome: &Outcome, columns: usize) -> Markup {
 
 fn figure_fields(result: &CellResult, figures: &Figures, is_baseline: bool, is_offered: bool) -> Markup {
     let cost = figures.cost.as_ref();
-    let dollars = |usd: Option<f64>| usd.map_or(ABSENT.to_owned(), quantity::dollars);
+    let price = cost.map(|cost| &cost.price);
     html! {
         td {
             span.strong { (quantity::rate(figures.throughput_per_s.value)) }
@@ -271,8 +310,8 @@ fn figure_fields(result: &CellResult, figures: &Figures, is_baseline: bool, is_o
         }
         @for estimate in [figures.mean_us, figures.p50_us, figures.p99_us, figures.p999_us] { td { (latency(estimate)) } }
         td { (ratio(figures, is_baseline, is_offered)) }
-        td { (dollars(cost.and_then(StorageCost::usd_per_tb))) }
-        td { (dollars(cost.and_then(|cost| cost.usd_per_kops(figures.throughput_per_s.value)))) }
+        (priced(cost.and_then(StorageCost::usd_per_tb), price))
+        (priced(cost.and_then(|cost| cost.usd_per_kops(figures.throughput_per_s.value)), price))
         td.l { (verdict_badge(result)) (inputs_badge(result)) }
     }
 }
@@ -308,11 +347,12 @@ fn ratio_in_words(ratio: Option<Ratio>, is_offered: bool) -> Markup {
     }
 }
 
-/// Where less is known of the media than it takes.
+/// How much of it rests on measured figures, and whether what does not can turn what is concluded from it.
 pub(super) fn inputs_badge(result: &CellResult) -> Markup {
     html! {
-        @if let Some(known) = inputs::of(result).filter(|_| inputs::is_uncertain(result)) {
-            " " span.badge.doubtful title=(inputs::in_words(known)) { "⚠ inputs" }
+        @if let Some(known) = inputs::of(result) {
+            @if result.can_turn { " " span.badge.doubtful { "⚠ inputs" } }
+            small title=(inputs::in_words(known)) { (quantity::percent(known.measured())) " measured inputs" }
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::statistics::Interval;
 
 /// Groups of bars that one picture holds readably.
 pub(super) const GROUPS_ACROSS: usize = 8;
-/// Highest over lowest value from which bars are drawn on a logarithmic axis.
+/// Highest over lowest value from which dots on a logarithmic axis take the place of bars.
 const LOG_FROM: f64 = 30.0;
 
 pub(super) fn section(page: &Page) -> Option<Markup> {
@@ -84,7 +84,7 @@ pub(super) fn bar_pictures<'c>(
                 height: 320,
                 label,
             }
-            .bars();
+            .draw();
             Some(figure(name, svg))
         })
         .collect();

@@ -121,7 +121,7 @@ impl TimeChart<'_> {
             height: HEIGHT,
             label: self.label,
         };
-        let svg = without_style(drawing.draw_over(&marks, &[], &shades));
+        let svg = without_style(drawing.draw_over(&marks, &[], "", &shades));
         let axis = without_style(drawing.draw_y_axis()).replacen(
             "<svg class=\"chart\"",
             "<svg class=\"chart y-axis\" aria-hidden=\"true\"",

@@ -102,7 +102,11 @@ fn over_time(
         height: 220,
         label,
     }
-    .draw_with(&happenings.iter().map(|(happening, _)| happening.clone()).collect::<Vec<_>>(), &compactions);
+    .draw_with(
+        &happenings.iter().map(|(happening, _)| happening.clone()).collect::<Vec<_>>(),
+        &compactions,
+        "compacting",
+    );
     html! {
         div {
             (figure(&caption, svg))

@@ -8,15 +8,27 @@ use crate::cell::activity::under_test;
 use crate::comparison::{CellResult, Row};
 use crate::quantity::{self, ABSENT};
 
+/// What devices went through, and what that is known from.
+struct Worn {
+    wear: Wear,
+    /// Modelled seconds that were measured, of one repetition on average.
+    measured_s: f64,
+    /// How the drives were modelled to begin; absent where they differ, or records don't say.
+    starts_overwritten: Option<bool>,
+}
+
 /// The devices under test taken together, over all completed repetitions.
-fn of(result: &CellResult) -> Option<Wear> {
-    let worn: Vec<(&Wear, f64)> = result
+fn of(result: &CellResult) -> Option<Worn> {
+    let worn: Vec<(&Wear, f64, Option<bool>)> = result
         .completed()
         .flat_map(under_test)
-        .filter_map(|device| Some((device.wear.as_ref()?, device.duration_s)))
+        .filter_map(|device| {
+            Some((device.wear.as_ref()?, device.duration_s, device.description.starts_overwritten))
+        })
         .collect();
+    let starts_overwritten = worn.first()?.2.filter(|first| worn.iter().all(|one| one.2 == Some(*first)));
     let (mut total, mut rated_bytes, mut device_s) = (Wear::default(), Some(0_u64), 0.0);
-    for (wear, duration_s) in &worn {
+    for (wear, duration_s, _) in &worn {
         total.host_write_bytes += wear.host_write_bytes;
         total.programmed_bytes += wear.programmed_bytes;
         total.erased_blocks += wear.erased_blocks;
@@ -26,12 +38,12 @@ fn of(result: &CellResult) -> Option<Wear> {
     // Each device's life, once for each repetition: the mean rate of one against the mean rating of one.
     total.rated_write_bytes = rated_bytes;
     let mean_s = device_s / worn.len().max(1) as f64;
-    (!worn.is_empty()).then(|| total.since(&Wear::default(), mean_s))
+    Some(Worn { wear: total.since(&Wear::default(), mean_s), measured_s: mean_s, starts_overwritten })
 }
 
 /// A table, or nothing where no storage wears.
 pub(super) fn table(rows: &[&Row]) -> Markup {
-    let lines: Vec<(&str, usize, &CellResult, Wear)> = rows
+    let lines: Vec<(&str, usize, &CellResult, Worn)> = rows
         .iter()
         .flat_map(|row| {
             let cells = row.cells.iter().enumerate();
@@ -46,8 +58,8 @@ pub(super) fn table(rows: &[&Row]) -> Markup {
     }
     html! {
         p.lead {
-            "Wear: what the flash programmed for what the host wrote, and how long the drive's rated endurance lasts "
-            "at this rate of writing."
+            "Wear: what the flash programmed for what the host wrote. Drive life is extrapolated: how long the rated endurance would last if the "
+            "few seconds that were measured went on day and night. " (beginnings(lines.iter().map(|line| &line.3)))
         }
         div.scroll { table {
             thead { tr {
@@ -56,7 +68,8 @@ pub(super) fn table(rows: &[&Row]) -> Markup {
                 th { "blocks erased" } th { "drive life" }
             } }
             tbody {
-                @for (name, index, result, wear) in &lines {
+                @for (name, index, result, worn) in &lines {
+                    @let wear = &worn.wear;
                     tr {
                         @if rows.len() > 1 { td.n { (name) } }
                         th.l scope="row" { (swatch(*index)) (result.cell.storage) }
@@ -64,11 +77,28 @@ pub(super) fn table(rows: &[&Row]) -> Markup {
                         td { (quantity::bytes(wear.programmed_bytes as f64)) }
                         td { (amplification(wear)) }
                         td { (wear.erased_blocks) }
-                        td { (wear.life_days.map_or(ABSENT.to_owned(), life)) }
+                        td {
+                            (wear.life_days.map_or(ABSENT.to_owned(), life))
+                            @if wear.life_days.is_some() { small { "from " (quantity::duration(worn.measured_s)) } }
+                        }
                     }
                 }
             }
         } }
+    }
+}
+
+/// What write amplification assumes of the drives.
+fn beginnings<'w>(worn: impl Iterator<Item = &'w Worn>) -> &'static str {
+    let all: Vec<Option<bool>> = worn.map(|one| one.starts_overwritten).collect();
+    match all.first() {
+        Some(Some(true)) if all.iter().all(|one| *one == Some(true)) => {
+            "The drives are modelled as overwritten throughout before, so that garbage collection has work from the first write on."
+        }
+        Some(Some(false)) if all.iter().all(|one| *one == Some(false)) => {
+            "The drives are modelled as fresh, so that garbage collection may not have begun."
+        }
+        _ => "Write amplification depends on how full the drives were before: see initial in the study.",
     }
 }
 

@@ -17,8 +17,11 @@ pub fn text(ab: &AbComparison, width: usize, colour: bool) -> String {
         out += &format!("{}\n", paint.bold(&line));
     }
     if ab.figures().next().is_some() {
-        let whole = table(ab, true);
-        let layout = if whole.width() <= width { whole } else { table(ab, false) };
+        // The intervals stay longest: a verdict says what p comes to.
+        let tables = [(true, true), (true, false), (false, false)];
+        let mut layouts = tables.map(|(intervals, p)| table(ab, intervals, p)).into_iter();
+        let fitting = layouts.find(|layout| layout.width() <= width);
+        let layout = fitting.unwrap_or_else(|| table(ab, false, false));
         out.push('\n');
         out += &layout.render(width, paint);
         let note = "p is corrected for the number of figures (Holm): the chance that even one of them is called a difference and is \
@@ -50,13 +53,17 @@ pub fn text(ab: &AbComparison, width: usize, colour: bool) -> String {
     out
 }
 
-fn table(ab: &AbComparison, with_intervals: bool) -> Layout {
-    let header = ["cell", "figure", "A", "B", "B : A", "p", "verdict"].map(str::to_owned);
+/// The figures of each cell below its name.
+fn table(ab: &AbComparison, with_intervals: bool, with_p: bool) -> Layout {
+    let mut header = ["figure", "A", "B", "B : A", "verdict"].map(str::to_owned).to_vec();
+    if with_p {
+        header.insert(4, "p".to_owned());
+    }
     let mut layout = Layout::new(&header);
     let mut line = 0;
     for cell in &ab.cells {
         let mark = if cell.is_doubtful { "! " } else { "" };
-        let mut name = format!("{mark}{}", cell_name(cell, ab));
+        layout.headings.push((line, format!("{mark}{}", cell_name(cell, ab))));
         for figure in &cell.figures {
             let interval = figure.ratio.interval.filter(|_| with_intervals);
             let ratio = match interval {
@@ -73,19 +80,21 @@ fn table(ab: &AbComparison, with_intervals: bool) -> Layout {
             if !figure.change().is_certain() {
                 layout.paints.push((line, verdict.to_owned(), Style::Dim));
             }
-            layout.table.add_row(vec![
-                std::mem::take(&mut name),
+            let mut fields = vec![
                 figure.metric.in_words().to_owned(),
                 figure.metric.value_in_words(figure.a.value),
                 figure.metric.value_in_words(figure.b.value),
                 ratio,
-                figure.corrected.map_or(ABSENT.to_owned(), probability),
-                verdict.to_owned(),
-            ]);
+            ];
+            if with_p {
+                fields.push(figure.corrected.map_or(ABSENT.to_owned(), probability));
+            }
+            fields.push(verdict.to_owned());
+            layout.table.add_row(fields);
             line += 1;
         }
     }
-    layout.finish(&[0, 1, 6]);
+    layout.finish(&[0, header.len() - 1]);
     layout
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Layout, Paint, Style, certificate_mark, reason_not_measured, state_of, wrap};
 use crate::cell::benchmark::NamedFigure;
-use crate::comparison::{CellResult, Comparison, Outcome, Row, inputs, system_title, work_title};
+use crate::comparison::{CellResult, Comparison, Outcome, Row, system_title, work_title};
 use crate::findings::warnings;
 use crate::quantity::{self, ABSENT};
 use crate::statistics::ratio::Difference;
@@ -92,24 +92,29 @@ pub(crate) fn direction(figure: &NamedFigure) -> String {
         Better::Higher => "higher",
         Better::Lower => "lower",
     };
-    format!("{}, {better} is better", figure.name)
+    format!("{}, {better} is better", figure.title())
 }
 
 fn table(comparison: &Comparison, row: &Row, with_intervals: bool) -> Layout {
     let against = format!("against {}", comparison.baseline);
-    let header = ["figure", "storage", "value", against.as_str(), "verdict"].map(str::to_owned);
+    let header = ["storage", "value", against.as_str(), "verdict"].map(str::to_owned);
     let mut layout = Layout::new(&header);
     let mut line = 0;
     for (position, figure) in figures_of(row).into_iter().enumerate() {
-        let mut name = if with_intervals { direction(figure) } else { figure.name.clone() };
+        layout.headings.push((line, direction(figure)));
+        let base = baseline_value(comparison, row, &figure.name);
         for result in row.cells.iter().flatten() {
             let ours = result.benchmark().and_then(|one| one.named(&figure.name));
-            let mut fields = vec![std::mem::take(&mut name), result.cell.storage.clone()];
+            let mut fields = vec![result.cell.storage.clone()];
             match ours {
                 Some(ours) => {
                     fields.push(ours.in_words());
                     let is_baseline = result.cell.storage == comparison.baseline;
-                    let ratio = ratio_field(ours, is_baseline, with_intervals);
+                    let ratio = match base.filter(|_| !is_baseline).and_then(|base| without_ratio(ours, base))
+                    {
+                        Some(words) => words,
+                        None => ratio_field(ours, is_baseline, with_intervals),
+                    };
                     if ours.performance.is_some_and(|ratio| ratio.difference() == Difference::NoneSeen) {
                         layout.paints.push((line, ratio.clone(), Style::Dim));
                     }
@@ -118,12 +123,11 @@ fn table(comparison: &Comparison, row: &Row, with_intervals: bool) -> Layout {
                 None => fields.extend([missing(result), ABSENT.to_owned()]),
             }
             // It is one verdict for all figures of a cell.
-            let is_uncertain = position == 0 && inputs::is_uncertain(result);
             let mark = match position {
-                0 => certificate_mark(result, is_uncertain),
+                0 => certificate_mark(result),
                 _ => String::new(),
             };
-            if position == 0 && (result.is_doubtful() || is_uncertain) {
+            if position == 0 && (result.is_doubtful() || result.can_turn) {
                 layout.paints.push((line, mark.clone(), Style::Alarm));
             }
             fields.push(mark);
@@ -135,11 +139,30 @@ fn table(comparison: &Comparison, row: &Row, with_intervals: bool) -> Layout {
         for result in row.cells.iter().flatten() {
             let state = state_of(&result.outcome).to_owned();
             let storage = result.cell.storage.clone();
-            layout.table.add_row(vec![ABSENT.to_owned(), storage, state, ABSENT.to_owned(), String::new()]);
+            layout.table.add_row(vec![storage, state, ABSENT.to_owned(), String::new()]);
         }
     }
-    layout.finish(&[0, 1, 4]);
+    layout.finish(&[0, 3]);
     layout
+}
+
+/// The baseline's figure of this name.
+pub(crate) fn baseline_value<'r>(
+    comparison: &Comparison,
+    row: &'r Row,
+    name: &str,
+) -> Option<&'r NamedFigure> {
+    row.benchmark(comparison.baseline_index()?)?.named(name)
+}
+
+/// What is said where one of the two is 0, of which there is no multiple: `the same`, or the other one's value.
+pub(crate) fn without_ratio(ours: &NamedFigure, base: &NamedFigure) -> Option<String> {
+    let write = |figure: &NamedFigure| quantity::of_unit(figure.value.value, &figure.unit);
+    match (ours.value.value, base.value.value) {
+        (a, b) if a == 0.0 && b == 0.0 => Some("the same".to_owned()),
+        (a, b) if a == 0.0 || b == 0.0 => Some(format!("{} instead of {}", write(ours), write(base))),
+        _ => None,
+    }
 }
 
 fn missing(result: &CellResult) -> String {

@@ -4,7 +4,7 @@ use super::{Detail, Layout, Paint, Style, caches, certificate_mark, reason_not_m
 use crate::cell::activity;
 use crate::cell::directories::{self, DirectoryFigures};
 use crate::cell::jobs::JobFigures;
-use crate::comparison::{CellResult, Comparison, Outcome, Row, inputs, system_title};
+use crate::comparison::{CellResult, Comparison, Outcome, Row, system_title};
 use crate::findings::warnings;
 use crate::quantity::{self, ABSENT};
 use crate::statistics::Estimate;
@@ -23,7 +23,11 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
             _ => format!(", {}", system_title(system)),
         };
         out += &heading(
-            &format!("Jobs{of}: how many times as fast as on {}", comparison.baseline),
+            &format!(
+                "Jobs{of}: how many times as fast as on {}{}",
+                comparison.baseline,
+                words_on_intervals(&rows)
+            ),
             width,
             paint,
         );
@@ -51,6 +55,13 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
         out += &directory_text(comparison, &rows, &of, width, paint);
     }
     out
+}
+
+/// Ratios of single runs have no intervals.
+fn words_on_intervals(rows: &[&Row]) -> &'static str {
+    let mut jobs = rows.iter().flat_map(|row| row.cells.iter().flatten()).filter_map(|result| result.job());
+    let has_interval = |job: &JobFigures| job.performance.is_some_and(|ratio| ratio.interval.is_some());
+    if jobs.any(has_interval) { ", 95 % intervals" } else { ", single runs" }
 }
 
 fn heading(text: &str, width: usize, paint: Paint) -> String {
@@ -121,12 +132,15 @@ fn overview(comparison: &Comparison, rows: &[&Row]) -> Layout {
     layout
 }
 
-/// A ratio in a narrow column: `1.24x`, `none seen` where the interval holds 1, `1.24x?` where there is none.
+/// A ratio in a narrow column: its interval, `1.19–1.28x`, `none seen` where that holds 1, `1.24x?` where there is none.
 fn short(ratio: Ratio) -> String {
     match ratio.difference() {
         Difference::NoneSeen => "none seen".to_owned(),
         Difference::Unknown => format!("{}?", quantity::ratio(ratio.value)),
-        Difference::More | Difference::Less => quantity::ratio(ratio.value),
+        Difference::More | Difference::Less => match ratio.interval.map(quantity::times) {
+            Some([low, high]) if low != high => format!("{low}–{high}x"),
+            _ => quantity::ratio(ratio.value),
+        },
     }
 }
 
@@ -171,9 +185,8 @@ fn durations(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Layout {
                         }));
                         fields.push(quantity::bytes(job.shuffled_bytes));
                     }
-                    let is_uncertain = inputs::is_uncertain(result);
-                    let mark = certificate_mark(result, is_uncertain);
-                    if result.is_doubtful() || is_uncertain {
+                    let mark = certificate_mark(result);
+                    if result.is_doubtful() || result.can_turn {
                         layout.paints.push((line, mark.clone(), Style::Alarm));
                     }
                     fields.push(mark);

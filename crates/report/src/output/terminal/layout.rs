@@ -10,6 +10,8 @@ pub(super) struct Layout {
     pub(super) paints: Vec<(usize, String, Style)>,
     /// Lines above the body.
     pub(super) header_lines: usize,
+    /// (line of the body, text): what stands above that line, and is too long for a column.
+    pub(super) headings: Vec<(usize, String)>,
 }
 
 #[derive(Clone, Copy)]
@@ -23,7 +25,7 @@ impl Layout {
         let mut table = Table::new();
         table.load_style(NOTHING);
         table.set_header(header.to_vec());
-        Layout { table, paints: Vec::new(), header_lines: 1 }
+        Layout { table, paints: Vec::new(), header_lines: 1, headings: Vec::new() }
     }
 
     /// Aligns all but the first column and the named ones to the right, two spaces apart.
@@ -54,6 +56,8 @@ impl Layout {
             let mut line = line;
             if index < self.header_lines {
                 line = paint.dim(&line);
+            } else {
+                out += &self.headings_above(index - self.header_lines, width);
             }
             for (body_line, text, style) in &self.paints {
                 if index == body_line + self.header_lines {
@@ -74,9 +78,15 @@ impl Layout {
                     *line = line.replacen(text.as_str(), &paint.styled(*style, text), 1);
                 }
             }
+            out += &self.headings_above(index, width);
             out += &(lines.join("\n") + "\n");
         }
         out
+    }
+
+    fn headings_above(&self, body_line: usize, width: usize) -> String {
+        let above = self.headings.iter().filter(|(line, _)| *line == body_line);
+        above.flat_map(|(_, text)| wrap(text, width, "  ")).map(|line| format!("{line}\n")).collect()
     }
 }
 

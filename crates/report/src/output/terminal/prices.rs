@@ -3,7 +3,9 @@
 use super::{Layout, Paint, wrap};
 use crate::comparison::prices::{self, BreakEven, BreakEvenPrice, PriceList};
 use crate::comparison::{Comparison, Row, storage_records};
+use crate::findings::effect::envelope;
 use crate::quantity::{self, ABSENT};
+use crate::statistics::Interval;
 use underlay_record::ReferenceTable;
 
 /// A table for each time's prices and one of break-even prices; empty where the run has no jobs, or no prices.
@@ -19,8 +21,9 @@ pub(super) fn text(
     }
     let mut out = String::new();
     let title = format!(
-        "Price of capacity, and of the performance of {}: price over how many times as fast, from job to job",
-        comparison.baseline
+        "Price of capacity, and of the performance of {}: price over how many times as fast, from job to job, {}",
+        comparison.baseline,
+        words_on_ranges(comparison)
     );
     out.push('\n');
     for line in wrap(&title, width, "") {
@@ -34,9 +37,12 @@ pub(super) fn text(
     }
     let pairs = prices::break_evens(&lists, table, comparison);
     if !pairs.is_empty() {
-        let title = "Break-even: the price of one device at which performance costs as much";
+        let title = format!(
+            "Break-even: the price of one device at which performance costs as much, {}",
+            words_on_ranges(comparison)
+        );
         out.push('\n');
-        for line in wrap(title, width, "") {
+        for line in wrap(&title, width, "") {
             out += &format!("{}\n", paint.bold(&line));
         }
         out += &break_even_table(comparison, &lists, &pairs).render(width, paint);
@@ -55,6 +61,16 @@ pub(crate) fn is_worth_it(comparison: &Comparison) -> bool {
     comparison.storages.len() > 1 && comparison.jobs().any(is_measured)
 }
 
+/// What ranges of dollars are.
+pub(crate) fn words_on_ranges(comparison: &Comparison) -> &'static str {
+    let cells = comparison.jobs().flat_map(|row| row.cells.iter().flatten());
+    let mut ratios = cells.filter_map(|result| result.job()?.performance);
+    match ratios.any(|ratio| ratio.interval.is_some()) {
+        true => "95 % intervals",
+        false => "single runs, without intervals",
+    }
+}
+
 /// A list's name as a column says it.
 pub(crate) fn when(list: &PriceList) -> String {
     match list.when.as_str() {
@@ -63,7 +79,7 @@ pub(crate) fn when(list: &PriceList) -> String {
     }
 }
 
-/// From the lowest to the highest dollars for the baseline's performance over all jobs.
+/// Dollars for the baseline's performance, from the lowest end of all jobs' intervals to the highest.
 pub(crate) fn per_performance(
     comparison: &Comparison,
     list: &PriceList,
@@ -73,15 +89,15 @@ pub(crate) fn per_performance(
     let records = storage_records(comparison);
     let price = list.of_storage(records.get(comparison.storages[storage])?)?;
     if storage == baseline {
-        return Some((price.usd, price.usd));
+        return Some((price.price.usd, price.price.usd));
     }
     let each = comparison.jobs().filter_map(|row: &Row| {
         let ratio = prices::performance(row, storage, baseline)?;
-        Some(prices::usd_per_performance(&price, &ratio).value)
+        let usd = prices::usd_per_performance(&price, &ratio);
+        Some(usd.interval.unwrap_or(Interval { low: usd.value, high: usd.value }))
     });
-    let (low, high) =
-        each.fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), usd| (low.min(usd), high.max(usd)));
-    (high > 0.0).then_some((low, high))
+    let each: Vec<Interval> = each.collect();
+    envelope(&each).filter(|all| all.high > 0.0).map(|all| (all.low, all.high))
 }
 
 /// `$3,200–$4,100`, or one of them when they read the same.
@@ -104,9 +120,15 @@ fn table_of(comparison: &Comparison, lists: &[PriceList]) -> Layout {
             layout.table.add_row(vec![
                 std::mem::take(&mut name),
                 (*storage).to_owned(),
-                quantity::dollars(price.usd),
-                price.usd_per_tb().map_or(ABSENT.to_owned(), |usd| quantity::number(usd, 3)),
-                range.map_or(ABSENT.to_owned(), |(low, high)| dollar_range(low, high)),
+                quantity::price(&price.price),
+                price.usd_per_tb().map_or(ABSENT.to_owned(), |usd| match price.price.rent_usd > 0.0 {
+                    true => format!("{} rent", quantity::number(usd, 3)),
+                    false => quantity::number(usd, 3),
+                }),
+                range.map_or(ABSENT.to_owned(), |(low, high)| match price.price.rent_usd > 0.0 {
+                    true => format!("{} rent", dollar_range(low, high)),
+                    false => dollar_range(low, high),
+                }),
                 range.zip(base).map_or(ABSENT.to_owned(), |(ours, base)| times(ours, base.0)),
             ]);
         }
@@ -132,7 +154,7 @@ fn break_even_table(comparison: &Comparison, lists: &[PriceList], pairs: &[Break
             fields.extend([
                 when(list),
                 break_even_range(pair, index),
-                list.of_medium(pair.medium).map_or(ABSENT.to_owned(), |price| quantity::dollars(price.usd)),
+                list.of_medium(pair.medium).map_or(ABSENT.to_owned(), |price| quantity::price(&price.price)),
             ]);
             layout.table.add_row(fields);
         }
@@ -141,12 +163,13 @@ fn break_even_table(comparison: &Comparison, lists: &[PriceList], pairs: &[Break
     layout
 }
 
-/// From the lowest to the highest over the workloads.
+/// From the lowest end of all workloads' intervals to the highest.
 pub(crate) fn break_even_range(pair: &BreakEven, list: usize) -> String {
     let each: Vec<BreakEvenPrice> =
         pair.rows.iter().filter_map(|(_, _, lists)| lists.get(list).copied().flatten()).collect();
-    let low = each.iter().map(|one| one.usd).reduce(f64::min);
-    let high = each.iter().map(|one| one.usd).reduce(f64::max);
+    let ends = |one: &BreakEvenPrice| one.interval.unwrap_or(Interval { low: one.usd, high: one.usd });
+    let low = each.iter().map(|one| ends(one).low).reduce(f64::min);
+    let high = each.iter().map(|one| ends(one).high).reduce(f64::max);
     match (low, high) {
         (Some(_), Some(high)) if high <= 0.0 => NOT_AT_ANY_PRICE.to_owned(),
         (Some(low), Some(high)) if low <= 0.0 => format!("none–{}", quantity::dollars(high)),

@@ -1,6 +1,8 @@
 //! Whether devices took as long as their models say, and what programs waited for them.
 
-use underlay_record::{Certificate, Check, DeviceActivity, Histogram, PathRecord, Verdict, path};
+use underlay_record::{
+    Certificate, Check, DeviceActivity, Histogram, PathRecord, Verdict, latency_in_words, path,
+};
 
 use super::{MEAN_TOLERANCE, slower_remedy, waits};
 
@@ -104,8 +106,9 @@ impl Latencies {
                 name: PATH_OVERHEAD.into(),
                 passed: share <= FLOOR_SHARE,
                 finding: format!(
-                    "the path to the device takes {floor_us:.1} µs by itself, {:.1} % of the mean latency \
+                    "the path to the device takes {} by itself, {:.1} % of the mean latency \
                          modelled (allowed: {:.0} %)",
+                    latency_in_words(floor_us),
                     share * 100.0,
                     FLOOR_SHARE * 100.0
                 ),
@@ -150,7 +153,9 @@ fn latency_check(name: &str, asked: f64, got: f64, tolerance: f64, floor_us: f64
         name: name.into(),
         passed,
         finding: format!(
-            "modelled {asked:.0} µs, delivered {got:.0} µs: {:+.1} % (allowed: {:.0} %){note}",
+            "modelled {}, delivered {}: {:+.1} % (allowed: {:.0} %){note}",
+            latency_in_words(asked),
+            latency_in_words(got),
             error * 100.0,
             tolerance * 100.0
         ),

@@ -1,6 +1,6 @@
 //! Whether programs waited for each kind of request as long as the models say, by the kernel's account of the block devices.
 
-use underlay_record::{Check, PathRecord, PathWait};
+use underlay_record::{Check, PathRecord, PathWait, latency_in_words};
 
 use super::MEAN_TOLERANCE;
 
@@ -129,10 +129,14 @@ fn check(kind: &str, wait: &PathWait, slight_us: f64, time_scale: f64, remedy: &
         name: name_of(kind),
         passed,
         finding: format!(
-            "modelled {modelled_mean_us:.0} µs, programs waited {about}{waited_mean_us:.0} µs: {:+.1} % (allowed: {:.0} %); \
-             the way to the device and back took {about}{path_mean_us:.1} µs, of which {dated_back_mean_us:.1} µs were taken off{slight}",
+            "modelled {}, programs waited {about}{}: {:+.1} % (allowed: {:.0} %); the way to the device and back took {about}{}, of \
+             which {} were taken off{slight}",
+            latency_in_words(modelled_mean_us),
+            latency_in_words(waited_mean_us),
             error * 100.0,
-            MEAN_TOLERANCE * 100.0
+            MEAN_TOLERANCE * 100.0,
+            latency_in_words(path_mean_us),
+            latency_in_words(dated_back_mean_us),
         ),
         extent: Some(error.abs()),
         remedy: (!passed).then(|| remedy.to_owned()),
@@ -219,7 +223,7 @@ mod tests {
         let quiet = path(wait(90_000, 50.0), PathWait::default(), PathWait::default());
         let late = path(wait(10_000, 350.0), PathWait::default(), PathWait::default());
         let found = checks(&[quiet, late], 8.0, "slower");
-        assert!(found[0].passed && found[0].finding.contains("waited 880 µs"), "{}", found[0].finding);
+        assert!(found[0].passed && found[0].finding.contains("waited 880.0 µs"), "{}", found[0].finding);
     }
 
     #[test]
@@ -255,7 +259,7 @@ mod tests {
         let found = checks(&[path(PathWait::default(), late, PathWait::default())], 8.0, "slower");
         assert_eq!(
             found[0].finding,
-            "modelled 850 µs, programs waited about 1150 µs: +35.3 % (allowed: 10 %); the way to the device and back \
+            "modelled 850.0 µs, programs waited about 1.150 ms: +35.3 % (allowed: 10 %); the way to the device and back \
              took about 350.0 µs, of which 50.0 µs were taken off"
         );
         assert_eq!(found[0].remedy.as_deref(), Some("slower"));

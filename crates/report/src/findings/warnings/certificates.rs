@@ -1,0 +1,143 @@
+//! What a certificate failed: of each cell once for each thing to try, whatever the number of checks.
+
+use underlay_record::Check;
+
+use super::{Collector, Warning, cell_name, key_of};
+use crate::comparison::{CellResult, Comparison};
+use crate::quantity;
+
+/// Checks of a warning that are told; the report's certificates have all of them.
+const CHECKS_TOLD: usize = 4;
+
+/// Checks that failed together and have one remedy.
+struct Cause<'r> {
+    remedy: Option<&'r str>,
+    /// Each with its worst repetition.
+    checks: Vec<&'r Check>,
+}
+
+/// Causes of several cells that are the same.
+struct Shared<'r> {
+    cells: Vec<String>,
+    cause: Cause<'r>,
+    /// Another cell or repetition was less bad.
+    has_others: bool,
+}
+
+pub(super) fn about_certificates(comparison: &Comparison, found: &mut Collector) {
+    let mut shared: Vec<Shared> = Vec::new();
+    for result in comparison.cells() {
+        let name = cell_name(comparison, result);
+        let doubtful = || result.certificates().filter(|one| one.is_doubtful());
+        if doubtful().any(|certificate| certificate.failed().next().is_none()) {
+            let text = "The certificate calls it doubtful, but names no failed check";
+            found.add(Warning::doubtful(text).of(&name));
+        }
+        for cause in causes(result) {
+            match shared.iter_mut().find(|known| is_same(&known.cause, &cause)) {
+                Some(known) => {
+                    known.has_others = true;
+                    known.cells.push(name.clone());
+                    for (worst, check) in known.cause.checks.iter_mut().zip(&cause.checks) {
+                        *worst = worse(worst, check);
+                    }
+                }
+                None => {
+                    let is_repeated = doubtful().count() > 1;
+                    shared.push(Shared { cells: vec![name.clone()], cause, has_others: is_repeated });
+                }
+            }
+        }
+    }
+    for one in shared {
+        let text = format!("Doubtful, {}", in_words(&one.cause.checks, one.has_others));
+        let warning = Warning::doubtful(text);
+        let remedy = one.cause.remedy.map(str::to_owned);
+        found.add_as_it_is(Warning { cells: one.cells, remedy, ..warning });
+    }
+}
+
+/// The failed checks of a cell by what there is to try, in the order of its certificates.
+fn causes<'r>(result: &CellResult<'r>) -> Vec<Cause<'r>> {
+    let mut causes: Vec<Cause<'r>> = Vec::new();
+    let failed = result.certificates().filter(|one| one.is_doubtful());
+    for check in failed.flat_map(|certificate| certificate.failed()) {
+        let remedy = check.remedy.as_deref();
+        let is_known = |cause: &&mut Cause| cause.remedy.map(key_of) == remedy.map(key_of);
+        let Some(cause) = causes.iter_mut().find(is_known) else {
+            causes.push(Cause { remedy, checks: vec![check] });
+            continue;
+        };
+        match cause.checks.iter_mut().find(|known| known.name == check.name) {
+            Some(known) => *known = worse(known, check),
+            None => cause.checks.push(check),
+        }
+    }
+    causes
+}
+
+fn worse<'r>(one: &'r Check, other: &'r Check) -> &'r Check {
+    if other.extent > one.extent { other } else { one }
+}
+
+fn is_same(one: &Cause, other: &Cause) -> bool {
+    let names = |cause: &Cause| cause.checks.iter().map(|check| check.name.clone()).collect::<Vec<_>>();
+    one.remedy.map(key_of) == other.remedy.map(key_of) && names(one) == names(other)
+}
+
+/// `device latency mean: ...; p50: ...; p99: ...`
+fn in_words(checks: &[&Check], has_others: bool) -> String {
+    let mut words: Vec<String> = Vec::new();
+    let mut before = "";
+    for check in checks.iter().take(CHECKS_TOLD) {
+        words.push(format!("{}: {}", beyond(before, &check.name), check.finding));
+        before = &check.name;
+    }
+    let more = checks.len().saturating_sub(CHECKS_TOLD);
+    if more > 0 {
+        words.push(format!("and {}", quantity::plural(more, "further check")));
+    }
+    let worst = if has_others { ", in the worst case" } else { "" };
+    words.join("; ") + worst
+}
+
+/// A name without the words that it begins with like the one before it, as far as something is left.
+fn beyond<'n>(before: &str, name: &'n str) -> &'n str {
+    let (known, words): (Vec<&str>, Vec<&str>) = (before.split(' ').collect(), name.split(' ').collect());
+    let same = known.iter().zip(&words).take_while(|(one, other)| one == other).count();
+    if same == 0 || same >= words.len() {
+        return name;
+    }
+    let skipped: usize = words[..same].iter().map(|word| word.len() + 1).sum();
+    &name[skipped..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_not_repeated() {
+        assert_eq!(beyond("", "device latency mean"), "device latency mean");
+        assert_eq!(beyond("device latency mean", "device latency p50"), "p50");
+        assert_eq!(beyond("device latency p50", "write latency mean"), "write latency mean");
+        assert_eq!(beyond("CPU", "CPU"), "CPU");
+    }
+
+    #[test]
+    fn no_more_checks_are_told_than_can_be_read() {
+        let check = |name: &str| Check {
+            name: name.to_owned(),
+            passed: false,
+            finding: "late".to_owned(),
+            extent: None,
+            remedy: None,
+        };
+        let checks: Vec<Check> =
+            ["device latency mean", "device latency p50", "a", "b", "c", "d"].map(check).into();
+        let all: Vec<&Check> = checks.iter().collect();
+        let words = "device latency mean: late; p50: late; a: late; b: late; and 2 further checks";
+        assert_eq!(in_words(&all, false), words);
+        assert_eq!(in_words(&all[..1], true), "device latency mean: late, in the worst case");
+    }
+}
