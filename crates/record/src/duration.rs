@@ -1,6 +1,6 @@
 //! Durations as findings tell them.
 
-/// Microseconds in the unit that reads short, with four digits: `132.8 ms`, `36.0 µs`, `0.30 µs`, `2.431 s`.
+/// Microseconds in the unit that reads short, rounded: `132.8 ms`, `36.0 µs`, `0.30 µs`, `2.431 s`.
 pub fn latency_in_words(us: f64) -> String {
     let (value, unit) = match us.abs() {
         // What would be printed as 1,000 belongs to the next unit.
@@ -9,7 +9,7 @@ pub fn latency_in_words(us: f64) -> String {
         _ => (us, "µs"),
     };
     let decimals = match value.abs() {
-        small if small < 1.0 => 2,
+        small if small < 0.999 => 2,
         small if small >= 100.0 || unit == "µs" => 1,
         small if small >= 10.0 => 2,
         _ => 3,

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use clap::Args;
 
 const AFTER_HELP: &str = "\
-On a terminal it prints an address: open it in a browser within five minutes. It opens one session. Elsewhere the address goes into a
-file for you alone, whose path is printed. `underlay console --new-address` makes the next one.
+On a terminal it prints an address: open it in a browser within five minutes. It opens one session. Elsewhere the address goes into a \
+file for you alone, whose path is printed. `underlay console --new-address` makes the next one. \
 Only this host can reach it; from another one, forward the port:
     ssh -L 7100:127.0.0.1:7100 HOST
 Programs of yours use its Unix socket, whose path is printed too; they may do everything:
     curl --unix-socket /run/underlay/console-7100.socket http://localhost/api/runs
-Monitors send the token of --token-file as `Authorization: Bearer TOKEN`, to /api/runs, /metrics and the rest. It only reads
+Monitors send the token of --token-file as `Authorization: Bearer TOKEN`, to /api/runs, /metrics and the rest. It only reads \
 (docs/console.md).";
 
 #[derive(Debug, Args)]

@@ -176,7 +176,7 @@ fn version_1_with_a_hierarchy_for_each_controller() {
 /// CPUs that turn out to be slower are made up for while the group is held, and never afterwards.
 #[test]
 fn a_quota_is_changed_only_while_it_is_held() {
-    let host = FakeHost::of_version_1(&["cpu", "memory"]);
+    let host = FakeHost::of_version_1(&["cpu,cpuacct", "memory"]);
     let budget = host.create(&cpu(0.5)).unwrap();
     let [_, cpu] = budget.directories()[..] else { panic!("{:?}", budget.directories()) };
     let quota = budget.cpu_quota().unwrap();
