@@ -120,6 +120,9 @@ pub fn parse_rate(text: &str) -> Result<f64, QuantityError> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || "+-.,_eE".contains(c));
     let number = &text[..text.len() - unit.len()];
     let unit = unit.trim_matches(is_blank);
+    if number.is_empty() {
+        return Err(QuantityError::Rate);
+    }
     if !RATE_UNITS.contains(&unit) {
         let expected = RATE_UNITS[1..].join(", ");
         return Err(QuantityError::Unit { unit: unit.to_owned(), expected });

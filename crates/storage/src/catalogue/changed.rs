@@ -293,7 +293,7 @@ mod tests {
         };
         assert_eq!(new.instance_iops.as_ref().unwrap().value, 18_750.0);
         assert_eq!((new.request_mb_s.value, new.request_mb_s.estimate), (812.5, false));
-        assert_eq!((&new.read_latency_us, &medium.price), (&old.read_latency_us, &of_catalogue.price));
+        assert_eq!((&new.read_latency_us, medium.price.usd), (&old.read_latency_us, of_catalogue.price.usd));
         assert!(medium.source_text(&new.request_mb_s.source).contains("ebs-io2 has"));
         assert_eq!(Medium::parse("again", &text).unwrap(), medium);
     }

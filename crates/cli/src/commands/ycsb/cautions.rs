@@ -209,7 +209,6 @@ fn fits(spec: &RunSpec, budget_bytes: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use underlay_record::{Histogram, Latency, OperationStats, SeriesPoint};
     use underlay_workload::{Mix, Workload};

@@ -21,6 +21,8 @@ const SLOW_MEDIA: usize = 4;
 const FAST_MEDIA: usize = 4;
 /// Pairs that cost so many times what one medium does for it are not tried.
 const WORTH_IT: f64 = 1.5;
+/// Devices are whole multiples of a unit, so that a volume of exactly the room that is needed would fall short of it.
+const SLACK: f64 = 1.02;
 /// Volumes are tried up to so many times doubled ...
 const MAX_DOUBLINGS: i32 = 14;
 /// ... and between the last two sizes so often.
@@ -71,7 +73,7 @@ impl Search<'_> {
     /// Volumes that are rented by size: as large as the data needs, more of them where each brings rates of its own, and larger ones where the
     /// rates follow the size.
     fn volumes(&mut self, medium: &Medium, rules: &VolumeRules) {
-        let fewest = self.wanted.fewest(rules.bytes(rules.largest) as f64);
+        let fewest = self.wanted.fewest(rules.bytes(rules.largest) as f64 / SLACK);
         if fewest > f64::from(self.wanted.most_devices) {
             self.exclude(&medium.name, format!("{fewest:.0} volumes would be needed for the data alone"));
             return;
@@ -82,12 +84,11 @@ impl Search<'_> {
             self.exclude(&medium.name, why);
             return;
         }
-        let of = |count: u32, times: f64| {
-            // The last that is sold, where so small a one is not.
-            let volume = fitted(medium, wanted, count, times).unwrap_or_else(|_| medium.clone());
+        let striped = |count: u32| {
+            let volume = fitted(medium, wanted, count, 1.0).unwrap_or_else(|_| medium.clone());
             Choice::striped(&volume, count, None)
         };
-        let refusal = match self.fewest_that_meet(fewest, |count| of(count, 1.0)) {
+        let refusal = match self.fewest_that_meet(fewest, striped) {
             Ok(tried) => {
                 let meets = tried.iter().any(|one| one.offer.meets);
                 self.tried.extend(tried);
@@ -209,7 +210,7 @@ impl Search<'_> {
         let sized = |medium: &Medium| {
             let largest =
                 medium.volume.as_ref().map_or(f64::INFINITY, |rules| rules.bytes(rules.largest) as f64);
-            fitted(medium, self.wanted, self.wanted.fewest(largest) as u32, 1.0)
+            fitted(medium, self.wanted, self.wanted.fewest(largest / SLACK) as u32, 1.0)
                 .unwrap_or_else(|_| medium.clone())
         };
         media.iter().map(sized).collect()
@@ -336,7 +337,7 @@ impl Search<'_> {
 /// A volume that holds its share of the data, and is so many times larger; another medium as it is.
 fn fitted(medium: &Medium, wanted: &Wanted, count: u32, times: f64) -> Result<Medium, String> {
     let Some(rules) = &medium.volume else { return Ok(medium.clone()) };
-    let share_bytes = wanted.room_bytes() / f64::from(count.max(1)) * times;
+    let share_bytes = SLACK * wanted.room_bytes() / f64::from(count.max(1)) * times;
     let mut units = rules.units(share_bytes).max(rules.smallest.ceil());
     if units > rules.largest {
         return Err(format!("it is sold {}", rules.sizes()));

@@ -45,7 +45,7 @@ impl<'a> Media<'a> {
 
     /// The medium of a device: of the size that the study gives it, where the provider's rules say what that means, and with some of its
     /// parameters set where it is named: `{ medium = "ebs-io2", instance_iops = 18_750 }`.
-    pub(crate) fn find_device(
+    pub(in crate::spec) fn find_device(
         &self,
         field: &Field<'_>,
         device: &DeviceKeys<'_, '_>,
@@ -95,11 +95,7 @@ impl<'a> Media<'a> {
                 Some(sized.medium)
             }
             Err(refused) => {
-                let all = match *changes {
-                    [first, .., last] => first.key_span.start..last.span.end,
-                    [only] => only.span.clone(),
-                    [] => field.span.clone(),
-                };
+                let all = changes.first().map_or(&field.span, |first| &first.span);
                 for Refused { blame, reason } in refused {
                     let (span, message) = match blame {
                         Blame::Change(index) => {
