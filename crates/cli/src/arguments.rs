@@ -472,7 +472,8 @@ mod tests {
             let text = text.to_string();
             let lines: Vec<&str> = text.lines().collect();
             for pair in lines.windows(2) {
-                let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+                let is_prose =
+                    |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
                 let is_wrapped_here = pair.iter().all(|line| is_prose(line));
                 assert!(!is_wrapped_here, "{}: {pair:?}", command.get_name());
             }
@@ -496,7 +497,8 @@ mod tests {
 
     #[test]
     fn limits_of_numbers_are_told() {
-        let refused = Arguments::try_parse_from(["underlay", "run", "--repetitions", "-1"]).unwrap_err().to_string();
+        let refused =
+            Arguments::try_parse_from(["underlay", "run", "--repetitions", "-1"]).unwrap_err().to_string();
         assert!(refused.contains("1..=1000"), "{refused}");
     }
 }

@@ -189,11 +189,7 @@ impl Observer for Terminal {
             let figure = first.map_or_else(String::new, |one| {
                 format!("{} {} {}, ", one.name, quantity::number(one.value, 3), one.unit)
             });
-            state.say(&format!(
-                "{head}: {figure}{} here{}",
-                quantity::duration(taken.wall_s),
-                mark
-            ));
+            state.say(&format!("{head}: {figure}{} here{}", quantity::duration(taken.wall_s), mark));
             return;
         }
         state.say(&match (&record.status, &record.measured) {

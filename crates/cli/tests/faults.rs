@@ -154,12 +154,20 @@ vanish = true
     // Its device counts from when it was told, a moment after the window began.
     assert!((0.0..0.3).contains(&from) && until > from, "{fault}");
     assert!(fault["what"].as_str().unwrap().contains("4 times"), "{fault}");
-    assert_eq!((&fault["by"], &hdd["certificate"]["verdict"]), (&"study".into(), &"disturbed".into()), "{hdd}");
+    assert_eq!(
+        (&fault["by"], &hdd["certificate"]["verdict"]),
+        (&"study".into(), &"disturbed".into()),
+        "{hdd}"
+    );
     // What it is, also beside others; a resumed run has nothing to do again for it.
     let report: serde_json::Value =
         serde_json::from_str(&underlay(&playground, &["report", "run", "--json"])).unwrap();
     let cell = report["cells"].as_array().unwrap().iter().find(|cell| cell["storage"] == "hdd").unwrap();
-    assert_eq!((&cell["state"], &cell["disturbed"][0]["by"]), (&"completed".into(), &"study".into()), "{cell}");
+    assert_eq!(
+        (&cell["state"], &cell["disturbed"][0]["by"]),
+        (&"completed".into(), &"study".into()),
+        "{cell}"
+    );
     let resumed = playground.output(&["run", "--resume", "run", "--quiet"]);
     assert!(!stderr(&resumed).contains("by hand"), "{}", stderr(&resumed));
     let warnings = hdd["warnings"].to_string();
@@ -206,19 +214,28 @@ fn a_fault_by_hand_is_no_finding_of_anything() {
     }
     let output = run.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    assert!(stderr(&output).contains("1 cell was disturbed by hand; `underlay run --resume"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("1 cell was disturbed by hand; `underlay run --resume"),
+        "{}",
+        stderr(&output)
+    );
     assert!(stdout(&output).contains("disturbed by hand, and left out"), "{}", stdout(&output));
 
     let json = |arguments: &[&str]| -> serde_json::Value {
         let output = playground.output(&[arguments, &["--json"]].concat());
-        serde_json::from_str(&stdout(&output)).unwrap_or_else(|_| panic!("{arguments:?}: {}", stderr(&output)))
+        serde_json::from_str(&stdout(&output))
+            .unwrap_or_else(|_| panic!("{arguments:?}: {}", stderr(&output)))
     };
     let report = json(&["report", "run"]);
     let cell = |storage: &str| {
         report["cells"].as_array().unwrap().iter().find(|cell| cell["storage"] == storage).unwrap().clone()
     };
     let hdd = cell("hdd");
-    assert_eq!((&hdd["state"], &hdd["certificate"]["verdict"]), (&"disturbed".into(), &"disturbed".into()), "{hdd}");
+    assert_eq!(
+        (&hdd["state"], &hdd["certificate"]["verdict"]),
+        (&"disturbed".into(), &"disturbed".into()),
+        "{hdd}"
+    );
     assert!(hdd["throughput_per_s"].is_null() && hdd["disturbed"][0]["by"] == "hand", "{hdd}");
     assert!(cell("flash")["ratio_to_baseline"].is_null(), "the baseline says nothing: {}", cell("flash"));
     assert!(report["run"]["answer"].as_str().unwrap().contains("disturbed by hand"), "{}", report["run"]);
@@ -244,7 +261,10 @@ fn a_fault_by_hand_is_no_finding_of_anything() {
     let resumed = playground.output(&["run", "--resume", "run", "--quiet"]);
     assert_eq!(resumed.status.code(), Some(0), "{}", stderr(&resumed));
     let said = stderr(&resumed);
-    assert!(said.contains("/hdd/") && said.contains("was disturbed by hand") && said.contains("measured again"), "{said}");
+    assert!(
+        said.contains("/hdd/") && said.contains("was disturbed by hand") && said.contains("measured again"),
+        "{said}"
+    );
     let hdd: serde_json::Value = serde_json::from_str(&fs::read_to_string(&record).unwrap()).unwrap();
     assert!(hdd["devices"][0]["faults"].is_null() && hdd["certificate"]["verdict"] != "disturbed", "{hdd}");
     assert_eq!(playground.left_behind(), [""; 0]);

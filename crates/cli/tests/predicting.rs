@@ -364,7 +364,10 @@ fn cells_that_are_doubtful_are_neither_explained_nor_learnt_from() {
         let output = playground.output(asked);
         assert_eq!(output.status.code(), Some(2), "{asked:?}: {}", stdout(&output));
         let said = stderr(&output);
-        assert!(said.contains("nothing to learn from") && said.contains("its certificate is doubtful"), "{said}");
+        assert!(
+            said.contains("nothing to learn from") && said.contains("its certificate is doubtful"),
+            "{said}"
+        );
         assert!(said.contains("rocksdb/flash/ycsb-c-uniform-90t-1-tb"), "cell by cell: {said}");
     }
     let output = playground.output(&["explain", RUN, "--only", "mix=c"]);
@@ -372,7 +375,10 @@ fn cells_that_are_doubtful_are_neither_explained_nor_learnt_from() {
     assert!(stderr(&output).contains("is not explained: its certificate is doubtful"), "{}", stderr(&output));
     let found = json_of("explain", &playground, &["explain", RUN, "--only", "mix=c"]);
     assert_eq!(found["cells"].as_array().unwrap().len(), 0);
-    assert!(found["refused"].as_array().unwrap().iter().all(|one| one["unsound"]["because"] == "doubtful"), "{found}");
+    assert!(
+        found["refused"].as_array().unwrap().iter().all(|one| one["unsound"]["because"] == "doubtful"),
+        "{found}"
+    );
     let output = playground.output(&["report", RUN]);
     assert!(stdout(&output).contains("not explained: its certificate is doubtful"), "{}", stdout(&output));
     let found = json_of("predict", &playground, &["predict", "other.toml", "--from", RUN]);
@@ -387,11 +393,11 @@ fn disturbed_and_unsteady_cells_are_left_out_with_the_reason() {
     let playground = Playground::new();
     let run = &sound_run(&playground, |name, record| match name {
         "rocksdb.flash.ycsb-c-uniform-90t-512-gb.r1.json" => {
-            record["devices"][0]["faults"] =
-                serde_json::json!([{ "t_s": 0.1, "until_s": null, "what": "slow: everything takes 10 times as long" }]);
+            record["devices"][0]["faults"] = serde_json::json!([{ "t_s": 0.1, "until_s": null, "what": "slow: everything takes 10 times as long" }]);
         }
         "rocksdb.flash.ycsb-b-uniform-90t-512-gb.r1.json" => {
-            for (index, point) in record["measured"]["series"].as_array_mut().unwrap().iter_mut().enumerate() {
+            for (index, point) in record["measured"]["series"].as_array_mut().unwrap().iter_mut().enumerate()
+            {
                 let per_s = point["throughput_per_s"].as_f64().unwrap();
                 point["throughput_per_s"] = (per_s * (1.0 + index as f64 / 20.0)).into();
             }
@@ -402,26 +408,45 @@ fn disturbed_and_unsteady_cells_are_left_out_with_the_reason() {
     let predicted = json_of("predict", &playground, &["predict", other.to_str().unwrap(), "--from", run]);
     let storage = ["advise", "storage", "--from", run, "--rate", "2000", "--p99", "100ms", "--mix", "c"];
     let memory = ["advise", "memory", "--from", run, "--rate", "2000", "--mix", "c"];
-    let advised = [json_of("advise-storage", &playground, &storage), json_of("advise-memory", &playground, &memory)];
+    let advised =
+        [json_of("advise-storage", &playground, &storage), json_of("advise-memory", &playground, &memory)];
     for found in [&predicted, &advised[0], &advised[1]] {
         let left_out = found["left_out"].as_array().unwrap();
         let of = |part: &str| {
-            left_out.iter().find(|one| one["cell"].as_str().unwrap().contains(part)).unwrap_or_else(|| panic!("{left_out:?}"))
+            left_out
+                .iter()
+                .find(|one| one["cell"].as_str().unwrap().contains(part))
+                .unwrap_or_else(|| panic!("{left_out:?}"))
         };
         let disturbed = of("flash/ycsb-c-uniform-90t-512-gb");
-        assert_eq!((&disturbed["because"], &disturbed["by"]), (&"disturbed".into(), &"hand".into()), "{disturbed}");
+        assert_eq!(
+            (&disturbed["because"], &disturbed["by"]),
+            (&"disturbed".into(), &"hand".into()),
+            "{disturbed}"
+        );
         assert!(disturbed["why"].as_str().unwrap().contains("10 times as long"), "{disturbed}");
         let unsteady = of("flash/ycsb-b-uniform-90t-512-gb");
-        assert_eq!((&unsteady["because"], &unsteady["unsteady"]), (&"unsteady".into(), &"drift".into()), "{unsteady}");
+        assert_eq!(
+            (&unsteady["because"], &unsteady["unsteady"]),
+            (&"unsteady".into(), &"drift".into()),
+            "{unsteady}"
+        );
         assert_eq!(left_out.len(), 2);
     }
     assert_eq!(predicted["measured_cells"], 20);
     for asked in [&storage[..], &memory] {
         let text = stdout(&playground.output(asked));
-        assert!(text.contains("2 measured cells can't be learnt from:") && text.contains("disturbed by hand"), "{text}");
+        assert!(
+            text.contains("2 measured cells can't be learnt from:") && text.contains("disturbed by hand"),
+            "{text}"
+        );
     }
     let explained = playground.output(&["explain", run, "--only", "mix=c"]);
-    assert!(stderr(&explained).contains("512-gb is not explained: it was disturbed by hand"), "{}", stderr(&explained));
+    assert!(
+        stderr(&explained).contains("512-gb is not explained: it was disturbed by hand"),
+        "{}",
+        stderr(&explained)
+    );
 }
 
 #[test]
@@ -441,6 +466,9 @@ fn one_storage_does_not_tell_of_another() {
         cells.filter(|cell| cell["cell"].as_str().unwrap().contains(part)).cloned().collect::<Vec<_>>()
     };
     let refused = of("/hdd/ycsb-c-uniform");
-    assert!(!refused.is_empty() && refused.iter().all(|cell| cell["refused"]["reason"] == "one-storage"), "{refused:?}");
+    assert!(
+        !refused.is_empty() && refused.iter().all(|cell| cell["refused"]["reason"] == "one-storage"),
+        "{refused:?}"
+    );
     assert!(of("/flash/ycsb-c-uniform").iter().any(|cell| cell["prediction"].is_object()));
 }

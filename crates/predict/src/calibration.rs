@@ -435,7 +435,13 @@ impl Calibration {
         Ok(usable)
     }
 
-    fn estimate(&self, question: &Point, raw: &Raw<'_>, metric: Metric, errors: &[&SystemErrors]) -> Estimate {
+    fn estimate(
+        &self,
+        question: &Point,
+        raw: &Raw<'_>,
+        metric: Metric,
+        errors: &[&SystemErrors],
+    ) -> Estimate {
         let simulated = metric.simulated(&raw.outcome);
         if !simulated.is_finite() || raw.outcome.is_saturated {
             let value = if simulated.is_finite() { simulated } else { f64::INFINITY };

@@ -13,9 +13,7 @@ use crate::node_event::NodeEventRecord;
 use crate::run::Run;
 
 /// Who did something to a running cell. What somebody did by hand weighs more than what the study asks for in every repetition.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DisturbedBy {
     /// A `[fault]` or an `[event]` of the study.
@@ -158,12 +156,8 @@ fn node_disturbance(event: &NodeEventRecord, window_s: f64) -> Option<Disturbanc
 /// disturbed go before those that the study disturbs; what was disturbed by hand never counts. Those without figures stay with the first.
 pub fn least_disturbed<'a>(records: &[&'a RunRecord]) -> (Vec<&'a RunRecord>, Vec<&'a RunRecord>) {
     let completed = |record: &RunRecord| record.status == CellStatus::Completed;
-    let least = records
-        .iter()
-        .filter(|record| completed(record))
-        .map(|record| record.disturbed_by())
-        .min()
-        .flatten();
+    let least =
+        records.iter().filter(|record| completed(record)).map(|record| record.disturbed_by()).min().flatten();
     records.iter().copied().partition(|record| {
         let by = record.disturbed_by();
         !completed(record) || (by != Some(DisturbedBy::Hand) && by == least)
@@ -178,7 +172,8 @@ impl Run {
         if is_unsaid {
             let of_study = faults_of_study(&self.study_toml, &record.cell.storage);
             for device in &mut record.devices {
-                for (place, fault) in device.faults.iter_mut().enumerate().filter(|(_, one)| one.by.is_none()) {
+                for (place, fault) in device.faults.iter_mut().enumerate().filter(|(_, one)| one.by.is_none())
+                {
                     let is_by_study = place < of_study;
                     fault.by = Some(if is_by_study { DisturbedBy::Study } else { DisturbedBy::Hand });
                 }

@@ -60,10 +60,9 @@ impl RunRecord {
         }
         let certificate = self.certificate.as_ref().ok_or(Unsound::NotCertified)?;
         match certificate.failed().next() {
-            Some(failed) => Err(Unsound::CheckFailed {
-                check: failed.name.clone(),
-                finding: failed.finding.clone(),
-            }),
+            Some(failed) => {
+                Err(Unsound::CheckFailed { check: failed.name.clone(), finding: failed.finding.clone() })
+            }
             None if certificate.is_doubtful() => Err(Unsound::Doubtful),
             None => Ok(()),
         }

@@ -5,9 +5,7 @@ mod fixture;
 
 use underlay_record::Price;
 use underlay_record::frontier::{Frontier, PricedStorage};
-use underlay_record::{
-    Account, Estimate, Explained, Explanation, NotExplained, TimeShares, Unsound, WhatIf,
-};
+use underlay_record::{Account, Estimate, Explained, Explanation, NotExplained, TimeShares, Unsound, WhatIf};
 use underlay_report::{html, terminal};
 
 fn estimate(value: f64) -> Estimate {
@@ -95,7 +93,9 @@ fn each_cell_has_its_bar_its_bottleneck_and_its_what_ifs() {
     // For those who don't see the bars.
     let is_told = |shares: [u32; 2]| {
         let [device, queue] = shares;
-        ["'", "&#39;"].iter().any(|mark| page.contains(&format!("device {device} %, device{mark}s queue {queue} %")))
+        ["'", "&#39;"]
+            .iter()
+            .any(|mark| page.contains(&format!("device {device} %, device{mark}s queue {queue} %")))
     };
     assert!(is_told([30, 50]));
     // Of one that was simulated to wait longer than it did: no share is above all, and none below nothing.
@@ -128,14 +128,19 @@ fn a_cell_whose_certificate_failed_is_not_explained_and_says_why() {
     let text = terminal::comparison_explained(&loaded, &explained, 200, false);
     assert!(text.contains("not explained: its certificate is doubtful, CPU: this machine"), "{text}");
     let page = html::render_explained(&loaded, &explained);
-    assert!(page.contains("Not explained, because") && page.contains("CPU: this machine could not give 61.3 %"));
+    assert!(
+        page.contains("Not explained, because") && page.contains("CPU: this machine could not give 61.3 %")
+    );
     // Also where there is nothing else to tell.
     let alone = Explained { cells: Vec::new(), ..explained };
     assert!(html::render_explained(&loaded, &alone).contains("could not give 61.3 %"));
     let json = serde_json::to_value(&alone).unwrap();
     let refused = json["refused"].as_array().unwrap();
     let found = refused.iter().find(|one| one["cell"] == cell.as_str()).unwrap();
-    assert_eq!((&found["unsound"]["because"], &found["unsound"]["check"]), (&"check-failed".into(), &"CPU".into()));
+    assert_eq!(
+        (&found["unsound"]["because"], &found["unsound"]["check"]),
+        (&"check-failed".into(), &"CPU".into())
+    );
 }
 
 #[test]

@@ -103,7 +103,9 @@ fn what_the_study_asks_for_is_compared_and_called_what_it_is() {
     let text = terminal::comparison(&loaded, 200, false);
     assert!(text.lines().any(|line| line.contains("nvme") && line.contains("disturbed")), "{text}");
     assert!(html::render(&loaded).contains("disturbed by the study"));
-    assert!(export::csv(&loaded).lines().any(|line| line.contains(",disturbed,") && line.ends_with(",study,0")));
+    assert!(
+        export::csv(&loaded).lines().any(|line| line.contains(",disturbed,") && line.ends_with(",study,0"))
+    );
 }
 
 #[test]
@@ -196,14 +198,19 @@ fn two_runs_are_not_compared_in_what_somebody_disturbed() {
     assert!(left_out(&by_study, &clean).contains("rocksdb/nvme/a: the study of A disturbs it"));
     let both = AbComparison::of(("a", &by_study), ("b", &by_study));
     assert!(both.cells.iter().any(|cell| cell.is_disturbed));
-    assert!(both.cautions.iter().any(|caution| caution.contains("disturbed by the study")), "{:?}", both.cautions);
+    assert!(
+        both.cautions.iter().any(|caution| caution.contains("disturbed by the study")),
+        "{:?}",
+        both.cautions
+    );
 }
 
 /// The one decision that predictions and explanations rest on.
 #[test]
 fn only_undisturbed_cells_whose_certificate_holds_and_that_are_steady_are_sound() {
     let mut loaded = fixture::small();
-    let records: Vec<RunRecord> = of_cell(&mut loaded, "nvme", "a").into_iter().map(|one| one.clone()).collect();
+    let records: Vec<RunRecord> =
+        of_cell(&mut loaded, "nvme", "a").into_iter().map(|one| one.clone()).collect();
     let judged = |change: &dyn Fn(&mut RunRecord)| {
         let mut records = records.clone();
         change(&mut records[1]);
@@ -224,7 +231,9 @@ fn only_undisturbed_cells_whose_certificate_holds_and_that_are_steady_are_sound(
         }
     });
     assert!(rising.as_ref().unwrap_err().contains("not steady: it rose by"), "{rising:?}");
-    assert!(judged(&|record| record.measured.as_mut().unwrap().series.clear()).unwrap_err().contains("0 samples"));
+    assert!(
+        judged(&|record| record.measured.as_mut().unwrap().series.clear()).unwrap_err().contains("0 samples")
+    );
     let by_study: Vec<RunRecord> = records
         .iter()
         .cloned()

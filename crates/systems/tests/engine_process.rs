@@ -128,9 +128,8 @@ fn the_write_ahead_log_is_on_the_storage_that_its_role_names() {
         let files = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
         files.filter(|path| path.extension().is_some_and(|extension| extension == "log")).count()
     };
-    let start = || {
-        bench.try_start_with([("wal_storage".to_owned(), storage.path().to_owned())].into()).unwrap()
-    };
+    let start =
+        || bench.try_start_with([("wal_storage".to_owned(), storage.path().to_owned())].into()).unwrap();
     for round in 0..3u32 {
         let running = start();
         let mut client = running.connect().unwrap();

@@ -318,7 +318,9 @@ impl DaemonProcess {
             // A device that a fault makes slow would not be hurried before it is through with what it has.
             let reply = connection
                 .set_limit(limit)
-                .and_then(|()| connection.ask(&Command::ClearFaults { device: None, by: DisturbedBy::default() }))
+                .and_then(|()| {
+                    connection.ask(&Command::ClearFaults { device: None, by: DisturbedBy::default() })
+                })
                 .and_then(|_| connection.ask(&Command::SetPace { pace: Pace::Immediate }));
             let _ = connection.set_limit(REPLY_LIMIT);
             matches!(reply, Ok(Reply::Done))

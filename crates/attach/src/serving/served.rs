@@ -218,7 +218,13 @@ impl Served {
     /// When the daemon can't be reached, or refuses.
     pub fn cut_power(&self, devices: &[String], cut: PowerCut) -> Result<Survival, AttachError> {
         let PowerCut { seed, torn, reordered } = cut;
-        match self.ask(&Command::PowerCut { devices: devices.to_vec(), seed, torn, reordered, by: self.by })? {
+        match self.ask(&Command::PowerCut {
+            devices: devices.to_vec(),
+            seed,
+            torn,
+            reordered,
+            by: self.by,
+        })? {
             Reply::PowerCut(survival) => Ok(survival),
             reply => Err(unexpected(&reply)),
         }

@@ -45,7 +45,10 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
         output::say(&study.notes);
     }
     if arguments.short && !study.short {
-        output::say(format_args!("note: {} has no [short] section: all of it is checked", arguments.study.display()));
+        output::say(format_args!(
+            "note: {} has no [short] section: all of it is checked",
+            arguments.study.display()
+        ));
     }
     for missing in not_supplied(&study) {
         output::say(format_args!("note: {missing}"));

@@ -7,9 +7,9 @@ use underlay_predict::outcome::Outcome;
 use underlay_predict::simulation::{self, Arrivals, Scenario};
 use underlay_predict::{MeasuredCell, Point};
 use underlay_record::{
-    Cell, CellStatus, Certificate, CpuRecord, DeviceActivity, DeviceTotals, Histogram, Latency, LatencySummary, Machine,
-    Measured, MemoryRecord, Named, OperationStats, Rate, Requests, RunRecord, SCHEMA_VERSION, Scale,
-    SeriesPoint, StorageRecord, Verdict, Work,
+    Cell, CellStatus, Certificate, CpuRecord, DeviceActivity, DeviceTotals, Histogram, Latency,
+    LatencySummary, Machine, Measured, MemoryRecord, Named, OperationStats, Rate, Requests, RunRecord,
+    SCHEMA_VERSION, Scale, SeriesPoint, StorageRecord, Verdict, Work,
 };
 use underlay_storage::catalogue;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, VolumeSpec};

@@ -371,7 +371,9 @@ fn cautions(runs: [&LoadedRun; 2], cells: &[AbCell]) -> Vec<String> {
     let disturbed = cells.iter().filter(|cell| cell.is_disturbed).count();
     if disturbed > 0 {
         let cells = quantity::plural(disturbed, "cell");
-        found.push(format!("{cells} disturbed by the study, in both runs: the figures are of its faults and events"));
+        found.push(format!(
+            "{cells} disturbed by the study, in both runs: the figures are of its faults and events"
+        ));
     }
     let doubtful = cells.iter().filter(|cell| cell.is_doubtful).count();
     if doubtful > 0 {

@@ -47,7 +47,8 @@ pub fn caveat(loaded: &LoadedRun, comparison: &Comparison) -> String {
             if doubtful == measured { "Every cell is".to_owned() } else { some_cells(doubtful, measured) };
         text.push(format!("{share} doubtful: read the warnings before relying on this."));
     }
-    let by_study = comparison.cells().filter(|result| result.disturbed_by() == Some(DisturbedBy::Study)).count();
+    let by_study =
+        comparison.cells().filter(|result| result.disturbed_by() == Some(DisturbedBy::Study)).count();
     if by_study > 0 {
         let share =
             if by_study == measured { "Every cell is".to_owned() } else { some_cells(by_study, measured) };

@@ -185,11 +185,7 @@ impl FaultyDevice {
     }
 
     /// Takes off the faults that `which` says; true when one was there. `by` says who did it, where they did not end by themselves.
-    pub(crate) fn clear(
-        &self,
-        which: impl Fn(FaultId, &Fault) -> bool,
-        by: Option<DisturbedBy>,
-    ) -> bool {
+    pub(crate) fn clear(&self, which: impl Fn(FaultId, &Fault) -> bool, by: Option<DisturbedBy>) -> bool {
         let cleared = {
             let mut state = self.inner.lock();
             let now = self.inner.clock.now();

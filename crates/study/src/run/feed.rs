@@ -147,14 +147,16 @@ impl<'a> Feed<'a> {
     /// The last line.
     pub(super) fn ended(&self, outcome: &Result<RunOutcome, RunError>) {
         self.entry(&match outcome {
-            Ok(RunOutcome { completed, disturbed, failed, unavailable, skipped, left, .. }) => FeedEntry::Ended {
-                completed: completed + disturbed,
-                failed: *failed,
-                unavailable: *unavailable,
-                skipped: *skipped,
-                left: *left,
-                problem: None,
-            },
+            Ok(RunOutcome { completed, disturbed, failed, unavailable, skipped, left, .. }) => {
+                FeedEntry::Ended {
+                    completed: completed + disturbed,
+                    failed: *failed,
+                    unavailable: *unavailable,
+                    skipped: *skipped,
+                    left: *left,
+                    problem: None,
+                }
+            }
             Err(error) => FeedEntry::Ended {
                 completed: 0,
                 failed: 0,

@@ -26,7 +26,8 @@ use crate::wire::Opcode;
 
 const NAME: &str = "rocksdb";
 const WAL_ROLE: &str = "wal_storage";
-const ROLES: &[(&str, &str)] = &[(WAL_ROLE, "the write-ahead log (`wal_dir`), which is beside the data otherwise")];
+const ROLES: &[(&str, &str)] =
+    &[(WAL_ROLE, "the write-ahead log (`wal_dir`), which is beside the data otherwise")];
 /// The environment variable for running the engine in another program than this one.
 const PROGRAM_VARIABLE: &str = "UNDERLAY_PROGRAM";
 /// A client's timeout if the settings have none.
@@ -120,7 +121,8 @@ impl System for Rocksdb {
         check_roles(NAME, ROLES, paths.roles.keys())?;
         let database = make_on(NAME, data, NAME.as_ref())?;
         let wal_storage = paths.roles.get(WAL_ROLE);
-        let wal_directory = wal_storage.map(|storage| make_on(NAME, storage, "rocksdb-wal".as_ref())).transpose()?;
+        let wal_directory =
+            wal_storage.map(|storage| make_on(NAME, storage, "rocksdb-wal".as_ref())).transpose()?;
         std::fs::create_dir_all(&paths.scratch).map_err(|error| {
             SystemError::starting(
                 NAME,

@@ -320,7 +320,10 @@ mod tests {
             parse(br#"{"command":"fault","device":"ssd-sata.0","fault":{"kind":"slow","factor":10.0},"for_s":5.0}"#),
             Ok(Command::Fault { device, fault, for_s: Some(5.0), by: DisturbedBy::Hand })
         );
-        assert_eq!(parse(br#"{"command":"clear-faults"}"#), Ok(Command::ClearFaults { device: None, by: DisturbedBy::Hand }));
+        assert_eq!(
+            parse(br#"{"command":"clear-faults"}"#),
+            Ok(Command::ClearFaults { device: None, by: DisturbedBy::Hand })
+        );
         assert_eq!(parse(br#"{"command":"faults"}"#), Ok(Command::Faults));
         assert_eq!(
             parse(br#"{"command":"power-cut","devices":[],"seed":1,"torn":true,"reordered":true}"#),

@@ -5,8 +5,7 @@ use plotters::style::RGBColor;
 use underlay_record::{Account, Estimate, Explanation, WhatIf};
 
 use super::drawing::{
-    Anchor, Area, Axis, FINE, Frame, GRID, GROUND, INK, Margins, SERIES, Words, bar, picture,
-    text, x_axis,
+    Anchor, Area, Axis, FINE, Frame, GRID, GROUND, INK, Margins, SERIES, Words, bar, picture, text, x_axis,
 };
 use super::{Page, figure, swatch};
 use crate::comparison::Row;
@@ -171,7 +170,14 @@ impl Shown<'_> {
                 text(area, name, (frame.x(0.0) - 7 * FINE, middle), 11, INK, Anchor::LeftOf);
                 let end = self.stack(area, &frame, &axis, &one.found.mean, top);
                 let latency = quantity::latency(one.found.mean.measured_us);
-                text(area, &latency, (end.max(frame.x(axis.place(1.0))) + 7 * FINE, middle), 11, INK, Anchor::RightOf);
+                text(
+                    area,
+                    &latency,
+                    (end.max(frame.x(axis.place(1.0))) + 7 * FINE, middle),
+                    11,
+                    INK,
+                    Anchor::RightOf,
+                );
             }
         })
     }

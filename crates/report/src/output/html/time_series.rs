@@ -13,7 +13,9 @@ use crate::comparison::node_events::node_event_in_words;
 use crate::quantity;
 
 pub(super) fn section(page: &Page) -> Option<Markup> {
-    if !page.comparison.cells().any(|result| result.drawn().iter().any(|record| record.measured.as_ref().is_some_and(|one| one.series.len() > 1))) {
+    if !page.comparison.cells().any(|result| {
+        result.drawn().iter().any(|record| record.measured.as_ref().is_some_and(|one| one.series.len() > 1))
+    }) {
         return None;
     }
     Some(html! {
@@ -155,8 +157,9 @@ fn compactions(row: &Row, last_s: f64) -> Vec<Strip> {
 fn happenings(row: &Row, last_s: f64) -> Vec<(Happening, String)> {
     let mut found: Vec<(Happening, String)> = Vec::new();
     for (series, result) in row.cells.iter().enumerate() {
-        let Some(record) =
-            result.as_ref().and_then(|result| result.drawn().into_iter().find(|record| record.measured.is_some()))
+        let Some(record) = result
+            .as_ref()
+            .and_then(|result| result.drawn().into_iter().find(|record| record.measured.is_some()))
         else {
             continue;
         };

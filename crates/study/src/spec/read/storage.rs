@@ -363,9 +363,12 @@ fn read_layout(
     const LAYOUTS: [&str; 4] = ["stripe", "jbod", "mirror", "split"];
     let layout = match layout {
         Some(field) => {
-            if let Some(&(level, meant)) = RAID_LEVELS.iter().find(|(level, _)| field.as_text() == Some(level)) {
+            if let Some(&(level, meant)) =
+                RAID_LEVELS.iter().find(|(level, _)| field.as_text() == Some(level))
+            {
                 let message = format!("unknown value \"{level}\" for {}", field.place);
-                let finding = Diagnostic::error(field.span.clone(), message, format!("did you mean \"{meant}\"?"));
+                let finding =
+                    Diagnostic::error(field.span.clone(), message, format!("did you mean \"{meant}\"?"));
                 findings.push(finding.with_help(format!("`layout` is one of {}", LAYOUTS.join(", "))));
                 return None;
             }
