@@ -117,7 +117,7 @@ pub(crate) enum Command {
     Clean,
     /// Print a JSON Schema: of a study, of a cell's record, or of what a command prints with --json
     Schema {
-        /// Whose schema
+        /// What the schema describes
         #[arg(value_enum, default_value = "record")]
         of: SchemaOf,
     },
@@ -126,7 +126,7 @@ pub(crate) enum Command {
         after_help = "bash: underlay completions bash > ~/.local/share/bash-completion/completions/underlay"
     )]
     Completions {
-        /// The shell that reads it
+        /// The shell that the completions are for
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
@@ -176,7 +176,7 @@ pub(crate) enum SchemaOf {
 /// A part of a study, or another form of it.
 #[derive(Debug, Args)]
 pub(crate) struct SelectionArguments {
-    /// Only cells with these values, as in storage=nvme,mix=c; a dimension that is named again adds a value
+    /// Only cells with these values, as in storage=nvme,mix=c; name a dimension again to add a value
     #[arg(long, value_name = "DIMENSION=VALUE")]
     pub only: Vec<String>,
     /// Set a key of the study, as in scale.data=100, in the place of what the file says
@@ -221,8 +221,8 @@ pub(crate) struct RunArguments {
     /// Serve the console while it runs, and say where; afterwards it shows the report
     #[arg(long)]
     pub console: bool,
-    /// How long the console stays after the run, as in `10 min`; `0 s` ends both together [default: until Ctrl-C, or 1 minute where
-    /// this is not a terminal's foreground]
+    /// How long the console stays after the run, as in `10 min`; `0 s` ends both together [default: until Ctrl-C, or 1 minute
+    /// if no terminal is in the foreground]
     #[arg(long, value_name = "TIME", requires = "console")]
     pub console_stays: Option<String>,
 }
@@ -370,7 +370,7 @@ pub(crate) struct MountArguments {
     /// Mount this storage of a study, with its layers and in its scale; several volumes become subdirectories of DIR
     #[arg(long, value_name = "NAME", conflicts_with_all = ["size", "filesystem", "initial"])]
     pub storage: Option<String>,
-    /// The size of each device; rates of a cloud volume follow it [default: 8 GiB of the medium, or what the kept disk has]
+    /// The size of each device; a cloud volume's rates follow it [default: 8 GiB of the medium, or what the kept disk has]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
     /// Slow motion: every latency this many times longer [default: 1, or the study's]
@@ -426,12 +426,12 @@ pub(crate) enum MediaCommand {
     },
     /// A medium or layout: every number's source, published figures beside the model's
     Show {
-        /// As `underlay media list` prints it
+        /// Its name, as `underlay media list` prints it
         name: String,
     },
     /// Find every mistake in a medium's or layout's file, and compare a model with its published figures
     Check {
-        /// A TOML file of the user's
+        /// A medium of your own, in TOML
         file: PathBuf,
     },
     /// Profile a real disk, and fit a medium to it

@@ -9,7 +9,7 @@ use support::{Playground, TINY_STUDY, can_mount, stderr, stdout};
 
 const QUICKSTART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/quickstart.toml");
 
-/// Inputs C1: a unit that tables print was refused where the same quantity is asked for. Each is now refused, if at all, for what it asks for.
+/// Units that tables print were once refused as input. Now only the quantity itself may be refused.
 #[test]
 fn quantities_are_read_as_they_are_printed() {
     use underlay_config::units;
@@ -57,7 +57,6 @@ fn quantities_are_read_as_they_are_printed() {
     assert!(stderr(&output).contains("expected one of ns, us, ms, s, min, h"), "{}", stderr(&output));
 }
 
-/// Inputs Y1.
 #[test]
 fn a_load_that_runs_out_of_time_says_so_and_ends_with_one() {
     let playground = Playground::new();

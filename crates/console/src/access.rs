@@ -1,4 +1,4 @@
-//! Who may come in: whoever has a session or the token that reads, at a name that is this host's own, from a page of ours.
+//! Who may come in: a client with a session or the read-only token, that uses one of this host's own names, from a page of ours.
 //!
 //! A page of somebody else's that is open in the same browser can send requests here. It knows neither token nor cookie, and
 //! `SameSite=Strict` keeps the browser from adding the cookie. Where its own name was made to lead here (DNS rebinding), the cookie is

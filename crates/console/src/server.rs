@@ -50,8 +50,8 @@ pub struct Options {
     /// Where studies are edited.
     pub studies: PathBuf,
     pub names: Names,
-    /// What monitors send. Whoever knows it reads everything and changes nothing: where the console is not up, whoever has taken its
-    /// port is sent it.
+    /// What monitors send. It reads everything and changes nothing, because a program that takes the port while the console is down
+    /// receives it.
     pub token: Option<Secret>,
     /// A directory of this user's alone, for the Unix socket and an address that nobody was there to read.
     pub own_folder: PathBuf,

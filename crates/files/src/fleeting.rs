@@ -12,7 +12,8 @@ use crate::{Access, Folder, unique_name};
 
 const PURPOSE: &str = "underlay-fleeting";
 
-/// Whether a process of another PID namespace runs can't be seen. What it made that long ago is gone soon no more.
+/// Nobody can see whether a process of another PID namespace still runs. A folder this old has outlived any use, so its process is taken to
+/// be gone.
 const OTHERS_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// What every user of the host reaches, whatever `TMPDIR` says.

@@ -165,8 +165,8 @@ pub fn least_disturbed<'a>(records: &[&'a RunRecord]) -> (Vec<&'a RunRecord>, Ve
 }
 
 impl Run {
-    /// Says of the faults of a record who asked for them, where the version that wrote it did not: as many on each device as the study has for
-    /// the storage are the study's, and what is beyond that was done by hand.
+    /// Says who asked for each fault of a record, if the version that wrote it did not. A device's faults count as the study's, up to the number
+    /// that the study has for the storage. Any further ones were made by hand.
     pub fn attribute_faults(&self, record: &mut RunRecord) {
         let is_unsaid = record.devices.iter().any(|one| one.faults.iter().any(|fault| fault.by.is_none()));
         if is_unsaid {

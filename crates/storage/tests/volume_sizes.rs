@@ -42,7 +42,7 @@ fn is_near(found: f64, expected: f64) -> bool {
     (found / expected - 1.0).abs() < 1e-3
 }
 
-/// Inputs S1: 50 GiB had 1,853 reads a second, and $1,800.
+/// 50 GiB once had 1,853 reads a second, and cost $1,800.
 #[test]
 fn a_gp2_of_50_gib_has_150_iops_a_burst_of_3_000_and_costs_180_dollars() {
     let medium = sized("ebs-gp2", 50);
@@ -69,7 +69,6 @@ fn a_gp2_of_50_gib_has_150_iops_a_burst_of_3_000_and_costs_180_dollars() {
     }
 }
 
-/// Inputs S2.
 #[test]
 fn rent_follows_size_and_what_is_bought_beside_it() {
     for (name, gib, usd) in [
@@ -216,7 +215,7 @@ fn stated_rates_take_precedence() {
     assert!(medium.source_text(&volume(&medium).baseline_iops.source).contains("300 GiB, baseline_iops 900"));
 }
 
-/// Inputs S4: each alone is refused, both are fine.
+/// Each alone is refused, both together are fine.
 #[test]
 fn keys_that_go_together_are_accepted_together() {
     let text = catalogue::text_of("ebs-gp3").unwrap();

@@ -262,8 +262,8 @@ const SYNCS: [(&str, &str, f64, f64); 4] = [
 /// The two disagree by 1.8 of gp3, and on which of the volumes is faster.
 const SYNC_FACTOR: f64 = 1.4;
 
-/// Inputs S6: "is gp3 good enough for etcd?" got 205 to 219 syncs a second and a p99 of more than 10 ms, where people measured 600 to 1,100 and 3 to
-/// 5 ms.
+/// Asked "is gp3 good enough for etcd?", the models once answered 205 to 219 syncs a second and a p99 of more than 10 ms. People measured 600 to
+/// 1,100, and 3 to 5 ms.
 #[test]
 fn syncs_of_a_log_on_gp2_and_gp3_are_within_a_factor_of_what_people_measured() {
     let found = answers("fio-etcd-gp2-gp3");

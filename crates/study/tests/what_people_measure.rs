@@ -74,7 +74,7 @@ fn mistakes(device: &str) -> String {
     Study::parse("theirs.toml", &text, false).unwrap_err().to_string()
 }
 
-/// Inputs S1 and S2: 50 GiB of gp2 had 1,500 IOPS and cost $1,800.
+/// 50 GiB of gp2 once had 1,500 IOPS and cost $1,800.
 #[test]
 fn a_volume_s_rates_and_price_follow_the_size_that_the_study_gives_it() {
     let volume = device("medium = \"ebs-gp2\", capacity = \"50 GiB\"");
@@ -114,7 +114,6 @@ fn the_data_scale_leaves_a_volume_s_rates_alone() {
     assert_eq!((model.baseline_iops.value, medium.price_usd()), (150.0, 180.0));
 }
 
-/// Inputs S4.
 #[test]
 fn keys_of_a_medium_that_go_together_are_read_together() {
     let volume = device("medium = \"ebs-gp3\", burst_iops = 6000, io_credits = 100000");
@@ -127,7 +126,7 @@ fn keys_of_a_medium_that_go_together_are_read_together() {
     assert_eq!(seek.count, 1);
 }
 
-/// Inputs S5: `baseline_iops = "16k"` was an unknown key that might have been meant as `baseline_iops`.
+/// `baseline_iops = "16k"` was once an unknown key that might have been meant as `baseline_iops`.
 #[test]
 fn a_wrong_type_is_called_one() {
     for (device, message) in [

@@ -26,7 +26,7 @@ pub(crate) struct ConsoleArguments {
     /// Where studies are edited
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub studies: PathBuf,
-    /// Print a new address of the console that runs, and end; --listen says which, where several do
+    /// Print a new address of the running console, and end; --listen says which if there are several
     #[arg(long)]
     pub new_address: bool,
     /// Serve a run of this process, its parent, and end with it

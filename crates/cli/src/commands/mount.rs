@@ -105,7 +105,7 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
         Some(name) => choice::choose(Some(name))?,
         None => choice::choose_for(&spec.stack, None)?,
     };
-    // What `--format` is to replace goes in the next step: whatever else is in the way is told before.
+    // The next step removes what `--format` replaces, so anything else in the way must be reported before it.
     attachment.probe()?;
     if spec.format {
         spec.filesystem.map_or(Ok(()), Filesystem::probe)?;

@@ -15,7 +15,7 @@ pub(super) enum Way {
 pub(super) enum Caller {
     /// A browser's session: everything, by our own forms.
     Session,
-    /// Whoever knows the token of `--token-file`. It only reads, since whoever takes the port first is sent it.
+    /// A client with the token of `--token-file`. It only reads, since any program that takes the port first receives that token.
     Monitor,
     /// A program of this user on the Unix socket: everything.
     OwnProgram,

@@ -1,5 +1,5 @@
-//! What a console keeps in the runtime directory while it runs: the Unix socket for this user's programs, and the address of a browser's
-//! session where there was no terminal to print it to.
+//! What a running console keeps in the runtime directory: the Unix socket for this user's programs, and an address for a browser if there is
+//! no terminal to print it to.
 
 use std::fs::File;
 use std::io;

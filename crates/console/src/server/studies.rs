@@ -90,7 +90,7 @@ pub(super) async fn check(State(shared): Of, Extension(asking): Asks, form: Form
     .await
 }
 
-/// What becomes of a study once it is saved.
+/// What to do with a study after saving it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
     Save,

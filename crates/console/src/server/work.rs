@@ -1,5 +1,5 @@
-//! Work that takes its time, on threads where it may. Each kind has its own number of them: whoever does not answer keeps those of one
-//! kind, and nobody who wants something else waits for it.
+//! Slow work, on threads that may block. Each kind has its own number of them: what hangs holds only threads of its kind, and other kinds
+//! don't wait for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -84,8 +84,8 @@ impl SystemErrors {
         at_once * (1.0 + distance / NEAR).powi(2)
     }
 
-    /// What 95 % of the errors are within, whatever their distribution: the conformal quantile of Vovk, Gammerman and Shafer, "Algorithmic
-    /// Learning in a Random World" (2005), which is the largest where there are fewer than 19. Nothing where they tell nothing.
+    /// The bound that holds 95 % of the errors, whatever their distribution: the conformal quantile of Vovk, Gammerman and Shafer, "Algorithmic
+    /// Learning in a Random World" (2005). With fewer than 19 errors it is the largest one. Zero if they say nothing.
     pub(super) fn quantile(&self, metric: Metric, distance: f64) -> f64 {
         if !self.tell(metric) {
             return 0.0;

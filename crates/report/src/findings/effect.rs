@@ -137,8 +137,8 @@ impl<'a> Effect<'a> {
         [intervals(&self.more), intervals(&self.less), bare()].into_iter().flatten().collect()
     }
 
-    /// `nvme gives 11 to 24 times the throughput of hdd under 2 of 3 workloads and 0.91 to 0.95 times under 1`, or shorter without the
-    /// words of a sentence's first clause: its verb, and what it is so many times.
+    /// `nvme gives 11 to 24 times the throughput of hdd under 2 of 3 workloads and 0.91 to 0.95 times under 1`. Behind a first clause it is
+    /// shorter: `first` has the verb and the figure, which need no repeating.
     pub(crate) fn clause(&self, subject: Subject, first: Option<[&str; 2]>) -> String {
         let all = self.count();
         let parts: Vec<String> = self

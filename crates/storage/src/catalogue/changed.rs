@@ -59,9 +59,9 @@ pub fn changed(text: &str, changes: &[(&str, Change)]) -> Result<Changed, String
         .map_err(|refused| refused.into_iter().next().map_or_else(String::new, |first| first.reason))
 }
 
-/// The same for a device of this capacity. Where the provider's rules give a volume's rates and price by its size, these are the ones of that
-/// size, and what comes back is a medium like any other, without rules: a smaller device of it is a part of it. Of other media the capacity is
-/// left alone. All changes are made before anything is judged. `beyond`: the volume may be larger than any that is sold.
+/// The same for a device of this capacity. If the provider's rules give rates and price by size, the result has those of that size. It is then a
+/// medium like any other, without rules: a smaller device of it is a part of it. Other media keep their capacity. All changes are made before
+/// anything is judged. `beyond`: the volume may be larger than any on sale.
 ///
 /// # Errors
 /// Each reason why there is no such medium.

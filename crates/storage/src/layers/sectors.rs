@@ -1,8 +1,8 @@
 //! Sectors of 512 bytes on devices of larger blocks, as disks sold as 512e have them.
 //!
-//! Such a drive reads the whole physical sector for a part of it, and to write a part it reads the sector, changes it and writes it back: on a disk
-//! the write waits for the sector to come round again. What the device below is asked for is just that, so its model gives the time. Requests of
-//! whole blocks go through as they are.
+//! To read a part of a physical sector, such a drive reads the whole one. To write a part, it reads the sector, changes it and writes it back: on a
+//! disk, the write waits for the sector to come round again. This layer asks the device below for exactly that, so its model gives the time.
+//! Requests for whole blocks pass through unchanged.
 
 use std::sync::Arc;
 

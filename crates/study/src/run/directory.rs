@@ -167,10 +167,10 @@ impl RunDirectory {
         write_json(&self.cells, &planned.file, record)
     }
 
-    /// Whether a cell needs no further run: it completed. Failed ones are tried again, the reason may be mended, and so are those that
-    /// somebody disturbed by hand; `tell` is told of these.
+    /// Whether a cell has completed and needs no further run. Failed cells run again, since their cause may have been mended. So do cells
+    /// disturbed by hand, which `tell` reports.
     ///
-    /// A file that is no whole record is no finished cell either, and `tell` is told of it too. One of another scale was left when the
+    /// An incomplete record is no finished cell either, and `tell` reports it too. One of another scale was left when the
     /// run began again in slower motion.
     ///
     /// # Errors

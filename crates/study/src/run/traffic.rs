@@ -140,8 +140,8 @@ fn is_cached(path: &Path, length: u64) -> bool {
 fn is_part_cached(file: &File, offset: u64, length: u64) -> bool {
     let (Ok(size), Ok(from)) = (usize::try_from(length), libc::off_t::try_from(offset)) else { return true };
     let mut pages = vec![0_u8; length.div_ceil(SMALLEST_PAGE_BYTES) as usize];
-    // SAFETY: a new mapping that nobody reads is asked about and taken away again; the kernel writes a byte for each of its pages into `pages`,
-    // which has one for each of the smallest size.
+    // SAFETY: the mapping is new, is never read, and is removed again. The kernel writes one byte for each of its pages into `pages`, which has
+    // room for pages of the smallest size.
     unsafe {
         let mapped = libc::mmap(
             ptr::null_mut(),

@@ -155,8 +155,8 @@ pub(super) fn found(proc: &Path) -> Option<Found> {
     found_of(proc, &Programs::of_this_host())
 }
 
-/// The files of the programs that are ours, and the mounts that they are seen in: what a process calls itself anybody can choose, and in
-/// a container's mounts the same path is another file.
+/// The files of our own programs, and the mount namespace that they are seen in. A process can give itself any name, and in a container's
+/// mounts the same path is another file.
 struct Programs {
     own: Option<FileId>,
     gateway: Option<FileId>,

@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(cautions(&measured, &spec(Some(1_000.0))), [""; 0]);
     }
 
-    /// Inputs Y1: 28,011 of two million records, and not a word.
+    /// A load once inserted 28,011 of two million records and did not say so.
     #[test]
     fn what_ran_out_of_time_says_how_much_is_missing() {
         let load = RunSpec {

@@ -1,5 +1,5 @@
-//! Cells that everything measured says were on time, and that must not be certified all the same: something stood still, tasks were killed, the
-//! storage was not used, or the CPUs were others.
+//! Cells whose figures all look on time but that must not be certified: something stood still, tasks were killed, the storage was not used, or
+//! the CPUs had another speed.
 
 use underlay_record::{Histogram, Latency, OperationStats, Pauses, StoppedProcess, Verdict};
 

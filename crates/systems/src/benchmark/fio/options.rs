@@ -494,7 +494,7 @@ mod tests {
         }
     }
 
-    /// Run with UPDATE_DOCS=1 to write it anew.
+    /// Run with UPDATE_DOCS=1 to write it again.
     #[test]
     fn the_page_of_options_is_what_is_done() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fio-options.md");
