@@ -1,7 +1,5 @@
 //! What was done to a cell on purpose while it ran, and by whom: one account of it for everybody who shows, compares or learns from records.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml_edit::{DocumentMut, Item};
@@ -51,28 +49,40 @@ pub struct Disturbance {
     pub until_s: Option<f64>,
 }
 
-/// `hdd.0: slow: everything takes 10 times as long, from 1.2 s to 4.0 s, by hand`
-impl fmt::Display for Disturbance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Disturbance { by, subject, what, from_s, until_s } = self;
-        write!(f, "{subject}: {what}, from {from_s:.1} s")?;
-        if let Some(until_s) = until_s {
-            write!(f, " to {until_s:.1} s")?;
-        }
-        write!(f, ", {}", by.in_words())
-    }
-}
-
 /// Disturbances that are told one by one; others are counted.
 const TOLD: usize = 3;
 
-/// Several, in a sentence without its full stop.
+/// Several, in a sentence without its full stop: `hdd.0: slow: everything takes 10 times as long, from 1.2 s to 4.0 s`. Equal ones are told
+/// once. Who did it is said only where it was not always the same.
 pub fn in_words(all: &[Disturbance]) -> String {
-    let mut told: Vec<String> = all.iter().take(TOLD).map(ToString::to_string).collect();
-    if all.len() > TOLD {
-        told.push(format!("and {} more", all.len() - TOLD));
+    let mut told: Vec<(&Disturbance, usize)> = Vec::new();
+    for one in all {
+        let is_same =
+            |known: &Disturbance| known.subject == one.subject && known.what == one.what && known.by == one.by;
+        match told.iter_mut().find(|(known, _)| is_same(known)) {
+            Some((_, times)) => *times += 1,
+            None => told.push((one, 1)),
+        }
     }
-    told.join("; ")
+    let has_both = all.iter().any(|one| one.by != all[0].by);
+    let one_in_words = |(one, times): &(&Disturbance, usize)| {
+        let Disturbance { by, subject, what, from_s, until_s } = one;
+        let mut words = format!("{subject}: {what}");
+        match (*times, until_s) {
+            (1, Some(until_s)) => words += &format!(", from {from_s:.1} s to {until_s:.1} s"),
+            (1, None) => words += &format!(", from {from_s:.1} s"),
+            (several, _) => words += &format!(", {several} times, first at {from_s:.1} s"),
+        }
+        if has_both {
+            words += &format!(", {}", by.in_words());
+        }
+        words
+    };
+    let mut words: Vec<String> = told.iter().take(TOLD).map(one_in_words).collect();
+    if told.len() > TOLD {
+        words.push(format!("and {} more", told.len() - TOLD));
+    }
+    words.join("; ")
 }
 
 impl RunRecord {
@@ -192,4 +202,31 @@ fn faults_of_study(study_toml: &str, storage: &str) -> usize {
         None => true,
     };
     faults.map_or(0, |faults| faults.iter().filter(|(_, fault)| concerns(fault)).count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_done_again_and_again_is_told_once() {
+        let spikes = |from_s: f64, by: DisturbedBy| Disturbance {
+            by,
+            subject: "hdd.0".to_owned(),
+            what: "spikes".to_owned(),
+            from_s,
+            until_s: None,
+        };
+        let by_hand = |from_s| spikes(from_s, DisturbedBy::Hand);
+        assert_eq!(in_words(&[]), "");
+        assert_eq!(in_words(&[by_hand(1.25)]), "hdd.0: spikes, from 1.2 s");
+        assert_eq!(in_words(&[by_hand(0.0), by_hand(3.0)]), "hdd.0: spikes, 2 times, first at 0.0 s");
+        let ended = Disturbance { until_s: Some(4.0), ..by_hand(1.0) };
+        assert_eq!(in_words(&[ended]), "hdd.0: spikes, from 1.0 s to 4.0 s");
+        let both = [by_hand(0.0), spikes(1.0, DisturbedBy::Study)];
+        assert_eq!(in_words(&both), "hdd.0: spikes, from 0.0 s, by hand; hdd.0: spikes, from 1.0 s, by the study");
+        let many: Vec<Disturbance> =
+            (0..5u32).map(|number| Disturbance { subject: format!("hdd.{number}"), ..by_hand(0.0) }).collect();
+        assert!(in_words(&many).ends_with("; hdd.2: spikes, from 0.0 s; and 2 more"), "{}", in_words(&many));
+    }
 }

@@ -43,7 +43,11 @@ impl RunRecord {
 
     /// Why the cell has no figures, or what was done to those that it has.
     pub fn reason(&self) -> Option<String> {
-        self.status.reason().or_else(|| self.disturbed_by().map(|_| self.disturbances_in_words()))
+        let done = || {
+            let by = self.disturbed_by()?;
+            Some(format!("disturbed {}: {}", by.in_words(), self.disturbances_in_words()))
+        };
+        self.status.reason().or_else(done)
     }
 
     pub fn disturbances_in_words(&self) -> String {

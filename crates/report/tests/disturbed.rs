@@ -54,7 +54,7 @@ fn a_repetition_that_was_disturbed_by_hand_is_not_averaged_with_the_others() {
     assert!((0.97..1.03).contains(&ratio), "{ratio}");
     let [left_out] = &after.disturbed[..] else { panic!("{:?}", after.disturbed) };
     assert_eq!((left_out.repetition, left_out.by, left_out.is_left_out), (2, DisturbedBy::Hand, true));
-    let said = "Repetition 2 was disturbed and is left out: ";
+    let said = "Repetition 2 was disturbed by hand and is left out: ";
     for text in [terminal::comparison(&loaded, 200, false), html::render(&loaded)] {
         assert!(text.contains(said) && text.contains("--resume"), "{text}");
     }

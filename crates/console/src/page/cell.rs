@@ -53,7 +53,7 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
                         Verdict::Faithful => { span.badge.faithful { "faithful" } }
                         Verdict::Doubtful => { span.badge.doubtful { "doubtful" } }
                         Verdict::RealStorage => { span.badge.plain { "real storage" } }
-                        Verdict::Disturbed => { span.badge.doubtful { "disturbed" } " " (record.disturbances_in_words()) "." }
+                        Verdict::Disturbed => { span.badge.doubtful { "disturbed " (record.disturbed_by().unwrap_or_default().in_words()) } " " (record.disturbances_in_words()) "." }
                     }
                 }
                 div.scroll tabindex="0" role="region" aria-label="Checks of the certificate" { table {

@@ -169,8 +169,9 @@ fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
         Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => {
             for record in &result.disturbed {
                 let text = format!(
-                    "Repetition {} was disturbed and is left out: {}",
+                    "Repetition {} was disturbed {} and is left out: {}",
                     record.repetition,
+                    record.disturbed_by().unwrap_or_default().in_words(),
                     record.disturbances_in_words()
                 );
                 found.add(Warning::note(text).remedy(MEASURE_AGAIN).of(name));
