@@ -177,6 +177,14 @@ fn mistakes_in_jobs_are_told_at_their_lines() {
     }
     assert!(told.contains("line 1 of the job: fio's job [reads] names no file"), "{told}");
     assert!(told.contains("direct requests of 512 bytes"), "{told}");
+    // Notes are told once the mistakes are mended.
+    let mended: Vec<&str> = WRONG.split("\n[workload.").collect();
+    let elsewhere = mended.iter().find(|section| section.starts_with("elsewhere]")).unwrap();
+    let text = format!("{}\n[workload.{elsewhere}", mended[0]);
+    playground.write("f.toml", &text);
+    let output = playground.output(&["check", "f.toml"]);
+    let told = stderr(&output);
+    assert!(output.status.success(), "{told}");
     assert!(told.contains("`--rate_iops=500`") && told.contains("`--filename=/tmp/x`"), "{told}");
     assert!(told.contains("names {data} or {device}"), "{told}");
 }

@@ -140,7 +140,7 @@ fn a_study_runs_from_its_file_to_its_report() {
         "{}",
         lines[0]
     );
-    assert!(lines.len() > 4 && lines.iter().all(|line| line.split(',').count() == 17), "{lines:?}");
+    assert!(lines.len() > 4 && lines.iter().all(|line| line.split(',').count() == 18), "{lines:?}");
     let csv = stdout(&playground.output(&["report", "out", "--csv"]));
     assert_eq!(csv.lines().count(), 5);
     assert!(csv.starts_with("run,started_at,system,"), "{csv}");

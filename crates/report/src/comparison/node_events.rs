@@ -16,8 +16,10 @@ pub(crate) struct Went<'a> {
 pub(crate) fn by_row<'a>(comparison: &'a Comparison<'a>) -> Vec<(&'a Row<'a>, Vec<Went<'a>>)> {
     let of_row = |row: &'a Row<'a>| {
         let went = |(storage, result): (usize, &'a Option<CellResult<'a>>)| {
-            let records = result.as_ref()?.completed();
-            let records: Vec<&RunRecord> = records.filter(|record| !record.node_events.is_empty()).collect();
+            let result = result.as_ref()?;
+            // Also where a node was sent away by hand: the figures leave that out, and what the system made of it is still to be read.
+            let all = result.completed().chain(result.disturbed.iter().copied());
+            let records: Vec<&RunRecord> = all.filter(|record| !record.node_events.is_empty()).collect();
             (!records.is_empty()).then_some(Went { storage, records })
         };
         let went: Vec<Went<'a>> = row.cells.iter().enumerate().filter_map(went).collect();
