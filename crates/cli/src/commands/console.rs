@@ -2,6 +2,7 @@
 
 mod beside;
 mod host;
+mod in_time;
 mod kept;
 mod own_socket;
 mod pools;
@@ -104,7 +105,7 @@ fn say_where(console: &Console, is_beside_a_run: bool) -> Result<(), Failure> {
     let socket = console.socket().to_owned();
     if is_beside_a_run {
         let file = console.new_address_in_file()?;
-        output::print(&Begun { listens: console.address(), file, socket }.to_line());
+        output::print(&Begun { listens: console.address(), file, socket }.to_line()?);
         return Ok(());
     }
     match stdout().is_terminal() {
