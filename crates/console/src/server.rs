@@ -220,11 +220,11 @@ impl Console {
         })
     }
 
-    /// Serves until `stop` is raised.
+    /// Serves until `stop` is raised. Then it calls `say_wait` once if it has to wait for what it does to a storage.
     ///
     /// # Errors
     /// When there are no threads or sockets to be had.
-    pub fn run(self, stop: &AtomicBool) -> Result<(), ConsoleError> {
+    pub fn run(self, stop: &AtomicBool, say_wait: &dyn Fn()) -> Result<(), ConsoleError> {
         let failed =
             |error: std::io::Error| ConsoleError::Failed(format!("the console could not go on: {error}"));
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -257,6 +257,9 @@ impl Console {
             let ending = Instant::now();
             let mut has_waited = false;
             while self.shared.under_way.changes_storage() && ending.elapsed() < STORAGE_LIMIT {
+                if !has_waited {
+                    say_wait();
+                }
                 has_waited = true;
                 tokio::time::sleep(POLL).await;
             }

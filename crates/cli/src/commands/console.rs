@@ -96,7 +96,12 @@ pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
         None => service::is_ready(),
     }
     say_where(&console, arguments.with.is_some())?;
-    console.run(&stop)?;
+    console.run(&stop, &|| {
+        output::say(
+            "note: the console ends as soon as it has finished what it does to a storage, in 80 s at most; another Ctrl-C ends it at once, \
+             and then `underlay fault DIR return` has to finish what was begun",
+        );
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -20,10 +20,8 @@ use crate::signals::Signalled;
 
 /// After the run, where nobody could press Ctrl-C.
 const STAYS_ALONE: Duration = Duration::from_secs(60);
-/// It takes its socket and its address away in this time, and finishes what it does to a storage.
+/// It takes its socket and its address away in this time, and finishes what it does to a storage, of which it says that itself.
 const END_LIMIT: Duration = Duration::from_secs(90);
-/// A wait that is longer is explained.
-const SILENT_WAIT: Duration = Duration::from_secs(2);
 /// It says where it is in this time, or the run goes on without it.
 const BEGIN_LIMIT: Duration = Duration::from_secs(30);
 const MAX_LINE_BYTES: u64 = 64 << 10;
@@ -191,15 +189,7 @@ impl Drop for Beside {
         {
             let _ = kill_process(pid, Signal::TERM);
             let asked = Instant::now();
-            let mut is_explained = false;
             while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < END_LIMIT {
-                if !is_explained && asked.elapsed() > SILENT_WAIT {
-                    is_explained = true;
-                    output::say(format_args!(
-                        "note: waiting for the console, which may be doing something to a storage; {} s at most",
-                        END_LIMIT.as_secs()
-                    ));
-                }
                 std::thread::sleep(POLL);
             }
         }
