@@ -21,4 +21,4 @@ mod server;
 
 pub use access::{Names, Secret};
 pub use host::Host;
-pub use server::{ADDRESS_VALID, Console, ConsoleError, Listen, Options, sockets};
+pub use server::{ADDRESS_VALID, Console, ConsoleError, Listen, Options, remove_leftovers, sockets};

@@ -21,9 +21,10 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use openssl::ssl::SslContext;
+use underlay_sync::UnsimulatedMutex;
 
 use crate::access::{Names, Secret};
 use crate::drawn::Drawn;
@@ -39,6 +40,9 @@ use work::{UnderWay, Work};
 /// Whoever is measured beside it needs the CPUs more.
 const NICENESS: i32 = 10;
 const POLL: Duration = Duration::from_millis(100);
+/// A console that ends waits so long for what it does to a storage: power comes back to all of its devices, and what was mounted is mounted
+/// again, or else the user has to finish it by hand. systemd kills a service after 90 s.
+const STORAGE_LIMIT: Duration = Duration::from_secs(80);
 
 /// What to serve, and where.
 pub struct Options {
@@ -103,8 +107,10 @@ pub(crate) struct Shared {
     pub is_tls: bool,
     pub streams: Places,
     pub work: Work,
-    /// Storages that something is being done to.
+    /// Commands that are being done.
     pub under_way: UnderWay,
+    /// Held while a study is compared with what its reader began with, and replaced.
+    pub saving: UnsimulatedMutex<()>,
 }
 
 impl Shared {
@@ -177,6 +183,7 @@ impl Console {
             streams: Places::of(stream::MAX_STREAMS),
             work: Work::new(),
             under_way: UnderWay::default(),
+            saving: UnsimulatedMutex::new(()),
         });
         Ok(Console { listener, own_listener, address, tls, shared })
     }
@@ -213,11 +220,11 @@ impl Console {
         })
     }
 
-    /// Serves until `stop` is raised.
+    /// Serves until `stop` is raised. Then it calls `say_wait` once if it has to wait for what it does to a storage.
     ///
     /// # Errors
     /// When there are no threads or sockets to be had.
-    pub fn run(self, stop: &AtomicBool) -> Result<(), ConsoleError> {
+    pub fn run(self, stop: &AtomicBool, say_wait: &dyn Fn()) -> Result<(), ConsoleError> {
         let failed =
             |error: std::io::Error| ConsoleError::Failed(format!("the console could not go on: {error}"));
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -241,13 +248,30 @@ impl Console {
                 self.shared.entry.expire();
                 tokio::time::sleep(POLL).await;
             }
+            // First: as soon as the port is free, another console may have it and these names.
+            self.shared.entry.close();
+            self.shared.socket.remove();
             accepting.abort();
             accepting_own.abort();
+            self.shared.under_way.close();
+            let ending = Instant::now();
+            let mut has_waited = false;
+            while self.shared.under_way.changes_storage() && ending.elapsed() < STORAGE_LIMIT {
+                if !has_waited {
+                    say_wait();
+                }
+                has_waited = true;
+                tokio::time::sleep(POLL).await;
+            }
+            if has_waited {
+                // The answer is on its way.
+                tokio::time::sleep(POLL).await;
+            }
             Ok(())
         });
-        // Here, since tasks that are not waited for share them.
-        self.shared.socket.remove();
+        // Where it failed at once. Tasks that are not waited for share them, so that they aren't dropped here.
         self.shared.entry.close();
+        self.shared.socket.remove();
         // Pages that are open need not be waited for.
         runtime.shutdown_background();
         outcome.map_err(failed)
@@ -257,6 +281,14 @@ impl Console {
 /// The Unix sockets of this user's consoles that run now.
 pub fn sockets(own_folder: &Path) -> Vec<PathBuf> {
     own_files::sockets(own_folder)
+}
+
+/// Removes the sockets and addresses of this user's consoles that were killed, and says which.
+///
+/// # Errors
+/// When another console is starting for long, or a file can't be removed.
+pub fn remove_leftovers(own_folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    own_files::remove_leftovers(own_folder)
 }
 
 #[cfg(test)]

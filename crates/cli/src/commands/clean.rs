@@ -14,7 +14,13 @@ pub(crate) fn clean() -> Result<ExitCode, Failure> {
         said += 1;
         output::print(line);
     });
+    // What a console leaves is in no journal.
+    let consoles = underlay_console::remove_leftovers(registry.directory());
     result?;
+    for path in consoles.map_err(|error| Failure::Failed(format!("what consoles left: {error}")))? {
+        said += 1;
+        output::print(&format!("removed {}", path.display()));
+    }
     if said == 0 {
         output::print("nothing was left behind");
     }

@@ -2,6 +2,7 @@
 
 mod beside;
 mod host;
+mod in_time;
 mod kept;
 mod own_socket;
 mod pools;
@@ -95,7 +96,12 @@ pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
         None => service::is_ready(),
     }
     say_where(&console, arguments.with.is_some())?;
-    console.run(&stop)?;
+    console.run(&stop, &|| {
+        output::say(
+            "note: the console ends as soon as it has finished what it does to a storage, in 80 s at most; another Ctrl-C ends it at once, \
+             and then `underlay fault DIR return` has to finish what was begun",
+        );
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -104,7 +110,7 @@ fn say_where(console: &Console, is_beside_a_run: bool) -> Result<(), Failure> {
     let socket = console.socket().to_owned();
     if is_beside_a_run {
         let file = console.new_address_in_file()?;
-        output::print(&Begun { listens: console.address(), file, socket }.to_line());
+        output::print(&Begun { listens: console.address(), file, socket }.to_line()?);
         return Ok(());
     }
     match stdout().is_terminal() {

@@ -171,6 +171,33 @@ fn programs_command_by_the_unix_socket_and_monitors_only_read() {
 }
 
 #[test]
+fn what_a_killed_console_leaves_is_removed_by_clean() {
+    let playground = Playground::new();
+    std::fs::create_dir(playground.path("runs")).unwrap();
+    let (mut killed, _url) = console(&playground, &[]);
+    killed.0.kill().unwrap();
+    killed.0.wait().unwrap();
+    let (_living, url) = console(&playground, &[]);
+    // It removed what the first one left, so that one more is killed after it.
+    let (mut killed, _url) = console(&playground, &[]);
+    killed.0.kill().unwrap();
+    killed.0.wait().unwrap();
+    let files = || -> Vec<String> {
+        let found = std::fs::read_dir(playground.path("runtime")).unwrap();
+        let names = found.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("console-")).collect()
+    };
+    assert_eq!(files().len(), 4, "{:?}", files());
+    let cleaned = playground.output(&["clean"]);
+    let said = stdout(&cleaned);
+    assert!(cleaned.status.success() && said.matches("removed ").count() >= 2, "{said}");
+    let port = without_query(&url).rsplit_once(':').unwrap().1;
+    let mut left = files();
+    left.sort();
+    assert_eq!(left, [format!("console-{port}.address"), format!("console-{port}.socket")]);
+}
+
+#[test]
 fn a_port_that_the_service_manager_holds_is_never_free() {
     let playground = Playground::new();
     std::fs::create_dir(playground.path("runs")).unwrap();

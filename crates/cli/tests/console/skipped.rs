@@ -60,7 +60,9 @@ fn a_skipped_cell_is_neither_failed_nor_counted_twice_and_is_measured_by_resume(
     assert_eq!((skipped.position, skipped.wall_s, &skipped.wall), (3, 0.0, &None));
     let listed = read("/api/runs");
     let cells = &listed[0]["cells"];
-    assert_eq!((&cells["skipped"], &cells["failed"], &cells["done"]), (&1.into(), &0.into(), &3.into()));
+    // On a busy host what is measured may be doubtful.
+    let count = |state: &str| cells[state].as_u64().unwrap_or_else(|| panic!("{state}: {cells}"));
+    assert_eq!((count("skipped"), count("failed"), count("done") + count("doubtful")), (1, 0, 3), "{cells}");
     let report = playground.output(&["report", "runs/one", "--json"]);
     let report: Value = serde_json::from_slice(&report.stdout).unwrap();
     let states: Vec<&str> =

@@ -14,7 +14,7 @@ use super::answer::{Answer, Page, Refusal};
 use super::caller::{Asking, Caller, Form as ReadAs};
 use super::entry::ADDRESS_VALID;
 use super::routes::{known, with_run};
-use super::work::{Kind, Turn};
+use super::work::{Kind, Target, Turn};
 use crate::host::{NodeAction, RunAction};
 use crate::page;
 use crate::page::escaped;
@@ -139,6 +139,8 @@ pub(super) async fn skip(
             back: &back,
         };
         asked.once_confirmed(&question, || {
+            let target = Target::Run { directory: directory.clone(), action: "skip" };
+            let _held = shared.under_way.begin(target)?;
             let outcome = shared.hub.host.command_run(&directory, RunAction::Skip(position));
             outcome.map(|()| format!("{cell} is skipped")).map_err(Refusal::conflict)
         })
@@ -163,6 +165,8 @@ pub(super) async fn stop(
             back: &back,
         };
         asked.once_confirmed(&question, || {
+            let target = Target::Run { directory: directory.clone(), action: "stop" };
+            let _held = shared.under_way.begin(target)?;
             let outcome = shared.hub.host.command_run(&directory, RunAction::Stop);
             outcome.map(|()| "the run stops".to_owned()).map_err(Refusal::conflict)
         })
@@ -202,14 +206,24 @@ pub(super) async fn node(
         turn.spend(move || with_run(&shared, &name, |run| run.process)).await??
     };
     let process = process.ok_or_else(|| Refusal::conflict("the run has ended"))?;
+    // Before a thread is taken, and for as long as the command lasts.
+    let held = shared.under_way.begin(Target::Node { process, node: node.clone(), action: word })?;
     let turn: Turn = shared.work.turn(Kind::Node).await?;
     let host = Arc::clone(&shared.hub.host);
     if asking.form == ReadAs::Page {
         // It may take minutes, for which no page waits: events tell what came of it.
-        turn.leave_to_it(move || drop(host.command_node(process, &node, command)));
+        turn.leave_to_it(move || {
+            drop(host.command_node(process, &node, command));
+            drop(held);
+        });
         return asked.done(&Value::Null, &back);
     }
-    let done = turn.spend(move || host.command_node(process, &node, command)).await?;
+    let commanded = move || {
+        let outcome = host.command_node(process, &node, command);
+        drop(held);
+        outcome
+    };
+    let done = turn.spend(commanded).await?;
     asked.done(&json!({ "done": done.map_err(Refusal::conflict)? }), &back)
 }
 
@@ -223,7 +237,10 @@ pub(super) async fn stop_service(State(shared): Of, Extension(asking): Asks, for
             action: "/host/stop",
             back: "/host",
         };
-        asked.once_confirmed(&question, || shared.hub.host.stop_service(process).map_err(Refusal::conflict))
+        asked.once_confirmed(&question, || {
+            let _held = shared.under_way.begin(Target::Process(process))?;
+            shared.hub.host.stop_service(process).map_err(Refusal::conflict)
+        })
     })
     .await
 }
@@ -235,7 +252,7 @@ pub(super) async fn new_address(State(shared): Of, Extension(asking): Asks, form
             "a new address is printed by `underlay console --new-address`, for the console's user alone",
         ));
     }
-    act(shared, (asking, form), &["into"], Kind::Command, |shared, asked| {
+    act(shared, (asking, form), &["into"], Kind::Entry, |shared, asked| {
         let failed = |error: std::io::Error| Refusal::failed(format!("there is no new address: {error}"));
         let valid_s = ADDRESS_VALID.as_secs();
         let told = match asked.fields.text("into") {

@@ -22,6 +22,8 @@ struct Pending {
     /// What opens a session, and until when.
     secret: Option<(Secret, Instant)>,
     file: AddressFile,
+    /// The console ends: nothing opens a session any more.
+    is_closed: bool,
 }
 
 impl Pending {
@@ -41,7 +43,7 @@ impl Pending {
 impl Entry {
     /// Nothing opens a session before [`issue`](Entry::issue).
     pub(super) fn new(place: String, file: AddressFile) -> Entry {
-        Entry { place, pending: UnsimulatedMutex::new(Pending { secret: None, file }) }
+        Entry { place, pending: UnsimulatedMutex::new(Pending { secret: None, file, is_closed: false }) }
     }
 
     /// A new address; the one before it opens nothing any more.
@@ -68,6 +70,9 @@ impl Entry {
 
     fn renew(&self, pending: &mut Pending) -> io::Result<String> {
         pending.end();
+        if pending.is_closed {
+            return Err(io::Error::other("the console ends"));
+        }
         let secret = Secret::generate().map_err(io::Error::other)?;
         let address = format!("{}?token={}", self.place, secret.reveal());
         pending.secret = Some((secret, Instant::now() + ADDRESS_VALID));
@@ -94,9 +99,11 @@ impl Entry {
         self.pending.lock().living();
     }
 
-    /// Nothing opens a session any more.
+    /// Nothing opens a session any more, and there is no next address: its file may be another console's soon.
     pub(super) fn close(&self) {
-        self.pending.lock().end();
+        let mut pending = self.pending.lock();
+        pending.is_closed = true;
+        pending.end();
     }
 }
 
@@ -139,5 +146,19 @@ mod tests {
         let file = entry.issue_into_file().unwrap();
         let secret = secret_in(std::fs::read_to_string(&file).unwrap().trim());
         assert!(entry.is_used_up_by(&secret) && !file.exists());
+    }
+
+    #[test]
+    fn a_console_that_ends_makes_no_address_and_leaves_the_file_of_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let entry =
+            Entry::new("http://here:1/".to_owned(), AddressFile::in_folder(folder.path(), "console-1"));
+        let file = entry.issue_into_file().unwrap();
+        entry.close();
+        assert!(!file.exists() && entry.issue_into_file().is_err() && entry.issue().is_err());
+        std::fs::write(&file, "another console's").unwrap();
+        entry.close();
+        drop(entry);
+        assert!(file.exists());
     }
 }

@@ -1,12 +1,17 @@
 //! Studies: listed, read, checked, saved and started.
 
+use std::fs::File;
+use std::io;
 use std::path::Path as FilePath;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::Extension;
 use axum::extract::{Form, Path, Query, State};
 use axum::http::header;
 use openssl::sha::sha256;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::json;
 use underlay_files::{Access, Folder};
@@ -21,6 +26,9 @@ use crate::page;
 use crate::page::escaped;
 
 const MAX_STUDY_BYTES: u64 = 4 << 20;
+/// For others that save studies at the same place.
+const HOLD_LIMIT: Duration = Duration::from_secs(5);
+const HOLD_POLL: Duration = Duration::from_millis(10);
 /// Where a text is checked whose file has no name yet.
 const UNNAMED: &str = "study.toml";
 
@@ -145,20 +153,30 @@ fn saved(shared: &Shared, asked: &Asked) -> Outcome {
             return Err(again(Refusal::conflict(said), said, began_with));
         }
     }
-    // What somebody else wrote there meanwhile is not lost without a word. A program that says nothing of it replaces it.
-    let is_there = std::fs::symlink_metadata(&place).is_ok();
-    if typed.is_some() && (mark.is_some() || asked.asking.form == ReadAs::Page) {
-        let now = if is_there { mark_of(&read(&hub.studies, file)?) } else { String::new() };
-        // Of a page that has no mark, the file is a new one.
-        let is_another = if asked.asking.form == ReadAs::Page { is_there } else { true };
-        if is_another && now != began_with {
-            let said = format!(
-                "{file} holds something else than what you began with. It was not saved: save again to replace it, or choose another name."
-            );
-            return Err(again(Refusal::conflict(&said).telling("read", now.as_str().into()), &said, &now));
-        }
-    }
     if typed.is_some() {
+        // Of two that save at once, one finds what the other has written.
+        let _saving = shared.saving.lock();
+        let _held = hold(&hub.studies).map_err(|error| {
+            let said = format!("{file} was not saved: {}: {error}", hub.studies.display());
+            again(Refusal::busy(&said), &said, began_with)
+        })?;
+        // What somebody else wrote there meanwhile is not lost without a word. A program that says nothing of it replaces it.
+        if mark.is_some() || asked.asking.form == ReadAs::Page {
+            let is_there = std::fs::symlink_metadata(&place).is_ok();
+            let now = if is_there { mark_of(&read(&hub.studies, file)?) } else { String::new() };
+            // Of a page that has no mark, the file is a new one.
+            let is_another = if asked.asking.form == ReadAs::Page { is_there } else { true };
+            if is_another && now != began_with {
+                let said = format!(
+                    "{file} holds something else than what you began with. It was not saved: save again to replace it, or choose another name."
+                );
+                return Err(again(
+                    Refusal::conflict(&said).telling("read", now.as_str().into()),
+                    &said,
+                    &now,
+                ));
+            }
+        }
         let written = Folder::open(&hub.studies)
             .and_then(|folder| folder.replace(file, access_of(&place), text.as_bytes()));
         if let Err(error) = written {
@@ -182,6 +200,30 @@ fn saved(shared: &Shared, asked: &Asked) -> Outcome {
             let saved = if typed.is_some() { "It was saved and not started" } else { "It was not started" };
             let said = format!("{saved}: {problem}");
             Err(again(Refusal::conflict(&said).telling("read", mark.as_str().into()), &said, &mark))
+        }
+    }
+}
+
+/// The directory of studies, against other consoles that save there. Nothing where it can't be locked: writing says why, if that fails too.
+///
+/// # Errors
+/// When somebody else holds it for long.
+fn hold(studies: &FilePath) -> io::Result<Option<File>> {
+    let Ok(folder) = File::open(studies) else { return Ok(None) };
+    let begun = Instant::now();
+    loop {
+        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(folder)),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if begun.elapsed() < HOLD_LIMIT => {
+                std::thread::sleep(HOLD_POLL);
+            }
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("another program has had it locked for {} s", HOLD_LIMIT.as_secs()),
+                ));
+            }
+            Err(_) => return Ok(None),
         }
     }
 }

@@ -210,7 +210,7 @@ impl Served {
         let name = url.trim_start_matches("http://").split('/').next().unwrap().to_owned();
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || console.run(&flag).unwrap());
+        let thread = std::thread::spawn(move || console.run(&flag, &|| ()).unwrap());
         let token = token.reveal().to_owned();
         Served { address, name, url, token, socket, host, folder, own_folder, stop, thread: Some(thread) }
     }

@@ -2,6 +2,7 @@
 //! don't wait for it.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,8 @@ pub(super) enum Kind {
     Fault,
     /// Has a node of a system stop or start, which may take as long as it takes.
     Node,
+    /// Makes an address that opens a session: it depends on nobody else.
+    Entry,
     /// Starts a run, of which one at a time begins.
     Start,
 }
@@ -46,13 +49,14 @@ const fn row(kind: Kind, name: &'static str, threads: usize, wait_s: u64, limit_
     Row { kind, name, threads, wait: Duration::from_secs(wait_s), limit: Duration::from_secs(limit_s) }
 }
 
-const ROWS: [Row; 7] = [
+const ROWS: [Row; 8] = [
     row(Kind::Look, "pages", 16, 10, 30),
     row(Kind::Draw, "pieces of pages", 8, 10, 30),
     row(Kind::Check, "checks of studies", 4, 10, 30),
     row(Kind::Command, "commands for runs and services", 4, 2, 20),
     row(Kind::Fault, "commands for devices", 8, 2, 60),
     row(Kind::Node, "commands for nodes", 6, 0, 3700),
+    row(Kind::Entry, "new addresses", 2, 10, 30),
     row(Kind::Start, "starts of runs", 2, 2, 90),
 ];
 
@@ -141,35 +145,87 @@ pub(super) async fn on_a_thread(
     turn.spend(move || act(&shared)).await?
 }
 
-/// The storages that a command is under way for, since when: one that does not answer takes one thread and no more.
-#[derive(Default)]
-pub(crate) struct UnderWay(UnsimulatedMutex<HashMap<String, Instant>>);
+/// What a command is for. One that does not answer takes one thread and no more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Target {
+    Storage(String),
+    /// The same action on the same node: another action on it may be the way out.
+    Node {
+        process: u32,
+        node: String,
+        action: &'static str,
+    },
+    /// The same action on the same run: a run that hangs at a skip can still be stopped.
+    Run {
+        directory: PathBuf,
+        action: &'static str,
+    },
+    Process(u32),
+}
 
-/// A command for a storage, until it is dropped.
-pub(super) struct Held<'a> {
-    all: &'a UnderWay,
-    storage: String,
+impl Target {
+    /// As in "another command for this …".
+    fn word(&self) -> &'static str {
+        match self {
+            Target::Storage(_) => "storage",
+            Target::Node { .. } => "node",
+            Target::Run { .. } => "run",
+            Target::Process(_) => "process",
+        }
+    }
+}
+
+/// The commands that are under way.
+#[derive(Default)]
+pub(crate) struct UnderWay(Arc<UnsimulatedMutex<Commands>>);
+
+#[derive(Default)]
+struct Commands {
+    /// When each began.
+    begun: HashMap<Target, Instant>,
+    /// The console ends: no command begins any more.
+    is_closed: bool,
+}
+
+/// A command, until it is dropped.
+pub(super) struct Held {
+    commands: Arc<UnsimulatedMutex<Commands>>,
+    target: Target,
 }
 
 impl UnderWay {
     /// # Errors
-    /// When another command for that storage is under way.
-    pub(super) fn begin(&self, storage: &str) -> Result<Held<'_>, Refusal> {
-        let mut all = self.0.lock();
-        if let Some(since) = all.get(storage) {
+    /// When another command for that target is under way, or the console ends.
+    pub(super) fn begin(&self, target: Target) -> Result<Held, Refusal> {
+        let mut commands = self.0.lock();
+        if commands.is_closed {
+            return Err(Refusal::busy("the console ends: start it again, and send the command then"));
+        }
+        if let Some(begun) = commands.begun.get(&target) {
             return Err(Refusal::busy(format!(
-                "another command for this storage has been under way for {} s: wait for it, or see whether its process hangs",
-                since.elapsed().as_secs()
+                "another command for this {} has been under way for {} s: wait for it, or see whether its process hangs",
+                target.word(),
+                begun.elapsed().as_secs()
             )));
         }
-        all.insert(storage.to_owned(), Instant::now());
-        Ok(Held { all: self, storage: storage.to_owned() })
+        commands.begun.insert(target.clone(), Instant::now());
+        Ok(Held { commands: Arc::clone(&self.0), target })
+    }
+
+    /// From now on no command begins.
+    pub(super) fn close(&self) {
+        self.0.lock().is_closed = true;
+    }
+
+    /// Whether this process does something to a storage, which stays half-done if the process ends now. Everything else is done by others.
+    pub(super) fn changes_storage(&self) -> bool {
+        self.0.lock().begun.keys().any(|target| matches!(target, Target::Storage(_)))
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Held {
     fn drop(&mut self) {
-        self.all.0.lock().remove(&self.storage);
+        self.commands.lock().begun.remove(&self.target);
     }
 }
 
@@ -183,8 +239,16 @@ mod tests {
 
     #[test]
     fn each_kind_has_its_own_row() {
-        for kind in [Kind::Look, Kind::Draw, Kind::Check, Kind::Command, Kind::Fault, Kind::Node, Kind::Start]
-        {
+        for kind in [
+            Kind::Look,
+            Kind::Draw,
+            Kind::Check,
+            Kind::Command,
+            Kind::Fault,
+            Kind::Node,
+            Kind::Entry,
+            Kind::Start,
+        ] {
             let own: Vec<&Row> = ROWS.iter().filter(|row| row.kind == kind).collect();
             assert!(own.len() == 1 && own[0].threads > 0, "{kind:?}");
         }
@@ -193,10 +257,33 @@ mod tests {
     #[test]
     fn one_command_at_a_time_is_under_way_for_a_storage() {
         let all = UnderWay::default();
-        let one = all.begin("a").unwrap_or_else(|refusal| panic!("{refusal:?}"));
-        assert!(all.begin("a").is_err() && all.begin("b").is_ok());
+        let storage = |name: &str| Target::Storage(name.to_owned());
+        let one = all.begin(storage("a")).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        assert!(all.begin(storage("a")).is_err() && all.begin(storage("b")).is_ok());
         drop(one);
-        assert!(all.begin("a").is_ok());
+        assert!(all.begin(storage("a")).is_ok());
+    }
+
+    #[test]
+    fn a_node_that_hangs_takes_one_thread_for_each_action() {
+        let all = UnderWay::default();
+        let node = |action| Target::Node { process: 1, node: "a".to_owned(), action };
+        let _starts = all.begin(node("start")).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        assert!(all.begin(node("start")).is_err() && all.begin(node("kill")).is_ok());
+    }
+
+    #[test]
+    fn a_console_that_ends_begins_no_command_and_knows_which_it_has_to_wait_for() {
+        let all = UnderWay::default();
+        let run = Target::Run { directory: PathBuf::from("/runs/one"), action: "stop" };
+        let _run = all.begin(run).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        assert!(!all.changes_storage());
+        let storage = all.begin(Target::Storage("a".to_owned()));
+        let storage = storage.unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        all.close();
+        assert!(all.changes_storage() && all.begin(Target::Storage("b".to_owned())).is_err());
+        drop(storage);
+        assert!(!all.changes_storage());
     }
 
     #[test]

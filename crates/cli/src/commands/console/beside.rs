@@ -1,7 +1,7 @@
 //! The console that a run starts beside itself: a process of its own, so that neither's memory or CPU is the other's, and the run goes
 //! on whatever happens to it. It outlives the run, so that the user can read the report.
 
-use std::io::{BufRead, BufReader, IsTerminal as _, stderr, stdin};
+use std::io::{IsTerminal as _, stderr, stdin};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,18 @@ use serde::{Deserialize, Serialize};
 use underlay_config::units;
 use underlay_report::quantity;
 
-use super::{address_in_words, valid_for};
+use super::{address_in_words, in_time, valid_for};
 use crate::exit_codes::Failure;
 use crate::output;
 use crate::signals::Signalled;
 
 /// After the run, where nobody could press Ctrl-C.
 const STAYS_ALONE: Duration = Duration::from_secs(60);
-/// It takes its socket and its address away in this time.
-const END_LIMIT: Duration = Duration::from_secs(2);
+/// It takes its socket and its address away in this time, and finishes what it does to a storage, of which it says that itself.
+const END_LIMIT: Duration = Duration::from_secs(90);
+/// It says where it is in this time, or the run goes on without it.
+const BEGIN_LIMIT: Duration = Duration::from_secs(30);
+const MAX_LINE_BYTES: u64 = 64 << 10;
 const POLL: Duration = Duration::from_millis(20);
 /// Of a file with an address in it.
 const MAX_ADDRESS_BYTES: u64 = 4096;
@@ -72,8 +75,15 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    pub(super) fn to_line(&self) -> String {
-        serde_json::to_string(self).expect("paths of ours and an address are plain data")
+    /// # Errors
+    /// When a path is not text, as that of the runtime directory may be.
+    pub(super) fn to_line(&self) -> Result<String, Failure> {
+        serde_json::to_string(self).map_err(|_| {
+            Failure::Mistake(format!(
+                "the runtime directory's path is not text (UTF-8), but {}: choose another one by UNDERLAY_RUNTIME_DIR",
+                self.socket.display()
+            ))
+        })
     }
 
     /// Without the address, which would be whose who reads it.
@@ -153,20 +163,21 @@ fn begin(run: &Path) -> Result<(Child, Begun), String> {
         .process_group(0)
         .spawn()
         .map_err(|error| error.to_string())?;
-    let mut line = String::new();
-    let mut lines = child.stdout.take().map(BufReader::new);
-    let said = lines.as_mut().map(|lines| lines.read_line(&mut line));
-    let begun = match said {
-        Some(Ok(_)) => serde_json::from_str(&line).ok(),
-        _ => None,
+    let said = match child.stdout.take() {
+        Some(output) => in_time::first_line(output, MAX_LINE_BYTES, BEGIN_LIMIT),
+        None => Ok(String::new()),
     };
-    let Some(begun) = begun else {
-        let _ = child.kill();
-        let _ = child.wait();
-        return Err("it did not start".to_owned());
-    };
-    // It says nothing more.
-    Ok((child, begun))
+    let begun =
+        said.and_then(|line| serde_json::from_str::<Begun>(&line).map_err(|_| "it did not start".to_owned()));
+    match begun {
+        // It says nothing more.
+        Ok(begun) => Ok((child, begun)),
+        Err(problem) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(problem)
+        }
+    }
 }
 
 impl Drop for Beside {
@@ -189,7 +200,23 @@ impl Drop for Beside {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
+
+    #[test]
+    fn a_runtime_directory_whose_path_is_not_text_is_refused() {
+        let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+        let begun = |place: &[u8]| Begun {
+            listens: ([127, 0, 0, 1], 7100).into(),
+            file: path(place),
+            socket: path(place),
+        };
+        assert!(begun(b"/run/underlay/x").to_line().unwrap().contains("/run/underlay/x"));
+        let refused = begun(b"/run/\xff/x").to_line().unwrap_err().to_string();
+        assert!(refused.contains("UNDERLAY_RUNTIME_DIR"), "{refused}");
+    }
 
     #[test]
     fn how_long_it_stays_is_a_time_with_a_unit() {

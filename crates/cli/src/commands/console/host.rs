@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use underlay_attach::{Registry, Served};
 use underlay_console::host::{
@@ -252,7 +253,11 @@ impl Host for ThisHost {
         let missing = || format!("process {process} serves nothing of yours any more");
         let pid = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or_else(missing)?;
         // What is looked at and what is told to end are one process, whatever numbers come back.
-        let held = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| missing())?;
+        let held = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
+            Errno::SRCH => missing(),
+            // A host may forbid that: then nothing is told to end, which is no reason to call it gone.
+            other => format!("process {process}: {other}"),
+        })?;
         let found = services::found(&Path::new("/proc").join(process.to_string())).ok_or_else(missing)?;
         if found.parent.is_some_and(|parent| self.runs().contains(&parent)) {
             return Err(format!("process {process} serves a run: stop the run instead"));

@@ -17,6 +17,7 @@ use underlay_volume::pool::MemberState;
 use underlay_volume::server as volume;
 use underlay_volume::server::protocol::{self as volume_protocol, Reply};
 
+use super::in_time;
 use super::kept::Kept;
 use crate::arguments::ServeVolumesArguments;
 use crate::commands::{gateway, live_service};
@@ -25,7 +26,8 @@ use crate::commands::{gateway, live_service};
 const SHOWN_LIMIT: Duration = Duration::from_secs(2);
 /// A gateway is asked by a process of its own.
 const GATEWAY_FRESH: Duration = Duration::from_secs(3);
-const MAX_FIGURES_BYTES: usize = 4 << 20;
+const GATEWAY_LIMIT: Duration = Duration::from_secs(10);
+const MAX_FIGURES_BYTES: u64 = 4 << 20;
 const MAX_PROCESSES: usize = 64;
 
 /// Of a gateway, by name.
@@ -119,9 +121,13 @@ fn gateway_figures(program: &Path, folder: &Path, file: &str) -> Option<Figures>
     let mut command = Command::new(program);
     // As the gateway itself found its configuration, and what that names.
     command.args(["top", "--once", "--json", "--"]).arg(file).current_dir(folder);
-    command.stdin(Stdio::null()).stderr(Stdio::null());
-    let output = command.output().ok().filter(|output| output.stdout.len() <= MAX_FIGURES_BYTES)?;
-    figures_of(&output.stdout)
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    let said = child.stdout.take().map(|output| in_time::whole(output, MAX_FIGURES_BYTES, GATEWAY_LIMIT));
+    // It has said all, or is not waited for.
+    let _ = child.kill();
+    let _ = child.wait();
+    figures_of(&said?.ok()?)
 }
 
 fn figures_of(text: &[u8]) -> Option<Figures> {

@@ -10,7 +10,7 @@ use crate::server::Shared;
 use crate::server::answer::Refusal;
 use crate::server::caller::Caller;
 use crate::server::routes::known;
-use crate::server::work::Kind;
+use crate::server::work::{Kind, Target};
 
 const FIELDS: [&str; 5] = ["storage", "device", "action", "factor", "for_s"];
 
@@ -83,7 +83,7 @@ fn fault(shared: &Shared, asked: &Asked, action: &str, back: &str) -> Outcome {
     };
     let question = Question { question: &question, what: &what, does, action, back };
     asked.once_confirmed(&question, || {
-        let _held = shared.under_way.begin(storage)?;
+        let _held = shared.under_way.begin(Target::Storage(storage.to_owned()))?;
         shared.hub.host.fault(storage, device, &act).map_err(Refusal::conflict)
     })
 }

@@ -193,6 +193,60 @@ fn a_question_has_its_focus_on_what_does_nothing() {
 }
 
 #[test]
+fn of_several_that_save_at_once_with_the_same_mark_one_succeeds() {
+    let served = Served::start();
+    let study = served.folder.path().join("s.toml");
+    std::fs::write(&study, "theirs").unwrap();
+    let read = studies::mark_of("theirs");
+    let answers: Vec<(String, u16)> = std::thread::scope(|scope| {
+        let save = |text: String| {
+            let (served, read) = (&served, &read);
+            scope.spawn(move || {
+                let answer =
+                    served.own_post("/studies/save", &format!("file=s.toml&text={text}&read={read}"));
+                (text, status(&answer))
+            })
+        };
+        let threads: Vec<_> = (0..8).map(|number| save(format!("text{number}"))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let saved: Vec<&String> = answers.iter().filter(|(_, code)| *code == 200).map(|(text, _)| text).collect();
+    assert!(answers.iter().all(|(_, code)| [200, 409].contains(code)), "{answers:?}");
+    assert_eq!(saved, [&std::fs::read_to_string(&study).unwrap()], "{answers:?}");
+}
+
+#[test]
+fn a_console_that_ends_finishes_what_it_does_to_a_storage() {
+    let served = Served::start();
+    let body = format!("storage={HUNG}&action=return");
+    let hang = served.host.hung.lock().unwrap();
+    std::thread::scope(|scope| {
+        let command = scope.spawn(|| served.own_post("/host/faults", &body));
+        let begun = std::time::Instant::now();
+        let in_time = || assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", served.commands());
+        while served.commands().is_empty() {
+            in_time();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        served.stop.store(true, Ordering::Relaxed);
+        // Nobody else comes in meanwhile, and the names are free.
+        while served.socket.exists() {
+            in_time();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(3 * POLL);
+        assert!(!served.thread.as_ref().unwrap().is_finished());
+        drop(hang);
+        while !served.thread.as_ref().unwrap().is_finished() {
+            in_time();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        drop(command.join());
+    });
+    assert_eq!(served.commands(), ["it hangs"]);
+}
+
+#[test]
 fn a_pool_that_does_not_answer_stalls_nothing_else() {
     let served = Served::start();
     let hang = served.host.hung.lock().unwrap();
