@@ -282,11 +282,10 @@ impl Served {
         if is_dark {
             self.ask(&Command::CheckPowerOn)?;
             let mounted = restart::plan(&table, &devices)?;
-            restart::check_places(&remounts)?;
-            restart::check_places(&mounted)?;
+            let planned = restart::in_unmounting_order(&remounts, &mounted);
+            restart::check_places(&planned)?;
             restart::check_free(&mounted)?;
-            remounts =
-                self.switch_on_without(&turn, &devices, restart::in_unmounting_order(&remounts, &mounted))?;
+            remounts = self.switch_on_without(&turn, &devices, planned)?;
             if let Some(directory) = self.own_directories().first() {
                 return Err(AttachError::failed(format!(
                     "the power is back, but {} answers with errors until it is attached again, as after a crash: \

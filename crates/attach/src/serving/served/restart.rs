@@ -178,9 +178,13 @@ pub(super) fn check_free(remounts: &[Remount]) -> Result<(), AttachError> {
 
 /// Refuses mount points that others could exchange while nothing is mounted there. What is mounted on them now may be anybody's.
 pub(super) fn check_places(remounts: &[Remount]) -> Result<(), AttachError> {
-    for remount in remounts {
-        let place = &remount.mount_point;
-        let Some(above) = place.parent() else { continue };
+    // A file system without power may not even say whose its folders are: what is inside of one is checked when it is mounted.
+    let is_inside = |place: &Path| {
+        let mut others = remounts.iter().filter(|other| other.mount_point != place);
+        others.any(|other| place.starts_with(&other.mount_point))
+    };
+    for place in remounts.iter().map(|remount| remount.mount_point.as_path()) {
+        let Some(above) = place.parent().filter(|_| !is_inside(place)) else { continue };
         underlay_files::check_trusted_path(above).map_err(|error| {
             AttachError::failed(format!(
                 "{} can't be mounted again safely: {error}. Nothing has changed: end the storage, and mount it elsewhere",
@@ -309,6 +313,28 @@ mod tests {
         let unreadable = Err(std::io::Error::other("no /proc"));
         assert_eq!(still_to_mount(planned.clone(), unreadable), planned);
         assert_eq!(still_to_mount(planned, table(TABLE)), []);
+    }
+
+    #[test]
+    fn a_mount_point_that_others_can_exchange_is_refused_before_anything_is_unmounted() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let outer = folder.path().canonicalize().unwrap();
+        let theirs = outer.join("theirs");
+        std::fs::create_dir_all(theirs.join("place")).unwrap();
+        let mounted_on = |place: &Path| {
+            let line = format!("34 22 7:3 / {} rw - ext4 /dev/loop3 rw\n", place.display());
+            planned(&line, &["/dev/loop3"]).unwrap()
+        };
+        let remounts = mounted_on(&theirs.join("place"));
+        check_places(&remounts).unwrap();
+        std::os::unix::fs::chown(&theirs, Some(12_345), None).unwrap();
+        let refused = check_places(&remounts).unwrap_err().to_string();
+        assert!(refused.contains("user 12345") && refused.contains("Nothing has changed"), "{refused}");
+        // Inside of another one of the storage, which may be dark.
+        check_places(&[remounts, mounted_on(&outer)].concat()).unwrap();
     }
 
     #[test]
