@@ -178,7 +178,8 @@ fn a_volume_server_lets_in_only_who_knows_the_secret_of_its_cell() {
         }
         address.is_some()
     });
-    let volume = nqn::of_volume("pool", "server-0");
+    let name = std::fs::read_to_string(pool.join("pool.name")).unwrap();
+    let volume = nqn::of_volume(&name, "server-0");
     let options = Options { loss_timeout: Duration::ZERO, ..Options::new(address.unwrap(), &volume) };
     let refused = |options: Options| Controller::connect(options).err().expect("it was let in");
 

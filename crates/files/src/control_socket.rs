@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::net::SendFlags;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use underlay_sync::UnsimulatedMutex as Mutex;
@@ -25,6 +26,9 @@ const WRITE_LIMIT: Duration = Duration::from_secs(60);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A reply may carry histograms and a series for each device; more than this is no reply.
 const MAX_REPLY_BYTES: u64 = 256 << 20;
+
+/// Instead of a reply, on a connection that ends: what is said on it from now on is not obeyed, and may be said again on another one.
+const NOT_OBEYED: &[u8] = b"\n";
 
 /// The answer to a line.
 pub struct Answer<R> {
@@ -75,14 +79,18 @@ impl ControlSocket {
                     continue;
                 };
                 let Some(served) = connections.begin(stream) else { continue };
-                let answer = Arc::clone(&answer);
+                let (answer, peer) = (Arc::clone(&answer), Arc::clone(&served.peer));
                 let serve = move || {
                     // An error here means that the peer hung up, which changes nothing about what it
                     // commanded.
-                    let _ = serve(&served, max_line_bytes, &*answer);
+                    if serve(&served, max_line_bytes, &*answer).is_ok() {
+                        say_not_obeyed(&served.peer.stream);
+                    }
                 };
                 // Without a thread the stream is dropped, and the peer sees its connection end.
-                let _ = Builder::new().name("control".into()).spawn(serve);
+                if Builder::new().name("control".into()).spawn(serve).is_err() {
+                    say_not_obeyed(&peer.stream);
+                }
             }
         };
         let accept = Builder::new().name("control-accept".into()).spawn(accept)?;
@@ -138,10 +146,17 @@ impl Connections {
                 PeerState::Answered | PeerState::SentAway => None,
             };
             let idle = all.iter().enumerate().filter_map(|(index, peer)| Some((idle_since(peer)?, index)));
-            let (_, longest) = idle.min()?;
+            let longest = idle.min().map(|(_, longest)| longest).filter(|longest| {
+                // It may have said something since it was looked at.
+                let is_idle = |state| matches!(state, PeerState::Idle(_));
+                all[*longest].change(is_idle, PeerState::SentAway).is_some()
+            });
+            let Some(longest) = longest else {
+                say_not_obeyed(&stream);
+                return None;
+            };
             let peer = &all[longest];
-            // It may have said something since it was looked at.
-            peer.change(|state| matches!(state, PeerState::Idle(_)), PeerState::SentAway)?;
+            say_not_obeyed(&peer.stream);
             let _ = peer.stream.shutdown(std::net::Shutdown::Both);
             all.remove(longest);
         }
@@ -171,6 +186,12 @@ impl Drop for Served {
     }
 }
 
+/// Best effort, and without waiting for a peer that takes nothing: it then sees only that its connection ended.
+fn say_not_obeyed(stream: &UnixStream) {
+    let _ = rustix::net::send(stream, NOT_OBEYED, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
+/// Until nothing more is obeyed on this connection. An error where the peer has nothing more to say, or took no reply to what was obeyed.
 fn serve<R: Serialize>(
     served: &Served,
     max_line_bytes: u64,
@@ -183,13 +204,17 @@ fn serve<R: Serialize>(
     // Who connects has something to say. Later a peer may be silent for as long as it likes, but not in the middle of a line.
     reader.get_ref().set_read_timeout(Some(LINE_LIMIT))?;
     loop {
-        if reader.fill_buf()?.is_empty() {
-            return Ok(());
+        match reader.fill_buf().map(<[u8]>::is_empty) {
+            Ok(false) => {}
+            Ok(true) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(_) => return Ok(()),
         }
         reader.get_ref().set_read_timeout(Some(LINE_LIMIT))?;
         let mut line = Vec::new();
         // One byte more than allowed tells a line that is too long from one that just fits.
-        (&mut reader).take(max_line_bytes + 1).read_until(b'\n', &mut line)?;
+        if (&mut reader).take(max_line_bytes + 1).read_until(b'\n', &mut line).is_err() {
+            return Ok(());
+        }
         if peer.change(|state| state != PeerState::SentAway, PeerState::Answered).is_none() {
             return Ok(());
         }
@@ -210,6 +235,13 @@ fn send(stream: &mut UnixStream, value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     stream.write_all(&line)
+}
+
+/// What a command came to.
+enum Said {
+    Replied(Vec<u8>),
+    /// The other side ended the connection before, and obeys nothing that was said on it.
+    NotObeyed(io::Error),
 }
 
 /// The asking side: says commands `C`, and is answered by replies `R`.
@@ -245,39 +277,45 @@ impl<C: Serialize, R: DeserializeOwned> Connection<C, R> {
         self.writer.set_read_timeout(Some(limit))
     }
 
-    /// Says a command and waits for its reply. Where the other side has closed the connection without a word, which it does only with
-    /// commands that it did not obey, it is said once more on a new connection.
+    /// Says a command and waits for its reply. Where the other side has ended the connection before, it is said once more on a new one.
+    /// Where the connection ends without a word the command may have been obeyed, so that is an error.
     ///
     /// # Errors
     /// When the other side went away, took too long, or answered with something else than a reply.
     pub fn ask(&mut self, command: &C) -> io::Result<R> {
-        let reply = match self.ask_once(command) {
-            Err(error) if is_closed(&error) => {
-                // Nobody listens any more: then the first error is the one to tell.
-                let Ok(anew) = Connection::open(&self.path, self.limit) else { return Err(error) };
-                *self = anew;
-                self.ask_once(command)?
-            }
-            reply => reply?,
-        };
-        Ok(serde_json::from_slice(&reply)?)
+        let mut said = self.ask_once(command)?;
+        if let Said::NotObeyed(error) = said {
+            // Nobody listens any more: then the first error is the one to tell.
+            let Ok(anew) = Connection::open(&self.path, self.limit) else { return Err(error) };
+            *self = anew;
+            said = self.ask_once(command)?;
+        }
+        match said {
+            Said::Replied(reply) => Ok(serde_json::from_slice(&reply)?),
+            Said::NotObeyed(error) => Err(error),
+        }
     }
 
-    fn ask_once(&mut self, command: &C) -> io::Result<Vec<u8>> {
-        send(&mut self.writer, command)?;
+    fn ask_once(&mut self, command: &C) -> io::Result<Said> {
+        match send(&mut self.writer, command) {
+            Err(error) if is_closed(&error) => return Ok(Said::NotObeyed(error)),
+            sent => sent?,
+        }
+        let closed = || io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection");
         let mut reply = Vec::new();
         (&mut self.reader).take(MAX_REPLY_BYTES).read_until(b'\n', &mut reply)?;
-        if reply.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"));
+        match reply.as_slice() {
+            [] => Err(closed()),
+            NOT_OBEYED => Ok(Said::NotObeyed(closed())),
+            _ => Ok(Said::Replied(reply)),
         }
-        Ok(reply)
     }
 }
 
-/// Whether the other side has closed a connection before any of its reply.
+/// Whether the other side had closed a connection before it was sent anything.
 fn is_closed(error: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    matches!(error.kind(), BrokenPipe | ConnectionReset)
 }
 
 #[cfg(test)]
@@ -315,6 +353,47 @@ mod tests {
         assert_eq!(asking.ask(&"more".to_owned()).unwrap(), 6);
         drop(socket);
         assert!(!path.exists() && Asking::open(&path, LIMIT).is_err());
+    }
+
+    /// Reads a line on each connection, answers it by the next of these, and ends the connection; says how many lines it has read.
+    fn answering_with(path: &Path, answers: &'static [&'static [u8]]) -> JoinHandle<usize> {
+        let listener = listen(path).unwrap();
+        std::thread::spawn(move || {
+            let mut heard = 0;
+            for answer in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut line = String::new();
+                heard += BufReader::new(stream.try_clone().unwrap()).read_line(&mut line).unwrap().min(1);
+                stream.write_all(answer).unwrap();
+            }
+            heard
+        })
+    }
+
+    #[test]
+    fn a_command_is_not_said_again_where_it_may_have_been_obeyed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let heard = answering_with(&path, &[b"", b"6\n"]);
+        let mut asking = Asking::open(&path, LIMIT).unwrap();
+        let error = asking.ask(&"four".to_owned()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        // The second answer is still to be had.
+        assert_eq!(Asking::open(&path, LIMIT).unwrap().ask(&"four".to_owned()).unwrap(), 6);
+        assert_eq!(heard.join().unwrap(), 2);
+    }
+
+    #[test]
+    fn a_command_that_was_not_obeyed_is_said_again_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let heard = answering_with(&path, &[NOT_OBEYED, b"6\n"]);
+        assert_eq!(Asking::open(&path, LIMIT).unwrap().ask(&"four".to_owned()).unwrap(), 6);
+        assert_eq!(heard.join().unwrap(), 2);
+        let other = folder.path().join("other");
+        let heard = answering_with(&other, &[NOT_OBEYED, NOT_OBEYED]);
+        assert!(Asking::open(&other, LIMIT).unwrap().ask(&"four".to_owned()).is_err());
+        assert_eq!(heard.join().unwrap(), 2);
     }
 
     #[test]

@@ -12,14 +12,15 @@ use crate::{Access, Folder, unique_name};
 
 const PURPOSE: &str = "underlay-fleeting";
 
-/// Nobody can see whether a process of another PID namespace still runs. A folder this old has outlived any use, so its process is taken to
-/// be gone.
+/// Nobody can see whether a process of another PID namespace still runs, other than by its lock, which earlier versions did not take. A
+/// folder this old that nobody has locked is taken to be left behind.
 const OTHERS_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// What every user of the host reaches, whatever `TMPDIR` says.
 pub const SHARED: &str = "/tmp";
 
-/// One that nobody else can look into or has put anything into. The caller removes it.
+/// One that nobody else can look into or has put anything into. The caller removes it, and keeps the [`Folder`] until then: that
+/// holds the lock by which others see that it is in use.
 ///
 /// # Errors
 /// When it can't be made.
@@ -36,7 +37,10 @@ pub fn make_shared() -> io::Result<Folder> {
 }
 
 fn make_in(directory: &Path) -> io::Result<Folder> {
-    Folder::make_new(&directory.join(name()), Access::Private)
+    let folder = Folder::make_new(&directory.join(name()), Access::Private)?;
+    // Where there are no locks nobody can take one either, so it is left alone.
+    let _ = folder.try_lock();
+    Ok(folder)
 }
 
 fn name() -> String {
@@ -103,11 +107,19 @@ impl Maker {
             Some(namespace) if pid_namespace() != Some(namespace) => {
                 let changed = std::fs::symlink_metadata(folder).and_then(|found| found.modified()).ok();
                 let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
-                age.is_some_and(|age| age > OTHERS_LIMIT)
+                age.is_some_and(|age| age > OTHERS_LIMIT) && is_unlocked(folder)
             }
             _ => !Path::new("/proc").join(self.process.to_string()).exists(),
         }
     }
+}
+
+fn is_unlocked(folder: &Path) -> bool {
+    use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    open(folder, flags, Mode::empty())
+        .and_then(|opened| flock(&opened, FlockOperation::NonBlockingLockExclusive))
+        .is_ok()
 }
 
 #[cfg(test)]
@@ -131,6 +143,16 @@ mod tests {
         ] {
             assert_eq!(Maker::of(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn one_is_locked_for_as_long_as_it_is_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = make_in(place.path()).unwrap();
+        let path = folder.path().to_path_buf();
+        assert!(!is_unlocked(&path));
+        drop(folder);
+        assert!(is_unlocked(&path));
     }
 
     #[test]
@@ -159,6 +181,11 @@ mod tests {
         assert_eq!(left_behind_in(place.path()), [here.clone()]);
         let old = std::fs::FileTimes::new().set_modified(SystemTime::now() - 2 * OTHERS_LIMIT);
         std::fs::File::open(&elsewhere).unwrap().set_times(old).unwrap();
+        // One that is still in use is locked.
+        let used = Folder::open(&elsewhere).unwrap();
+        used.try_lock().unwrap();
+        assert_eq!(left_behind_in(place.path()), [here.clone()]);
+        drop(used);
         let mut found = left_behind_in(place.path());
         found.sort();
         let mut expected = [here, elsewhere];

@@ -126,6 +126,14 @@ impl Folder {
         }
     }
 
+    /// Locks the folder itself against others who lock it, for as long as this is kept.
+    ///
+    /// # Errors
+    /// When another has it locked, or its file system has no locks.
+    pub(crate) fn try_lock(&self) -> io::Result<()> {
+        Ok(rustix::fs::flock(&self.descriptor, rustix::fs::FlockOperation::NonBlockingLockExclusive)?)
+    }
+
     /// Where it was when it was opened, without links.
     pub fn path(&self) -> &Path {
         &self.path

@@ -24,7 +24,7 @@ pub use listen::listen;
 pub use read::{read, read_or_pipe, read_text, read_text_or_pipe};
 pub use remove::{remove_file, remove_tree};
 pub use secret::{read_given_secret, read_secret};
-pub use trusted_path::{check_trusted_file, check_trusted_path, check_trusted_path_to};
+pub use trusted_path::{check_trusted_file, check_trusted_path, check_trusted_path_to, open_mount_point};
 pub use write::{append, check_replaceable, check_writable, replace, replace_with, write};
 
 /// Whether the storage is full or fails, which is no mistake of who named the place.

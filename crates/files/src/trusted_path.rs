@@ -41,6 +41,21 @@ pub fn check_trusted_path_to(path: &Path) -> io::Result<()> {
     open_trusted_path(path, &User::of_this_process()).map(drop)
 }
 
+/// The folder `path`, to be mounted on by its descriptor: found as [`check_trusted_path_to`] lets it pass, and without a link on the way,
+/// as a path that was resolved before. What takes its place afterwards does not matter.
+///
+/// # Errors
+/// As `check_trusted_path_to`, and when a link leads elsewhere.
+pub fn open_mount_point(path: &Path) -> io::Result<OwnedFd> {
+    let folder = open_trusted_path(path, &User::of_this_process())?;
+    let place = place_of(&folder)?;
+    if place != path {
+        let problem = format!("a link leads to {} now", place.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+    }
+    Ok(folder)
+}
+
 /// As [`check_trusted_path`], of a file that is to be run, and of the way to it. For root the file itself has to belong to root, or to
 /// the caller of `sudo`, and nobody else may write to it. Links to it are followed.
 ///
@@ -219,4 +234,23 @@ pub(crate) fn refused(path: &Path, at: &Path, why: &str) -> io::Error {
             "{problem}, so what is in it could be exchanged: name a directory that only you and root can write to"
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_point_that_was_replaced_by_a_link_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let above = folder.path().canonicalize().unwrap();
+        let (place, elsewhere) = (above.join("place"), above.join("elsewhere"));
+        std::fs::create_dir(&place).unwrap();
+        std::fs::create_dir(&elsewhere).unwrap();
+        assert_eq!(place_of(open_mount_point(&place).unwrap()).unwrap(), place);
+        std::fs::remove_dir(&place).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &place).unwrap();
+        let refused = open_mount_point(&place).unwrap_err().to_string();
+        assert!(refused.contains(elsewhere.to_str().unwrap()), "{refused}");
+    }
 }

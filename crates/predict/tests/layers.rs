@@ -146,8 +146,10 @@ fn volumes_of_a_pool_share_its_devices() {
 }
 
 fn on_disks() -> Calibration {
-    let cells = [2e5, 4e5].map(|records| {
-        let point = point("hdd", storage("hdd-7200-sata", 1), records, 16);
+    // Two storages: from one alone nothing can be said of another.
+    let measured_ones = [("hdd", "hdd-7200-sata", 2e5), ("hdd", "hdd-7200-sata", 4e5), ("ssd", "ssd-sata", 4e5)];
+    let cells = measured_ones.map(|(name, medium, records)| {
+        let point = point(name, storage(medium, 1), records, 16);
         let miss = 1.0 - 0.6 * point.memory_bytes / point.data_bytes();
         let record = record(&point, &reading(1.2 * miss), 1.05);
         Arc::new(measured(point, &[record]))

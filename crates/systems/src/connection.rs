@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_files::fleeting;
+use underlay_files::{Folder, fleeting};
 use underlay_workload::client::{ClientError, FieldValues, Fields};
 
 use crate::child::ChildState;
@@ -124,7 +124,7 @@ impl Connection {
 pub struct SocketPath {
     path: PathBuf,
     name: String,
-    directory: Option<PathBuf>,
+    directory: Option<Folder>,
 }
 
 impl SocketPath {
@@ -139,8 +139,8 @@ impl SocketPath {
         if path.as_os_str().len() <= SOCKET_PATH_BYTES {
             return Ok(SocketPath { path, name, directory: None });
         }
-        let directory = fleeting::make()?.path().to_path_buf();
-        let short = SocketPath { path: directory.join("sock"), name, directory: Some(directory) };
+        let directory = fleeting::make()?;
+        let short = SocketPath { path: directory.path().join("sock"), name, directory: Some(directory) };
         if short.path.as_os_str().len() > SOCKET_PATH_BYTES {
             let problem =
                 format!("both {} and {} are too long for a socket", path.display(), short.path.display());
@@ -164,7 +164,7 @@ impl Drop for SocketPath {
         // Either may be gone already, since the child unlinks its socket when it stops.
         let _ = std::fs::remove_file(&self.path);
         if let Some(directory) = &self.directory {
-            let _ = std::fs::remove_dir(directory);
+            let _ = std::fs::remove_dir(directory.path());
         }
     }
 }

@@ -16,7 +16,7 @@ use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
 use rustix::thread::{
     UnshareFlags, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
-use underlay_files::fleeting;
+use underlay_files::{Folder, fleeting};
 
 use crate::child::Child;
 use crate::mount_namespace::enter_own_mounts;
@@ -58,7 +58,7 @@ pub(crate) struct Room {
     /// Whether the program runs in its own namespaces, in which the room is `/tmp`.
     is_apart: bool,
     /// A directory to remove with the room.
-    outer: Option<PathBuf>,
+    outer: Option<Folder>,
 }
 
 /// Whether this process has rights that third-party programs must not get.
@@ -78,9 +78,9 @@ impl Room {
             true => (path, None),
             false => {
                 // Inside a folder of ours, so that nobody else can replace it.
-                let outer = fleeting::make_shared()?.path().to_path_buf();
-                std::fs::set_permissions(&outer, std::fs::Permissions::from_mode(0o711))?;
-                let path = outer.join("room");
+                let outer = fleeting::make_shared()?;
+                std::fs::set_permissions(outer.path(), std::fs::Permissions::from_mode(0o711))?;
+                let path = outer.path().join("room");
                 make_private(&path)?;
                 (path, Some(outer))
             }
@@ -221,7 +221,7 @@ impl Drop for Room {
     fn drop(&mut self) {
         if let Some(outer) = &self.outer {
             // If this fails, what is left is in /tmp and harmless.
-            let _ = std::fs::remove_dir_all(outer);
+            let _ = std::fs::remove_dir_all(outer.path());
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The block devices that stand on what a device daemon exports, whatever attachment made them.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::attachments::loop_device;
+use crate::serving::daemon::Transport;
 use crate::serving::daemon_process::EXPORT_DIRECTORY;
 use crate::serving::ublk;
 
@@ -11,4 +13,15 @@ pub(crate) fn devices_of(session: &Path) -> Vec<PathBuf> {
     let mut devices = loop_device::below(session);
     devices.extend(ublk::nodes_of(&session.join(EXPORT_DIRECTORY)));
     devices
+}
+
+/// As [`devices_of`], of a daemon with this transport, for decisions that must not take an unreadable list for an empty one.
+///
+/// # Errors
+/// When the kernel can't be asked for its devices.
+pub(crate) fn try_devices_of(session: &Path, transport: Transport) -> io::Result<Vec<PathBuf>> {
+    match transport {
+        Transport::Ublk => ublk::try_nodes_of(&session.join(EXPORT_DIRECTORY)),
+        Transport::DevFuse | Transport::Uring => loop_device::try_below(session),
+    }
 }

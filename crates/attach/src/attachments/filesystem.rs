@@ -1,6 +1,7 @@
 //! The filesystems that a volume can carry.
 
 use std::ffi::{CStr, CString};
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -142,10 +143,10 @@ impl Filesystem {
     }
 
     /// Mounts it as it was mounted before: with these flags, and with these options beside its own where the kernel still takes them.
-    /// It may show some that it does not take.
+    /// It may show some that it does not take. The mount point may have been exchanged meanwhile, so its way is checked anew.
     ///
     /// # Errors
-    /// As [`mount`](Self::mount).
+    /// As [`mount`](Self::mount), and when others could have put something else in the place of the mount point.
     pub(crate) fn mount_again(
         self,
         device: &Path,
@@ -153,7 +154,12 @@ impl Filesystem {
         flags: MountFlags,
         options: &CStr,
     ) -> Result<(), AttachError> {
-        let mount = |options: &CStr| rustix::mount::mount(device, mount_point, self.name(), flags, options);
+        let folder = underlay_files::open_mount_point(mount_point)
+            .map_err(|error| AttachError::io("mount again on", mount_point, error))?;
+        // By its descriptor: a link that is put in its place from now on is not followed.
+        let target = format!("/proc/self/fd/{}", folder.as_raw_fd());
+        let mount =
+            |options: &CStr| rustix::mount::mount(device, target.as_str(), self.name(), flags, options);
         let together = [self.own_options().to_bytes(), options.to_bytes()].join(&b',');
         let mounted = match CString::new(together) {
             Ok(together) if !options.is_empty() => match mount(&together) {

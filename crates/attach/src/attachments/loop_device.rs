@@ -200,17 +200,31 @@ pub fn on_file(backing: &Path) -> Vec<PathBuf> {
 
 /// Loop devices on any file below `directory`. It asks the kernel only, never the filesystem there, which may hang.
 pub fn below(directory: &Path) -> Vec<PathBuf> {
-    with_backing(|path| path.starts_with(directory))
+    try_below(directory).unwrap_or_default()
+}
+
+/// As [`below`], for decisions that must not take an unreadable list for an empty one.
+///
+/// # Errors
+/// When the kernel's list of block devices can't be read.
+pub(crate) fn try_below(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    try_with_backing(|path| path.starts_with(directory))
 }
 
 fn with_backing(matches: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir("/sys/block") else { return Vec::new() };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("loop")?.parse::<u32>().ok())
-        .filter(|number| names_of(*number).iter().any(|path| matches(path)))
-        .map(|number| PathBuf::from(format!("/dev/loop{number}")))
-        .collect()
+    try_with_backing(matches).unwrap_or_default()
+}
+
+fn try_with_backing(matches: impl Fn(&Path) -> bool) -> io::Result<Vec<PathBuf>> {
+    let mut devices = Vec::new();
+    for entry in fs::read_dir("/sys/block")? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("loop")?.parse::<u32>().ok());
+        if let Some(number) = number.filter(|number| names_of(*number).iter().any(|path| matches(path))) {
+            devices.push(PathBuf::from(format!("/dev/loop{number}")));
+        }
+    }
+    Ok(devices)
 }
 
 /// Clears every loop device on this file: for what a crash left.

@@ -175,14 +175,25 @@ impl KernelVolumes {
         }
         prove(&options).map_err(|error| failed(error.to_string()))?;
         let note = self.registry.note(wanted.resource())?;
+        let refused = |error: io::Error| {
+            failed(format!(
+                "the kernel could not connect to {}: {error}; its log (`dmesg`) tells more",
+                options.address
+            ))
+        };
         match make_controller(&options) {
-            Ok(instance) => wanted.instance = Some(instance),
+            Ok(Made { instance: Ok(instance) }) => wanted.instance = Some(instance),
+            Ok(Made { instance: Err(error) }) => {
+                // It is there, and is taken away by its names when this is dropped.
+                if options.secrets.is_some() {
+                    let _ = wanted.hide_secrets();
+                }
+                self.controllers.push((wanted, note));
+                return Err(refused(error));
+            }
             Err(error) => {
                 self.registry.forget(note);
-                return Err(failed(format!(
-                    "the kernel could not connect to {}: {error}; its log (`dmesg`) tells more",
-                    options.address
-                )));
+                return Err(refused(error));
             }
         }
         // By its number too, once that is known: others may have the same names.
@@ -242,18 +253,30 @@ fn held_by(device: &File) -> io::Result<Option<Contents>> {
     contents::of_file(device, length_bytes)
 }
 
-/// The number of the new controller.
-fn make_controller(options: &Options) -> io::Result<u32> {
+/// A controller that the kernel has made.
+struct Made {
+    /// Its number, or why it is not known.
+    instance: io::Result<u32>,
+}
+
+/// An error where the kernel has made none.
+fn make_controller(options: &Options) -> io::Result<Made> {
     let text = connect_options(options)?;
     let mut fabrics = OpenOptions::new().read(true).write(true).open(FABRICS)?;
-    fabrics.write_all(text.as_bytes())?;
+    make_by(&mut fabrics, &text)
+}
+
+fn make_by(fabrics: &mut (impl Read + Write), options: &str) -> io::Result<Made> {
+    fabrics.write_all(options.as_bytes())?;
     let mut answer = [0; 256];
-    let length = fabrics.read(&mut answer)?;
-    let answer = String::from_utf8_lossy(&answer[..length]);
-    instance_in(&answer).ok_or_else(|| {
-        let problem = format!("{FABRICS} does not tell the new controller's number: {:?}", answer.trim());
-        io::Error::new(io::ErrorKind::InvalidData, problem)
-    })
+    let instance = fabrics.read(&mut answer).and_then(|length| {
+        let answer = String::from_utf8_lossy(&answer[..length]);
+        instance_in(&answer).ok_or_else(|| {
+            let problem = format!("{FABRICS} does not tell the new controller's number: {:?}", answer.trim());
+            io::Error::new(io::ErrorKind::InvalidData, problem)
+        })
+    });
+    Ok(Made { instance })
 }
 
 /// Of `instance=0,cntlid=1`.
@@ -405,6 +428,39 @@ mod tests {
     use underlay_storage::stack::{BackingSpec, DeviceSpec, VolumeSpec};
 
     use super::*;
+
+    /// Takes what is written as `/dev/nvme-fabrics` does, or refuses it.
+    struct Fabrics {
+        takes: bool,
+        answer: io::Result<&'static str>,
+    }
+
+    impl Write for Fabrics {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            if self.takes { Ok(text.len()) } else { Err(io::ErrorKind::ConnectionRefused.into()) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Read for Fabrics {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            let answer = self.answer.as_ref().map_err(|error| io::Error::from(error.kind()))?;
+            bytes[..answer.len()].copy_from_slice(answer.as_bytes());
+            Ok(answer.len())
+        }
+    }
+
+    #[test]
+    fn a_controller_whose_number_is_not_told_is_made_all_the_same() {
+        let ask = |takes, answer| make_by(&mut Fabrics { takes, answer }, "nqn=nqn.x:data");
+        assert_eq!(ask(true, Ok("instance=7,cntlid=1\n")).unwrap().instance.unwrap(), 7);
+        assert!(ask(true, Ok("cntlid=1")).unwrap().instance.is_err());
+        assert!(ask(true, Err(io::ErrorKind::Interrupted.into())).unwrap().instance.is_err());
+        assert!(ask(false, Ok("instance=7")).is_err());
+    }
 
     #[test]
     fn the_kernel_is_told_what_it_understands() {

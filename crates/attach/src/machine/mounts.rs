@@ -16,9 +16,17 @@ use crate::machine::processes;
 use crate::machine::programs::find_program;
 use crate::undo::registry::{Note, Registry};
 
-/// Everything mounted in this process's namespace, the topmost mounts last.
+/// Everything mounted in this process's namespace, the topmost mounts last. Nothing where the kernel's table can't be read.
 pub fn all() -> Vec<Mount> {
-    fs::read("/proc/self/mountinfo").map(|text| mountinfo::parse(&text)).unwrap_or_default()
+    try_all().unwrap_or_default()
+}
+
+/// As [`all`], for decisions that must not take an unreadable table for an empty one.
+///
+/// # Errors
+/// When the kernel's table can't be read.
+pub fn try_all() -> std::io::Result<Vec<Mount>> {
+    fs::read("/proc/self/mountinfo").map(|text| mountinfo::parse(&text))
 }
 
 /// The topmost mount exactly at `path`.

@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read as _;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use underlay_files::mountinfo;
 
@@ -39,13 +39,10 @@ impl ProcessId {
         ProcessId::of(self.pid) == Some(*self)
     }
 
-    /// Sends a signal, if it is still this process. The process is held while it is looked at, so that its number can't mean another
-    /// one by then.
+    /// Sends a signal, if it is still this process.
     pub fn signal(&self, signal: Signal) {
         // One that has ended needs no signal.
-        if let Some(held) = hold(self.pid).filter(|_| self.is_alive()) {
-            let _ = pidfd_send_signal(held, signal);
-        }
+        signal_if(self.pid, signal, || self.is_alive());
     }
 
     /// Waits until it is gone; false when `limit` passes first.
@@ -71,10 +68,32 @@ impl ProcessId {
     }
 }
 
-/// A descriptor that means this process alone, whatever its number means later. `None` where it has ended.
-pub(crate) fn hold(pid: u32) -> Option<OwnedFd> {
-    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
-    pidfd_open(pid, PidfdFlags::empty()).ok()
+/// Sends a signal to the process of this number if it is the one that is meant. It is held while that is asked, so that its number can't
+/// mean another one by then.
+pub(crate) fn signal_if(pid: u32, signal: Signal, is_meant: impl Fn() -> bool) {
+    let open = |pid| pidfd_open(pid, PidfdFlags::empty());
+    signal_by(open, |held, signal| pidfd_send_signal(held, signal), pid, signal, is_meant);
+}
+
+/// Where a kernel before Linux 5.3 or a sandbox refuses what holds a process, its number and start time tell it from others.
+fn signal_by<Held>(
+    open: impl Fn(Pid) -> rustix::io::Result<Held>,
+    send: impl Fn(&Held, Signal) -> rustix::io::Result<()>,
+    pid: u32,
+    signal: Signal,
+    is_meant: impl Fn() -> bool,
+) {
+    let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+    let before = ProcessId::of(pid);
+    let held = open(number);
+    if held.as_ref().err() == Some(&Errno::SRCH) || !is_meant() {
+        return;
+    }
+    let sent = held.and_then(|held| send(&held, signal));
+    // A refusal for want of rights is repeated, which harms nobody.
+    if sent.is_err_and(|errno| errno != Errno::SRCH) && before.is_some() && ProcessId::of(pid) == before {
+        let _ = kill_process(number, signal);
+    }
 }
 
 /// State and start time of a `/proc/PID/stat` line. The command name before them may hold blanks and brackets.
@@ -259,6 +278,24 @@ mod tests {
         assert!(!ProcessId { start_ticks: id.start_ticks + 1, ..id }.is_alive());
         // A zombie is not alive, so this succeeds before anyone has collected it.
         assert!(id.end(Duration::from_secs(10)));
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_is_signalled_where_the_kernel_does_not_hold_it() {
+        let refused = |_: Pid| Err::<(), Errno>(Errno::NOSYS);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let id = ProcessId::of(child.id()).unwrap();
+        signal_by(refused, |(), _| Ok(()), id.pid, Signal::KILL, || false);
+        assert!(id.is_alive());
+        signal_by(refused, |(), _| Ok(()), id.pid, Signal::KILL, || id.is_alive());
+        assert!(id.wait_gone(Duration::from_secs(10)));
+        child.wait().unwrap();
+        // Or where it holds it and takes no signal.
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let id = ProcessId::of(child.id()).unwrap();
+        signal_by(|_| Ok(()), |(), _| Err(Errno::PERM), id.pid, Signal::KILL, || id.is_alive());
+        assert!(id.wait_gone(Duration::from_secs(10)));
         child.wait().unwrap();
     }
 

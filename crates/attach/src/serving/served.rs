@@ -249,13 +249,14 @@ impl Served {
     /// When the daemon can't be reached or refuses, something is in use, or a file system can't be mounted again: then the error says
     /// which, and how to go on.
     pub fn restore_power(&self) -> Result<(), AttachError> {
+        let turn = restart::Turn::take(&self.session)?;
+        // Asked in this turn: an earlier one may have just brought the power back.
         let is_dark = self.faults()?.iter().any(|device| !device.powered);
-        if !is_dark && !self.has_unmounted() {
+        let mut remounts = restart::pending(&self.session)?;
+        if !is_dark && remounts.is_empty() {
             return Ok(());
         }
-        let turn = restart::Turn::take(&self.session)?;
-        let mut remounts = restart::pending(&self.session)?;
-        let devices = exported::devices_of(&self.session);
+        let devices = self.block_devices()?;
         if let Some(gone) = remounts.iter().find(|remount| !devices.contains(&remount.device)) {
             return Err(AttachError::failed(format!(
                 "{}, which was mounted on {}, is not there any more: end the storage, and mount it again with the same --keep",
@@ -263,7 +264,9 @@ impl Served {
                 gone.mount_point.display()
             )));
         }
-        let table = mounts::all();
+        let table = mounts::try_all().map_err(|error| {
+            AttachError::io("read the table of mounts", Path::new("/proc/self/mountinfo"), error)
+        })?;
         // What was mounted by hand since then needs nobody.
         remounts.retain(|remount| table.iter().all(|mount| mount.source != remount.device));
         if let Some((remount, other)) = remounts.iter().find_map(|remount| {
@@ -279,8 +282,10 @@ impl Served {
         if is_dark {
             self.ask(&Command::CheckPowerOn)?;
             let mounted = restart::plan(&table, &devices)?;
+            let planned = restart::in_unmounting_order(&remounts, &mounted);
+            restart::check_places(&planned)?;
             restart::check_free(&mounted)?;
-            self.switch_on_without(&turn, &mounted, &mut remounts)?;
+            remounts = self.switch_on_without(&turn, &devices, planned)?;
             if let Some(directory) = self.own_directories().first() {
                 return Err(AttachError::failed(format!(
                     "the power is back, but {} answers with errors until it is attached again, as after a crash: \
@@ -292,35 +297,56 @@ impl Served {
         self.mount_again(&turn, remounts)
     }
 
-    /// Unmounts what is mounted and switches on. What is unmounted by then is added to `remounts`.
+    /// The block devices that stand on its export.
+    ///
+    /// # Errors
+    /// When they can't be told, or none is there although its volumes are block devices: a file system on one would be passed over.
+    fn block_devices(&self) -> Result<Vec<PathBuf>, AttachError> {
+        let config = DaemonConfig::read(&self.session.join(CONFIG_FILE))?;
+        let devices = exported::try_devices_of(&self.session, config.transport)
+            .map_err(|error| AttachError::io("find the block devices on", &self.session, error))?;
+        if devices.is_empty() && config.directories.is_empty() && !config.stack.volumes.is_empty() {
+            return Err(AttachError::failed(format!(
+                "no block device is found on the storage in {}: what is mounted from it can't be told. Nothing has changed: try again \
+                 where /sys and /dev are those of this host, or end the storage and mount it again with the same --keep",
+                self.session.display()
+            )));
+        }
+        Ok(devices)
+    }
+
+    /// Unmounts what is to be mounted again, as far as it is mounted, and switches on.
     fn switch_on_without(
         &self,
         turn: &restart::Turn,
-        mounted: &[restart::Remount],
-        remounts: &mut Vec<restart::Remount>,
-    ) -> Result<(), AttachError> {
+        devices: &[PathBuf],
+        planned: Vec<restart::Remount>,
+    ) -> Result<Vec<restart::Remount>, AttachError> {
         // Whatever ends this process from now on, the next call mounts them all.
-        turn.note(&[remounts.as_slice(), mounted].concat())?;
-        let switched_on = mounted
+        turn.note(&planned)?;
+        let is_mounted = |remount: &&restart::Remount| {
+            mounts::try_all().map_or(true, |table| table.iter().any(|mount| mount.source == remount.device))
+        };
+        let switched_on = planned
             .iter()
-            .rev()
+            .filter(is_mounted)
             .try_for_each(|remount| {
                 // While the power is off: nothing that the old mount has in memory may reach the device later.
                 mounts::try_unmount(&remount.mount_point, UNMOUNT_LIMIT)
-                    .map_err(|error| mounts::explain(&remount.mount_point, error))?;
-                remounts.push(remount.clone());
-                Ok(())
+                    .map_err(|error| mounts::explain(&remount.mount_point, error))
             })
-            .and_then(|()| remounts.iter().try_for_each(|remount| forget_content(&remount.device)))
+            // Of all devices: the mount that an earlier call gave up waiting for may still be writing out.
+            .and_then(|()| devices.iter().try_for_each(|device| forget_content(device)))
             .and_then(|()| self.switch_on());
-        switched_on.map_err(|error| {
-            // At worst it names one that is mounted, which the next call finds out.
-            let _ = turn.note(remounts);
-            restart::unfinished(&error, remounts)
-        })
+        if let Err(error) = switched_on {
+            let left = restart::still_to_mount(planned, mounts::try_all());
+            let _ = turn.note(&left);
+            return Err(restart::unfinished(&error, &left));
+        }
+        Ok(planned)
     }
 
-    /// With power, in the order in which they were mounted.
+    /// With power, the last that was unmounted first.
     fn mount_again(
         &self,
         turn: &restart::Turn,
@@ -329,13 +355,15 @@ impl Served {
         remounts.reverse();
         let mut first_error = None;
         // One that fails keeps none of the others away.
-        remounts.retain(|remount| match remount.mount() {
+        remounts.retain(|remount| match wait_until_free(&remount.device).and_then(|()| remount.mount()) {
             Ok(()) => false,
             Err(error) => {
                 first_error.get_or_insert(error);
                 true
             }
         });
+        // Noted in the order of unmounting, as before.
+        remounts.reverse();
         turn.note(&remounts)?;
         match first_error {
             None => Ok(()),
@@ -362,10 +390,15 @@ impl Served {
     }
 }
 
+/// Waits until nobody has a device to itself: no file system, not even one whose unmounting has not ended.
+fn wait_until_free(device: &Path) -> Result<(), AttachError> {
+    mounts::wait_until_free(device, UNMOUNT_LIMIT)
+        .map_err(|error| AttachError::io("mount anew what somebody still has:", device, error))
+}
+
 /// Waits until nobody has a device, and drops what the kernel keeps of it in memory.
 fn forget_content(device: &Path) -> Result<(), AttachError> {
-    mounts::wait_until_free(device, UNMOUNT_LIMIT)
-        .map_err(|error| AttachError::io("mount anew what somebody still has:", device, error))?;
+    wait_until_free(device)?;
     mounts::drop_device_cache(device).map_err(|error| AttachError::io("drop the cache of", device, error))
 }
 

@@ -180,8 +180,16 @@ impl Disk {
 
 /// The block devices of the daemon whose export this is, served or dead.
 pub(crate) fn nodes_of(export: &Path) -> Vec<PathBuf> {
-    let Ok(mut control) = Control::open() else { return Vec::new() };
-    numbers_of(&mut control, export).into_iter().map(node).collect()
+    try_nodes_of(export).unwrap_or_default()
+}
+
+/// As [`nodes_of`], for decisions that must not take an unreadable list for an empty one.
+///
+/// # Errors
+/// When the kernel can't be asked for its devices.
+pub(crate) fn try_nodes_of(export: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut control = Control::open()?;
+    Ok(try_numbers_of(&mut control, export)?.into_iter().map(node).collect())
 }
 
 /// Removes the devices of a daemon that has ended, and names them. One that someone still holds open goes when
@@ -201,14 +209,23 @@ pub(crate) fn remove(export: &Path) -> Result<Vec<PathBuf>, AttachError> {
 }
 
 fn numbers_of(control: &mut Control, export: &Path) -> Vec<u32> {
-    let Ok(entries) = fs::read_dir("/dev") else { return Vec::new() };
+    try_numbers_of(control, export).unwrap_or_default()
+}
+
+fn try_numbers_of(control: &mut Control, export: &Path) -> io::Result<Vec<u32>> {
     let tag = tag(export);
-    entries
-        .flatten()
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir("/dev")? {
+        let name = entry?.file_name();
         // The control node is there from ADD_DEV on, so devices that were never started are found too.
-        .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("ublkc")?.parse().ok())
-        .filter(|number| control.info(*number).is_ok_and(|info| info.tag == tag))
-        .collect()
+        let number = name.to_str().and_then(|name| name.strip_prefix("ublkc")?.parse::<u32>().ok());
+        // One that the kernel says nothing about has gone meanwhile, or is another user's.
+        if let Some(number) = number.filter(|number| control.info(*number).is_ok_and(|info| info.tag == tag))
+        {
+            numbers.push(number);
+        }
+    }
+    Ok(numbers)
 }
 
 fn node(number: u32) -> PathBuf {

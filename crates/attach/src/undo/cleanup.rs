@@ -21,7 +21,7 @@ use crate::serving::daemon::DaemonConfig;
 use crate::serving::daemon::control::Command;
 use crate::serving::daemon_process::{CONFIG_FILE, Connection, EXPORT_DIRECTORY, daemons_with, end_daemon};
 use crate::serving::ublk;
-use crate::undo::registry::{Journal, Registry, Resource};
+use crate::undo::registry::{Journal, Registry, Resource, remove_journal};
 
 /// What a clean-up did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result<Cleane
         cleaner.undo(&journal);
         cleaned.removed += cleaner.removed;
         if cleaner.problems.is_empty() {
-            let _ = fs::remove_file(&path);
+            remove_journal(&path);
         }
         problems.append(&mut cleaner.problems);
     }

@@ -10,11 +10,12 @@ mod journal;
 mod resource;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::Write;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use underlay_sync::Mutex;
 
 use underlay_files::{Access, Folder, fleeting, plain_file};
@@ -31,6 +32,10 @@ pub use resource::{PreviousLimits, Resource};
 pub const RUNTIME_DIR_VARIABLE: &str = "UNDERLAY_RUNTIME_DIR";
 
 const OF_ROOT: &str = "/run/underlay";
+
+/// Others lock a journal for the moment in which they read it, or take it away before it is locked.
+const JOURNAL_ATTEMPTS: u32 = 100;
+const JOURNAL_PAUSE: Duration = Duration::from_millis(10);
 
 /// The receipt for a noted thing.
 #[derive(Debug, PartialEq, Eq)]
@@ -313,12 +318,43 @@ fn is_closed(directory: &Path) -> bool {
 }
 
 fn start_journal(path: &Path) -> std::io::Result<File> {
-    let mut file = plain_file::for_writing().append(true).open(path)?;
-    // For as long as it is open, which is as long as anything is outstanding. It is how others see that this process runs where they can't
-    // see the process; where there are no locks they leave it alone.
-    let _ = file.lock();
-    append(&mut file, &journal::Line::Owner(Owner::current()))?;
-    Ok(file)
+    for _ in 0..JOURNAL_ATTEMPTS {
+        let mut file = plain_file::for_writing().append(true).open(path)?;
+        lock_journal(&file)?;
+        append(&mut file, &journal::Line::Owner(Owner::current()))?;
+        // A clean-up of another PID namespace may have taken it away before it was locked.
+        if is_at(&file, path) {
+            return Ok(file);
+        }
+    }
+    Err(std::io::Error::other("it is taken away as soon as it is made"))
+}
+
+/// For as long as it is open, which is as long as anything is outstanding. It is how others see that this process runs where they can't
+/// see the process; where there are no locks they leave it alone.
+fn lock_journal(file: &File) -> std::io::Result<()> {
+    for _ in 0..JOURNAL_ATTEMPTS {
+        match file.try_lock() {
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok(()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(JOURNAL_PAUSE),
+        }
+    }
+    Err(std::io::Error::new(std::io::ErrorKind::WouldBlock, "another process keeps it locked"))
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let same =
+        |open: fs::Metadata, found: fs::Metadata| (open.dev(), open.ino()) == (found.dev(), found.ino());
+    file.metadata().and_then(|open| Ok(same(open, fs::symlink_metadata(path)?))).unwrap_or(false)
+}
+
+/// Removes the journal of an owner that is gone. One that somebody has locked stays: its owner has just begun it.
+pub(crate) fn remove_journal(path: &Path) {
+    let Ok(Some(file)) = plain_file::open(path) else { return };
+    if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+        // While it is locked: who opened it meanwhile finds out that it is gone.
+        let _ = fs::remove_file(path);
+    }
 }
 
 /// One line in one write: a reader sees all of it or a torn last line. It begins with a newline too, so that a

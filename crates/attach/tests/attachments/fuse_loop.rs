@@ -294,7 +294,8 @@ fn the_control_socket_answers_nonsense_and_goes_on() {
         let mut rest = Vec::new();
         // What was sent beyond may turn the end into a reset.
         let _ = reader.read_to_end(&mut rest);
-        assert!(rest.is_empty());
+        // At most the word that nothing more is obeyed.
+        assert!(rest.is_empty() || rest == b"\n", "{rest:?}");
     });
     devices.health().unwrap();
     drop(devices);

@@ -12,7 +12,7 @@ use underlay_storage::medium::Operation;
 
 use crate::arguments::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
 use crate::exit_codes::{FAILED, Failure};
-use crate::output;
+use crate::{output, signals};
 
 pub(crate) fn fault(arguments: &FaultArguments) -> Result<ExitCode, Failure> {
     let act = Act::of(&arguments.action)?;
@@ -274,6 +274,8 @@ fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
             }
             let is_unfinished = served.has_unmounted();
             if is_unfinished || target.devices.iter().any(|device| !device.powered) {
+                // Stopped half-way it leaves file systems unmounted: the first Ctrl-C waits until all is done.
+                let _stop = signals::stop_flag()?;
                 served.restore_power()?;
                 // It comes back to all that lost it.
                 let dark = target.storage.devices.iter().filter(|device| !device.powered);

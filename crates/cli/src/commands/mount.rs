@@ -396,16 +396,26 @@ fn devices(arguments: &MountArguments, disk: &Disk) -> Result<Vec<DeviceSpec>, F
 
 fn wait(attached: &Attached, stop: &AtomicBool) -> Result<(), Failure> {
     let mut healthy = Instant::now();
+    let mut is_said = false;
     while !stop.load(Ordering::Relaxed) {
         match attached.health() {
-            Ok(()) => healthy = Instant::now(),
+            Ok(()) => (healthy, is_said) = (Instant::now(), false),
             // After a power cut the filesystem is mounted anew: for a moment it is not there.
             Err(error) => {
                 let served = attached.served().filter(|served| served.faults().is_ok());
                 // One whose return stopped half-way is mounted by the next `fault … return`.
                 let waits = healthy.elapsed() <= REMOUNT_LIMIT;
-                if !served.is_some_and(|served| waits || served.has_unmounted()) {
+                let unmounted = served.as_ref().is_some_and(|served| served.has_unmounted());
+                if served.is_none() || !(waits || unmounted) {
                     return Err(error.into());
+                }
+                if !waits && !std::mem::replace(&mut is_said, true) {
+                    let place =
+                        attached.paths().first().map(|path| path.to_string_lossy()).unwrap_or_default();
+                    output::say(format!(
+                        "{place} is not mounted since a return of its power that did not end: `underlay fault {} return` finishes it",
+                        underlay_files::shell::word(&place)
+                    ));
                 }
             }
         }

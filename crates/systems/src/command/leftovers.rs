@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fd::OwnedFd;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 /// How long processes may take to be gone once they have been killed.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
@@ -73,11 +74,10 @@ impl Crew {
 
     /// Between finding a number and signalling it, it may become another process's: so each is held, and looked at again.
     fn signal(&self, pids: &BTreeSet<u32>, signal: Signal) {
-        let held: Vec<(u32, OwnedFd)> = pids.iter().filter_map(|&pid| Some((pid, hold(pid)?))).collect();
+        let held: Vec<(u32, Held)> = pids.iter().filter_map(|&pid| Some((pid, hold(pid)?))).collect();
         let members = self.members();
         for (_, process) in held.iter().filter(|(pid, _)| members.contains(pid)) {
-            // Fails only if it is gone.
-            let _ = pidfd_send_signal(process, signal);
+            process.signal(signal);
         }
     }
 
@@ -137,11 +137,30 @@ fn listed_below(group: &Path, depth: usize) -> Vec<u32> {
     groups.flat_map(|entry| of_group(entry.path())).collect()
 }
 
-/// A process by its number, held so that the number is no other's.
-fn hold(pid: u32) -> Option<OwnedFd> {
+/// A process by its number. Where the kernel allows it, it is held so that the number is no other's.
+struct Held {
+    pid: Pid,
+    descriptor: Option<OwnedFd>,
+}
+
+/// Nothing where it is gone.
+fn hold(pid: u32) -> Option<Held> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
-    // Fails only if it is gone.
-    pidfd_open(pid, PidfdFlags::empty()).ok()
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(descriptor) => Some(Held { pid, descriptor: Some(descriptor) }),
+        Err(Errno::SRCH) => None,
+        // Linux before 5.3 has no such descriptors, and some sandboxes refuse them.
+        Err(_) => Some(Held { pid, descriptor: None }),
+    }
+}
+
+impl Held {
+    fn signal(&self, signal: Signal) {
+        let sent = self.descriptor.as_ref().map(|descriptor| pidfd_send_signal(descriptor, signal));
+        if sent.is_none_or(|sent| sent.is_err_and(|errno| errno != Errno::SRCH)) {
+            let _ = kill_process(self.pid, signal);
+        }
+    }
 }
 
 fn is_zombie(pid: u32) -> bool {

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, pidfd_send_signal};
+use rustix::process::Signal;
 
 use super::hierarchy::{Controller, Hierarchy, PARENT_ATTEMPTS, Version, inherit_cpuset};
 use crate::machine::error::AttachError;
@@ -149,9 +149,7 @@ fn kill_all_of(directory: &Path) -> bool {
 
 /// Only while it is a member: by the time that its number was read it may mean another process.
 fn kill_member(directory: &Path, pid: u32) {
-    if let Some(held) = processes::hold(pid).filter(|_| members(directory).contains(&pid)) {
-        let _ = pidfd_send_signal(held, Signal::KILL);
-    }
+    processes::signal_if(pid, Signal::KILL, || members(directory).contains(&pid));
 }
 
 fn members(directory: &Path) -> Vec<u32> {

@@ -34,10 +34,13 @@ pub(super) struct Remount {
     pub options: String,
     pub super_options: String,
     pub is_private: bool,
+    /// Its unmounting reaches other mount namespaces. Earlier versions did not note it.
+    #[serde(default)]
+    pub is_shared: bool,
 }
 
 /// Flags of a mount by the words of mountinfo.
-const FLAGS: [(&str, MountFlags); 10] = [
+const FLAGS: [(&str, MountFlags); 11] = [
     ("ro", MountFlags::RDONLY),
     ("nosuid", MountFlags::NOSUID),
     ("nodev", MountFlags::NODEV),
@@ -48,6 +51,7 @@ const FLAGS: [(&str, MountFlags); 10] = [
     ("sync", MountFlags::SYNCHRONOUS),
     ("dirsync", MountFlags::DIRSYNC),
     ("lazytime", MountFlags::LAZYTIME),
+    ("nosymfollow", MountFlags::NOSYMFOLLOW),
 ];
 /// The words of [`FLAGS`] that a file system has rather than a mount. A file system that gave up without power may call itself `ro`, and
 /// that is over with its mount.
@@ -113,6 +117,10 @@ pub(super) fn plan(table: &[Mount], devices: &[PathBuf]) -> Result<Vec<Remount>,
             "ext4" => Filesystem::Ext4,
             other => return Err(in_the_way(format!("{place} has a file system of the type {other}"))),
         };
+        let is_known = |word: &&str| *word == "rw" || FLAGS.iter().any(|(known, _)| known == word);
+        if let Some(unknown) = mount.options.split(',').find(|word| !is_known(word)) {
+            return Err(in_the_way(format!("{place} is mounted with {unknown}")));
+        }
         remounts.push(Remount {
             device: mount.source.clone(),
             mount_point: mount.mount_point.clone(),
@@ -120,6 +128,7 @@ pub(super) fn plan(table: &[Mount], devices: &[PathBuf]) -> Result<Vec<Remount>,
             options: mount.options.clone(),
             super_options: mount.super_options.clone(),
             is_private: mount.is_private,
+            is_shared: mount.is_shared,
         });
     }
     let is_inside = |mount: &&Mount| {
@@ -146,9 +155,9 @@ fn in_the_way(what: String) -> AttachError {
 /// Refuses while somebody else has one of them: programs with open files, and other mount namespaces.
 pub(super) fn check_free(remounts: &[Remount]) -> Result<(), AttachError> {
     for remount in remounts {
-        // What is unmounted here is unmounted there as well, where both are shared.
+        // What is unmounted here is unmounted there as well, where this one is shared. One that only receives passes nothing on.
         let elsewhere = processes::mounted_elsewhere(&remount.device);
-        if let Some(first) = elsewhere.iter().find(|other| other.is_private || remount.is_private) {
+        if let Some(first) = elsewhere.iter().find(|other| other.is_private || !remount.is_shared) {
             return Err(AttachError::InUse(format!(
                 "{} can't be mounted anew: {first}. Nothing has changed: end it and try again",
                 remount.device.display()
@@ -165,6 +174,40 @@ pub(super) fn check_free(remounts: &[Remount]) -> Result<(), AttachError> {
         }
     }
     Ok(())
+}
+
+/// Refuses mount points that others could exchange while nothing is mounted there. What is mounted on them now may be anybody's.
+pub(super) fn check_places(remounts: &[Remount]) -> Result<(), AttachError> {
+    // A file system without power may not even say whose its folders are: what is inside of one is checked when it is mounted.
+    let is_inside = |place: &Path| {
+        let mut others = remounts.iter().filter(|other| other.mount_point != place);
+        others.any(|other| place.starts_with(&other.mount_point))
+    };
+    for place in remounts.iter().map(|remount| remount.mount_point.as_path()) {
+        let Some(above) = place.parent().filter(|_| !is_inside(place)) else { continue };
+        underlay_files::check_trusted_path(above).map_err(|error| {
+            AttachError::failed(format!(
+                "{} can't be mounted again safely: {error}. Nothing has changed: end the storage, and mount it elsewhere",
+                place.display()
+            ))
+        })?;
+    }
+    Ok(())
+}
+
+/// All that is to be mounted again, in the order in which it is unmounted: what an earlier return has left, and then what is mounted now,
+/// by the table of mounts. The last to be unmounted is the first to be mounted.
+pub(super) fn in_unmounting_order(left: &[Remount], mounted: &[Remount]) -> Vec<Remount> {
+    left.iter().chain(mounted.iter().rev()).cloned().collect()
+}
+
+/// What of `planned` is to be mounted again after a return that stopped: all that is not in the table of mounts. That counts also where the
+/// unmounting has not ended: the kernel takes a mount off its table first, and goes on writing out.
+pub(super) fn still_to_mount(mut planned: Vec<Remount>, table: std::io::Result<Vec<Mount>>) -> Vec<Remount> {
+    // At worst it names one that is mounted, which the next call finds out.
+    let table = table.unwrap_or_default();
+    planned.retain(|remount| table.iter().all(|mount| mount.source != remount.device));
+    planned
 }
 
 /// What an earlier return has unmounted and not mounted again.
@@ -190,13 +233,14 @@ impl Turn {
         let cannot = |error: std::io::Error| AttachError::io("lock", &session.join(LOCK), error);
         let folder = Folder::open(session).map_err(cannot)?;
         let lock = folder.file(LOCK).map_err(cannot)?;
-        if let Err(std::fs::TryLockError::WouldBlock) = lock.try_lock() {
-            return Err(AttachError::InUse(
+        match lock.try_lock() {
+            Ok(()) => Ok(Turn { folder, _lock: lock }),
+            Err(std::fs::TryLockError::WouldBlock) => Err(AttachError::InUse(
                 "another process is bringing back the power of this storage: wait until it has ended"
                     .to_owned(),
-            ));
+            )),
+            Err(std::fs::TryLockError::Error(error)) => Err(cannot(error)),
         }
-        Ok(Turn { folder, _lock: lock })
     }
 
     /// Notes what is still to be mounted.
@@ -230,6 +274,84 @@ mod tests {
     use underlay_files::mountinfo;
 
     use super::*;
+
+    fn mount_points(remounts: &[Remount]) -> Vec<&str> {
+        remounts.iter().filter_map(|remount| remount.mount_point.to_str()).collect()
+    }
+
+    #[test]
+    fn nested_mounts_are_noted_so_that_the_outer_one_is_mounted_first() {
+        let session = tempfile::tempdir().unwrap();
+        let inner = "40 32 7:5 / /mnt/slow/inner rw - ext4 /dev/loop5 rw\n";
+        let mounted = planned(inner, &["/dev/loop0", "/dev/loop5"]).unwrap();
+        assert_eq!(mount_points(&mounted), ["/mnt/slow", "/mnt/slow/inner"]);
+        // As the first note leaves it where the process is killed before the first is unmounted.
+        Turn::take(session.path()).unwrap().note(&in_unmounting_order(&[], &mounted)).unwrap();
+        let mut left = pending(session.path()).unwrap();
+        assert_eq!(mount_points(&left), ["/mnt/slow/inner", "/mnt/slow"]);
+        left.reverse();
+        assert_eq!(left, mounted);
+        // One that an earlier return has unmounted was inside of what is unmounted now.
+        let [outer, inner] = mounted.try_into().unwrap();
+        assert_eq!(
+            in_unmounting_order(std::slice::from_ref(&inner), std::slice::from_ref(&outer)),
+            [inner.clone(), outer.clone()]
+        );
+    }
+
+    #[test]
+    fn a_mount_whose_unmounting_takes_too_long_is_still_to_be_mounted() {
+        let mounted = planned("", &["/dev/loop0", "/dev/ublkb0"]).unwrap();
+        let planned = in_unmounting_order(&[], &mounted);
+        assert_eq!(mount_points(&planned), ["/mnt/log", "/mnt/slow"]);
+        // The kernel has taken /mnt/log off its table, and still writes out.
+        let table = |text: &str| Ok(mountinfo::parse(text.as_bytes()));
+        let slow = "32 22 7:0 / /mnt/slow rw - xfs /dev/loop0 rw\n";
+        assert_eq!(mount_points(&still_to_mount(planned.clone(), table(slow))), ["/mnt/log"]);
+        assert_eq!(still_to_mount(planned.clone(), table("")), planned);
+        // What can't be told is not forgotten.
+        let unreadable = Err(std::io::Error::other("no /proc"));
+        assert_eq!(still_to_mount(planned.clone(), unreadable), planned);
+        assert_eq!(still_to_mount(planned, table(TABLE)), []);
+    }
+
+    #[test]
+    fn a_mount_point_that_others_can_exchange_is_refused_before_anything_is_unmounted() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let outer = folder.path().canonicalize().unwrap();
+        let theirs = outer.join("theirs");
+        std::fs::create_dir_all(theirs.join("place")).unwrap();
+        let mounted_on = |place: &Path| {
+            let line = format!("34 22 7:3 / {} rw - ext4 /dev/loop3 rw\n", place.display());
+            planned(&line, &["/dev/loop3"]).unwrap()
+        };
+        let remounts = mounted_on(&theirs.join("place"));
+        check_places(&remounts).unwrap();
+        std::os::unix::fs::chown(&theirs, Some(12_345), None).unwrap();
+        let refused = check_places(&remounts).unwrap_err().to_string();
+        assert!(refused.contains("user 12345") && refused.contains("Nothing has changed"), "{refused}");
+        // Inside of another one of the storage, which may be dark.
+        check_places(&[remounts, mounted_on(&outer)].concat()).unwrap();
+    }
+
+    #[test]
+    fn a_flag_that_would_get_lost_is_refused() {
+        let with = |flags: &str| format!("34 22 7:3 / /mnt/x rw,{flags} - ext4 /dev/loop3 rw\n");
+        let refused = planned(&with("idmapped"), &["/dev/loop3"]).unwrap_err();
+        assert!(refused.contains("/mnt/x is mounted with idmapped"), "{refused}");
+        let [kept] = planned(&with("nosymfollow,relatime"), &["/dev/loop3"]).unwrap().try_into().unwrap();
+        assert_eq!(kept.flags(), MountFlags::NOSYMFOLLOW | MountFlags::RELATIME);
+    }
+
+    #[test]
+    fn a_note_of_an_earlier_version_is_understood() {
+        let text = r#"{"device":"/dev/loop0","mount_point":"/m","filesystem":"xfs","options":"rw","super_options":"rw","is_private":true}"#;
+        let remount: Remount = serde_json::from_str(text).unwrap();
+        assert!(remount.is_private && !remount.is_shared);
+    }
 
     const TABLE: &str = "\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw

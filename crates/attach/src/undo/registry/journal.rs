@@ -52,6 +52,8 @@ pub(super) enum Line {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Journal {
     pub owner: Owner,
+    /// Without its line only the number of the process is known, by the name of the file.
+    pub is_owner_noted: bool,
     /// What is outstanding, in the order in which it was noted.
     pub resources: Vec<(u64, Resource)>,
     /// Lines that were cut short or damaged.
@@ -65,6 +67,10 @@ impl Journal {
     /// is known by its lock.
     pub fn is_alive(&self) -> bool {
         let is_seen = || self.owner.process.is_alive();
+        if !self.is_owner_noted {
+            // It may have just been begun, in whatever PID namespace: its owner locks it before it writes to it.
+            return self.is_locked || is_seen();
+        }
         let is_there = if self.owner.is_of_this_namespace() { is_seen() } else { self.is_locked };
         self.owner.is_of_this_boot() && is_there
     }
@@ -95,12 +101,15 @@ fn parse_file_name(name: &str) -> Option<ProcessId> {
 /// Reads a journal of `process` (by its file name, which holds even if the first line is damaged).
 pub fn parse_journal(process: ProcessId, bytes: &[u8]) -> Journal {
     let mut owner = Owner { process, boot_id: String::new(), pid_namespace: None, command: "?".to_owned() };
+    let mut is_owner_noted = false;
     let mut resources = BTreeMap::new();
     let mut unreadable_lines = 0;
     for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         match serde_json::from_slice(line) {
             // A journal copied under another name speaks of another process: the name decides.
-            Ok(Line::Owner(found)) if found.process == process => owner = found,
+            Ok(Line::Owner(found)) if found.process == process => {
+                (owner, is_owner_noted) = (found, true);
+            }
             Ok(Line::Note { id, resource }) => {
                 resources.insert(id, resource);
             }
@@ -110,5 +119,6 @@ pub fn parse_journal(process: ProcessId, bytes: &[u8]) -> Journal {
             Ok(Line::Owner(_)) | Err(_) => unreadable_lines += 1,
         }
     }
-    Journal { owner, resources: resources.into_iter().collect(), unreadable_lines, is_locked: false }
+    let resources = resources.into_iter().collect();
+    Journal { owner, is_owner_noted, resources, unreadable_lines, is_locked: false }
 }

@@ -146,6 +146,34 @@ fn an_owner_in_another_pid_namespace_lives_as_long_as_it_has_its_journal_locked(
 }
 
 #[test]
+fn a_journal_that_was_just_begun_elsewhere_lives_and_is_not_removed() {
+    let (_keep, registry) = registry();
+    let process = ProcessId { pid: u32::MAX, start_ticks: 7 };
+    let path = registry.directory().join(journal::file_name(process.pid, process.start_ticks));
+    let begun = File::create(&path).unwrap();
+    begun.lock().unwrap();
+    assert!(journal::read(&path).unwrap().is_alive());
+    remove_journal(&path);
+    assert!(path.exists());
+    drop(begun);
+    assert!(!journal::read(&path).unwrap().is_alive());
+    remove_journal(&path);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_journal_that_was_taken_away_is_told_from_the_one_in_its_place() {
+    let (_keep, registry) = registry();
+    let path = registry.directory().join("owner-7-7.jsonl");
+    let first = start_journal(&path).unwrap();
+    assert!(is_at(&first, &path));
+    fs::remove_file(&path).unwrap();
+    assert!(!is_at(&first, &path));
+    let second = start_journal(&path).unwrap();
+    assert!(is_at(&second, &path) && !is_at(&first, &path));
+}
+
+#[test]
 fn a_journal_says_its_pid_namespace_and_is_locked_while_its_owner_runs() {
     let (_keep, registry) = registry();
     let note = registry.note(Resource::Loop { backing: "/a".into() }).unwrap();
