@@ -36,6 +36,6 @@ pub(crate) fn passed_listener() -> Result<Option<TcpListener>, String> {
     let listener = TcpListener::from(socket);
     match (listens, listener.local_addr()) {
         (Ok(true), Ok(_)) => Ok(Some(listener)),
-        _ => Err("the service manager passes something else than a listening TCP socket: expected ListenStream= with an address and port".to_owned()),
+        _ => Err("the service manager passes something other than a listening TCP socket: expected ListenStream= with an address and port".to_owned()),
     }
 }

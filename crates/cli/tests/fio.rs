@@ -163,8 +163,8 @@ fn mistakes_in_jobs_are_told_at_their_lines() {
     assert_eq!(output.status.code(), Some(2), "{told}");
     let line_of = |text: &str| WRONG.lines().position(|line| line == text).expect("it stands there") + 1;
     for (text, words) in [
-        ("filename=/dev/sda", "none of the storage's"),
-        ("filename=../../etc/passwd", "leads out"),
+        ("filename=/dev/sda", "which is not on the storage"),
+        ("filename=../../etc/passwd", "leaves its directory"),
         ("exec_prerun=/bin/true", "runs a program"),
         ("iodept=4", "did you mean `iodepth`?"),
         ("rate_iops=many", "can't convert"),

@@ -58,7 +58,7 @@ pub enum QuantityError {
     Unit { unit: String, expected: String },
     #[error("too large: expected less than 2^64 {0}")]
     Range(&'static str),
-    #[error("a comma parts thousands, as in 1,105: expected a point before a fraction")]
+    #[error("a comma separates thousands, as in 1,105: write decimals with a point")]
     Comma,
     #[error("expected a number of operations per second, as in \"1105\" or \"1,105 ops/s\"")]
     Rate,

@@ -206,7 +206,7 @@ impl Calibration {
                     return Err(Refusal::OneStorage { system: question.system.clone() });
                 }
                 assumptions.push(format!(
-                    "{} that was not measured, and nothing measured tells how wrong that makes an answer: a factor of 2.2 either way is assumed",
+                    "{} that was not measured, and no measurement shows how wrong the answer may be: assumed within a factor of 2.2 either way",
                     kind.name()
                 ));
             }

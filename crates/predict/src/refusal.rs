@@ -47,7 +47,7 @@ pub enum Refusal {
         unsound: Unsound,
     },
     #[error(
-        "{system} was measured on one storage, so nothing tells how wrong an answer about another one is: measure it on a second one first"
+        "{system} was measured on one storage, so nothing shows how wrong an answer for another would be: measure a second one first"
     )]
     OneStorage { system: String },
     #[error("the data does not fit: {data_bytes} bytes on {capacity_bytes}")]

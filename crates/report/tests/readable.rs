@@ -24,7 +24,7 @@ fn a_rent_is_called_a_rent_wherever_a_price_stands() {
     }
     let wide = terminal::comparison(&loaded, 160, false);
     assert!(wide.contains("  202 rent"), "{wide}");
-    assert!(wide.contains("rent is that of 3 years"), "{wide}");
+    assert!(wide.contains("rent is for 3 years"), "{wide}");
     let page = html::render(&loaded);
     let cards = page.split("class=\"facts\"").next().unwrap_or_default();
     assert!(cards.contains("<dd>$645 (3 years' rent)</dd>"), "the card calls it a purchase");
@@ -118,16 +118,14 @@ fn a_life_says_what_it_was_extrapolated_from() {
         device.description.starts_overwritten = Some(true);
     }
     let page = html::render(&loaded);
-    assert!(
-        page.contains("Drive life is extrapolated") && page.contains("modelled as overwritten throughout")
-    );
+    assert!(page.contains("Drive life is extrapolated") && page.contains("modelled as fully overwritten"));
     let measured = loaded.records.iter().find_map(|record| record.devices.first()).unwrap().duration_s;
     let from = format!("from {}</small>", underlay_report::quantity::duration(measured));
     assert!(page.contains(&from), "{from}");
     for device in loaded.records.iter_mut().flat_map(|record| &mut record.devices) {
         device.description.starts_overwritten = None;
     }
-    assert!(!html::render(&loaded).contains("modelled as overwritten throughout"), "nobody knows");
+    assert!(!html::render(&loaded).contains("modelled as fully overwritten"), "nobody knows");
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn programs_that_decide_as_much_as_devices_raise_an_alarm_only_where_that_can_tu
     with_inputs(&mut loaded, 0.0, [1.0, 1.0], Some(30.0));
     assert!(texts(&loaded, "turns").iter().any(|text| text.starts_with("nvme against hdd")));
     let text = terminal::comparison(&loaded, 1000, false);
-    assert!(text.contains("compare storages with more clients"), "{text}");
+    assert!(text.contains("compare with more clients"), "{text}");
 }
 
 /// Five checks of one cell are one warning, with its remedy once.

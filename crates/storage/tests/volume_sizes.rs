@@ -245,7 +245,11 @@ fn a_file_whose_rules_make_no_sense_says_so() {
         ("least = 100, most = 16_000", "least = 100, most = 10", "`least` is above `most`"),
         ("per_unit = 3", "per_unit = \"3\"", "found a string"),
         ("unit = \"GiB\"", "unit = \"MiB\"", "expected one of \"GiB\", \"GB\""),
-        ("[[170, 134.217728], [16_384, 262.144]]", "[[170, 134.2], [100, 262.1]]", "first numbers grow"),
+        (
+            "[[170, 134.217728], [16_384, 262.144]]",
+            "[[170, 134.2], [100, 262.1]]",
+            "pairs in ascending order",
+        ),
         ("credits = 5_400_000, ", "", "state one of `credits`"),
         ("usd_per_unit_month", "usd_per_gib_month", "has no `usd`"),
         ("kind = \"cloud\"", "kind = \"hdd\"", "only a cloud volume"),

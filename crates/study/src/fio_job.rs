@@ -52,7 +52,7 @@ impl FioJob {
         let jobs: Vec<Job<'_>> = file.jobs().collect();
         let [job] = jobs.as_slice() else { return Err(format!("{} jobs of fio at once", jobs.len())) };
         if file.sections.last().is_some_and(|section| section.is_global) {
-            return Err("a `[global]` behind fio's job, which it says nothing of".to_owned());
+            return Err("a `[global]` after fio's job, which does not affect it".to_owned());
         }
         let mut named = job.settings();
         if let Some(other) = named.find(|one| !KNOWN.contains(&one.name()) && !HARMLESS.contains(&one.name()))

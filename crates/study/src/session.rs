@@ -282,11 +282,11 @@ impl Session {
     pub fn check_oom_kills(&self, earlier: u64, doing: &str) -> Result<(), String> {
         match self.oom_kills().saturating_sub(earlier) {
             0 => Ok(()),
-            1 => {
-                Err(format!("the kernel killed a process of the system {doing}, so its figures say nothing"))
-            }
+            1 => Err(format!(
+                "the kernel killed a process of the system {doing}, so its figures are meaningless"
+            )),
             killed => Err(format!(
-                "the kernel killed {killed} processes of the system {doing}, so its figures say nothing"
+                "the kernel killed {killed} processes of the system {doing}, so its figures are meaningless"
             )),
         }
     }

@@ -219,7 +219,8 @@ fn a_rate_to_be_found_is_read_and_named() {
     assert!(mistakes("find_rate = { p99 = \"10 ms\", mean = \"1 ms\" }").contains("unknown key `mean`"));
     assert!(mistakes("find_rate = { p99 = \"10 ms\", from = 9, to = 8 }").contains("ends below its start"));
     assert!(
-        mistakes("find_rate = { p99 = \"10 ms\", within = 2 }").contains("expected a part from 0.01 to 0.5")
+        mistakes("find_rate = { p99 = \"10 ms\", within = 2 }")
+            .contains("expected a fraction from 0.01 to 0.5")
     );
     let load = Study::parse("sound.toml", &only("[\"load\"]"), false).err().unwrap().to_string();
     assert!(load.contains("mix \"load\" ends with its records"), "{load}");

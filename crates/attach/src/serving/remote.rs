@@ -37,7 +37,7 @@ pub(crate) fn check_blank(remote: &RemoteSpec, held: Option<&Contents>) -> Resul
         None => Ok(()),
         Some(held) => Err(format!(
             "{} was blank a moment ago and now holds {}: another host has written to it, or its server has restored it. Nothing has \
-             changed: look which, and mount again",
+             changed. Find out which, then mount again",
             remote.name,
             held.describe()
         )),

@@ -50,7 +50,7 @@ pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
     let opens_on = arguments.open.clone().or(named);
     if !runs.is_dir() && arguments.with.is_none() {
         output::say(format_args!(
-            "note: there is no directory {} yet; its runs are shown as soon as there are some",
+            "note: there is no directory {} yet; runs appear here once there are any",
             runs.display()
         ));
     }
@@ -73,7 +73,7 @@ pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
     let console = match (passed, arguments.at.listen) {
         (Some(_), Some(_)) => {
             return Err(Failure::Mistake(
-                "the service manager has a socket for the console already: leave --listen out, or remove the socket unit".to_owned(),
+                "the service manager already passes a socket to the console: omit --listen, or remove the socket unit".to_owned(),
             ));
         }
         (Some(passed), None) => listen(Listen::Passed(passed))?,
@@ -84,8 +84,8 @@ pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
             Err(_) => {
                 let elsewhere = listen(here(0))?;
                 output::say(format!(
-                    "note: port {PORT} is taken, so this console is at another one: a monitor that sends a token to port {PORT} shows it to \
-                     the program that listens there"
+                    "note: port {PORT} is taken, so this console uses another one. A monitor that sends its token to port {PORT} reveals \
+                     it to the program listening there"
                 ));
                 elsewhere
             }
@@ -152,7 +152,7 @@ fn end_with(parent: u32, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
         .name("with".to_owned())
         .spawn(ends_with)
         .map(drop)
-        .map_err(|error| Failure::Failed(format!("there is no thread to end the console by: {error}")))
+        .map_err(|error| Failure::Failed(format!("can't start the thread that ends the console: {error}")))
 }
 
 struct Place {

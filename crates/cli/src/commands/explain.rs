@@ -73,7 +73,7 @@ fn text(explanation: &Explanation) -> String {
         .collect();
     if !overruns.is_empty() {
         let line = format!(
-            "the simulation has operations take longer than they did ({}), and shares are of the simulated time",
+            "operations take longer in the simulation than they did ({}); shares are of simulated time",
             overruns.join(", ")
         );
         text += &output::beside("  ", 2, &line);

@@ -165,7 +165,7 @@ fn resolve<'a>(target: &str, found: &'a Found, registry: &Registry) -> Result<Ta
         }
         if Served::is_elsewhere(registry, &path) {
             return Err(Failure::Mistake(format!(
-                "{} is a volume of a server, which the kernel's own NVMe/TCP initiator has: its devices are not on this host. \
+                "{} is a server's volume, attached by the kernel's NVMe/TCP initiator: its devices are not on this host. \
                  Put faults on the devices of the pool, in the console of the host that serves it",
                 path.display()
             )));

@@ -55,8 +55,8 @@ impl Sources {
     pub(super) fn nothing_to_learn_from(&self) -> Failure {
         let reasons: String = self.left_out_in_words().iter().map(|line| format!("\n  {line}")).collect();
         Failure::Mistake(format!(
-            "there is nothing to learn from: no cell of requests or of fio on modelled storage was measured undisturbed and steady, with a \
-             certificate that holds{reasons}"
+            "there is nothing to learn from: no request or fio cell on modelled storage was undisturbed and steady, with a certificate \
+             that holds{reasons}"
         ))
     }
 

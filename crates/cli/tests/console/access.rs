@@ -265,7 +265,7 @@ fn whoever_is_not_let_in_sees_what_to_do() {
     assert_eq!(browser.value(is_styled), true);
     keep(&mut browser, "no-session");
     browser.go(&format!("{place}/?token=wrong"));
-    assert!(browser.text().contains("opens nothing any more"), "{}", browser.text());
+    assert!(browser.text().contains("is no longer valid"), "{}", browser.text());
     assert_eq!(browser.value(is_styled), true);
     keep(&mut browser, "wrong-address");
     // The right token at the wrong name: the page leads on, and opens the console.

@@ -39,7 +39,7 @@ pub(crate) fn broken(text: &str) -> Vec<String> {
             found.push(format!("{name}: not a name of ours"));
         }
         match kinds.get(name).map(String::as_str) {
-            None => found.push(format!("{name}: no type, or told apart from its family")),
+            None => found.push(format!("{name}: no type, or not listed with its family")),
             Some(kind) => {
                 let quantile = sample.labels.get("quantile").map(|text| text.parse::<f64>());
                 let is_right = match (kind, quantile) {

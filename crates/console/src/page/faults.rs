@@ -28,14 +28,14 @@ pub(crate) fn fault_words(action: &FaultAction, device: Option<&str>) -> FaultWo
             let factor = plain(factor);
             (
                 format!("Make every request of {whose} take {factor} times as long, {how_long}?"),
-                "Programs that use it notice at once. In a run it is in the record of the cell, which is then no measurement of the undisturbed storage.",
+                "Programs that use it notice at once. In a run, the cell's record notes it, and the cell no longer measures undisturbed storage.",
                 "Slow it down",
             )
         }
         FaultAction::Vanish => (
             format!("Unplug {whose}?"),
             "Every request fails at once, including those under way. XFS shuts down for good as soon as its journal can't be written, and ext4 goes read-only: \
-             plugging the device in again brings its data back, and not the mounted file system. A system without another copy then fails, and in a run its cell with it. \
+             plugging the device in again restores its data, but not the mounted file system. A system without another copy then fails, and so does its cell in a run. \
              A mirror or a pool goes on with its other copies.",
             "Unplug it",
         ),
@@ -46,12 +46,12 @@ pub(crate) fn fault_words(action: &FaultAction, device: Option<&str>) -> FaultWo
         ),
         FaultAction::Return => (
             format!("Plug in {whose} again, with power?"),
-            "The data that the device held are there again. A file system that shut down meanwhile stays so until it is mounted anew; faults of other kinds stay.",
+            "The device has its data again. A file system that shut down stays down until it is remounted. Other faults remain.",
             "Plug it in",
         ),
         FaultAction::Clear => (
             format!("Clear all faults of {whose}?"),
-            "The device is as fast and as sound again as its model has it. What went wrong until now stays in the record of the cell.",
+            "The device is again as fast and as sound as its model. What went wrong until now stays in the record of the cell.",
             "Clear them",
         ),
     };

@@ -90,7 +90,7 @@ fn asked(shared: &Shared, asking: Asking, pairs: Pairs, known: &[&str]) -> Resul
         Caller::OwnProgram => Ok(asked),
         Caller::Session if shared.hub.form_secret.is(asked.fields.text("form")) => Ok(asked),
         Caller::Session => Err(Refusal::forbidden(
-            "this form is not one of this console, which may have been started anew: load the page again",
+            "this form is not from this console, which may have restarted: reload the page",
         )),
         // The guard lets it in nowhere but to look.
         Caller::Monitor => Err(Refusal::forbidden("the token of --token-file only reads")),

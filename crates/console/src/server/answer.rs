@@ -311,10 +311,9 @@ pub(super) async fn finish(mut answer: Sent, form: Form, method: &Method) -> Sen
         let said = to_bytes(body, MAX_SAID_BYTES).await.unwrap_or_default();
         let refusal = match head.status {
             StatusCode::PAYLOAD_TOO_LARGE => Refusal::too_long(),
-            StatusCode::METHOD_NOT_ALLOWED => Refusal::new(
-                head.status,
-                format!("this address does not take {method}: docs/console.md says what it takes"),
-            ),
+            StatusCode::METHOD_NOT_ALLOWED => {
+                Refusal::new(head.status, format!("{method} is not allowed here: see docs/console.md"))
+            }
             other if said.is_empty() => Refusal::new(other, other.canonical_reason().unwrap_or("problem")),
             other => Refusal::new(other, String::from_utf8_lossy(&said)),
         };

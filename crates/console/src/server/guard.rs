@@ -165,7 +165,7 @@ fn judge(shared: &Shared, way: Way, request: &Request) -> Result<Judgement, Refu
     if !is_at_its_name {
         return Err(Refusal::outside(
             StatusCode::UNAUTHORIZED,
-            "Browsers open the console at a name of its own, `u-….localhost`, and not at this one.",
+            "Browsers reach the console at its own name, `u-….localhost`, not at this one.",
             format!(
                 "{HOW_TO_ENTER} Programs send the token of `--token-file` as `Authorization: Bearer TOKEN`."
             ),
@@ -174,7 +174,7 @@ fn judge(shared: &Shared, way: Way, request: &Request) -> Result<Judgement, Refu
     if !knows {
         return Err(Refusal::outside(
             StatusCode::UNAUTHORIZED,
-            "This browser has no session with this console: it has not opened one, or the console was started anew.",
+            "This browser has no session with this console: it never opened one, or the console has restarted.",
             HOW_TO_ENTER,
         ));
     }
@@ -226,7 +226,7 @@ fn opened(shared: &Shared, request: &Request, token: &str, opening: &Opening<'_>
     if !is_get || !is_at_its_name || !shared.entry.is_used_up_by(token) {
         return Err(Refusal::outside(
             StatusCode::FORBIDDEN,
-            "This address opens nothing any more: it has been used, is older than five minutes, or is another console's.",
+            "This address is no longer valid: it has been used, is older than five minutes, or is another console's.",
             HOW_TO_ENTER,
         ));
     }

@@ -282,9 +282,7 @@ fn topics(query: &[(String, String)]) -> Vec<Topic> {
 /// Pieces of pages have the forms of pages in them, which nobody needs who only reads.
 fn check_shows_pages(asking: Asking) -> Result<(), Refusal> {
     match asking.caller {
-        Caller::Monitor => {
-            Err(Refusal::forbidden("pieces of pages are for pages: a monitor reads what is below /api/"))
-        }
+        Caller::Monitor => Err(Refusal::forbidden("this is a fragment of a page: monitors read /api/")),
         Caller::Session | Caller::OwnProgram => Ok(()),
     }
 }

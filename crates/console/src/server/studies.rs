@@ -168,7 +168,7 @@ fn saved(shared: &Shared, asked: &Asked) -> Outcome {
             let is_another = if asked.asking.form == ReadAs::Page { is_there } else { true };
             if is_another && now != began_with {
                 let said = format!(
-                    "{file} holds something else than what you began with. It was not saved: save again to replace it, or choose another name."
+                    "{file} has changed since you opened it. It was not saved: save again to replace it, or choose another name."
                 );
                 return Err(again(
                     Refusal::conflict(&said).telling("read", now.as_str().into()),

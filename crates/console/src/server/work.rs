@@ -115,7 +115,7 @@ impl Turn {
                 "this is a bug in underlay: the console's standard error says more about it",
             )),
             Err(_) => Err(Refusal::busy(format!(
-                "there is no answer after {} s: what was asked for goes on, and may still be done; other {} go on beside it",
+                "no answer after {} s: the request goes on and may still succeed; other {} continue",
                 row.limit.as_secs(),
                 row.name
             ))),

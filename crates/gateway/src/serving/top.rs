@@ -26,7 +26,7 @@ pub(crate) fn top(config: &Config, once: bool, json: bool) -> Result<(), String>
             writeln!(out, "{text}")
         } else {
             let status: GatewayStatus = serde_json::from_str(&text).map_err(|error| {
-                format!("the gateway's answer makes no sense: {error}; is it of another version?")
+                format!("the gateway's answer makes no sense: {error}; is it another version?")
             })?;
             let clear = if out.is_terminal() && !once { "\x1b[H\x1b[2J" } else { "" };
             let written = write!(out, "{clear}{}", shown(&status, former.as_ref()));

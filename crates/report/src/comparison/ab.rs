@@ -372,7 +372,7 @@ fn cautions(runs: [&LoadedRun; 2], cells: &[AbCell]) -> Vec<String> {
     if disturbed > 0 {
         let cells = quantity::plural(disturbed, "cell");
         found.push(format!(
-            "{cells} disturbed by the study, in both runs: the figures are of its faults and events"
+            "{cells} disturbed by the study, in both runs: the figures include its faults and events"
         ));
     }
     let doubtful = cells.iter().filter(|cell| cell.is_doubtful).count();

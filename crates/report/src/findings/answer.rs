@@ -52,14 +52,14 @@ pub fn caveat(loaded: &LoadedRun, comparison: &Comparison) -> String {
     if by_study > 0 {
         let share =
             if by_study == measured { "Every cell is".to_owned() } else { some_cells(by_study, measured) };
-        text.push(format!("{share} disturbed by the study: these figures are of its faults and events."));
+        text.push(format!("{share} disturbed by the study: these figures include its faults and events."));
     }
     let by_hand =
         comparison.cells().filter(|result| matches!(result.outcome, Outcome::Disturbed { .. })).count();
     if by_hand > 0 {
         let (verb, pronoun) = if by_hand == 1 { ("was", "it") } else { ("were", "them") };
         text.push(format!(
-            "{} {verb} disturbed by hand, which leaves {pronoun} out: `underlay run --resume` measures {pronoun} again.",
+            "{} {verb} disturbed by hand and left out: `underlay run --resume` measures {pronoun} again.",
             quantity::plural(by_hand, "cell")
         ));
     }
@@ -161,7 +161,7 @@ fn about_system(comparison: &Comparison, system: &str) -> String {
         clauses.push(latency);
     }
     let certainty = match effects.iter().any(|effect| effect.differs() && !effect.has_intervals()) {
-        true => " Ratios of single runs have no intervals: their certainty is unknown.",
+        true => " Ratios of single runs have no intervals, so their uncertainty is unknown.",
         false => "",
     };
     format!("On {title}, {}.{certainty}", clauses.join("; "))

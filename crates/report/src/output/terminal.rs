@@ -376,7 +376,7 @@ fn cost_text(comparison: &Comparison, detail: Detail, width: usize, paint: Paint
     }
     let mut costs = storage_records(comparison).into_values().filter_map(StorageCost::of);
     if costs.any(|cost| cost.price.rent_usd > 0.0) {
-        heading += &format!("; rent is that of {RENT_YEARS} years");
+        heading += &format!("; rent is for {RENT_YEARS} years");
     }
     for line in wrap(&heading, width, "") {
         out += &paint.bold(&line);

@@ -330,7 +330,7 @@ fn steps(table: &mut TableReader<'_>, key: &'static str) -> Option<Vec<(f64, f64
     let is_sound = pairs.iter().all(|(size, value)| *size > 0.0 && (0.0..1e15).contains(value));
     if pairs.is_empty() || !grows || !is_sound {
         let place = table.place_of(key);
-        table.mistake_at(place, format!("`{key}` needs pairs whose first numbers grow"));
+        table.mistake_at(place, format!("`{key}` needs pairs in ascending order of their first number"));
         return None;
     }
     Some(pairs)

@@ -18,7 +18,7 @@ impl CellFolder {
         // `make_new` refuses what an earlier cell may have left.
         if let Err(foreign) = remove(path, registry) {
             return Err(CellError::Failed(format!(
-                "{} is mounted in {}, where the images of cells are to lie: unmount it, or name another directory with --work",
+                "{} is mounted in {}, where cell images belong: unmount it, or choose another directory with --work",
                 foreign.display(),
                 path.display()
             )));
@@ -59,7 +59,7 @@ fn remove(folder: &Path, registry: &Registry) -> Result<(), PathBuf> {
 /// The warning of a cell whose figures stay true.
 pub(super) fn still_in_use(who: &str) -> String {
     format!(
-        "its storage could not be cleared away in full: {who}. End what holds it, then run `underlay clean`; the figures stay true"
+        "its storage could not be removed completely: {who}. End what holds it, then run `underlay clean`; the figures remain valid"
     )
 }
 

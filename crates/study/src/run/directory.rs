@@ -195,7 +195,7 @@ impl RunDirectory {
         };
         match read::cell(&text) {
             Ok(record) if !planned.is_recorded_by(&record) => {
-                tell(&again(format!("it is that of {}, repetition {}", record.cell.id, record.repetition)));
+                tell(&again(format!("it belongs to {}, repetition {}", record.cell.id, record.repetition)));
                 Ok(false)
             }
             Ok(mut record) => {

@@ -235,8 +235,8 @@ pub fn resume(
     if let (Some(now_us), Some(slow_motion)) = (now_us, &mut run.slow_motion) {
         if slow_motion.reference_probe_us.is_some_and(|before| now_us < before * (1.0 - FASTER)) {
             observer.notice(
-                "this host's CPUs are faster than when the run began: cells measured from here on are those of a faster machine; start the \
-                 study again to compare them",
+                "this host's CPUs are faster than when the run began. Cells from now on model a faster machine: start the study again to \
+                 compare",
             );
         }
         slow_motion.reference_probe_us = Some(now_us);

@@ -275,7 +275,7 @@ fn json(path: &str, text: &str) -> Result<Vec<f64>, String> {
     };
     let no_number = |value: &Value| {
         let text: String = value.to_string().chars().take(100).collect();
-        format!("what is at `{path}` is no number: {text}")
+        format!("the value at `{path}` is not a number: {text}")
     };
     let values = path::values_at(&root, path)?;
     values.into_iter().map(|value| number(value).ok_or_else(|| no_number(value))).collect()

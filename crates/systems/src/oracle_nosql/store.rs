@@ -194,7 +194,7 @@ impl Deployed {
             Ok(ends) => ends,
             // Nobody knows what it told.
             Err(error) if error.kind() == ErrorKind::InvalidData => {
-                vec![format!("its agent's log is not whole: {error}")]
+                vec![format!("its agent's log is incomplete: {error}")]
             }
             // A log that can't be read is missed when its storage node is stopped.
             Err(_) => Vec::new(),

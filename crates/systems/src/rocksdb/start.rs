@@ -27,7 +27,7 @@ use crate::wire::Opcode;
 const NAME: &str = "rocksdb";
 const WAL_ROLE: &str = "wal_storage";
 const ROLES: &[(&str, &str)] =
-    &[(WAL_ROLE, "the write-ahead log (`wal_dir`), which is beside the data otherwise")];
+    &[(WAL_ROLE, "the write-ahead log (`wal_dir`), otherwise kept beside the data")];
 /// The environment variable for running the engine in another program than this one.
 const PROGRAM_VARIABLE: &str = "UNDERLAY_PROGRAM";
 /// A client's timeout if the settings have none.

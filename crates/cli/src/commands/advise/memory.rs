@@ -167,7 +167,7 @@ fn text(advice: &Advice, about: &About, medium: &str, asks_for_offer: bool) -> S
     text += "\n\n";
     text += &output::paragraph(
         "\"Memory pays below\": the price at which holding all of the data in memory costs as much as the devices' reads that it saves, by the \
-         five-minute rule at the catalogue's prices, of which rent is that of three years.",
+         five-minute rule at the catalogue's prices; a rent is for three years.",
     );
     text + "\n"
 }

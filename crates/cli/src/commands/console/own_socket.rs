@@ -82,7 +82,7 @@ fn ask(socket: &Path, body: &str) -> Result<Answer, String> {
         Ok(answer)
     };
     let answer = exchange().map_err(|error| error.to_string())?;
-    parsed(&answer).ok_or_else(|| "it gave an unexpected answer: is it of another version?".to_owned())
+    parsed(&answer).ok_or_else(|| "it gave an unexpected answer: is it another version?".to_owned())
 }
 
 fn parsed(answer: &[u8]) -> Option<Answer> {

@@ -78,8 +78,8 @@ fn render(everything: &Everything<'_>, width: usize) -> String {
         };
         lines.line(&mut text, &layout.name, &layout.summary(), numbers);
     }
-    let note = "Rent is that of three years. Rates and price of cloud volumes follow their size; those above are of the \
-         capacity beside them. `underlay media show NAME` prints every number with its \
+    let note = "Rent is for three years. Rates and prices of cloud volumes follow their size; those above are for the \
+         capacity shown. `underlay media show NAME` prints every number with its \
          source, and what the model makes of the published figures.";
     text + "\n" + &wrap(note, width.min(100), "").join("\n") + "\n"
 }

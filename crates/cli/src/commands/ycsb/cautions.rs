@@ -85,12 +85,12 @@ impl Unfinished {
         let (what, advice) = match spec.mix.visits_every_record() {
             true if spec.mix.share(OperationKind::Insert) > 0.0 => (
                 "records were inserted",
-                "a run on this data would ask for records that are not there. Load again with more time, or run with this recordcount",
+                "a run on this data would ask for missing records. Load again with more time, or set this recordcount",
             ),
             true => ("records were deleted", "the others are still there"),
             false => (
                 "operations were done",
-                "its figures are of these. Give it more time, or a smaller operationcount",
+                "its figures cover only these. Allow more time, or lower operationcount",
             ),
         };
         format!("{done} of {asked} {what}: {why}, and {advice}")
@@ -113,7 +113,7 @@ fn headroom(measured: &Measured) -> Option<String> {
 /// Why nothing of a measurement is the system's: its own process, or a worker's, was stopped meanwhile.
 pub(in crate::commands) fn standstill(measured: &Measured) -> Option<String> {
     let problem = measured.generator.pauses?.problem(measured.wall_s)?;
-    Some(format!("{problem}: these figures are not those of the system alone. Measure again"))
+    Some(format!("{problem}: these figures don't reflect the system alone. Measure again"))
 }
 
 /// Answers about nothing say nothing of a storage.

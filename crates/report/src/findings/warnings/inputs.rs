@@ -11,9 +11,9 @@ use crate::statistics::ratio::Difference;
 const MEASURE: &str =
     "measure the device (`underlay media measure`), or set what you know of it beside `medium`";
 const READ_AS_MODEL: &str =
-    "read the ratio as the model's, and not as the device's: nobody published what it does with such I/O";
+    "take the ratio as the model's, not the device's: no source says how the device handles such I/O";
 const MORE_CLIENTS: &str =
-    "compare storages with more clients, which keep the cores or the devices busy, or in less slow motion";
+    "compare with more clients, to keep the cores or devices busy, or in less slow motion";
 
 /// Of two storages once, with all workloads in which it is so.
 pub(super) fn about_turns(comparison: &Comparison, found: &mut Collector) {

@@ -81,7 +81,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
         p.lead {
             "What an operation’s time is spent on, found by simulating each cell with the demands that were measured in it. "
             "What is neither a device nor a core (locks, batching, stalls) is called unexplained. "
-            @if has_less { "Where the simulation has operations wait longer than they did, shares are of the simulated time." }
+            @if has_less { "Where operations wait longer in the simulation than they did, shares are of the simulated time." }
         }
         ul.legend {
             @for part in &parts { li { span class={ "swatch " (part.class) } aria-hidden="true" {} (part.name) } }

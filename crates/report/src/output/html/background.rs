@@ -27,7 +27,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
                 @for (row, found) in &rows {
                     @for (position, (storage, one)) in found.iter().enumerate() {
                         tr {
-                            th.l scope="row" { @if position == 0 { (page.row_label(row)) } }
+                            @if position == 0 { th.l scope="row" { (page.row_label(row)) } } @else { td {} }
                             td.l { (swatch(*storage)) (page.comparison.storages[*storage]) }
                             td { (quantity::percent(one.share)) }
                             td { (mean(one.without)) }

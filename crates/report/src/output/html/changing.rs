@@ -88,7 +88,7 @@ fn table(page: &Page, row: &Row) -> Markup {
                 @for (index, storage) in page.comparison.storages.iter().enumerate() {
                     @for (position, one) in stretches(row, index).iter().enumerate() {
                         tr {
-                            th.l scope="row" { @if position == 0 { (swatch(index)) (storage) } }
+                            @if position == 0 { th.l scope="row" { (swatch(index)) (storage) } } @else { td {} }
                             td { (seconds(one.from_s, one.to_s)) }
                             td.l { (one.offered()) }
                             td {

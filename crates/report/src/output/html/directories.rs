@@ -47,7 +47,7 @@ fn table(page: &Page, storages: &[OfStorage]) -> Markup {
                 @for (storage, all) in storages {
                     @for (position, group) in directories::groups(all).iter().enumerate() {
                         tr {
-                            th.l scope="row" { @if position == 0 { (swatch(*storage)) (page.comparison.storages[*storage]) } }
+                            @if position == 0 { th.l scope="row" { (swatch(*storage)) (page.comparison.storages[*storage]) } } @else { td {} }
                             (group_fields(group))
                         }
                     }

@@ -56,8 +56,8 @@ pub(super) fn warnings_box(page: &Page) -> Markup {
         @if !turns.is_empty() {
             section.box.doubt aria-labelledby="uncertain" {
                 h2 id="uncertain" { "⚠ Conclusions that rest on estimates" }
-                p { "What real devices do under such a load is published only in part. With the values that no source gives half or double, these could "
-                     "come out the other way." }
+                p { "What real devices do under such a load is published only in part. If the estimated values were half or double, these could come "
+                     "out the other way." }
                 (warning_list(&turns))
             }
         }

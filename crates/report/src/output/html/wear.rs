@@ -93,7 +93,7 @@ fn beginnings<'w>(worn: impl Iterator<Item = &'w Worn>) -> &'static str {
     let all: Vec<Option<bool>> = worn.map(|one| one.starts_overwritten).collect();
     match all.first() {
         Some(Some(true)) if all.iter().all(|one| *one == Some(true)) => {
-            "The drives are modelled as overwritten throughout before, so that garbage collection has work from the first write on."
+            "The drives are modelled as fully overwritten beforehand, so garbage collection works from the first write."
         }
         Some(Some(false)) if all.iter().all(|one| *one == Some(false)) => {
             "The drives are modelled as fresh, so that garbage collection may not have begun."

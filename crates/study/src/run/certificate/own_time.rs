@@ -89,7 +89,7 @@ pub(super) fn check(
         ),
         extent: Some(times),
         remedy: (!passed).then(|| {
-            "compare storages with more clients, which keep the cores busy, or in less slow motion: these figures are of a program that takes \
+            "compare with more clients, to keep the cores busy, or in less slow motion: these figures are of a program that takes \
              no time"
                 .to_owned()
         }),

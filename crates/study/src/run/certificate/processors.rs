@@ -86,11 +86,11 @@ fn speed(cpu: &CpuRecord) -> Option<Check> {
         None => "on these CPUs before the first cell, while all of them computed",
     });
     if let Some(allowed) = allowed {
-        let _ = write!(finding, ", and the system was given {allowed:.2} times the time for it");
+        let _ = write!(finding, ", and the system got {allowed:.2} times the CPU time to compensate");
     }
     let _ = write!(finding, ": {:+.0} % (allowed: {:.0} %)", off * 100.0, SPEED_TOLERANCE * 100.0);
     if is_off && !holds_up {
-        finding.push_str("; it was not held up by its cores");
+        finding.push_str("; its cores did not limit it");
     }
     Some(Check {
         name: CPU_SPEED.into(),

@@ -192,7 +192,7 @@ fn a_way_that_costs_more_than_was_taken_off_is_late_and_says_so() {
     );
     assert!((late.delivered_p50_us.unwrap() - 1300.0).abs() < 2.0, "{late:?}");
     let found = late.checks.iter().find(|check| check.name == "read latency mean").unwrap();
-    assert!(found.finding.contains("the way to the device and back took 330.0 µs"), "{}", found.finding);
+    assert!(found.finding.contains("the path to the device and back took 330.0 µs"), "{}", found.finding);
     assert!(found.remedy.as_deref().is_some_and(|remedy| remedy.contains("[scale] time")));
 }
 

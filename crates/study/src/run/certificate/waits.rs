@@ -129,8 +129,8 @@ fn check(kind: &str, wait: &PathWait, slight_us: f64, time_scale: f64, remedy: &
         name: name_of(kind),
         passed,
         finding: format!(
-            "modelled {}, programs waited {about}{}: {:+.1} % (allowed: {:.0} %); the way to the device and back took {about}{}, of \
-             which {} were taken off{slight}",
+            "modelled {}, programs waited {about}{}: {:+.1} % (allowed: {:.0} %); the path to the device and back took \
+             {about}{}; {} of that was compensated{slight}",
             latency_in_words(modelled_mean_us),
             latency_in_words(waited_mean_us),
             error * 100.0,
@@ -259,8 +259,8 @@ mod tests {
         let found = checks(&[path(PathWait::default(), late, PathWait::default())], 8.0, "slower");
         assert_eq!(
             found[0].finding,
-            "modelled 850.0 µs, programs waited about 1.150 ms: +35.3 % (allowed: 10 %); the way to the device and back \
-             took about 350.0 µs, of which 50.0 µs were taken off"
+            "modelled 850.0 µs, programs waited about 1.150 ms: +35.3 % (allowed: 10 %); the path to the device and back \
+             took about 350.0 µs; 50.0 µs of that was compensated"
         );
         assert_eq!(found[0].remedy.as_deref(), Some("slower"));
     }

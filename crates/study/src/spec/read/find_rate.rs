@@ -26,7 +26,7 @@ pub(in crate::spec) fn read(
     let to_per_s = rate(wanted.take("to"), findings);
     let within = match wanted.take("within") {
         None => Some(0.05),
-        Some(field) => field.number_within(WITHIN, "a part from 0.01 to 0.5, such as 0.05", findings),
+        Some(field) => field.number_within(WITHIN, "a fraction from 0.01 to 0.5, such as 0.05", findings),
     };
     let step = match wanted.take("step") {
         None => None,

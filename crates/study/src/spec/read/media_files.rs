@@ -61,10 +61,8 @@ impl<'a> Media<'a> {
                 Some(Form::Number) => change.number("a number", findings).map(Change::Number),
                 Some(Form::Property) => change.boolean(findings).map(Change::Property),
                 Some(Form::Table) => {
-                    change.invalid(
-                        "expected in a file of the medium's own: it is more than one number",
-                        findings,
-                    );
+                    change
+                        .invalid("expected in the medium's own file: this is more than one number", findings);
                     None
                 }
                 None => {
@@ -98,13 +96,14 @@ impl<'a> Media<'a> {
                 let all = changes.first().map_or(&field.span, |first| &first.span);
                 for Refused { blame, reason } in refused {
                     let (span, message) = match blame {
-                        Blame::Change(index) => {
-                            (changes[index].span.clone(), format!("{} can't be that", changes[index].place))
-                        }
+                        Blame::Change(index) => (
+                            changes[index].span.clone(),
+                            format!("{} can't have this value", changes[index].place),
+                        ),
                         Blame::Capacity => {
                             let span =
                                 capacity.as_ref().map_or(field.span.clone(), |found| found.span.clone());
-                            (span, format!("`capacity` in {title} can't be that"))
+                            (span, format!("`capacity` in {title} can't have this value"))
                         }
                         Blame::Whole => {
                             let message = format!("\"{}\" can't be like this", name.escape_debug());

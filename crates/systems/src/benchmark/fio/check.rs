@@ -114,7 +114,7 @@ fn check_setting(setting: &Setting, has_directory: bool, found: &mut Vec<Mistake
     let value = setting.text();
     if let Some(keyword) = KEYWORDS.iter().find(|keyword| value.contains(**keyword)) {
         let word = if *keyword == "${" { "a variable of the environment" } else { keyword };
-        let problem = format!("takes {word}, which is another one on each machine");
+        let problem = format!("uses {word}, which differs from machine to machine");
         found.push(Mistake::of_setting(
             setting,
             &problem,
@@ -248,7 +248,7 @@ fn check_order(file: &JobFile, found: &mut Vec<Mistake>) {
             }
             found.push(Mistake::of_setting(
                 setting,
-                "has jobs run one after another, and Underlay adds their figures",
+                "makes jobs run one after another, but Underlay adds up their figures",
                 "expected jobs that run at the same time; give each one a [workload.NAME] of its own",
             ));
         }

@@ -73,7 +73,7 @@ pub fn failure_in(printed: &str) -> Option<String> {
 
 fn jobs_of(root: &Value) -> Result<Vec<&Value>, String> {
     let jobs = root.get("jobs").and_then(Value::as_array).filter(|jobs| !jobs.is_empty());
-    let jobs = jobs.ok_or("fio's JSON has no jobs: it ended before one began")?;
+    let jobs = jobs.ok_or("fio's JSON has no jobs: fio ended before any job began")?;
     Ok(jobs.iter().take(MAX_JOBS).collect())
 }
 

@@ -36,7 +36,7 @@ pub(super) fn check_files(value: &str, has_directory: bool) -> Result<(), Refuse
     for path in paths {
         if leads_out(&path) {
             return Err((
-                format!("leads out of its directory by `{path}`"),
+                format!("leaves its directory through `{path}`"),
                 "expected a path without `..`".to_owned(),
             ));
         }
@@ -44,7 +44,7 @@ pub(super) fn check_files(value: &str, has_directory: bool) -> Result<(), Refuse
             let whose = if is_relative(&path) {
                 "which is relative to the working directory"
             } else {
-                "which is none of the storage's"
+                "which is not on the storage"
             };
             return Err((
                 format!("names `{path}`, {whose}"),
@@ -65,12 +65,12 @@ pub(super) fn check_directories(value: &str) -> Result<(), Refused> {
     for path in paths {
         if leads_out(&path) {
             return Err((
-                format!("leads out of its directory by `{path}`"),
+                format!("leaves its directory through `{path}`"),
                 "expected a path without `..`".to_owned(),
             ));
         }
         if anchored(&path).is_none_or(|(_, word)| word == "device") {
-            return Err((format!("names `{path}`, which is none of the storage's"), expected()));
+            return Err((format!("names `{path}`, which is not on the storage"), expected()));
         }
     }
     Ok(())
