@@ -135,6 +135,19 @@ fn a_run_that_was_stopped_does_not_begin_again_in_slower_motion() {
 }
 
 #[test]
+fn a_generator_that_a_busy_host_delays_begins_again_in_slower_motion() {
+    let own = Pauses { longest_wall_s: 0.05, delayed_wall_s: 10.0, ..Pauses::default() };
+    let busy = PauseRecord { window_wall_s: 50.0, own, ..PauseRecord::default() };
+    assert_eq!(certified_pauses(&busy, None, 1.0), doubtful("generator delays"));
+    let (devices, aftermath) = ([device(2_000_000)], Aftermath::default());
+    let certificate = certify(&Evidence { pauses: Some(&busy), ..evidence(&devices, &aftermath) });
+    let remedy = certificate.failed().next().and_then(|check| check.remedy.clone());
+    assert!(remedy.as_ref().is_some_and(|remedy| remedy.contains("slower motion")), "{remedy:?}");
+    let found = too_fast(&certificate, &devices, &[], 2.0, &[]).map(|found| found.check);
+    assert_eq!(found.as_deref(), Some("generator delays"));
+}
+
+#[test]
 fn a_search_that_was_stopped_found_no_rate() {
     let searching =
         |pauses| Searching { devices: Vec::new(), paths: Vec::new(), cpu: None, pauses, threads: 4 };
