@@ -33,7 +33,7 @@ use super::feed::{self, CellSource};
 use super::host::{Floor, HostInfo, timestamp};
 use super::prepared::Prepared;
 use super::stopwatch::{Part, Stopwatch};
-use super::traffic::{Held, Traffic};
+use super::traffic::Traffic;
 use super::window::{Window, WindowFigures};
 use super::{CellError, Live, Observer, check_stop, faults, rate_search, space, storage};
 use crate::machine::{Placement, Share};
@@ -353,7 +353,6 @@ impl Bench {
         session.hold_cpu()?;
         check_stop(stop)?;
 
-        let held = Held::before(&storages, !plan.begins_empty());
         let mut spec = drive::measuring_spec(plan)?;
         let cpu = CpuMeter::of(plan, self.placement(), &session);
         self.clock.enter(Part::Search);
@@ -440,7 +439,7 @@ impl Bench {
             .map_err(|reason| explain(reason, &session, &storages))?;
         let mut taken = window.taken()?;
         taken.pauses.counted_off_wall_s = Some(taken.counted_for.as_secs_f64() - driven.measured.wall_s);
-        let traffic = Traffic::of(plan, &storages, &taken.devices, held);
+        let traffic = Traffic::of(plan, &storages, &taken.devices);
         if driven.measured.errors > 0 {
             warnings.push(format!(
                 "{} operations failed; the first error: {}",

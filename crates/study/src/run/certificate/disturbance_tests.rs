@@ -194,11 +194,16 @@ fn fio_beside_the_storage_is_not_faithful_although_data_were_loaded() {
         holds_data: true,
         may_be_cached: true,
         past_the_cache_bytes: Some(claimed),
+        ..Traffic::default()
     };
     assert_eq!(used(moved(40_960_000, 40_960_000)), faithful());
     assert_eq!(used(moved(81_920_000, 40_960_000)), faithful(), "a mirror");
     assert_eq!(used(moved(65_536, 40_960_000)), doubtful("storage used"));
     assert_eq!(used(moved(0, 0)), faithful(), "it moved nothing at all");
+    let with_roles = Traffic { moved_for_roles_bytes: 40_960_000, ..moved(65_536, 40_960_000) };
+    assert_eq!(used(with_roles), faithful(), "it used the devices of a role, too");
+    let on_roles_only = Traffic { requests: 0, moved_bytes: 0, holds_data: false, ..with_roles };
+    assert_eq!(used(on_roles_only), doubtful("storage used"), "which are not compared");
 }
 
 fn cpu(speed_us: f64, allowed_slowdown: Option<f64>, used_cpus: f64, throttled_share: f64) -> CpuRecord {
