@@ -3,7 +3,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use underlay_study::fio_job::FioJob;
-use underlay_systems::benchmark::fio::{doubts, failure_in, figures_of, mistakes, passes_the_page_cache, slowed};
+use underlay_systems::benchmark::fio::{
+    doubts, failure_in, figures_of, mistakes, passes_the_page_cache, slowed,
+};
 
 fuzz_target!(|input: &str| {
     // The job, and behind a line of its own what fio printed.
