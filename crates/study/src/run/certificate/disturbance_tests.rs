@@ -213,6 +213,7 @@ fn cpu(speed_us: f64, allowed_slowdown: Option<f64>, used_cpus: f64, throttled_s
         held_to_cpus: 0.5,
         enforced_by: "cgroup v2".into(),
         used_cpus,
+        servers: 1,
         throttled_share,
         waited_share: Some(0.0),
         lost_share: 0.0,
@@ -236,6 +237,8 @@ fn a_slower_cpu_is_another_machine_unless_it_was_given_the_time() {
     assert_eq!(judged(cpu(127.0, Some(1.0), 0.45, 0.6)), doubtful("CPU speed"));
     assert_eq!(judged(cpu(127.0, Some(1.25), 0.45, 0.6)), faithful());
     assert_eq!(judged(cpu(127.0, Some(1.0), 0.1, 0.0)), faithful(), "it waits for its disk");
+    let four_servers = CpuRecord { servers: 4, ..cpu(127.0, Some(1.0), 0.45, 0.0) };
+    assert_eq!(judged(four_servers), faithful(), "each of them used a quarter of that");
     assert_eq!(
         judged(cpu(100.0, Some(1.25), 0.45, 0.6)),
         doubtful("CPU speed"),
