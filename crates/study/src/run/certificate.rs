@@ -48,7 +48,7 @@ pub struct Evidence<'a> {
     pub pauses: Option<&'a PauseRecord>,
     /// Of a batch job.
     pub lost_tasks: Option<LostTasks>,
-    /// Absent where no storage was modelled.
+    /// Absent where nobody knows what the devices were asked for.
     pub traffic: Option<Traffic>,
     /// Of a cell that looked for its rate.
     pub searching: Option<&'a Searching>,

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
@@ -20,7 +20,7 @@ const FIO_OUTPUT: &str = "fio.json";
 /// More than fio prints of the jobs that a study may have.
 const FIO_OUTPUT_MAX_BYTES: u64 = 64 << 20;
 /// A file system asks for so much by itself: its journal, its superblock.
-pub(super) const OWN_REQUESTS: u64 = 16;
+const OWN_REQUESTS: u64 = 16;
 /// A tree of more entries than these without a byte in any file holds nothing.
 const MAX_ENTRIES: usize = 100_000;
 
@@ -39,21 +39,29 @@ pub struct Traffic {
     pub may_be_cached: bool,
     /// What a job of fio moved past the page cache, by its own account; absent where it doesn't tell, and behind layers that move fewer bytes.
     pub past_the_cache_bytes: Option<u64>,
+    /// The devices are real disks, which others may use as well: only what they were not asked for tells anything.
+    pub is_shared: bool,
 }
 
 impl Traffic {
-    /// `None` where nothing is modelled, and where the storage is a cluster's own. Behind the window, when devices no longer take modelled time: this
-    /// may walk through what lies on the storage.
+    /// `None` where nobody knows what devices did: the storage is a cluster's own, or the kernel doesn't count the requests of real disks. On these only
+    /// commands of the user's are judged. Behind the window, when devices no longer take modelled time: this may walk through what lies on the storage.
     pub(super) fn of(
         plan: &CellPlan<'_>,
         storages: &Storages,
         devices: &[DeviceActivity],
     ) -> Option<Traffic> {
-        (plan.storage.is_modelled() && !plan.storage.is_elsewhere()).then(|| {
+        let is_shared = !plan.storage.is_modelled();
+        let are_counted = || !devices.is_empty() && have_counters(storages);
+        let is_judged = !is_shared || (plan.benchmark.is_some() && are_counted());
+        is_judged.then(|| {
             let described =
                 storage::describe(&plan.storage, &plan.roles(), plan.system.servers, storages.name());
-            let mut traffic = Traffic::counted(devices, &described.devices);
-            if traffic.requests <= OWN_REQUESTS {
+            // Several real paths may be on one disk.
+            let is_one_each = described.devices.len() == devices.len();
+            let described: &[DeviceDescription] = if is_one_each { &described.devices } else { &[] };
+            let mut traffic = Traffic { is_shared, ..Traffic::counted(devices, described) };
+            if traffic.is_idle() {
                 let runs_a_program = runs_a_program(plan);
                 let held = Held::behind(storages, !plan.begins_empty(), !runs_a_program);
                 traffic.holds_data = held.data;
@@ -61,6 +69,11 @@ impl Traffic {
             }
             traffic
         })
+    }
+
+    /// Whether the devices were asked for no more than a file system asks for by itself. Of real disks, others may have asked for that.
+    pub(super) fn is_idle(&self) -> bool {
+        self.requests <= if self.is_shared { 0 } else { OWN_REQUESTS }
     }
 
     /// What was asked of devices, which are described in the same order.
@@ -141,6 +154,23 @@ impl Held {
             self.look_at(&entry.path(), walk);
         }
     }
+}
+
+/// Whether the kernel counts all requests for the directories of real storage. File systems of several disks have numbers that belong to none, and counting
+/// can be switched off.
+fn have_counters(storages: &Storages) -> bool {
+    let mut paths = storages.servers().iter().flat_map(|attached| attached.paths());
+    paths.all(|path| is_counted(path))
+}
+
+fn is_counted(path: &Path) -> bool {
+    let Ok(found) = path.metadata() else { return false };
+    let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+    let Ok(disk) = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else { return false };
+    // A partition's queue is that of its disk.
+    let switches = [disk.join("queue/iostats"), disk.join("../queue/iostats")];
+    let mut found = switches.iter().filter_map(|switch| fs::read_to_string(switch).ok());
+    found.next().is_some_and(|switch| switch.trim() != "0")
 }
 
 /// Whether a program of the system runs from before the benchmark to behind it. Without one, everything ends with the commands.
@@ -244,6 +274,12 @@ mod tests {
         assert_eq!(found(), Held { data: true, cached: true }, "what was just written is in the cache");
         let first = Held::in_directories(&paths, false);
         assert_eq!(first, Held { data: true, cached: false }, "nobody asked for the cache");
+    }
+
+    #[test]
+    fn memory_has_no_disk_that_counts_requests() {
+        assert!(!is_counted(Path::new("/proc")));
+        assert!(!is_counted(Path::new("/absent")));
     }
 
     #[test]

@@ -187,6 +187,13 @@ fn a_workload_that_never_touched_the_storage_is_not_faithful() {
 }
 
 #[test]
+fn real_disks_that_nobody_asked_for_anything_were_not_used() {
+    let asked = |requests| Traffic { requests, is_shared: true, ..Traffic::default() };
+    assert_eq!(used(asked(0)), doubtful("storage used"));
+    assert_eq!(used(asked(1)), faithful(), "who asked for it can't be told");
+}
+
+#[test]
 fn fio_beside_the_storage_is_not_faithful_although_data_were_loaded() {
     let moved = |moved_bytes, claimed| Traffic {
         requests: 500,

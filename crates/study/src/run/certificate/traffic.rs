@@ -3,7 +3,7 @@
 use underlay_record::certificate::STORAGE_USED;
 use underlay_record::{Check, thousands_apart};
 
-use crate::run::traffic::{OWN_REQUESTS, Traffic};
+use crate::run::traffic::Traffic;
 
 /// Of what a job of fio says that it moved past the page cache, the devices must have been asked for this share. It is all of it, and more
 /// where a layer copies; what fio does before and behind the measured time comes on top.
@@ -17,10 +17,11 @@ pub(super) fn check(traffic: Traffic) -> Check {
         holds_data,
         may_be_cached,
         past_the_cache_bytes,
+        is_shared: _,
     } = traffic;
     // A job may use its roles' devices as well.
     let moved_by_all_bytes = moved_bytes.saturating_add(moved_for_roles_bytes);
-    let is_idle = requests <= OWN_REQUESTS;
+    let is_idle = traffic.is_idle();
     let bytes = |count: u64| format!("{} bytes", thousands_apart(&count.to_string()));
     let (passed, finding) = match past_the_cache_bytes.filter(|claimed| *claimed > 0) {
         Some(claimed) if (moved_by_all_bytes as f64) < claimed as f64 * MOVED_SHARE => (
