@@ -3,7 +3,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use underlay_study::fio_job::FioJob;
-use underlay_systems::benchmark::fio::{doubts, failure_in, figures_of, mistakes, slowed};
+use underlay_systems::benchmark::fio::{
+    doubts, failure_in, figures_of, mistakes, passes_the_page_cache, slowed,
+};
 
 fuzz_target!(|input: &str| {
     // The job, and behind a line of its own what fio printed.
@@ -23,6 +25,7 @@ fuzz_target!(|input: &str| {
         }
     }
     let _ = FioJob::parse(job);
+    let _ = passes_the_page_cache(job);
     for doubt in doubts(job) {
         assert!(doubt.word.starts_with("--"));
     }

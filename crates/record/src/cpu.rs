@@ -79,6 +79,9 @@ pub struct CpuRecord {
     pub enforced_by: String,
     /// CPUs that the servers used on average, all of them together.
     pub used_cpus: f64,
+    /// How many servers that were; 1 in older records.
+    #[serde(default = "one_server")]
+    pub servers: u32,
     /// The share of the quota's periods in which a server had used up its share, of several servers that of the one which did so most often; 0 where
     /// whole CPUs needed no quota.
     pub throttled_share: f64,
@@ -128,6 +131,11 @@ impl CpuRecord {
         (reference_us > 0.0 && took_us > 0.0).then(|| took_us / reference_us)
     }
 
+    /// What one server used, to be compared with what it was due.
+    pub fn used_by_each_cpus(&self) -> f64 {
+        self.used_cpus / f64::from(self.servers.max(1))
+    }
+
     /// What the servers would have used of CPUs at their fastest. Records that don't tell have used them as they were.
     pub fn used_at_reference_cpus(&self) -> f64 {
         match self.allowed_slowdown {
@@ -135,6 +143,10 @@ impl CpuRecord {
             None => self.used_cpus,
         }
     }
+}
+
+fn one_server() -> u32 {
+    1
 }
 
 fn is_none(count: &u64) -> bool {

@@ -9,7 +9,10 @@ pub const PAUSE_WALL_S: f64 = 0.1;
 pub const DELAY_WALL_S: f64 = 0.02;
 /// Pauses may take this share of the window ...
 const PAUSED_TOLERANCE: f64 = 0.01;
-/// ... and shorter delays this one, as devices may be late by so much on average.
+/// ... and a single one this share of a short window, up to so many seconds: a host that is busy for a moment stops nobody.
+const SINGLE_PAUSE_TOLERANCE: f64 = 0.05;
+const SINGLE_PAUSE_WALL_S: f64 = 0.2;
+/// Shorter delays may take this share, as devices may be late by so much on average.
 const DELAYED_TOLERANCE: f64 = 0.10;
 /// A clock that stands still while the machine is suspended differs from one that goes on by more than this.
 const SUSPENDED_WALL_S: f64 = 0.01;
@@ -59,31 +62,53 @@ fn is_zero(seconds: &f64) -> bool {
     *seconds == 0.0
 }
 
+/// How much of a window all pauses together may take.
+fn allowed_wall_s(pauses: u64, window_wall_s: f64) -> f64 {
+    let always_s = PAUSED_TOLERANCE * window_wall_s;
+    match pauses {
+        0 | 1 => always_s.max(SINGLE_PAUSE_WALL_S.min(SINGLE_PAUSE_TOLERANCE * window_wall_s)),
+        _ => always_s,
+    }
+}
+
 impl Pauses {
-    /// Why what was measured in a window of this length says nothing, in words; `None` where it may stand.
+    /// Why what was measured in a window of this length says nothing, in words: stops and delays. `None` where it may stand.
     pub fn problem(&self, window_wall_s: f64) -> Option<String> {
-        let share = |part_s: f64| part_s / window_wall_s.max(f64::MIN_POSITIVE);
+        self.stop_problem(window_wall_s).or_else(|| self.delay_problem(window_wall_s))
+    }
+
+    /// Whether the process or the machine was stopped for too long.
+    pub fn stop_problem(&self, window_wall_s: f64) -> Option<String> {
         if self.suspended_wall_s > SUSPENDED_WALL_S {
             return Some(format!(
                 "the machine was suspended for {:.1} s of the measurement",
                 self.suspended_wall_s
             ));
         }
-        if share(self.paused_wall_s) > PAUSED_TOLERANCE {
-            return Some(format!(
-                "the measuring process stood still for {:.2} s of {window_wall_s:.2} s, up to {:.2} s at a time (allowed: {:.0} %)",
-                self.paused_wall_s,
-                self.longest_wall_s,
-                PAUSED_TOLERANCE * 100.0
-            ));
-        }
-        (share(self.paused_wall_s + self.delayed_wall_s) > DELAYED_TOLERANCE).then(|| {
+        let allowed_s = allowed_wall_s(self.pauses, window_wall_s);
+        (self.paused_wall_s > allowed_s).then(|| {
             format!(
-                "the measuring process did not run for {:.0} % of the time, in stretches of 20 ms and more (allowed: {:.0} %)",
-                share(self.paused_wall_s + self.delayed_wall_s) * 100.0,
+                "the measuring process stood still for {:.2} s of {window_wall_s:.2} s, up to {:.2} s at a time (allowed: {allowed_s:.2} s)",
+                self.paused_wall_s, self.longest_wall_s
+            )
+        })
+    }
+
+    /// Whether the process had to wait for a CPU too often: a busy host does that, and slower motion gives it more time.
+    pub fn delay_problem(&self, window_wall_s: f64) -> Option<String> {
+        let share = self.delayed_share(window_wall_s);
+        (share > DELAYED_TOLERANCE).then(|| {
+            format!(
+                "the measuring process did not run for {:.0} % of the time, in stretches of 20 ms to 0.1 s (allowed: {:.0} %)",
+                share * 100.0,
                 DELAYED_TOLERANCE * 100.0
             )
         })
+    }
+
+    /// The share of the window that shorter delays took.
+    pub fn delayed_share(&self, window_wall_s: f64) -> f64 {
+        self.delayed_wall_s / window_wall_s.max(f64::MIN_POSITIVE)
     }
 
     /// Takes in what another process saw of the same time: the worst of both.
@@ -99,10 +124,11 @@ impl Pauses {
 }
 
 impl PauseRecord {
-    /// The same of everything that the cell depends on.
-    pub fn problem(&self) -> Option<String> {
+    /// Whether anything that the cell depends on was stopped. Delays of the measuring process are another matter:
+    /// [`Pauses::delay_problem`].
+    pub fn stop_problem(&self) -> Option<String> {
         self.own
-            .problem(self.window_wall_s)
+            .stop_problem(self.window_wall_s)
             .or_else(|| self.stopped_problem())
             .or_else(|| self.edge_problem())
     }
@@ -110,14 +136,11 @@ impl PauseRecord {
     fn stopped_problem(&self) -> Option<String> {
         let longest =
             self.stopped.iter().max_by(|one, other| one.stopped_wall_s.total_cmp(&other.stopped_wall_s))?;
-        (longest.stopped_wall_s > PAUSED_TOLERANCE * self.window_wall_s).then(|| {
+        let allowed_s = allowed_wall_s(1, self.window_wall_s);
+        (longest.stopped_wall_s > allowed_s).then(|| {
             format!(
-                "{} (process {}) was stopped for {:.2} s of {:.2} s (allowed: {:.0} %)",
-                longest.name,
-                longest.pid,
-                longest.stopped_wall_s,
-                self.window_wall_s,
-                PAUSED_TOLERANCE * 100.0
+                "{} (process {}) was stopped for {:.2} s of {:.2} s (allowed: {allowed_s:.2} s)",
+                longest.name, longest.pid, longest.stopped_wall_s, self.window_wall_s
             )
         })
     }
@@ -150,6 +173,22 @@ mod tests {
         assert_eq!(delays(0.05, 40.0).problem(MINUTE_S), None, "forty times 50 ms in a minute");
         let half = delays(0.05, 600.0).problem(MINUTE_S).unwrap();
         assert!(half.contains("50 % of the time"), "stopped and continued ten times a second: {half}");
+        assert_eq!(delays(0.05, 600.0).stop_problem(MINUTE_S), None, "a busy host stops nobody");
+        assert_eq!(delays(0.05, 600.0).delay_problem(MINUTE_S), Some(half));
+    }
+
+    #[test]
+    fn a_single_short_pause_is_allowed_in_a_short_window_and_several_are_not() {
+        let paused = |each_s: f64, pauses: u64| Pauses {
+            longest_wall_s: each_s,
+            paused_wall_s: each_s * pauses as f64,
+            pauses,
+            ..Pauses::default()
+        };
+        assert_eq!(paused(0.12, 1).problem(3.0), None);
+        assert!(paused(0.12, 2).problem(3.0).is_some());
+        assert!(paused(0.25, 1).problem(3.0).is_some(), "longer than a twentieth");
+        assert!(paused(0.25, 1).problem(10.0).is_some(), "longer than 0.2 s and 1 %");
     }
 
     #[test]
@@ -176,12 +215,11 @@ mod tests {
             counted_off_wall_s,
             ..PauseRecord::default()
         };
-        assert_eq!(record(vec![stopped(0.05)], Some(-0.05)).problem(), None);
-        let found = record(vec![stopped(0.05), stopped(2.0)], None).problem().unwrap();
-        assert_eq!(found, "java (process 7) was stopped for 2.00 s of 10.00 s (allowed: 1 %)");
-        assert!(
-            record(Vec::new(), Some(-2.0)).problem().is_some_and(|text| text.contains("differs by 2.00 s"))
-        );
+        assert_eq!(record(vec![stopped(0.05)], Some(-0.05)).stop_problem(), None);
+        let found = record(vec![stopped(0.05), stopped(2.0)], None).stop_problem().unwrap();
+        assert_eq!(found, "java (process 7) was stopped for 2.00 s of 10.00 s (allowed: 0.20 s)");
+        let edge = record(Vec::new(), Some(-2.0)).stop_problem();
+        assert!(edge.is_some_and(|text| text.contains("differs by 2.00 s")));
     }
 
     #[test]

@@ -169,6 +169,7 @@ fn cells_that_their_cpus_limit_say_when_these_were_slower() {
                 held_to_cpus: 0.5,
                 enforced_by: "cgroup v2".to_owned(),
                 used_cpus: if is_slower { used_cpus } else { 0.1 },
+                servers: 1,
                 throttled_share: 0.0,
                 lost_share: 0.0,
                 waited_share: None,

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use underlay_attach::{OwnFolder, Registry};
 use underlay_config::units;
 use underlay_files::{Access, Folder};
-use underlay_record::Measured;
+use underlay_record::{Generator, Measured};
 use underlay_study::session::nodes::NodeDesk;
 use underlay_study::session::{Enforcement, Outcome, Place, Session, SessionError};
 use underlay_systems::system::{Settings, StoragePaths, System};
@@ -198,7 +198,8 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let began = began.get().copied().unwrap_or_else(SystemTime::now);
     if !(system.capabilities().keeps_nothing || measured.stopped) {
         // After the session's end: a system that still works would take cores from the generator.
-        measured.generator.ceiling_per_s = underlay_workload::null_ceiling(&spec).ok();
+        let enough_per_s = Generator::MIN_HEADROOM * measured.throughput_per_s;
+        measured.generator.ceiling_per_s = underlay_workload::null_ceiling_up_to(&spec, enough_per_s).ok();
     }
     let mut printed = Ok(());
     if arguments.json {

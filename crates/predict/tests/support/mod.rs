@@ -136,6 +136,7 @@ fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> 
             held_to_cpus: 16.0,
             enforced_by: "none".to_owned(),
             used_cpus: demand.cpu_us() * throughput_per_s / 1e6,
+            servers: 1,
             throttled_share: 0.0,
             lost_share: 0.0,
             waited_share: None,

@@ -22,7 +22,7 @@ use super::drive::Hooks as _;
 use super::feed::{self, CellSource};
 use super::kept_logs::KeptLogs;
 use super::stopwatch::Part;
-use super::traffic::{Held, Traffic};
+use super::traffic::Traffic;
 use super::window::Window;
 use super::{CellError, Live, Observer, check_stop, faults};
 use crate::session::Session;
@@ -119,7 +119,6 @@ impl Bench {
         let begun = Instant::now();
         let expected_s = (plan.study.run.warmup + plan.study.run.duration).as_secs_f64();
         let oom_kills = session.oom_kills();
-        let held = Held::before(storages, !plan.begins_empty());
         self.clock().enter(Part::Measure);
         window.measuring_begins();
         window.window_begins(Instant::now());
@@ -164,7 +163,7 @@ impl Bench {
             .map_err(|reason| explain(reason, session, storages))?;
         let taken = window.taken()?;
         let scratch = folder.join(scratch_of(0));
-        let traffic = Traffic::of(plan, storages, &taken.devices, held)
+        let traffic = Traffic::of(plan, storages, &taken.devices)
             .map(|traffic| traffic.with_fio(plan, benchmark.plan.job.as_deref(), &scratch));
         let aftermath = Aftermath { steal_share, ..Aftermath::default() };
         let certificate = certify(&Evidence {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use underlay_attach::{Confined, Processors, Registry, choice};
 use underlay_record::{
-    CellStatus, DirtyLimitRecord, Measured, MemoryRecord, NodeEventRecord, ReadBackRecord, RunRecord,
-    SCHEMA_VERSION, SearchRecord, TopologyRecord,
+    CellStatus, DirtyLimitRecord, Generator, Measured, MemoryRecord, NodeEventRecord, ReadBackRecord,
+    RunRecord, SCHEMA_VERSION, SearchRecord, TopologyRecord,
 };
 use underlay_storage::stack::Pace;
 use underlay_sync::Mutex;
@@ -33,7 +33,7 @@ use super::feed::{self, CellSource};
 use super::host::{Floor, HostInfo, timestamp};
 use super::prepared::Prepared;
 use super::stopwatch::{Part, Stopwatch};
-use super::traffic::{Held, Traffic};
+use super::traffic::Traffic;
 use super::window::{Window, WindowFigures};
 use super::{CellError, Live, Observer, check_stop, faults, rate_search, space, storage};
 use crate::machine::{Placement, Share};
@@ -186,7 +186,7 @@ impl Bench {
         };
         let Driven { mut measured, aftermath, nodes_away, traffic, mut observed } = driven;
         observed.warnings.extend(faults);
-        let ceiling_per_s = self.ceiling(plan)?;
+        let ceiling_per_s = self.ceiling(plan, measured.throughput_per_s)?;
         let wall = begun.elapsed();
         let open_loop = plan.cell().rate_per_s().is_some() || observed.search.is_some();
         let certificate = certify(&Evidence {
@@ -353,7 +353,6 @@ impl Bench {
         session.hold_cpu()?;
         check_stop(stop)?;
 
-        let held = Held::before(&storages, !plan.begins_empty());
         let mut spec = drive::measuring_spec(plan)?;
         let cpu = CpuMeter::of(plan, self.placement(), &session);
         self.clock.enter(Part::Search);
@@ -440,7 +439,7 @@ impl Bench {
             .map_err(|reason| explain(reason, &session, &storages))?;
         let mut taken = window.taken()?;
         taken.pauses.counted_off_wall_s = Some(taken.counted_for.as_secs_f64() - driven.measured.wall_s);
-        let traffic = Traffic::of(plan, &storages, &taken.devices, held);
+        let traffic = Traffic::of(plan, &storages, &taken.devices);
         if driven.measured.errors > 0 {
             warnings.push(format!(
                 "{} operations failed; the first error: {}",
@@ -522,10 +521,12 @@ impl Bench {
     }
 
     /// The generator's own highest rate in modelled operations per second, against nothing: storage and system are not part of it. It is measured
-    /// behind each cell, since a host that was quiet an hour ago says nothing of now.
-    fn ceiling(&self, plan: &CellPlan<'_>) -> Result<f64, CellError> {
+    /// behind each cell, since a host that was quiet an hour ago says nothing of now; again where it looks too low for what was measured.
+    fn ceiling(&self, plan: &CellPlan<'_>, measured_per_s: f64) -> Result<f64, CellError> {
         let spec = drive::measuring_spec(plan)?;
-        underlay_workload::null_ceiling(&spec).map_err(|error| CellError::Failed(error.to_string()))
+        let enough_per_s = Generator::MIN_HEADROOM * measured_per_s;
+        underlay_workload::null_ceiling_up_to(&spec, enough_per_s)
+            .map_err(|error| CellError::Failed(error.to_string()))
     }
 }
 

@@ -48,7 +48,7 @@ pub struct Evidence<'a> {
     pub pauses: Option<&'a PauseRecord>,
     /// Of a batch job.
     pub lost_tasks: Option<LostTasks>,
-    /// Absent where no storage was modelled.
+    /// Absent where nobody knows what the devices were asked for.
     pub traffic: Option<Traffic>,
     /// Of a cell that looked for its rate.
     pub searching: Option<&'a Searching>,
@@ -92,9 +92,15 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
         checks.extend(window_check(measured));
         generator_checks(evidence, measured, &mut checks);
     }
+    let slower = match any_modelled {
+        true => slower_remedy(evidence.time_scale),
+        // Real storage can't be slowed down.
+        false => "run on a host with more idle CPUs, or name fewer `cores` in [machine]".to_owned(),
+    };
     if let Some(pauses) = evidence.pauses {
         let tails = evidence.measured.map(|measured| (measured, evidence.open_loop));
-        checks.push(pauses::check(pauses, tails, evidence.time_scale));
+        checks.push(pauses::stops(pauses, tails, evidence.time_scale));
+        checks.push(pauses::delays(pauses, &slower));
     }
     checks.extend(evidence.traffic.map(traffic::check));
     checks.extend(evidence.lost_tasks.map(lost_tasks_check));
@@ -112,11 +118,6 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
         });
     }
     let steal = evidence.aftermath.steal_share;
-    let slower = match any_modelled {
-        true => slower_remedy(evidence.time_scale),
-        // Real storage can't be slowed down.
-        false => "run on a host with more idle CPUs, or name fewer `cores` in [machine]".to_owned(),
-    };
     match evidence.cpu {
         Some(cpu) => {
             checks.extend(processors::checks(cpu, evidence.measured.map(in_flight), &slower));
@@ -244,7 +245,7 @@ pub fn too_fast(
     time_scale: f64,
     earlier: &[&GivenUp],
 ) -> Option<TooFast> {
-    // Whatever else failed, failed because of it.
+    // Whatever else failed, failed because something was stopped. Mere delays of a busy host are mended like the rest.
     if certificate.failed().any(|failed| searching::plain_name(&failed.name) == pauses::PROCESS_PAUSES) {
         return None;
     }
@@ -293,7 +294,7 @@ const NO_HELP_AT_LAST: usize = 2;
 const GENERATOR_HEADROOM: &str = "generator headroom";
 const SCHEDULE_LATENESS: &str = "schedule lateness";
 /// The generator costs the same at every factor, and the slower the motion, the less of modelled time that is.
-const GENERATOR_CHECKS: [&str; 2] = [GENERATOR_HEADROOM, SCHEDULE_LATENESS];
+const GENERATOR_CHECKS: [&str; 3] = [GENERATOR_HEADROOM, SCHEDULE_LATENESS, pauses::GENERATOR_DELAYS];
 
 fn slower_remedy(time_scale: f64) -> String {
     format!(

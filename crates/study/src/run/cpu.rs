@@ -157,6 +157,7 @@ impl<'a> CpuMeter<'a> {
             held_to_cpus: (due_cpus * allowed).min(cpus as f64),
             enforced_by: self.session.cpu_enforced_by().unwrap_or("none").to_owned(),
             used_cpus: on_the_cpus.used_cpus,
+            servers: self.servers,
             throttled_share,
             waited_share,
             lost_share: on_the_cpus.lost_of(due_cpus * allowed * f64::from(self.servers), throttled_share),

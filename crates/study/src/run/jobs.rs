@@ -20,7 +20,7 @@ use super::cpu::CpuMeter;
 use super::drive::Hooks as _;
 use super::feed::{self, CellSource};
 use super::stopwatch::Part;
-use super::traffic::{Held, Traffic};
+use super::traffic::Traffic;
 use super::window::Window;
 use super::{CellError, Live, Observer, SETTLE_LIMIT, check_stop, events, faults, storage};
 use crate::session::Session;
@@ -153,7 +153,6 @@ impl Bench {
             stop,
         );
         let oom_kills = session.oom_kills();
-        let held = Held::before(storages, false);
         let begun = Instant::now();
         let machine = MachineSnapshot::take();
         let source = CellSource::new(plan, session, storages, &started.folder, self.share(plan))
@@ -237,7 +236,7 @@ impl Bench {
                 count: job.lost_tasks,
                 nodes_went: node_events.iter().any(|event| event.away_s.is_some()),
             }),
-            traffic: Traffic::of(plan, storages, &taken.devices, held),
+            traffic: Traffic::of(plan, storages, &taken.devices),
             aftermath: &aftermath,
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(session.memory_enforced_by().is_some()),
             ceiling_per_s: None,

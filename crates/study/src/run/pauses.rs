@@ -26,6 +26,32 @@ const MAX_STOPPED: usize = 100;
 /// By process: its name, and how long it was stopped so far.
 type Stopped = BTreeMap<ProcessId, (String, Duration)>;
 
+/// Who stood still at the last look, with what was not counted of it yet.
+type Standing = BTreeMap<ProcessId, Duration>;
+
+/// How much longer each process stood still, of those that do now and did at the look before: a single look may meet a process that is stopped for a
+/// moment only, such as one that a tracer or a shell has just started. `still` are those of this look, which stands for `stood`.
+fn stood_twice(
+    standing: &mut Standing,
+    still: impl Iterator<Item = ProcessId>,
+    stood: Duration,
+) -> BTreeMap<ProcessId, Duration> {
+    let (mut now, mut found) = (Standing::new(), BTreeMap::new());
+    for id in still {
+        match standing.get(&id) {
+            Some(uncounted) => {
+                found.insert(id, *uncounted + stood);
+                now.insert(id, Duration::ZERO);
+            }
+            None => {
+                now.insert(id, stood);
+            }
+        }
+    }
+    *standing = now;
+    found
+}
+
 /// Watches until it is dropped.
 pub(super) struct PauseMeter {
     own: PauseWatch,
@@ -40,6 +66,7 @@ impl PauseMeter {
         let kept = Arc::clone(&stopped);
         let ticker = Ticker::start("standstill", EVERY, move || {
             let mut processes: Vec<Watched> = Vec::new();
+            let mut standing = Standing::new();
             let mut listed: Option<Instant> = None;
             let mut last = Instant::now();
             let mut pause = EVERY;
@@ -52,13 +79,15 @@ impl PauseMeter {
                 let mut frozen = FrozenGroups::default();
                 let still = processes.iter().filter(|process| process.stands_still(&mut frozen));
                 let still: Vec<&Watched> = still.collect();
-                if !still.is_empty() {
-                    let stood = (began - last).min(pause * STANDS_FOR);
+                let stood = (began - last).min(pause * STANDS_FOR);
+                let found = stood_twice(&mut standing, still.iter().map(|process| process.id), stood);
+                if !found.is_empty() {
                     let mut kept = kept.lock();
                     for process in still {
+                        let Some(stood) = found.get(&process.id) else { continue };
                         if kept.len() < MAX_STOPPED || kept.contains_key(&process.id) {
                             let known = kept.entry(process.id);
-                            known.or_insert_with(|| (process.name.clone(), Duration::ZERO)).1 += stood;
+                            known.or_insert_with(|| (process.name.clone(), Duration::ZERO)).1 += *stood;
                         }
                     }
                 }
@@ -133,6 +162,19 @@ mod tests {
         let found = stopped_since(&at(500), &at(2500));
         assert_eq!(found, [StoppedProcess { name: "java".into(), pid: 7, stopped_wall_s: 2.0 }]);
         assert_eq!(stopped_since(&Stopped::new(), &at(100)).len(), 1);
+    }
+
+    #[test]
+    fn a_process_counts_as_stopped_from_its_second_look_in_a_row_on() {
+        let id = ProcessId { pid: 7, start_ticks: 1 };
+        let ms = Duration::from_millis;
+        let mut standing = Standing::new();
+        let mut look = |still: &[ProcessId]| stood_twice(&mut standing, still.iter().copied(), ms(50));
+        assert!(look(&[id]).is_empty(), "it may have been a moment");
+        assert!(look(&[]).is_empty());
+        assert!(look(&[id]).is_empty(), "nor are two looks apart a stop");
+        assert_eq!(look(&[id]).get(&id), Some(&ms(100)), "the first look counts as well");
+        assert_eq!(look(&[id]).get(&id), Some(&ms(50)));
     }
 
     /// No figure is asserted, but that it is seen at all.

@@ -1,5 +1,6 @@
 //! The factor of slow motion of a run: chosen before its first cell, and raised when this host turns out to be too slow.
 
+use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -59,6 +60,11 @@ pub(super) fn begin(
         (None, _) => machine::weigh(study, placement.as_ref(), ChosenBy::Study),
     };
     let Chosen { time, slow_motion, notice } = chosen;
+    // A factor that nobody asked for gives way to the next one at which all jobs can be had.
+    let time = match slow_motion.chosen_by {
+        ChosenBy::Host => permitted_from(study, time).unwrap_or(time),
+        _ => time,
+    };
     if let Some(notice) = &notice {
         observer.notice(notice);
     }
@@ -162,13 +168,26 @@ pub(super) fn placement(
     Ok(Some(placement.with_speed(registry, &super::machine::describe().cpu, known_us)))
 }
 
-/// The factor at which a run may begin again; `None` where the factor was given, or it began again too often.
+/// The factor at which a run may begin again; `None` where the factor was given, it began again too often, or no job
+/// could be had.
 pub(super) fn slower(study: &Study, run: &Run) -> Option<f64> {
     let chosen = run.slow_motion.as_ref()?;
     let is_open = study.leaves_time_open && chosen.chosen_by == ChosenBy::Host;
+    if !is_open || chosen.given_up.len() >= MAX_GIVEN_UP {
+        return None;
+    }
     // Twice as slow: a smaller step would not mend what a cell has failed for twice, and each costs all cells until then.
-    let next = machine::next_factor(machine::next_factor(run.scale.time)?)?;
-    (is_open && chosen.given_up.len() < MAX_GIVEN_UP).then_some(next)
+    permitted_from(study, machine::next_factor(machine::next_factor(run.scale.time)?)?)
+}
+
+/// The first factor from `time` on at which the whole study can be had; `None` where there is none: what was measured is worth more than a start that is
+/// refused. A job of fio may have rates that only some factors divide.
+fn permitted_from(study: &Study, time: f64) -> Option<f64> {
+    let is_permitted = |time: &f64| {
+        let paced = study.at(*time);
+        check_jobs(&paced).is_ok() && check_faults(&paced).is_ok()
+    };
+    iter::successors(Some(time), |time| machine::next_factor(*time)).find(is_permitted)
 }
 
 pub(super) fn beginning_again(given_up: &GivenUp, next: f64, run: &Run) -> String {
@@ -184,10 +203,11 @@ pub(super) fn beginning_again(given_up: &GivenUp, next: f64, run: &Run) -> Strin
     )
 }
 
-/// The factor to begin again at: `next`, or more where the CPUs that are idle by now take more.
+/// The factor to begin again at: `next`, or more where the CPUs that are idle by now take more and the study's jobs can be had there.
 pub(super) fn fitting(study: &Study, next: f64, placement: Option<&Placement>) -> f64 {
     let cores_need = study.modelled_cores().zip(placement);
-    cores_need.and_then(|(cores, here)| machine::factor_for(cores, here)).map_or(next, |need| need.max(next))
+    let need = cores_need.and_then(|(cores, here)| machine::factor_for(cores, here));
+    need.filter(|need| *need > next).and_then(|need| permitted_from(study, need)).unwrap_or(next)
 }
 
 /// Has a run go on at the factor of `paced`, with the cells that it had.
@@ -248,5 +268,33 @@ fn refused(error: AttachError) -> RunError {
     match error {
         AttachError::Missing(missing) => RunError::Missing(missing),
         other => RunError::Failed(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With a job of fio's whose requests come at random, so that fio takes whole numbers of them a second only.
+    fn study(rate_iops: u32) -> Study {
+        let text = format!(
+            "name = \"a\"\nbaseline = \"a\"\n[system.s]\nkind = \"command\"\nmemory = \"1 GiB\"\n\
+             [storage.a]\ndevices = [{{ medium = \"nvme-9300-max\" }}]\n[workload.w]\nkind = \"fio\"\n\
+             job = \"[reads]\\nfilename={{data}}/file\\nrw=randread\\nrate_process=poisson\\nrate_iops={rate_iops}\"\n\
+             [machine]\ncores = 4\n"
+        );
+        Study::parse("a.toml", &text, false).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+    }
+
+    #[test]
+    fn a_factor_that_a_job_of_fio_does_not_take_is_passed_over() {
+        let study = study(480);
+        assert_eq!(permitted_from(&study, 16.0), Some(16.0));
+        assert_eq!(permitted_from(&study, 64.0), Some(96.0), "480 / 64 is no whole number");
+    }
+
+    #[test]
+    fn a_job_that_takes_no_slower_motion_leaves_a_run_at_its_factor() {
+        assert_eq!(permitted_from(&study(1), 2.0), None);
     }
 }

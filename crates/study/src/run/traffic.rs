@@ -2,64 +2,99 @@
 
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
 use serde_json::Value;
-use underlay_record::{DeviceActivity, DeviceTotals};
+use underlay_record::{DeviceActivity, DeviceDescription, DeviceTotals};
+use underlay_systems::benchmark::fio;
 
 use super::attached::Storages;
 use super::cell_plan::CellPlan;
+use super::storage;
 use crate::spec::{StorageSource, StorageSpec};
 
 /// Where a job of fio leaves what it found, in the cell's folder for what is not data.
 const FIO_OUTPUT: &str = "fio.json";
 /// More than fio prints of the jobs that a study may have.
 const FIO_OUTPUT_MAX_BYTES: u64 = 64 << 20;
+/// A file system asks for so much by itself: its journal, its superblock.
+const OWN_REQUESTS: u64 = 16;
 /// A tree of more entries than these without a byte in any file holds nothing.
 const MAX_ENTRIES: usize = 100_000;
 
 /// What a cell's devices and directories say of its workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
+    /// To the devices of the storage under test, without those that roles have for themselves.
     pub requests: u64,
+    /// To the same.
     pub moved_bytes: u64,
-    /// Something was stored before the window, or lay there at its end: what is read may come from a cache.
+    /// To the devices that roles have for themselves, which a job of fio may use as well.
+    pub moved_for_roles_bytes: u64,
+    /// Something lies on the storage behind the window: what is read may come from a cache. Not looked for where devices had requests.
     pub holds_data: bool,
     /// Some of that may be where reads find it without asking a device: in the page cache, or in the memory of a program that runs all the time.
     pub may_be_cached: bool,
     /// What a job of fio moved past the page cache, by its own account; absent where it doesn't tell, and behind layers that move fewer bytes.
     pub past_the_cache_bytes: Option<u64>,
+    /// The devices are real disks, which others may use as well: only what they were not asked for tells anything.
+    pub is_shared: bool,
 }
 
 impl Traffic {
-    /// `None` where nothing is modelled, and where the storage is a cluster's own.
+    /// `None` where nobody knows what devices did: the storage is a cluster's own, or the kernel doesn't count the requests of real disks. On these only
+    /// commands of the user's are judged. Behind the window, when devices no longer take modelled time: this may walk through what lies on the storage.
     pub(super) fn of(
         plan: &CellPlan<'_>,
         storages: &Storages,
         devices: &[DeviceActivity],
-        held_before: Held,
     ) -> Option<Traffic> {
-        (plan.storage.is_modelled() && !plan.storage.is_elsewhere()).then(|| {
-            let mut traffic = Traffic::default();
-            for DeviceTotals { reads, writes, discards, read_bytes, write_bytes, .. } in
-                devices.iter().map(|device| device.totals)
-            {
-                traffic.requests += reads + writes + discards;
-                traffic.moved_bytes =
-                    traffic.moved_bytes.saturating_add(read_bytes).saturating_add(write_bytes);
+        let is_shared = !plan.storage.is_modelled();
+        let are_counted = || !devices.is_empty() && have_counters(storages);
+        let is_judged = !is_shared || (plan.benchmark.is_some() && are_counted());
+        is_judged.then(|| {
+            let described =
+                storage::describe(&plan.storage, &plan.roles(), plan.system.servers, storages.name());
+            // Several real paths may be on one disk.
+            let is_one_each = described.devices.len() == devices.len();
+            let described: &[DeviceDescription] = if is_one_each { &described.devices } else { &[] };
+            let mut traffic = Traffic { is_shared, ..Traffic::counted(devices, described) };
+            if traffic.is_idle() {
+                let runs_a_program = runs_a_program(plan);
+                let held = Held::behind(storages, !plan.begins_empty(), !runs_a_program);
+                traffic.holds_data = held.data;
+                traffic.may_be_cached = held.cached || runs_a_program;
             }
-            let held = held_before.or(Held::in_directories(&storages.paths()));
-            traffic.holds_data = held.data;
-            traffic.may_be_cached = held.cached || runs_a_program(plan);
             traffic
         })
     }
 
+    /// Whether the devices were asked for no more than a file system asks for by itself. Of real disks, others may have asked for that.
+    pub(super) fn is_idle(&self) -> bool {
+        self.requests <= if self.is_shared { 0 } else { OWN_REQUESTS }
+    }
+
+    /// What was asked of devices, which are described in the same order.
+    fn counted(devices: &[DeviceActivity], described: &[DeviceDescription]) -> Traffic {
+        let mut traffic = Traffic::default();
+        for (index, device) in devices.iter().enumerate() {
+            let DeviceTotals { reads, writes, discards, read_bytes, write_bytes, .. } = device.totals;
+            let moved_bytes = read_bytes.saturating_add(write_bytes);
+            if described.get(index).is_some_and(|device| device.id.role.is_some()) {
+                traffic.moved_for_roles_bytes = traffic.moved_for_roles_bytes.saturating_add(moved_bytes);
+            } else {
+                traffic.requests += reads + writes + discards;
+                traffic.moved_bytes = traffic.moved_bytes.saturating_add(moved_bytes);
+            }
+        }
+        traffic
+    }
+
     /// With what a job of fio says of itself.
     pub(super) fn with_fio(self, plan: &CellPlan<'_>, job: Option<&str>, scratch: &Path) -> Traffic {
-        let is_told = job.is_some_and(passes_the_page_cache_by) && !compresses(&plan.storage);
+        let is_told = job.is_some_and(fio::passes_the_page_cache) && !compresses(&plan.storage);
         let past_the_cache_bytes = is_told.then(|| fio_bytes(&scratch.join(FIO_OUTPUT))).flatten();
         Traffic { past_the_cache_bytes, ..self }
     }
@@ -67,50 +102,75 @@ impl Traffic {
 
 /// What lies in a cell's directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Held {
+struct Held {
     data: bool,
     /// In the page cache.
     cached: bool,
 }
 
+/// What a walk through directories is for.
+struct Walk {
+    entries_left: usize,
+    /// Whether it matters what of the data is in the page cache: if not, the first file with a byte tells all.
+    asks_for_cache: bool,
+}
+
 impl Held {
-    /// Before the window. A bare device holds what it was filled with, and may have it in the cache.
-    pub(super) fn before(storages: &Storages, is_filled: bool) -> Held {
-        let paths = storages.paths();
+    /// What lies on the storage under test. A bare device holds what it was filled with, and may have it in the cache.
+    fn behind(storages: &Storages, is_filled: bool, asks_for_cache: bool) -> Held {
+        let paths: Vec<PathBuf> =
+            storages.servers().iter().flat_map(|attached| attached.paths().to_vec()).collect();
         let is_bare = |path: &PathBuf| path.metadata().is_ok_and(|found| found.file_type().is_block_device());
-        let bare = is_filled && paths.iter().any(is_bare);
-        Held { data: bare, cached: bare }.or(Held::in_directories(&paths))
+        if is_filled && paths.iter().any(is_bare) {
+            return Held { data: true, cached: true };
+        }
+        Held::in_directories(&paths, asks_for_cache)
     }
 
-    fn in_directories(paths: &[PathBuf]) -> Held {
-        let (mut held, mut left) = (Held::default(), MAX_ENTRIES);
-        paths.iter().for_each(|path| held.look_at(path, &mut left));
+    fn in_directories(paths: &[PathBuf], asks_for_cache: bool) -> Held {
+        let mut held = Held::default();
+        let mut walk = Walk { entries_left: MAX_ENTRIES, asks_for_cache };
+        paths.iter().for_each(|path| held.look_at(path, &mut walk));
         held
     }
 
-    fn or(self, other: Held) -> Held {
-        Held { data: self.data || other.data, cached: self.cached || other.cached }
-    }
-
     /// Links are not followed: what they lead to is not on this storage.
-    fn look_at(&mut self, path: &Path, left: &mut usize) {
+    fn look_at(&mut self, path: &Path, walk: &mut Walk) {
         let Ok(metadata) = path.symlink_metadata() else { return };
         if metadata.is_file() && metadata.len() > 0 {
             self.data = true;
-            self.cached = self.cached || is_cached(path, metadata.len());
+            self.cached = self.cached || (walk.asks_for_cache && is_cached(path, metadata.len()));
         }
         if !metadata.is_dir() {
             return;
         }
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         for entry in entries {
-            if *left == 0 || *self == (Held { data: true, cached: true }) {
+            let is_told = self.data && (self.cached || !walk.asks_for_cache);
+            if walk.entries_left == 0 || is_told {
                 return;
             }
-            *left -= 1;
-            self.look_at(&entry.path(), left);
+            walk.entries_left -= 1;
+            self.look_at(&entry.path(), walk);
         }
     }
+}
+
+/// Whether the kernel counts all requests for the directories of real storage. File systems of several disks have numbers that belong to none, and counting
+/// can be switched off.
+fn have_counters(storages: &Storages) -> bool {
+    let mut paths = storages.servers().iter().flat_map(|attached| attached.paths());
+    paths.all(|path| is_counted(path))
+}
+
+fn is_counted(path: &Path) -> bool {
+    let Ok(found) = path.metadata() else { return false };
+    let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+    let Ok(disk) = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else { return false };
+    // A partition's queue is that of its disk.
+    let switches = [disk.join("queue/iostats"), disk.join("../queue/iostats")];
+    let mut found = switches.iter().filter_map(|switch| fs::read_to_string(switch).ok());
+    found.next().is_some_and(|switch| switch.trim() != "0")
 }
 
 /// Whether a program of the system runs from before the benchmark to behind it. Without one, everything ends with the commands.
@@ -168,34 +228,6 @@ fn compresses(storage: &StorageSpec) -> bool {
     }
 }
 
-/// Whether every section of a job of fio has `direct=1`, its own or that of the `[global]` before it.
-fn passes_the_page_cache_by(job: &str) -> bool {
-    let (mut of_all, mut in_global) = (false, false);
-    let mut sections: Vec<bool> = Vec::new();
-    for line in job.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
-        if let Some(name) = line.strip_prefix('[') {
-            in_global = name.trim_end_matches(']').trim().eq_ignore_ascii_case("global");
-            if !in_global {
-                sections.push(of_all);
-            }
-            continue;
-        }
-        let (key, value) = line.split_once('=').unwrap_or((line, "1"));
-        let is_on = value.trim() != "0";
-        let is_direct = match key.trim() {
-            "direct" => is_on,
-            "buffered" => !is_on,
-            _ => continue,
-        };
-        match (in_global, sections.last_mut()) {
-            (true, _) => of_all = is_direct,
-            (false, Some(section)) => *section = is_direct,
-            (false, None) => {}
-        }
-    }
-    !sections.is_empty() && sections.into_iter().all(|section| section)
-}
-
 /// What fio says that its jobs have read and written; none where it says nothing that can be read.
 fn fio_bytes(path: &Path) -> Option<u64> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
@@ -222,6 +254,7 @@ fn bytes_in(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use underlay_record::DeviceId;
 
     use super::*;
 
@@ -229,7 +262,7 @@ mod tests {
     fn a_directory_holds_data_when_a_file_in_it_has_a_byte() {
         let place = tempfile::tempdir().unwrap();
         let paths = [place.path().join("absent"), place.path().to_owned()];
-        let found = || Held::in_directories(&paths);
+        let found = || Held::in_directories(&paths, true);
         assert_eq!(found(), Held::default());
         fs::create_dir_all(place.path().join("a/b")).unwrap();
         fs::write(place.path().join("a/empty"), "").unwrap();
@@ -239,6 +272,14 @@ mod tests {
         assert_eq!(found(), Held::default(), "what a link leads to is elsewhere");
         fs::write(place.path().join("a/b/file"), "x").unwrap();
         assert_eq!(found(), Held { data: true, cached: true }, "what was just written is in the cache");
+        let first = Held::in_directories(&paths, false);
+        assert_eq!(first, Held { data: true, cached: false }, "nobody asked for the cache");
+    }
+
+    #[test]
+    fn memory_has_no_disk_that_counts_requests() {
+        assert!(!is_counted(Path::new("/proc")));
+        assert!(!is_counted(Path::new("/absent")));
     }
 
     #[test]
@@ -247,7 +288,7 @@ mod tests {
         let path = place.path().join("sparse");
         File::create(&path).unwrap().set_len(3 << 20).unwrap();
         assert_eq!(
-            Held::in_directories(&[place.path().to_owned()]),
+            Held::in_directories(&[place.path().to_owned()], true),
             Held { data: true, cached: false },
             "nobody has read it"
         );
@@ -255,20 +296,21 @@ mod tests {
     }
 
     #[test]
-    fn only_a_job_that_is_direct_throughout_moves_all_its_bytes_past_the_cache() {
-        for (job, expected) in [
-            ("[t]\nfilename={data}/file\ndirect=1\n", true),
-            ("[t]\nbuffered=0\n", true),
-            ("[t]\ndirect\n", true),
-            ("[t]\nrw=read\n", false),
-            ("[global]\ndirect=1\n[a]\nrw=read\n[b]\nrw=write\n", true),
-            ("[global]\ndirect=1\n[a]\nrw=read\n[b]\ndirect=0\n", false),
-            ("[a]\nrw=read\n[global]\ndirect=1\n[b]\nrw=read\n", false),
-            ("; direct=1\n[a]\n#direct=1\nrw=read\n", false),
-            ("direct=1\n", false),
-        ] {
-            assert_eq!(passes_the_page_cache_by(job), expected, "{job}");
-        }
+    fn what_goes_to_the_devices_of_a_role_is_no_use_of_the_compared_storage() {
+        let did = |reads, read_bytes| DeviceActivity {
+            totals: DeviceTotals { reads, read_bytes, ..DeviceTotals::default() },
+            ..DeviceActivity::default()
+        };
+        let described = |role: Option<&str>| DeviceDescription {
+            id: DeviceId { role: role.map(str::to_owned), ..DeviceId::default() },
+            ..DeviceDescription::default()
+        };
+        let devices = [did(2, 8192), did(100, 409_600)];
+        let counted = Traffic::counted(&devices, &[described(None), described(Some("wal"))]);
+        let expected =
+            Traffic { requests: 2, moved_bytes: 8192, moved_for_roles_bytes: 409_600, ..Traffic::default() };
+        assert_eq!(counted, expected);
+        assert_eq!(Traffic::counted(&devices, &[]).requests, 102, "nothing is known of them");
     }
 
     #[test]
@@ -292,7 +334,6 @@ mod tests {
         #[test]
         fn any_output_is_read_or_not(text in "\\PC*|\\{\"jobs\": ?\\[\\{\"(read|write)\": ?\\{\"io_bytes\": ?-?[0-9]{0,25}\\}\\}\\]\\}") {
             let _ = bytes_in(&text);
-            let _ = passes_the_page_cache_by(&text);
         }
     }
 }

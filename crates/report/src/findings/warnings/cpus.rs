@@ -17,7 +17,7 @@ pub(super) fn about_cpus(comparison: &Comparison, found: &mut Collector) {
     let all = comparison.cells().flat_map(probed).map(|(_, took_us)| took_us);
     let Some(fastest_us) = all.filter(|us| *us > 0.0).reduce(f64::min) else { return };
     for result in comparison.cells() {
-        let bound = probed(result).filter(|(cpu, _)| cpu.used_cpus > BOUND * cpu.due_cpus);
+        let bound = probed(result).filter(|(cpu, _)| cpu.used_by_each_cpus() > BOUND * cpu.due_cpus);
         let Some(slowest_us) = bound.map(|(_, took_us)| took_us).reduce(f64::max) else { continue };
         let longer = slowest_us / fastest_us - 1.0;
         if longer > TOLERATED {

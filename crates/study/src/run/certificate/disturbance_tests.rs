@@ -135,6 +135,19 @@ fn a_run_that_was_stopped_does_not_begin_again_in_slower_motion() {
 }
 
 #[test]
+fn a_generator_that_a_busy_host_delays_begins_again_in_slower_motion() {
+    let own = Pauses { longest_wall_s: 0.05, delayed_wall_s: 10.0, ..Pauses::default() };
+    let busy = PauseRecord { window_wall_s: 50.0, own, ..PauseRecord::default() };
+    assert_eq!(certified_pauses(&busy, None, 1.0), doubtful("generator delays"));
+    let (devices, aftermath) = ([device(2_000_000)], Aftermath::default());
+    let certificate = certify(&Evidence { pauses: Some(&busy), ..evidence(&devices, &aftermath) });
+    let remedy = certificate.failed().next().and_then(|check| check.remedy.clone());
+    assert!(remedy.as_ref().is_some_and(|remedy| remedy.contains("slower motion")), "{remedy:?}");
+    let found = too_fast(&certificate, &devices, &[], 2.0, &[]).map(|found| found.check);
+    assert_eq!(found.as_deref(), Some("generator delays"));
+}
+
+#[test]
 fn a_search_that_was_stopped_found_no_rate() {
     let searching =
         |pauses| Searching { devices: Vec::new(), paths: Vec::new(), cpu: None, pauses, threads: 4 };
@@ -174,6 +187,13 @@ fn a_workload_that_never_touched_the_storage_is_not_faithful() {
 }
 
 #[test]
+fn real_disks_that_nobody_asked_for_anything_were_not_used() {
+    let asked = |requests| Traffic { requests, is_shared: true, ..Traffic::default() };
+    assert_eq!(used(asked(0)), doubtful("storage used"));
+    assert_eq!(used(asked(1)), faithful(), "who asked for it can't be told");
+}
+
+#[test]
 fn fio_beside_the_storage_is_not_faithful_although_data_were_loaded() {
     let moved = |moved_bytes, claimed| Traffic {
         requests: 500,
@@ -181,11 +201,16 @@ fn fio_beside_the_storage_is_not_faithful_although_data_were_loaded() {
         holds_data: true,
         may_be_cached: true,
         past_the_cache_bytes: Some(claimed),
+        ..Traffic::default()
     };
     assert_eq!(used(moved(40_960_000, 40_960_000)), faithful());
     assert_eq!(used(moved(81_920_000, 40_960_000)), faithful(), "a mirror");
     assert_eq!(used(moved(65_536, 40_960_000)), doubtful("storage used"));
     assert_eq!(used(moved(0, 0)), faithful(), "it moved nothing at all");
+    let with_roles = Traffic { moved_for_roles_bytes: 40_960_000, ..moved(65_536, 40_960_000) };
+    assert_eq!(used(with_roles), faithful(), "it used the devices of a role, too");
+    let on_roles_only = Traffic { requests: 0, moved_bytes: 0, holds_data: false, ..with_roles };
+    assert_eq!(used(on_roles_only), doubtful("storage used"), "which are not compared");
 }
 
 fn cpu(speed_us: f64, allowed_slowdown: Option<f64>, used_cpus: f64, throttled_share: f64) -> CpuRecord {
@@ -195,6 +220,7 @@ fn cpu(speed_us: f64, allowed_slowdown: Option<f64>, used_cpus: f64, throttled_s
         held_to_cpus: 0.5,
         enforced_by: "cgroup v2".into(),
         used_cpus,
+        servers: 1,
         throttled_share,
         waited_share: Some(0.0),
         lost_share: 0.0,
@@ -218,6 +244,8 @@ fn a_slower_cpu_is_another_machine_unless_it_was_given_the_time() {
     assert_eq!(judged(cpu(127.0, Some(1.0), 0.45, 0.6)), doubtful("CPU speed"));
     assert_eq!(judged(cpu(127.0, Some(1.25), 0.45, 0.6)), faithful());
     assert_eq!(judged(cpu(127.0, Some(1.0), 0.1, 0.0)), faithful(), "it waits for its disk");
+    let four_servers = CpuRecord { servers: 4, ..cpu(127.0, Some(1.0), 0.45, 0.0) };
+    assert_eq!(judged(four_servers), faithful(), "each of them used a quarter of that");
     assert_eq!(
         judged(cpu(100.0, Some(1.25), 0.45, 0.6)),
         doubtful("CPU speed"),

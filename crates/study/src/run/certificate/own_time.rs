@@ -123,6 +123,7 @@ mod tests {
             held_to_cpus: 0.67,
             enforced_by: "cgroup v2".to_owned(),
             used_cpus,
+            servers: 1,
             throttled_share,
             lost_share: 0.0,
             waited_share: None,

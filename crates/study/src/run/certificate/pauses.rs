@@ -5,6 +5,7 @@ use underlay_record::{Check, Measured, PauseRecord};
 use super::in_flight;
 
 pub(super) const PROCESS_PAUSES: &str = "process pauses";
+pub(super) const GENERATOR_DELAYS: &str = "generator delays";
 /// A percentile is told from ten operations beyond it on.
 const TOLD_FROM: f64 = 10.0;
 /// Pauses may make up this part of what lies beyond a percentile ...
@@ -12,11 +13,11 @@ const TAIL_PART: f64 = 0.5;
 /// ... unless what is there anyway takes twice as long as they do.
 const TAIL_LENGTH: f64 = 0.5;
 
-/// `measured` has the latencies, and whether operations come at a rate.
-pub(super) fn check(record: &PauseRecord, measured: Option<(&Measured, bool)>, time_scale: f64) -> Check {
+/// Whether anything was stopped. `measured` has the latencies, and whether operations come at a rate.
+pub(super) fn stops(record: &PauseRecord, measured: Option<(&Measured, bool)>, time_scale: f64) -> Check {
     let in_tails =
         || measured.and_then(|(measured, open_loop)| tail_problem(record, measured, open_loop, time_scale));
-    let problem = record.problem().or_else(in_tails);
+    let problem = record.stop_problem().or_else(in_tails);
     let passed = problem.is_none();
     Check {
         name: PROCESS_PAUSES.into(),
@@ -27,10 +28,26 @@ pub(super) fn check(record: &PauseRecord, measured: Option<(&Measured, bool)>, t
                 format!("no process of the cell stood still for longer than {:.0} ms", longest * 1000.0)
             }
         }),
-        extent: Some(still_wall_s(record) / record.window_wall_s.max(f64::MIN_POSITIVE)),
+        extent: Some(stopped_wall_s(record) / record.window_wall_s.max(f64::MIN_POSITIVE)),
         remedy: (!passed).then(|| {
             "measure it again, and don't stop, suspend or debug anything of the run meanwhile".to_owned()
         }),
+    }
+}
+
+/// Whether the measuring process got a CPU when it wanted one; `slower` is the remedy where slower motion is one.
+pub(super) fn delays(record: &PauseRecord, slower: &str) -> Check {
+    let share = record.own.delayed_share(record.window_wall_s);
+    let problem = record.own.delay_problem(record.window_wall_s);
+    let passed = problem.is_none();
+    Check {
+        name: GENERATOR_DELAYS.into(),
+        passed,
+        finding: problem.unwrap_or_else(|| {
+            format!("the measuring process waited to run for {:.1} % of the time", share * 100.0)
+        }),
+        extent: Some(share),
+        remedy: (!passed).then(|| slower.to_owned()),
     }
 }
 
@@ -39,9 +56,9 @@ fn longest_wall_s(record: &PauseRecord) -> f64 {
     others.fold(record.own.longest_wall_s, f64::max)
 }
 
-fn still_wall_s(record: &PauseRecord) -> f64 {
+fn stopped_wall_s(record: &PauseRecord) -> f64 {
     let others = record.stopped.iter().map(|process| process.stopped_wall_s);
-    others.fold(record.own.paused_wall_s + record.own.delayed_wall_s, f64::max)
+    others.fold(record.own.paused_wall_s, f64::max)
 }
 
 /// Pauses that take little of the window may still be all that there is beyond a percentile.
@@ -56,7 +73,7 @@ fn tail_problem(
     let operations = measured.operations as f64;
     let hit = match open_loop {
         // All that were due meanwhile.
-        true => still_wall_s(record) / record.window_wall_s.max(f64::MIN_POSITIVE) * operations,
+        true => stopped_wall_s(record) / record.window_wall_s.max(f64::MIN_POSITIVE) * operations,
         // Those that were under way.
         false => in_flight(measured) * pauses as f64,
     };

@@ -77,7 +77,8 @@ fn speed(cpu: &CpuRecord) -> Option<Check> {
     // Real storage is compared with CPUs that all compute: to be faster than that is usual.
     let off = if allowed.is_some() { off } else { off.max(0.0) };
     let due_cpus = cpu.due_cpus * allowed.unwrap_or(1.0);
-    let holds_up = cpu.used_cpus > USED_BY_CORES * due_cpus || cpu.throttled_share > THROTTLED_BY_CORES;
+    let holds_up =
+        cpu.used_by_each_cpus() > USED_BY_CORES * due_cpus || cpu.throttled_share > THROTTLED_BY_CORES;
     let is_off = off.abs() > SPEED_TOLERANCE;
     let passed = !is_off || !holds_up;
     let mut finding = format!("a fixed computation took {slowdown:.2} times as long as ");

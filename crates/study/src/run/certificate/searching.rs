@@ -32,7 +32,7 @@ pub(super) fn failed_checks(searching: &Searching, time_scale: f64, slower: &str
     let failed = of_devices
         .into_iter()
         .chain(of_cpus)
-        .chain([pauses::check(&searching.pauses, None, 1.0)])
+        .chain([pauses::stops(&searching.pauses, None, 1.0), pauses::delays(&searching.pauses, slower)])
         .filter(|check| !check.passed);
     failed.map(|check| Check { name: format!("{PREFIX}{}", check.name), ..check }).collect()
 }

@@ -292,6 +292,7 @@ fn cpu_record(
         held_to_cpus: 0.5,
         enforced_by: enforced_by.to_owned(),
         used_cpus: 0.4,
+        servers: 1,
         throttled_share: 0.2,
         lost_share,
         system_cpus: "0".to_owned(),

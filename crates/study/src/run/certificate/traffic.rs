@@ -8,20 +8,28 @@ use crate::run::traffic::Traffic;
 /// Of what a job of fio says that it moved past the page cache, the devices must have been asked for this share. It is all of it, and more
 /// where a layer copies; what fio does before and behind the measured time comes on top.
 const MOVED_SHARE: f64 = 0.9;
-/// A file system asks for so much by itself: its journal, its superblock.
-const OWN_REQUESTS: u64 = 16;
 
 pub(super) fn check(traffic: Traffic) -> Check {
-    let Traffic { requests, moved_bytes, holds_data, may_be_cached, past_the_cache_bytes } = traffic;
-    let is_idle = requests <= OWN_REQUESTS;
+    let Traffic {
+        requests,
+        moved_bytes,
+        moved_for_roles_bytes,
+        holds_data,
+        may_be_cached,
+        past_the_cache_bytes,
+        is_shared: _,
+    } = traffic;
+    // A job may use its roles' devices as well.
+    let moved_by_all_bytes = moved_bytes.saturating_add(moved_for_roles_bytes);
+    let is_idle = traffic.is_idle();
     let bytes = |count: u64| format!("{} bytes", thousands_apart(&count.to_string()));
     let (passed, finding) = match past_the_cache_bytes.filter(|claimed| *claimed > 0) {
-        Some(claimed) if (moved_bytes as f64) < claimed as f64 * MOVED_SHARE => (
+        Some(claimed) if (moved_by_all_bytes as f64) < claimed as f64 * MOVED_SHARE => (
             false,
             format!(
-                "fio moved {} past the page cache, and the devices of this storage were asked for {}",
+                "fio moved {} past the page cache, and the devices were asked for {}",
                 bytes(claimed),
-                bytes(moved_bytes)
+                bytes(moved_by_all_bytes)
             ),
         ),
         _ if is_idle && !holds_data => (

@@ -10,6 +10,7 @@ mod directions;
 mod figures;
 mod job_file;
 pub mod options;
+mod page_cache;
 mod places;
 mod slow_motion;
 mod value;
@@ -19,6 +20,7 @@ pub use check::{Mistake, mistakes};
 pub use command_line::{Doubt, doubts};
 pub use figures::{Taken, failure_in, figures_of};
 pub use job_file::{Job, JobFile, Section, Setting, Stray};
+pub use page_cache::passes_the_page_cache;
 pub use slow_motion::slowed;
 pub use value::KiloBase;
 
