@@ -434,7 +434,7 @@ fn result<'a>(loaded: &'a LoadedRun, like: &Cell, storage: &str) -> Option<CellR
     records.sort_by_key(|record| record.repetition);
     let cell = planned.first().copied().or_else(|| records.first().map(|record| &record.cell))?;
     let planned = planned.len().max(records.len());
-    let (records, disturbed) = disturbance::least_disturbed(&records);
+    let (records, disturbed) = disturbance::leave_out_by_hand(&records);
     let outcome = outcome(&records, &disturbed);
     Some(CellResult { cell, planned, records, disturbed, outcome, can_turn: false })
 }
