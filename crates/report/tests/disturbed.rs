@@ -90,6 +90,27 @@ fn a_cell_that_was_disturbed_by_hand_has_no_figures_and_no_part_in_the_answer() 
 }
 
 #[test]
+fn a_baseline_that_was_disturbed_by_hand_is_not_called_unmeasured() {
+    let disturbed = |are_others: bool, is_baseline: bool| {
+        let mut loaded = fixture::small();
+        for record in loaded.records.iter_mut().filter(|record| record.measured.is_some()) {
+            let is_of_baseline = record.cell.storage == "hdd";
+            let is_meant = if is_of_baseline { is_baseline } else { are_others };
+            if is_meant {
+                disturb(record, Some(DisturbedBy::Hand));
+            }
+        }
+        answer::what_changed(&Comparison::of(&loaded))
+    };
+    let said = disturbed(false, true);
+    assert!(said.contains("what was measured on hdd was disturbed by hand and is left out"), "{said}");
+    let said = disturbed(true, false);
+    assert!(said.contains("what was measured beside hdd was disturbed by hand"), "{said}");
+    let said = disturbed(true, true);
+    assert!(said.contains("No answer yet: all that was measured was disturbed by hand"), "{said}");
+}
+
+#[test]
 fn what_the_study_asks_for_is_compared_and_called_what_it_is() {
     let mut loaded = fixture::small();
     for record in of_cell(&mut loaded, "nvme", "a") {
@@ -120,7 +141,8 @@ fn repetitions_that_the_studys_own_fault_met_count_beside_those_that_it_missed()
         assert!(cell.disturbed.len() == met && cell.disturbed.iter().all(|one| !one.is_left_out));
         let text = html::render(&loaded);
         assert!(text.contains(&format!("met only {met} of 3 repetitions")), "{text}");
-        let records: Vec<&RunRecord> = of_cell(&mut loaded, "nvme", "a").into_iter().map(|one| &*one).collect();
+        let records: Vec<&RunRecord> =
+            of_cell(&mut loaded, "nvme", "a").into_iter().map(|one| &*one).collect();
         assert!(soundness::of_cell(&records).is_err(), "nothing is learnt from it");
     }
 }
