@@ -6,7 +6,6 @@ use toml_edit::{DocumentMut, Item};
 
 use crate::cell::{CellStatus, RunRecord};
 use crate::certificate::Verdict;
-use crate::devices::DeviceId;
 use crate::node::NodeExit;
 use crate::node_event::NodeEventRecord;
 use crate::run::Run;
@@ -231,7 +230,7 @@ impl StudyFault {
     }
 
     /// Devices of a role have no faults of the study.
-    fn concerns(&self, id: &DeviceId) -> bool {
+    fn concerns(&self, id: &crate::DeviceId) -> bool {
         let place = || id.name.rsplit_once('.').and_then(|(_, place)| place.parse::<i64>().ok());
         id.role.is_none() && self.device.is_none_or(|device| id.server.is_none() && place() == Some(device))
     }

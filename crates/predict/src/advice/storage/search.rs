@@ -125,18 +125,19 @@ impl Search<'_> {
         {
             let share_bytes = SLACK * self.wanted.room_bytes() / f64::from(count.max(1));
             let times = largest_bytes as f64 / share_bytes;
-            if times > below {
-                let tried = self.ask(Choice::striped(&volume, count, None))?;
-                if tried.offer.meets {
-                    found = Some((times, tried));
-                }
+            if times > below
+                && let Ok(tried) = self.ask(Choice::striped(&volume, count, None))
+                && tried.offer.meets
+            {
+                found = Some((times, tried));
             }
         }
         let Some((mut above, mut best)) = found else { return Ok(()) };
         for _ in 0..HALVINGS {
             let middle = (below * above).sqrt();
             let Ok(volume) = fitted(medium, self.wanted, count, middle) else { break };
-            let tried = self.ask(Choice::striped(&volume, count, None))?;
+            // What was found already meets it.
+            let Ok(tried) = self.ask(Choice::striped(&volume, count, None)) else { break };
             match tried.offer.meets {
                 true => (above, best) = (middle, tried),
                 false => below = middle,
