@@ -69,7 +69,7 @@ pub struct CellResult<'a> {
     pub planned: usize,
     /// Those on record, whatever came of them, by repetition; without those that are [left out](CellResult::disturbed).
     pub records: Vec<&'a RunRecord>,
-    /// Completed repetitions that are left out, because something was done to them on purpose that was not done to the others.
+    /// Completed repetitions that are left out, because somebody disturbed them by hand.
     pub disturbed: Vec<&'a RunRecord>,
     pub outcome: Outcome,
     /// What is concluded from it can turn with what no source gives: see [`Comparison::turns`].
