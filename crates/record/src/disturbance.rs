@@ -162,30 +162,33 @@ fn node_disturbance(event: &NodeEventRecord, window_s: f64) -> Option<Disturbanc
     })
 }
 
-/// The repetitions of a cell that its figures are made of, and those that are left out for what was done to them. Repetitions that nobody
-/// disturbed go before those that the study disturbs; what was disturbed by hand never counts. Those without figures stay with the first.
-pub fn least_disturbed<'a>(records: &[&'a RunRecord]) -> (Vec<&'a RunRecord>, Vec<&'a RunRecord>) {
-    let completed = |record: &RunRecord| record.status == CellStatus::Completed;
-    let least =
-        records.iter().filter(|record| completed(record)).map(|record| record.disturbed_by()).min().flatten();
+/// The repetitions of a cell that its figures are made of, and those that are left out because somebody disturbed them by hand. What the study
+/// asks for is part of the cell: repetitions that its faults missed count together with those that they met. Those without figures stay with the
+/// first.
+pub fn leave_out_by_hand<'a>(records: &[&'a RunRecord]) -> (Vec<&'a RunRecord>, Vec<&'a RunRecord>) {
     records.iter().copied().partition(|record| {
-        let by = record.disturbed_by();
-        !completed(record) || (by != Some(DisturbedBy::Hand) && by == least)
+        record.status != CellStatus::Completed || record.disturbed_by() != Some(DisturbedBy::Hand)
     })
 }
 
 impl Run {
-    /// Says who asked for each fault of a record, if the version that wrote it did not. A device's faults count as the study's, up to the number
-    /// that the study has for the storage. Any further ones were made by hand.
+    /// Says who asked for each fault of a record, if the version that wrote it did not. On each device, every fault of the study stands for one
+    /// recorded fault of its kind. All others, and those that nothing tells apart, were made by hand.
     pub fn attribute_faults(&self, record: &mut RunRecord) {
         let is_unsaid = record.devices.iter().any(|one| one.faults.iter().any(|fault| fault.by.is_none()));
         if is_unsaid {
             let of_study = faults_of_study(&self.study_toml, &record.cell.storage);
             for device in &mut record.devices {
-                for (place, fault) in device.faults.iter_mut().enumerate().filter(|(_, one)| one.by.is_none())
-                {
-                    let is_by_study = place < of_study;
-                    fault.by = Some(if is_by_study { DisturbedBy::Study } else { DisturbedBy::Hand });
+                let id = &device.description.id;
+                let mut expected: Vec<&StudyFault> =
+                    of_study.iter().filter(|fault| fault.concerns(id)).collect();
+                for fault in device.faults.iter_mut().filter(|fault| fault.by != Some(DisturbedBy::Hand)) {
+                    let place = expected.iter().position(|one| one.is_recorded_as(&fault.what));
+                    let matching = place.map(|place| expected.remove(place));
+                    if fault.by.is_none() {
+                        let is_by_study = matching.is_some();
+                        fault.by = Some(if is_by_study { DisturbedBy::Study } else { DisturbedBy::Hand });
+                    }
                 }
             }
         }
@@ -193,15 +196,61 @@ impl Run {
     }
 }
 
-/// How many `[fault]` sections of a study are about a storage.
-fn faults_of_study(study_toml: &str, storage: &str) -> usize {
-    let Ok(study) = study_toml.parse::<DocumentMut>() else { return 0 };
-    let faults = study.get("fault").and_then(Item::as_table_like);
+/// The keys of `[fault]` that say what goes wrong, each with how schema 1 begins to record it.
+const RECORDED_AS: [(&str, &str); 8] = [
+    ("slow", "slow:"),
+    ("errors", "errors:"),
+    ("corrupt", "corrupts:"),
+    ("spikes", "spikes:"),
+    ("vanish", "vanished:"),
+    ("full", "full:"),
+    ("ignore_flushes", "ignores flushes:"),
+    ("power_cut", "power cut:"),
+];
+
+/// A `[fault]` section, as far as records of schema 1 can be compared with it.
+struct StudyFault {
+    /// Its place in the storage; absent for all devices.
+    device: Option<i64>,
+    recorded_as: &'static str,
+    /// How many times as long everything takes, if it slows.
+    factor: Option<f64>,
+}
+
+impl StudyFault {
+    fn read(fault: &Item) -> Option<StudyFault> {
+        let (key, recorded_as) = RECORDED_AS.into_iter().find(|(key, _)| fault.get(*key).is_some())?;
+        let device = match fault.get("device") {
+            Some(device) => Some(device.as_integer()?),
+            None => None,
+        };
+        let number = |item: &Item| item.as_float().or_else(|| item.as_integer().map(|whole| whole as f64));
+        let factor = fault.get(key).and_then(number);
+        Some(StudyFault { device, recorded_as, factor })
+    }
+
+    /// Devices of a role have no faults of the study.
+    fn concerns(&self, id: &crate::DeviceId) -> bool {
+        let place = || id.name.rsplit_once('.').and_then(|(_, place)| place.parse::<i64>().ok());
+        id.role.is_none() && self.device.is_none_or(|device| id.server.is_none() && place() == Some(device))
+    }
+
+    fn is_recorded_as(&self, what: &str) -> bool {
+        let has_factor = |factor: f64| what.contains(&format!(" {factor} times "));
+        what.starts_with(self.recorded_as) && self.factor.is_none_or(has_factor)
+    }
+}
+
+/// The `[fault]` sections of a study that are about a storage.
+fn faults_of_study(study_toml: &str, storage: &str) -> Vec<StudyFault> {
+    let Ok(study) = study_toml.parse::<DocumentMut>() else { return Vec::new() };
+    let Some(faults) = study.get("fault").and_then(Item::as_table_like) else { return Vec::new() };
     let concerns = |fault: &Item| match fault.get("storage") {
         Some(named) => named.as_str() == Some(storage),
         None => true,
     };
-    faults.map_or(0, |faults| faults.iter().filter(|(_, fault)| concerns(fault)).count())
+    let of_storage = faults.iter().map(|(_, fault)| fault).filter(|fault| concerns(fault));
+    of_storage.filter_map(StudyFault::read).collect()
 }
 
 #[cfg(test)]

@@ -90,6 +90,27 @@ fn a_cell_that_was_disturbed_by_hand_has_no_figures_and_no_part_in_the_answer() 
 }
 
 #[test]
+fn a_baseline_that_was_disturbed_by_hand_is_not_called_unmeasured() {
+    let disturbed = |are_others: bool, is_baseline: bool| {
+        let mut loaded = fixture::small();
+        for record in loaded.records.iter_mut().filter(|record| record.measured.is_some()) {
+            let is_of_baseline = record.cell.storage == "hdd";
+            let is_meant = if is_of_baseline { is_baseline } else { are_others };
+            if is_meant {
+                disturb(record, Some(DisturbedBy::Hand));
+            }
+        }
+        answer::what_changed(&Comparison::of(&loaded))
+    };
+    let said = disturbed(false, true);
+    assert!(said.contains("what was measured on hdd was disturbed by hand and is left out"), "{said}");
+    let said = disturbed(true, false);
+    assert!(said.contains("what was measured beside hdd was disturbed by hand"), "{said}");
+    let said = disturbed(true, true);
+    assert!(said.contains("No answer yet: all that was measured was disturbed by hand"), "{said}");
+}
+
+#[test]
 fn what_the_study_asks_for_is_compared_and_called_what_it_is() {
     let mut loaded = fixture::small();
     for record in of_cell(&mut loaded, "nvme", "a") {
@@ -106,6 +127,24 @@ fn what_the_study_asks_for_is_compared_and_called_what_it_is() {
     assert!(
         export::csv(&loaded).lines().any(|line| line.contains(",disturbed,") && line.ends_with(",study,0"))
     );
+}
+
+#[test]
+fn repetitions_that_the_studys_own_fault_met_count_beside_those_that_it_missed() {
+    for met in [1, 2] {
+        let mut loaded = fixture::small();
+        for record in of_cell(&mut loaded, "nvme", "a").into_iter().take(met) {
+            disturb(record, Some(DisturbedBy::Study));
+        }
+        let cell = exported(&loaded, "nvme", "a");
+        assert_eq!((cell.repetitions, cell.certificate.verdict), (3, Some(Verdict::Disturbed)));
+        assert!(cell.disturbed.len() == met && cell.disturbed.iter().all(|one| !one.is_left_out));
+        let text = html::render(&loaded);
+        assert!(text.contains(&format!("met only {met} of 3 repetitions")), "{text}");
+        let records: Vec<&RunRecord> =
+            of_cell(&mut loaded, "nvme", "a").into_iter().map(|one| &*one).collect();
+        assert!(soundness::of_cell(&records).is_err(), "nothing is learnt from it");
+    }
 }
 
 #[test]
@@ -138,6 +177,24 @@ fn records_of_earlier_versions_are_told_apart_by_their_study() {
         record.devices[0].faults.push(fault(None));
         loaded.run.attribute_faults(&mut record);
         assert_eq!(record.disturbed_by(), Some(DisturbedBy::Hand), "{study}");
+    }
+}
+
+#[test]
+fn faults_of_earlier_versions_are_matched_by_device_and_kind() {
+    for (keys, expected) in [
+        ("device = 0\nslow = 10\n", DisturbedBy::Study),
+        ("device = 1\nslow = 10\n", DisturbedBy::Hand),
+        ("slow = 3\n", DisturbedBy::Hand),
+        ("vanish = true\n", DisturbedBy::Hand),
+    ] {
+        let mut loaded = fixture::small();
+        loaded.run.study_toml = format!("[fault.one]\nat = \"2 s\"\n{keys}");
+        let mut record = of_cell(&mut loaded, "nvme", "a").remove(0).clone();
+        record.devices[0].description.id.name = "nvme.0".to_owned();
+        disturb(&mut record, None);
+        loaded.run.attribute_faults(&mut record);
+        assert_eq!(record.disturbed_by(), Some(expected), "{keys}");
     }
 }
 
@@ -244,6 +301,6 @@ fn only_undisturbed_cells_whose_certificate_holds_and_that_are_steady_are_sound(
         .collect();
     let refused = soundness::of_cell(&by_study.iter().collect::<Vec<_>>()).unwrap_err();
     assert!(refused.to_string().contains("disturbed by the study"), "{refused}");
-    let (counted, left_out) = disturbance::least_disturbed(&by_study.iter().collect::<Vec<_>>());
+    let (counted, left_out) = disturbance::leave_out_by_hand(&by_study.iter().collect::<Vec<_>>());
     assert_eq!((counted.len(), left_out.len()), (3, 0));
 }

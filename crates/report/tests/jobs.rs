@@ -4,7 +4,7 @@ mod fixture;
 
 use fixture::mapreduce::{mapreduce, once};
 use underlay_record::certificate::STORAGE_USED;
-use underlay_record::{CacheUse, CellStatus, Check, DeviceId, Shortened};
+use underlay_record::{CacheUse, CellStatus, Check, DeviceId, RunRecord, Shortened};
 use underlay_report::background::Compactions;
 use underlay_report::claims::{self, ClaimVerdict};
 use underlay_report::comparison::{Comparison, Outcome};
@@ -61,11 +61,8 @@ fn a_job_has_a_duration_and_neither_throughput_nor_latency() {
     }
 }
 
-#[test]
-fn of_a_workload_that_worked_beside_the_storage_nothing_is_concluded() {
-    let mut loaded = mapreduce();
-    assert!(answer::sentence(&loaded).contains("times"));
-    let certificate = loaded.records[0].certificate.as_mut().expect("it completed");
+fn fail_storage_used(record: &mut RunRecord) {
+    let certificate = record.certificate.as_mut().expect("it completed");
     certificate.checks.push(Check {
         name: STORAGE_USED.into(),
         passed: false,
@@ -73,8 +70,29 @@ fn of_a_workload_that_worked_beside_the_storage_nothing_is_concluded() {
         extent: None,
         remedy: None,
     });
+}
+
+#[test]
+fn of_workloads_that_all_worked_beside_the_storage_nothing_is_concluded() {
+    let mut loaded = mapreduce();
+    assert!(answer::sentence(&loaded).contains("times"));
+    loaded.records.iter_mut().for_each(fail_storage_used);
     let said = answer::sentence(&loaded);
     assert!(said.contains("did not use the storage under test") && !said.contains("times"), "{said}");
+}
+
+#[test]
+fn one_workload_that_worked_beside_the_storage_is_left_out_and_named() {
+    let mut loaded = mapreduce();
+    let one = loaded.records.iter_mut().find(|record| record.cell.mix_or_job() == "terasort").expect("a job");
+    fail_storage_used(one);
+    let said = answer::sentence(&loaded);
+    let named = "the workload terasort did not use the storage under test and is left out";
+    assert!(said.contains(named) && said.contains("times"), "{said}");
+    let mut without = mapreduce();
+    without.records.retain(|record| record.cell.mix_or_job() != "terasort");
+    let changed = |loaded: &LoadedRun| answer::what_changed(&Comparison::of(loaded));
+    assert_eq!(changed(&loaded), changed(&without));
 }
 
 #[test]

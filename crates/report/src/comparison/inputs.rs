@@ -68,9 +68,10 @@ pub fn turns(comparison: &Comparison) -> Vec<Turn> {
         let storages = 0..comparison.storages.len();
         let others = storages.clone().filter(|storage| *storage != baseline);
         let mut pairs: Vec<(usize, usize)> = others.map(|storage| (storage, baseline)).collect();
-        let as_good = |storage: usize| performance(row, storage, baseline).map_or(0.0, |ratio| ratio.value);
-        let best = storages.clone().max_by(|a, b| as_good(*a).total_cmp(&as_good(*b)));
-        if let Some(best) = best.filter(|best| *best != baseline) {
+        // Without figures of the baseline none is called the best.
+        let as_good = |storage: usize| Some((storage, performance(row, storage, baseline)?.value));
+        let best = storages.clone().filter_map(as_good).max_by(|a, b| a.1.total_cmp(&b.1));
+        if let Some((best, _)) = best.filter(|(best, _)| *best != baseline) {
             pairs.extend(
                 storages.filter(|other| ![best, baseline].contains(other)).map(|other| (best, other)),
             );

@@ -15,6 +15,7 @@ mod shares;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use underlay_record::certificate::STORAGE_USED;
 use underlay_record::{
     Cell, CellStatus, Certificate, DisturbedBy, Histogram, Measured, RunRecord, Shortened, StorageRecord,
     Verdict, WarmUp, Work, disturbance,
@@ -68,7 +69,7 @@ pub struct CellResult<'a> {
     pub planned: usize,
     /// Those on record, whatever came of them, by repetition; without those that are [left out](CellResult::disturbed).
     pub records: Vec<&'a RunRecord>,
-    /// Completed repetitions that are left out, because something was done to them on purpose that was not done to the others.
+    /// Completed repetitions that are left out, because somebody disturbed them by hand.
     pub disturbed: Vec<&'a RunRecord>,
     pub outcome: Outcome,
     /// What is concluded from it can turn with what no source gives: see [`Comparison::turns`].
@@ -166,6 +167,26 @@ impl Row<'_> {
 
     pub fn is_benchmark(&self) -> bool {
         self.cell.is_benchmark()
+    }
+
+    /// Whether its throughput tells what a storage can give, beside rows of closed loops or without any: see [`Comparison::unthrottled`].
+    pub(crate) fn tells_throughput(&self, has_closed: bool) -> bool {
+        let is_telling = self.cell.is_unthrottled() || !has_closed;
+        self.is_operations() && self.cell.compacts_at().is_none() && is_telling
+    }
+
+    /// Whether what was measured of it on this storage was all disturbed by hand, and is left out.
+    pub(crate) fn is_disturbed_by_hand(&self, storage_index: usize) -> bool {
+        let result = self.cells.get(storage_index).and_then(Option::as_ref);
+        result.is_some_and(|result| matches!(result.outcome, Outcome::Disturbed { .. }))
+    }
+
+    /// Whether a repetition of it was found to have worked beside the storage under test.
+    pub(crate) fn is_beside_storage(&self) -> bool {
+        let records = self.cells.iter().flatten().flat_map(|cell| &cell.records);
+        let mut failed =
+            records.filter_map(|record| record.certificate.as_ref()).flat_map(Certificate::failed);
+        failed.any(|check| check.name == STORAGE_USED)
     }
 
     /// Whether it has a throughput and latencies of ours.
@@ -347,9 +368,7 @@ impl<'a> Comparison<'a> {
     pub fn unthrottled(&self) -> impl Iterator<Item = &Row<'a>> {
         let has_closed =
             |system: &str| self.rows.iter().any(|row| row.system == system && row.cell.is_unthrottled());
-        self.operations()
-            .filter(|row| row.cell.compacts_at().is_none())
-            .filter(move |row| row.cell.is_unthrottled() || !has_closed(row.system))
+        self.operations().filter(move |row| row.tells_throughput(has_closed(row.system)))
     }
 
     /// Which storage ratios are against; absent when no cell runs on it.
@@ -434,7 +453,7 @@ fn result<'a>(loaded: &'a LoadedRun, like: &Cell, storage: &str) -> Option<CellR
     records.sort_by_key(|record| record.repetition);
     let cell = planned.first().copied().or_else(|| records.first().map(|record| &record.cell))?;
     let planned = planned.len().max(records.len());
-    let (records, disturbed) = disturbance::least_disturbed(&records);
+    let (records, disturbed) = disturbance::leave_out_by_hand(&records);
     let outcome = outcome(&records, &disturbed);
     Some(CellResult { cell, planned, records, disturbed, outcome, can_turn: false })
 }

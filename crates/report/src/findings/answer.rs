@@ -3,10 +3,9 @@
 mod benchmarks;
 mod jobs;
 
-use underlay_record::certificate::STORAGE_USED;
-use underlay_record::{Certificate, DeviceTotals, DisturbedBy};
+use underlay_record::{DeviceTotals, DisturbedBy};
 
-use crate::comparison::{Comparison, Figures, Outcome, Row, system_title, workload_in_words};
+use crate::comparison::{CellResult, Comparison, Figures, Outcome, Row, system_title, workload_in_words};
 use crate::findings::effect::{Effect, Subject, with_what_ranges_are};
 use crate::load::LoadedRun;
 use crate::quantity;
@@ -30,6 +29,10 @@ pub fn what_changed(comparison: &Comparison) -> String {
     let cells = comparison.cells().count();
     let measured = comparison.cells().filter(|result| result.is_measured()).count();
     if measured == 0 {
+        let is_by_hand = |result: &CellResult| matches!(result.outcome, Outcome::Disturbed { .. });
+        if comparison.cells().any(is_by_hand) {
+            return "No answer yet: all that was measured was disturbed by hand and is left out.".to_owned();
+        }
         return format!("No answer yet: none of {} has been measured.", quantity::plural(cells, "cell"));
     }
     let text: Vec<String> =
@@ -54,6 +57,7 @@ pub fn caveat(loaded: &LoadedRun, comparison: &Comparison) -> String {
             if by_study == measured { "Every cell is".to_owned() } else { some_cells(by_study, measured) };
         text.push(format!("{share} disturbed by the study: these figures include its faults and events."));
     }
+    text.extend(left_out_beside_storage(comparison));
     let by_hand =
         comparison.cells().filter(|result| matches!(result.outcome, Outcome::Disturbed { .. })).count();
     if by_hand > 0 {
@@ -100,29 +104,69 @@ fn no_device_was_used(rows: &[&Row]) -> bool {
         })
 }
 
-/// Whether a workload of these was found to have worked beside the storage under test.
-fn storage_was_not_used(rows: &[&Row]) -> bool {
-    let records = rows.iter().flat_map(|row| row.cells.iter().flatten()).flat_map(|cell| &cell.records);
-    let mut failed = records.filter_map(|record| record.certificate.as_ref()).flat_map(Certificate::failed);
-    failed.any(|check| check.name == STORAGE_USED)
+/// The rows of a system, those whose workload used the storage under test before those that worked beside it.
+fn rows_by_use<'r, 'a>(comparison: &'r Comparison<'a>, system: &str) -> (Vec<&'r Row<'a>>, Vec<&'r Row<'a>>) {
+    comparison.rows.iter().filter(|row| row.system == system).partition(|row| !row.is_beside_storage())
+}
+
+/// Which workloads the answer leaves out for having worked beside the storage, system by system. Where all did, the answer itself says so.
+fn left_out_beside_storage(comparison: &Comparison) -> Option<String> {
+    let mut text = Vec::new();
+    for system in &comparison.systems {
+        let (used, beside) = rows_by_use(comparison, system);
+        if used.is_empty() || beside.is_empty() {
+            continue;
+        }
+        let names: Vec<String> = beside.iter().map(|row| row.label().to_owned()).collect();
+        let (verb, are) = if names.len() == 1 { ("", "is") } else { ("s", "are") };
+        text.push(format!(
+            "On {}, the workload{verb} {} did not use the storage under test and {are} left out.",
+            system_title(system),
+            quantity::list(&names, usize::MAX)
+        ));
+    }
+    (!text.is_empty()).then(|| text.join(" "))
+}
+
+/// What is said where cells that were disturbed by hand leave nothing to compare; `None` where it is not for them.
+fn left_out_by_hand(
+    comparison: &Comparison,
+    rows: &[&Row],
+    baseline_index: usize,
+    has_baseline: bool,
+) -> Option<String> {
+    let baseline = comparison.baseline;
+    let is_by_hand = |index: usize| rows.iter().any(|row| row.is_disturbed_by_hand(index));
+    if !has_baseline {
+        return is_by_hand(baseline_index).then(|| {
+            format!(
+                "what was measured on {baseline} was disturbed by hand and is left out, so there is nothing to compare with"
+            )
+        });
+    }
+    let others = (0..comparison.storages.len()).any(|index| index != baseline_index && is_by_hand(index));
+    others.then(|| {
+        format!(
+            "what was measured beside {baseline} was disturbed by hand and is left out, so there is nothing to compare"
+        )
+    })
 }
 
 fn about_system(comparison: &Comparison, system: &str) -> String {
-    let of_system: Vec<&Row> = comparison.rows.iter().filter(|row| row.system == system).collect();
-    if storage_was_not_used(&of_system) {
+    let (rows, beside) = rows_by_use(comparison, system);
+    if rows.is_empty() && !beside.is_empty() {
         return format!(
             "On {}, the workload did not use the storage under test, so nothing can be said of any.",
             system_title(system)
         );
     }
-    if comparison.jobs().any(|row| row.system == system) {
-        return jobs::about_system(comparison, system);
+    if rows.iter().any(|row| row.is_job()) {
+        return jobs::about_system(comparison, system, &rows);
     }
-    if comparison.benchmarks().any(|row| row.system == system) {
-        return benchmarks::about_system(comparison, system);
+    if rows.iter().any(|row| row.is_benchmark()) {
+        return benchmarks::about_system(comparison, system, &rows);
     }
     let title = system_title(system);
-    let rows: Vec<&Row> = comparison.rows.iter().filter(|row| row.system == system).collect();
     let Some(baseline_index) = comparison.baseline_index() else {
         return format!(
             "On {title}, the baseline {} was not run, so nothing is compared.",
@@ -132,7 +176,8 @@ fn about_system(comparison: &Comparison, system: &str) -> String {
     if no_device_was_used(&rows) {
         return format!("On {title}, no request reached a device, so the storages can make no difference.");
     }
-    let telling: Vec<&Row> = comparison.unthrottled().filter(|row| row.system == system).collect();
+    let has_closed = rows.iter().any(|row| row.cell.is_unthrottled());
+    let telling: Vec<&Row> = rows.iter().copied().filter(|row| row.tells_throughput(has_closed)).collect();
     let mut effects: Vec<Effect> = comparison
         .storages
         .iter()
@@ -142,7 +187,11 @@ fn about_system(comparison: &Comparison, system: &str) -> String {
         .filter(|effect| effect.count() > 0)
         .collect();
     if effects.is_empty() {
-        return if rows.iter().any(|row| row.figures(baseline_index).is_some()) {
+        let has_baseline = rows.iter().any(|row| row.figures(baseline_index).is_some());
+        if let Some(why) = left_out_by_hand(comparison, &rows, baseline_index, has_baseline) {
+            return format!("On {title}, {why}.");
+        }
+        return if has_baseline {
             format!("On {title}, only {} was measured, so there is nothing to compare.", comparison.baseline)
         } else {
             format!(

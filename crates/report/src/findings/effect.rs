@@ -3,7 +3,7 @@
 //! What is said of it is the envelope of the 95 % intervals. A range of point estimates looks like an interval and is none: two that
 //! happen to be close look certain.
 
-use crate::comparison::Comparison;
+use crate::comparison::{Comparison, Row};
 use crate::quantity;
 use crate::statistics::Interval;
 use crate::statistics::ratio::{Difference, Ratio};
@@ -92,11 +92,16 @@ impl<'a> Effect<'a> {
         effect
     }
 
-    /// Over everything that tells what a storage can give: unthrottled workloads, jobs, first figures of benchmarks.
+    /// Over everything that tells what a storage can give: unthrottled workloads, jobs, first figures of benchmarks. What worked beside the
+    /// storage tells nothing of it.
     pub(crate) fn of_all(comparison: &Comparison<'a>, index: usize) -> Effect<'a> {
-        let workloads = comparison.unthrottled().filter_map(|row| row.figures(index)?.ratio);
-        let jobs = comparison.jobs().filter_map(|row| row.job(index)?.performance);
-        let benchmarks = comparison.benchmarks().filter_map(|row| row.benchmark(index)?.first()?.performance);
+        let is_used = |row: &&Row| !row.is_beside_storage();
+        let workloads = comparison.unthrottled().filter(is_used).filter_map(|row| row.figures(index)?.ratio);
+        let jobs = comparison.jobs().filter(is_used).filter_map(|row| row.job(index)?.performance);
+        let benchmarks = comparison
+            .benchmarks()
+            .filter(is_used)
+            .filter_map(|row| row.benchmark(index)?.first()?.performance);
         Effect::of(workloads.chain(jobs).chain(benchmarks), comparison.storages[index], index)
     }
 

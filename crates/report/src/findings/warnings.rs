@@ -141,6 +141,7 @@ pub(crate) fn collect(loaded: &LoadedRun, comparison: &Comparison) -> Vec<Warnin
 
 /// What brings the figures of a cell back that somebody disturbed.
 const MEASURE_AGAIN: &str = "`underlay run --resume` measures it again";
+const EARLIER_OR_LONGER: &str = "begin them earlier, or measure longer, so that they meet every repetition";
 const MEASURES_SKIPPED: &str = "`underlay run --resume`, which measures what was skipped";
 
 fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
@@ -167,6 +168,15 @@ fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
         }
         Outcome::Pending => {}
         Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => {
+            let completed = result.completed_records();
+            let met = completed.iter().filter(|record| record.disturbed_by().is_some()).count();
+            if met > 0 && met < completed.len() {
+                let text = format!(
+                    "The faults and events of the study met only {met} of {} repetitions, and the figures are of all",
+                    completed.len()
+                );
+                found.add(Warning::note(text).remedy(EARLIER_OR_LONGER).of(name));
+            }
             for record in &result.disturbed {
                 let text = format!(
                     "Repetition {} was disturbed {} and is left out: {}",

@@ -43,6 +43,9 @@ impl Ratio {
             return None;
         }
         let ratio = value.value / baseline.value;
+        if !ratio.is_finite() {
+            return None;
+        }
         let interval = log_error(value, baseline).map(|error| {
             // Symmetric on the logarithm's scale, so the interval of `baseline : value` is this one inverted.
             let half = error.half_width();
@@ -66,9 +69,10 @@ impl Ratio {
     pub fn difference(&self) -> Difference {
         match self.interval {
             None => Difference::Unknown,
-            Some(interval) if interval.contains(1.0) => Difference::NoneSeen,
-            Some(_) if self.value > 1.0 => Difference::More,
-            Some(_) => Difference::Less,
+            Some(interval) if interval.low > 1.0 => Difference::More,
+            Some(interval) if interval.high < 1.0 => Difference::Less,
+            // An end that is no number shows no difference either.
+            Some(_) => Difference::NoneSeen,
         }
     }
 
@@ -87,5 +91,22 @@ impl Ratio {
             Difference::NoneSeen => "no difference seen".to_owned(),
             Difference::Unknown => format!("{}, certainty unknown", quantity::ratio(self.value)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_that_is_no_number_shows_no_difference() {
+        for [low, high] in [[f64::NAN; 2], [f64::NAN, 3.0], [1.5, f64::NAN], [0.0, f64::INFINITY]] {
+            let ratio = Ratio { value: 2.0, interval: Some(Interval { low, high }) };
+            let is_sure = low > 1.0;
+            assert_eq!(ratio.difference() == Difference::More, is_sure, "{low} to {high}");
+            assert_ne!(ratio.difference(), Difference::Less);
+        }
+        assert_eq!(Ratio::of(&Estimate::bare(f64::MAX), &Estimate::bare(1e-300)), None);
+        assert_eq!(Ratio::of(&Estimate::bare(f64::NAN), &Estimate::bare(1.0)), None);
     }
 }

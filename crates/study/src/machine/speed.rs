@@ -6,6 +6,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use underlay_attach::{AttachError, Confined, Processors, Registry};
 use underlay_files::{Access, Folder};
@@ -95,10 +96,15 @@ impl Speed {
         (self.loaded_us / self.reference_us.max(f64::MIN_POSITIVE)).clamp(1.0, MAX_SLOWDOWN)
     }
 
+    /// Whether a CPU of this host can have been so fast before.
+    fn is_credible(&self, known_us: f64) -> bool {
+        known_us.is_finite() && known_us > self.reference_us / MAX_SLOWDOWN
+    }
+
     /// With a reference from before, where that was faster.
     #[must_use]
     pub fn known_from(self, known_us: Option<f64>) -> Speed {
-        let known = known_us.filter(|known| known.is_finite() && *known > self.reference_us / MAX_SLOWDOWN);
+        let known = known_us.filter(|known| self.is_credible(*known));
         Speed { reference_us: known.map_or(self.reference_us, |known| known.min(self.reference_us)), ..self }
     }
 }
@@ -152,6 +158,7 @@ struct Known {
 }
 
 const FILE: &str = "cpu-speed.json";
+const LOCK: &str = "cpu-speed.lock";
 const FILE_MAX_BYTES: u64 = 4096;
 /// Raised whenever the computation changes.
 const COMPUTATION: u32 = 1;
@@ -159,15 +166,18 @@ const COMPUTATION: u32 = 1;
 /// The fastest that was seen on this host since it booted, this time included; kept beside the registry's journals.
 pub(super) fn remembered(registry: &Registry, cpu: &str, speed: Speed) -> Speed {
     let Ok(folder) = Folder::open(registry.directory()) else { return speed };
+    // Of runs that look at the same time, one that saw less would else replace what another has just written.
+    let lock = folder.file(LOCK).ok().filter(|lock| flock(lock, FlockOperation::LockExclusive).is_ok());
     let boot =
         std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
     let known: Option<Known> =
         folder.read_text(FILE, FILE_MAX_BYTES).ok().and_then(|text| serde_json::from_str(&text).ok());
     let known = known
         .filter(|known| known.computation == COMPUTATION && known.cpu == cpu && known.boot == boot)
-        .map(|known| known.fastest_us);
+        .map(|known| known.fastest_us)
+        .filter(|known| speed.is_credible(*known));
     let with_known = speed.known_from(known);
-    if known.is_none_or(|known| speed.reference_us < known) {
+    if lock.is_some() && known.is_none_or(|known| speed.reference_us < known) {
         let now = Known {
             computation: COMPUTATION,
             cpu: cpu.to_owned(),
@@ -232,6 +242,34 @@ mod tests {
         assert_eq!(remembered(&registry, "b", seen(80.0)).reference_us, 80.0);
         std::fs::write(registry.directory().join(FILE), "{\"fastest_us\": \"no\"}").unwrap();
         assert_eq!(remembered(&registry, "a", seen(70.0)).reference_us, 70.0);
+    }
+
+    #[test]
+    fn what_no_cpu_can_have_been_is_replaced() {
+        let place = tempfile::tempdir().unwrap();
+        let registry = Registry::at(&place.path().join("runtime")).unwrap();
+        let seen = |reference_us| Speed { reference_us, loaded_us: 90.0 };
+        remembered(&registry, "a", seen(60.0));
+        let file = registry.directory().join(FILE);
+        let known: Known = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        let nonsense = Known { fastest_us: 1.0, ..known };
+        std::fs::write(&file, serde_json::to_vec(&nonsense).unwrap()).unwrap();
+        assert_eq!(remembered(&registry, "a", seen(70.0)).reference_us, 70.0);
+        assert_eq!(remembered(&registry, "a", seen(80.0)).reference_us, 70.0);
+    }
+
+    #[test]
+    fn of_looks_at_the_same_time_the_fastest_is_remembered() {
+        let place = tempfile::tempdir().unwrap();
+        let registry = Registry::at(&place.path().join("runtime")).unwrap();
+        let seen = |reference_us| Speed { reference_us, loaded_us: 90.0 };
+        std::thread::scope(|scope| {
+            for number in 0..8u32 {
+                let registry = &registry;
+                scope.spawn(move || remembered(registry, "a", seen(50.0 + f64::from(number))));
+            }
+        });
+        assert_eq!(remembered(&registry, "a", seen(60.0)).reference_us, 50.0);
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Search<'_> {
                 self.tried.extend(tried);
                 match meets {
                     true => None,
-                    false => self.larger_volumes(medium, fewest).err(),
+                    false => self.larger_volumes(medium, rules, fewest).err(),
                 }
             }
             Err(refusal) => Some(refusal),
@@ -106,7 +106,7 @@ impl Search<'_> {
     }
 
     /// The smallest volumes that meet the bound by their rates, larger than the data needs.
-    fn larger_volumes(&mut self, medium: &Medium, count: u32) -> Result<(), Refusal> {
+    fn larger_volumes(&mut self, medium: &Medium, rules: &VolumeRules, count: u32) -> Result<(), Refusal> {
         let (mut below, mut found) = (1.0, None);
         for doublings in 1..=MAX_DOUBLINGS {
             let times = 2f64.powi(doublings);
@@ -118,11 +118,26 @@ impl Search<'_> {
             }
             below = times;
         }
+        // The largest that is sold lies between two doublings as a rule.
+        let largest_bytes = rules.bytes(rules.largest);
+        if found.is_none()
+            && let Ok(volume) = medium.of_size(largest_bytes)
+        {
+            let share_bytes = SLACK * self.wanted.room_bytes() / f64::from(count.max(1));
+            let times = largest_bytes as f64 / share_bytes;
+            if times > below
+                && let Ok(tried) = self.ask(Choice::striped(&volume, count, None))
+                && tried.offer.meets
+            {
+                found = Some((times, tried));
+            }
+        }
         let Some((mut above, mut best)) = found else { return Ok(()) };
         for _ in 0..HALVINGS {
             let middle = (below * above).sqrt();
             let Ok(volume) = fitted(medium, self.wanted, count, middle) else { break };
-            let tried = self.ask(Choice::striped(&volume, count, None))?;
+            // What was found already meets it.
+            let Ok(tried) = self.ask(Choice::striped(&volume, count, None)) else { break };
             match tried.offer.meets {
                 true => (above, best) = (middle, tried),
                 false => below = middle,

@@ -2,15 +2,16 @@
 
 use underlay_record::Better;
 
-use super::{Effect, Subject, throughput_clauses};
+use super::{Effect, Subject, left_out_by_hand, throughput_clauses};
 use crate::cell::benchmark::NamedFigure;
 use crate::comparison::{Comparison, Row, system_title};
 use crate::quantity;
 use crate::statistics::ratio::Difference;
 
-pub(super) fn about_system(comparison: &Comparison, system: &str) -> String {
+/// Of these rows of the system, those that are benchmarks.
+pub(super) fn about_system(comparison: &Comparison, system: &str, rows: &[&Row]) -> String {
     let title = system_title(system);
-    let rows: Vec<&Row> = comparison.benchmarks().filter(|row| row.system == system).collect();
+    let rows: Vec<&Row> = rows.iter().copied().filter(|row| row.is_benchmark()).collect();
     let baseline = comparison.baseline;
     let Some(baseline_index) = comparison.baseline_index() else {
         return format!("On {title}, the baseline {baseline} was not run, so nothing is compared.");
@@ -27,7 +28,11 @@ pub(super) fn about_system(comparison: &Comparison, system: &str) -> String {
         .filter(|effect| effect.count() > 0)
         .collect();
     if effects.is_empty() {
-        return match rows.iter().any(|row| row.benchmark(baseline_index).is_some()) {
+        let has_baseline = rows.iter().any(|row| row.benchmark(baseline_index).is_some());
+        if let Some(why) = left_out_by_hand(comparison, &rows, baseline_index, has_baseline) {
+            return format!("On {title}, {why}.");
+        }
+        return match has_baseline {
             true => format!("On {title}, only {baseline} was measured, so there is nothing to compare."),
             false => format!("On {title}, {baseline} was not measured, so there is nothing to compare with."),
         };

@@ -1,13 +1,14 @@
 //! The answer for a system of batch jobs: how many times as fast each storage does them.
 
-use super::{Effect, Subject, throughput_clauses};
+use super::{Effect, Subject, left_out_by_hand, throughput_clauses};
 use crate::comparison::{Comparison, Row, system_title};
 use crate::quantity;
 use crate::statistics::ratio::Difference;
 
-pub(super) fn about_system(comparison: &Comparison, system: &str) -> String {
+/// Of these rows of the system, those that are jobs.
+pub(super) fn about_system(comparison: &Comparison, system: &str, rows: &[&Row]) -> String {
     let title = system_title(system);
-    let rows: Vec<&Row> = comparison.jobs().filter(|row| row.system == system).collect();
+    let rows: Vec<&Row> = rows.iter().copied().filter(|row| row.is_job()).collect();
     let Some(baseline_index) = comparison.baseline_index() else {
         return format!(
             "On {title}, the baseline {} was not run, so nothing is compared.",
@@ -26,7 +27,11 @@ pub(super) fn about_system(comparison: &Comparison, system: &str) -> String {
         .filter(|effect| effect.count() > 0)
         .collect();
     if effects.is_empty() {
-        return match rows.iter().any(|row| row.job(baseline_index).is_some()) {
+        let has_baseline = rows.iter().any(|row| row.job(baseline_index).is_some());
+        if let Some(why) = left_out_by_hand(comparison, &rows, baseline_index, has_baseline) {
+            return format!("On {title}, {why}.");
+        }
+        return match has_baseline {
             true => format!(
                 "On {title}, jobs completed on {} alone, so there is nothing to compare.",
                 comparison.baseline

@@ -272,7 +272,7 @@ pub static OPTIONS: &[FioOption] = &[
     ruled(
         "rate_iops_min",
         Rule::Rate(RateUnit::Requests),
-        "rounded down, since fio takes whole requests per second",
+        "rounded down; where that takes away more than a tenth, fio gets the same rate in bytes",
     ),
     ruled("max_latency", Rule::Duration(TimeUnit::Microseconds), ""),
     ruled("latency_target", Rule::Duration(TimeUnit::Microseconds), ""),
@@ -368,7 +368,7 @@ pub static OPTIONS: &[FioOption] = &[
         "steadystate",
         &["ss"],
         Rule::SteadyState,
-        "a limit that is no share counts by this machine's clock",
+        "a slope, or a limit that is no share, counts by this machine's clock",
     ),
     option("steadystate_duration", &["ss_dur"], Rule::Duration(TimeUnit::Seconds), ""),
     option("steadystate_ramp_time", &["ss_ramp"], Rule::Duration(TimeUnit::Seconds), ""),

@@ -15,6 +15,8 @@ pub const CLOCK_PLACEHOLDERS: [&str; 3] = ["{time}", "{duration_s}", "{warmup_s}
 
 /// A rate may be so much off for being a whole number.
 const ROUNDING: f64 = 0.005;
+/// A floor may be so much lower for being a whole number.
+const FLOOR_LOSS: f64 = 0.1;
 /// fio's own `rate_cycle`, in milliseconds.
 const RATE_CYCLE_MS: u64 = 1000;
 
@@ -88,6 +90,8 @@ pub(super) fn unreadable(setting: &Setting, rule: Rule) -> Option<Mistake> {
         Rule::Rate(_) if setting.value.is_none() || rates(value, kilo).is_none() => {
             "whole numbers with k, m or g, as in 500 or 1m,500k"
         }
+        // fio takes it per second of its clock.
+        Rule::SteadyState if value.contains("slope") => "a limit of the deviation, as in iops:2%",
         Rule::SteadyState if !value.trim().ends_with('%') => "a share, as in iops:2%",
         _ => return None,
     };
@@ -149,11 +153,6 @@ fn slowed_rate(
     kilo: KiloBase,
     factor: f64,
 ) -> Result<(&'static str, String), Mistake> {
-    let lower = |rate: u64| (rate as f64 / factor) as u64;
-    // A floor below which fio gives up: nothing is lost where it is a little lower.
-    if name.ends_with("_min") {
-        return Ok((name, rates.map(lower).to_string()));
-    }
     let nearest = |rate: u64| (rate as f64 / factor).round() as u64;
     let is_near = |wanted: f64, given: f64| (given / wanted - 1.0).abs() <= ROUNDING;
     let sizes = BlockSizes::of(job, kilo);
@@ -165,6 +164,30 @@ fn slowed_rate(
         let expected = "expected a higher rate, or another factor: `--time`, or `time` of [scale]";
         unconverted(setting, &problem, expected)
     };
+    // A floor below which fio gives up: nothing is lost where it is a little lower.
+    if name.ends_with("_min") {
+        let lower = |rate: u64| (rate as f64 / factor) as u64;
+        let is_kept = |rate: u64| {
+            rate == 0 || (lower(rate) > 0 && lower(rate) as f64 >= (1.0 - FLOOR_LOSS) * rate as f64 / factor)
+        };
+        if rates.values().all(is_kept) {
+            return Ok((name, rates.map(lower).to_string()));
+        }
+        // In bytes it is the same floor only where all requests of a kind are of one size.
+        let is_of_one_size = sizes.is_some_and(|sizes| sizes.is_plain) && job.setting("bsrange").is_none();
+        if let Some(sizes) = sizes
+            && unit == RateUnit::Requests
+            && is_of_one_size
+            && job.setting("rate_min").is_none()
+        {
+            let in_bytes = |rate: u64, block: u64| (rate as f64 * block as f64 / factor) as u64;
+            let pairs = rates.zip(sizes.smallest);
+            if pairs.values().all(|(rate, block)| rate == 0 || in_bytes(rate, block) > 0) {
+                return Ok(("rate_min", pairs.map(|(rate, block)| in_bytes(rate, block)).to_string()));
+            }
+        }
+        return Err(misfit("is less than fio can count"));
+    }
     match unit {
         // fio makes whole requests per second of it.
         RateUnit::Bytes if is_poisson => {
@@ -253,6 +276,24 @@ mod tests {
         assert_eq!(slow("rate_process=poisson\nrate_iops=480", 48.0), "rate_process=poisson rate_iops=10");
     }
 
+    /// 10 requests a second are 0.6 at x16, of which a whole number would be no floor at all.
+    #[test]
+    fn a_floor_that_rounding_would_take_away_is_given_in_bytes_or_refused() {
+        assert_eq!(slow("rate_iops_min=10", 16.0), "rate_min=2560,2560,2560 rate_cycle=16000");
+        assert_eq!(slow("bs=8k\nrate_iops_min=31,", 16.0), "bs=8k rate_min=15872, rate_cycle=16000");
+        assert_eq!(slow("rate_iops_min=1001", 16.0), "rate_iops_min=62 rate_cycle=16000");
+        assert_eq!(slow("rate_iops_min=0", 16.0), "rate_iops_min=0 rate_cycle=16000");
+        for options in [
+            "bssplit=4k/50:8k/50\nrate_iops_min=10",
+            "bsrange=4k-64k\nrate_iops_min=10",
+            "rate_min=1m\nrate_iops_min=10",
+            "rate_min=10",
+        ] {
+            let refused = slowed(&format!("[t]\n{options}\n"), 16.0).unwrap_err();
+            assert!(refused.message.contains("divided by 16"), "{options}: {refused:?}");
+        }
+    }
+
     #[test]
     fn a_jobs_own_times_are_multiplied_by_slow_motion() {
         for (options, expected) in [
@@ -279,6 +320,12 @@ mod tests {
     }
 
     #[test]
+    fn a_slope_that_names_the_factor_counts_by_this_clock_already() {
+        let file = JobFile::parse("[t]\nss=iops_slope:(3/{time})%\n");
+        assert!(unreadable(&file.sections[0].settings[0], Rule::SteadyState).is_none());
+    }
+
+    #[test]
     fn what_cannot_be_converted_is_refused_with_its_value() {
         for options in [
             "rate_iops=many",
@@ -290,6 +337,8 @@ mod tests {
             "thinktime=1.5ms",
             "runtime=-1",
             "ss=iops:100",
+            "ss=iops_slope:0.3%",
+            "steadystate=bw_slope:5%",
             "log_avg_msec=1s",
         ] {
             let file = JobFile::parse(&format!("[t]\n{options}\n"));
