@@ -103,6 +103,7 @@ fn the_data_scale_leaves_a_volume_s_rates_alone() {
     let found = study(&[
         ("medium = \"ebs-io2\"", "medium = \"ebs-gp2\", capacity = \"50 GiB\""),
         ("data = \"16 GB\"", "data = \"1.6 GB\""),
+        ("memory = \"2 GiB\"", "memory = \"8 GiB\""),
         ("[workload.ycsb]", scaled),
     ]);
     let entry = &plan::entries(&found)[0];

@@ -76,10 +76,10 @@ pub(super) fn note_elsewhere(system: &SystemSite, workload: &WorkloadSite, findi
     // What `prepare` and `load` put there is not read by itself.
     let of_the_system =
         ["start", "script"].into_iter().map(|key| system.spec.settings.get(key).map(String::as_str));
-    let names_storage =
-        own.into_iter().chain(of_the_system).flatten().any(|text| {
-            ON_STORAGE.iter().any(|word| placeholders::has(text, word) || has_variable(text, word))
-        });
+    let names_storage = own.into_iter().chain(of_the_system).flatten().any(|text| {
+        has_all_variables(text)
+            || ON_STORAGE.iter().any(|word| placeholders::has(text, word) || has_variable(text, word))
+    });
     if names_storage {
         return;
     }
@@ -131,8 +131,18 @@ fn is_bare(storage: &StorageSite) -> bool {
 /// Whether a script uses the variable of a placeholder, and not only one that begins alike.
 fn has_variable(script: &str, placeholder: &str) -> bool {
     let variable = format!("UNDERLAY_{}", placeholder.to_ascii_uppercase());
+    names_whole(script, &variable)
+}
+
+/// Whether a script goes through all variables of placeholders by what their names begin with.
+fn has_all_variables(script: &str) -> bool {
+    names_whole(script, "UNDERLAY_")
+}
+
+/// Whether a word stands in a text and no longer one in its place.
+fn names_whole(text: &str, word: &str) -> bool {
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-    script.match_indices(&variable).any(|(at, found)| ends(&script[at + found.len()..]))
+    text.match_indices(word).any(|(place, found)| ends(&text[place + found.len()..]))
 }
 
 /// What a role keeps on a storage of its own is files.
