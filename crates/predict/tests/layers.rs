@@ -147,7 +147,8 @@ fn volumes_of_a_pool_share_its_devices() {
 
 fn on_disks() -> Calibration {
     // Two storages: from one alone nothing can be said of another.
-    let measured_ones = [("hdd", "hdd-7200-sata", 2e5), ("hdd", "hdd-7200-sata", 4e5), ("ssd", "ssd-sata", 4e5)];
+    let measured_ones =
+        [("hdd", "hdd-7200-sata", 2e5), ("hdd", "hdd-7200-sata", 4e5), ("ssd", "ssd-sata", 4e5)];
     let cells = measured_ones.map(|(name, medium, records)| {
         let point = point(name, storage(medium, 1), records, 16);
         let miss = 1.0 - 0.6 * point.memory_bytes / point.data_bytes();

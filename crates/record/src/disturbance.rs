@@ -57,8 +57,9 @@ const TOLD: usize = 3;
 pub fn in_words(all: &[Disturbance]) -> String {
     let mut told: Vec<(&Disturbance, usize)> = Vec::new();
     for one in all {
-        let is_same =
-            |known: &Disturbance| known.subject == one.subject && known.what == one.what && known.by == one.by;
+        let is_same = |known: &Disturbance| {
+            known.subject == one.subject && known.what == one.what && known.by == one.by
+        };
         match told.iter_mut().find(|(known, _)| is_same(known)) {
             Some((_, times)) => *times += 1,
             None => told.push((one, 1)),
@@ -273,9 +274,13 @@ mod tests {
         let ended = Disturbance { until_s: Some(4.0), ..by_hand(1.0) };
         assert_eq!(in_words(&[ended]), "hdd.0: spikes, from 1.0 s to 4.0 s");
         let both = [by_hand(0.0), spikes(1.0, DisturbedBy::Study)];
-        assert_eq!(in_words(&both), "hdd.0: spikes, from 0.0 s, by hand; hdd.0: spikes, from 1.0 s, by the study");
-        let many: Vec<Disturbance> =
-            (0..5u32).map(|number| Disturbance { subject: format!("hdd.{number}"), ..by_hand(0.0) }).collect();
+        assert_eq!(
+            in_words(&both),
+            "hdd.0: spikes, from 0.0 s, by hand; hdd.0: spikes, from 1.0 s, by the study"
+        );
+        let many: Vec<Disturbance> = (0..5u32)
+            .map(|number| Disturbance { subject: format!("hdd.{number}"), ..by_hand(0.0) })
+            .collect();
         assert!(in_words(&many).ends_with("; hdd.2: spikes, from 0.0 s; and 2 more"), "{}", in_words(&many));
     }
 }
