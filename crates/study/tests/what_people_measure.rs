@@ -137,7 +137,7 @@ fn a_wrong_type_is_called_one() {
         ("medium = \"ebs-gp3\", baseline_iops = { value = 1 }", "expected a number, found a table"),
         ("medium = \"ebs-gp3\", baseline_iops = nan", "expected a number"),
         ("medium = \"ssd-sata\", half_duplex = 1", "expected true or false, found an integer"),
-        ("medium = \"optane-pmem-100\", read_mb_s_by_requests = 5", "a file of the medium's own"),
+        ("medium = \"optane-pmem-100\", read_mb_s_by_requests = 5", "the medium's own file"),
         ("medium = 5", "found an integer"),
         ("medium = \"ebs-gp3\", capacity = 50", "found an integer"),
         ("medium = \"ebs-gp3\", count = \"2\"", "found a string"),
