@@ -210,7 +210,7 @@ pub(crate) fn has_access_list(folder: impl AsFd) -> bool {
 
 /// Where a folder is, without links.
 pub(crate) fn place_of(folder: impl AsFd) -> io::Result<PathBuf> {
-    std::fs::read_link(in_proc(folder))
+    std::fs::read_link(in_proc(&folder))
 }
 
 /// A path to what is open here, for calls that take paths only.
