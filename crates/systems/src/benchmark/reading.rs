@@ -426,7 +426,7 @@ mod tests {
         let text = "fio: a note\n{\n \"a\": [{\"b\": 1}, {\"b\": \"2.5\"}]\n}\nbye\n";
         assert_eq!(read(json("a[1].b"), text), Ok(vec![("f".to_owned(), 2.5)]));
         assert!(read(json("a[2].b"), text).unwrap_err().contains("matches nothing"));
-        assert!(read(json("a"), text).unwrap_err().contains("no number"));
+        assert!(read(json("a"), text).unwrap_err().contains("is not a number"));
         assert!(read(json("a"), "{\"a\": 1").unwrap_err().contains("ends too soon"));
         assert!(read(json("a"), "a = 1").unwrap_err().contains("no JSON"));
         let csv = |text: &str| Reading::Csv(text.to_owned());

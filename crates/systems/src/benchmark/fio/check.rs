@@ -203,7 +203,7 @@ fn check_files(job: &Job<'_>, found: &mut Vec<Mistake>) {
             .or(job.setting("name"))
             .map_or(&section.span, |setting| &setting.span);
         let message =
-            format!("`{}` becomes the name of a file, and leads out of its directory", shortened(name));
+            format!("`{}` becomes the name of a file, and leaves its directory", shortened(name));
         found.push(Mistake::new(span, message, "expected a name without `/` and `..`"));
     }
 }
@@ -278,7 +278,7 @@ mod tests {
         for (options, line, words) in [
             ("filename=/dev/sda", 2, "expected a file below {data}"),
             ("filename={data}/a:/dev/sda", 2, "`/dev/sda`"),
-            ("filename={data}/../../etc/passwd", 2, "leads out"),
+            ("filename={data}/../../etc/passwd", 2, "leaves its directory"),
             ("filename=relative", 2, "relative"),
             ("filename={data}x/file", 2, "expected a file below {data}"),
             ("filename={{data}}/file", 2, "expected a file below {data}"),
@@ -290,9 +290,9 @@ mod tests {
             ("filename={device}/x", 2, "{device}"),
             ("directory=/tmp", 2, "expected a directory"),
             ("directory={data}:/tmp", 2, "`/tmp`"),
-            ("directory={data}\nfilename=../x", 3, "leads out"),
-            ("directory={data}\nfilename_format=../$jobname", 3, "leads out"),
-            ("directory={data}\nname=../x", 3, "leads out"),
+            ("directory={data}\nfilename=../x", 3, "leaves its directory"),
+            ("directory={data}\nfilename_format=../$jobname", 3, "leaves its directory"),
+            ("directory={data}\nname=../x", 3, "leaves its directory"),
             ("opendir=/etc", 2, "expected a directory"),
             ("rw=randread", 1, "names no file"),
             ("filename={data}/f\nread_iolog={data}/log", 3, "refused"),
@@ -310,8 +310,8 @@ mod tests {
             let found = only(&format!("[t]\n{options}\n"));
             assert!(found.starts_with(&format!("{line}: ")) && found.contains(words), "{options}: {found}");
         }
-        assert!(only("[../up]\ndirectory={data}\n").contains("leads out"));
-        assert!(only("[/dev/sda]\ndirectory={data}\n").contains("leads out"));
+        assert!(only("[../up]\ndirectory={data}\n").contains("leaves its directory"));
+        assert!(only("[/dev/sda]\ndirectory={data}\n").contains("leaves its directory"));
         // Below [global] fio puts it into the working directory, before it knows the section's directory.
         assert!(
             told("[global]\nfilename=f\n[t]\ndirectory={data}\n").iter().any(|one| one.starts_with("2: "))
