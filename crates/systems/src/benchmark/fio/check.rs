@@ -202,8 +202,7 @@ fn check_files(job: &Job<'_>, found: &mut Vec<Mistake>) {
             .setting("filename_format")
             .or(job.setting("name"))
             .map_or(&section.span, |setting| &setting.span);
-        let message =
-            format!("`{}` becomes the name of a file, and leaves its directory", shortened(name));
+        let message = format!("`{}` becomes the name of a file, and leaves its directory", shortened(name));
         found.push(Mistake::new(span, message, "expected a name without `/` and `..`"));
     }
 }
