@@ -379,7 +379,7 @@ fn cells_that_are_doubtful_are_neither_explained_nor_learnt_from() {
         found["refused"].as_array().unwrap().iter().all(|one| one["unsound"]["because"] == "doubtful"),
         "{found}"
     );
-    let output = playground.output(&["report", RUN]);
+    let output = playground.output(&["report", RUN, "--out", "page.html"]);
     assert!(stdout(&output).contains("not explained: its certificate is doubtful"), "{}", stdout(&output));
     let found = json_of("predict", &playground, &["predict", "other.toml", "--from", RUN]);
     assert_eq!(found["measured_cells"], 0);

@@ -1,48 +1,11 @@
 //! What is wrong with a job before it runs: options that fio does not have or Underlay refuses, files outside of the storage, and jobs that wait for
 //! each other.
 
-use std::ops::Range;
-
 use super::job_file::{Job, JobFile, Section, Setting};
+use super::mistake::{Mistake, shortened};
 use super::options::{self, Rule};
 use super::places::{self, Place};
 use super::slow_motion;
-
-/// A mistake in a job file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
-    /// Bytes of the job's text.
-    pub span: Range<usize>,
-    /// What is wrong.
-    pub message: String,
-    /// What was expected there.
-    pub expected: String,
-}
-
-impl Mistake {
-    pub(super) fn new(
-        span: &Range<usize>,
-        message: impl Into<String>,
-        expected: impl Into<String>,
-    ) -> Mistake {
-        Mistake { span: span.clone(), message: message.into(), expected: expected.into() }
-    }
-
-    fn of_setting(setting: &Setting, problem: &str, expected: impl Into<String>) -> Mistake {
-        let told = match &setting.value {
-            Some(value) => format!("fio's `{}={}` {problem}", setting.key, shortened(value)),
-            None => format!("fio's `{}` {problem}", setting.key),
-        };
-        Mistake::new(&setting.span, told, expected)
-    }
-}
-
-fn shortened(value: &str) -> String {
-    match value.char_indices().nth(60) {
-        Some((end, _)) => format!("{}...", &value[..end]),
-        None => value.to_owned(),
-    }
-}
 
 /// All mistakes of a job file, whose placeholders are not filled in yet. With a `factor` of slow motion also those that it makes.
 pub fn mistakes(text: &str, factor: Option<f64>) -> Vec<Mistake> {

@@ -4,14 +4,14 @@
 use std::ops::Range;
 
 use super::block_sizes::BlockSizes;
-use super::check::Mistake;
 use super::directions::Directions;
 use super::job_file::{Job, JobFile, Setting};
+use super::mistake::Mistake;
 use super::options::{self, RateUnit, Rule, TimeUnit};
 use super::value::KiloBase;
 
 /// A value that names one of these counts by this machine's clock already.
-pub const CLOCK_PLACEHOLDERS: [&str; 3] = ["{time}", "{duration_s}", "{warmup_s}"];
+pub(crate) const CLOCK_PLACEHOLDERS: [&str; 3] = ["{time}", "{duration_s}", "{warmup_s}"];
 
 /// A rate may be so much off for being a whole number.
 const ROUNDING: f64 = 0.005;

@@ -1,0 +1,41 @@
+//! What is wrong with a job file, and where.
+
+use std::ops::Range;
+
+use super::job_file::Setting;
+
+/// A mistake in a job file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Bytes of the job's text.
+    pub span: Range<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// What was expected there.
+    pub expected: String,
+}
+
+impl Mistake {
+    pub(super) fn new(
+        span: &Range<usize>,
+        message: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Mistake {
+        Mistake { span: span.clone(), message: message.into(), expected: expected.into() }
+    }
+
+    pub(super) fn of_setting(setting: &Setting, problem: &str, expected: impl Into<String>) -> Mistake {
+        let told = match &setting.value {
+            Some(value) => format!("fio's `{}={}` {problem}", setting.key, shortened(value)),
+            None => format!("fio's `{}` {problem}", setting.key),
+        };
+        Mistake::new(&setting.span, told, expected)
+    }
+}
+
+pub(super) fn shortened(value: &str) -> String {
+    match value.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &value[..end]),
+        None => value.to_owned(),
+    }
+}
