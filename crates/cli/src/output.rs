@@ -62,7 +62,12 @@ pub(crate) fn without_error_numbers(text: &str) -> Cow<'_, str> {
 
 /// Whether standard output is to be coloured.
 pub(crate) fn colour() -> bool {
-    wants_colour(io::stdout().is_terminal())
+    wants_colour(is_terminal())
+}
+
+/// Whether a person reads standard output from a screen.
+pub(crate) fn is_terminal() -> bool {
+    io::stdout().is_terminal()
 }
 
 /// The same of standard error.

@@ -74,7 +74,7 @@ fn each_measured_cell_is_predicted_from_the_others() {
     assert_eq!(by_storage["refused"], by_storage["cells"], "{by_storage}");
     let of_storage = found["cells"].as_array().unwrap().iter().filter(|cell| cell["without"] == "a storage");
     let whys: Vec<&str> = of_storage.filter_map(|cell| cell["refused"].as_str()).collect();
-    assert!(whys.iter().any(|why| why.contains("measured on one storage")), "{whys:?}");
+    assert!(whys.iter().any(|why| why.contains("measure a second storage")), "{whys:?}");
 }
 
 #[test]

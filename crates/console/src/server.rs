@@ -7,6 +7,7 @@ mod caller;
 mod connection;
 mod entry;
 mod guard;
+mod named_runs;
 mod outsiders;
 mod own_files;
 mod places;

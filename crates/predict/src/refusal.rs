@@ -47,7 +47,7 @@ pub enum Refusal {
         unsound: Unsound,
     },
     #[error(
-        "{system} was measured on one storage, so nothing shows how wrong an answer for another would be: measure a second one first"
+        "no cell of {system} could be checked against cells on another storage, so nothing shows how wrong an answer would be: measure a second storage first"
     )]
     OneStorage { system: String },
     #[error("the data does not fit: {data_bytes} bytes on {capacity_bytes}")]

@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::disturbance::DisturbedBy;
+use crate::disturbed_by::DisturbedBy;
 use crate::histogram::Histogram;
 use crate::inputs::DeviceInputs;
 

@@ -1,40 +1,15 @@
 //! What was done to a cell on purpose while it ran, and by whom: one account of it for everybody who shows, compares or learns from records.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use toml_edit::{DocumentMut, Item};
 
 use crate::cell::{CellStatus, RunRecord};
 use crate::certificate::Verdict;
+use crate::disturbed_by::DisturbedBy;
 use crate::node::NodeExit;
 use crate::node_event::NodeEventRecord;
 use crate::run::Run;
-
-/// Who did something to a running cell. What somebody did by hand weighs more than what the study asks for in every repetition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum DisturbedBy {
-    /// A `[fault]` or an `[event]` of the study.
-    Study,
-    /// From the console or a command line, or through a control socket.
-    #[default]
-    Hand,
-}
-
-impl DisturbedBy {
-    /// `by hand`
-    pub fn in_words(self) -> &'static str {
-        match self {
-            DisturbedBy::Study => "by the study",
-            DisturbedBy::Hand => "by hand",
-        }
-    }
-
-    /// For serde: what is not said was done by hand.
-    pub fn is_hand(&self) -> bool {
-        *self == DisturbedBy::Hand
-    }
-}
 
 /// One thing that was done to a cell. Times are modelled seconds from the start of the measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]

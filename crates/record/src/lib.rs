@@ -10,6 +10,7 @@ pub mod certificate;
 pub mod cpu;
 pub mod devices;
 pub mod disturbance;
+mod disturbed_by;
 pub mod duration;
 pub mod explained;
 pub mod frontier;
@@ -54,7 +55,8 @@ pub use devices::{
     DeviceActivity, DeviceDescription, DeviceId, DeviceSample, DeviceTotals, EarlierFault, FaultRecord,
     LayerActivity, Wear,
 };
-pub use disturbance::{Disturbance, DisturbedBy};
+pub use disturbance::Disturbance;
+pub use disturbed_by::DisturbedBy;
 pub use duration::latency_in_words;
 pub use explained::{Account, Estimate, Explained, Explanation, NotExplained, TimeShares, WhatIf};
 pub use histogram::{Histogram, HistogramError, LatencySummary, decoded_bytes};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::{CellStatus, RunRecord, StorageRecord};
 use crate::devices::{DeviceId, DeviceTotals};
-use crate::disturbance::DisturbedBy;
+use crate::disturbed_by::DisturbedBy;
 use crate::latency_buckets::SparseBuckets;
 use crate::node_event::NodeEventRecord;
 use crate::parts::PartsRecord;

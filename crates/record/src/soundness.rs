@@ -5,7 +5,8 @@ use serde::Serialize;
 
 use crate::cell::{CellStatus, RunRecord};
 use crate::certificate::Verdict;
-use crate::disturbance::{self, DisturbedBy};
+use crate::disturbance;
+use crate::disturbed_by::DisturbedBy;
 use crate::steadiness::{self, Unsteady};
 
 /// Why nothing is to be concluded from a cell.

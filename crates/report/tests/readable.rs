@@ -176,3 +176,15 @@ fn mixes_are_told_to_those_who_do_not_know_their_letters() {
 fn a_headline_calls_a_system_by_its_name_alone() {
     assert_eq!(comparison::system_title("je-ha"), "Berkeley DB JE HA");
 }
+
+#[test]
+fn a_long_report_ends_with_its_answer() {
+    let loaded = fixture::small();
+    for width in [40, 80, 140] {
+        let text = terminal::answer_again(&loaded, width, false);
+        assert!(text.starts_with("answer   On "), "{text}");
+        assert!(text.ends_with('\n') && text.lines().all(|line| line.chars().count() <= width), "{text}");
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(&text)[1..], words(&answer::sentence(&loaded)), "{text}");
+    }
+}

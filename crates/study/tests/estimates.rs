@@ -46,7 +46,7 @@ const RUNS: [Recorded; 6] = [
         short: false,
         time: 32.0,
         only: &[],
-        changed: &[],
+        changed: &[("warmup = \"100 ms\"", "warmup = \"50 ms\"")],
         took: WallParts {
             prepare_s: 0.6,
             load_s: 13.5,

@@ -13,7 +13,6 @@ use crate::machine::error::AttachError;
 use crate::machine::missing::Missing;
 use crate::machine::processors::Processors;
 use crate::serving::daemon::PROBE_FILE;
-use crate::serving::served::Served;
 use crate::undo::registry::Registry;
 
 /// What to attach, and where.
@@ -253,9 +252,9 @@ impl Attached {
         self.held.daemon_pid()
     }
 
-    /// The handle to its devices' faults; real storage has none that could be commanded.
-    pub fn served(&self) -> Option<Served> {
-        self.held.control().map(Served::by_control)
+    /// The control socket of the daemon that serves its devices; real storage has none.
+    pub(crate) fn control(&self) -> Option<PathBuf> {
+        self.held.control()
     }
 
     /// `Err` when the storage can't be used any more, with what is known about it.

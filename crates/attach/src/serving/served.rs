@@ -8,6 +8,7 @@ use std::time::Duration;
 use underlay_record::{DeviceGlance, DeviceInputs, DisturbedBy, LayerActivity};
 use underlay_storage::faults::{DeviceFaults, Fault, FaultId, PowerCut, Survival};
 
+use crate::attachments::attachment::Attached;
 use crate::attachments::directory::DirectoryConfig;
 use crate::attachments::{exported, nvme_kernel};
 use crate::machine::error::AttachError;
@@ -33,6 +34,13 @@ pub struct Served {
     is_orphaned: bool,
     /// Who has things done to its devices.
     by: DisturbedBy,
+}
+
+impl Attached {
+    /// The handle to its devices' faults; real storage has none that could be commanded.
+    pub fn served(&self) -> Option<Served> {
+        self.control().map(Served::by_control)
+    }
 }
 
 impl Served {

@@ -48,6 +48,9 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
 pub(crate) fn print(loaded: &LoadedRun, explained: &Explained) {
     let (width, colour) = (output::width(), output::colour());
     output::print(&underlay_report::terminal::comparison_explained(loaded, explained, width, colour));
+    if output::is_terminal() {
+        output::print(&underlay_report::terminal::answer_again(loaded, width, colour));
+    }
 }
 
 /// Two runs of the same cells.

@@ -2,9 +2,56 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Types and suffixes of the format: `promtool` refuses them within a name.
+const RESERVED_WORDS: [&str; 9] =
+    ["gauge", "counter", "histogram", "summary", "untyped", "bucket", "count", "sum", "info"];
+/// Units that are abbreviated or not the base unit of what they measure, and that unit.
+const OTHER_UNITS: [(&[&str], &str); 2] = [
+    (
+        &[
+            "s",
+            "sec",
+            "ms",
+            "us",
+            "ns",
+            "m",
+            "min",
+            "h",
+            "hr",
+            "d",
+            "milliseconds",
+            "microseconds",
+            "nanoseconds",
+            "minutes",
+            "hours",
+            "days",
+            "weeks",
+        ],
+        "seconds",
+    ),
+    (
+        &["b", "kb", "mb", "gb", "tb", "pb", "kilobytes", "megabytes", "gigabytes", "kibibytes", "mebibytes"],
+        "bytes",
+    ),
+];
+
 struct Sample {
     name: String,
     labels: BTreeMap<String, String>,
+}
+
+/// Every rule that a name breaks.
+pub(crate) fn name_problems(name: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for word in name.split('_') {
+        if RESERVED_WORDS.contains(&word) {
+            found.push(format!("{name}: `{word}` is a word of the format's own"));
+        }
+        if let Some((_, base)) = OTHER_UNITS.iter().find(|(units, _)| units.contains(&word)) {
+            found.push(format!("{name}: `{word}` is no base unit: expected {base}"));
+        }
+    }
+    found
 }
 
 /// Every rule that a text breaks.
@@ -35,6 +82,7 @@ pub(crate) fn broken(text: &str) -> Vec<String> {
             continue;
         };
         let name = &sample.name;
+        found.extend(name_problems(name));
         if !name.starts_with("underlay_") || name.contains(|c: char| !c.is_ascii_lowercase() && c != '_') {
             found.push(format!("{name}: not a name of ours"));
         }

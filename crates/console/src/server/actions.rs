@@ -13,7 +13,7 @@ use super::Shared;
 use super::answer::{Answer, Page, Refusal};
 use super::caller::{Asking, Caller, Form as ReadAs};
 use super::entry::ADDRESS_VALID;
-use super::routes::{known, with_run};
+use super::named_runs::{run_directory, with_run};
 use super::work::{Kind, Target, Turn};
 use crate::host::{NodeAction, RunAction};
 use crate::page;
@@ -124,7 +124,7 @@ pub(super) async fn skip(
         let back = run_address(&name);
         let position: u32 = asked.fields.number("position", "a cell's place in the plan, from 0")?;
         // Not through what pages share: whatever keeps a page waiting does not keep a command.
-        let directory = known(shared, &name)?;
+        let directory = run_directory(shared, &name)?;
         let head = shared.hub.runs.head(&name).map_err(Refusal::failed)?;
         let planned = head.plan.get(position as usize);
         let cell = planned.map(|planned| format!("{}, repetition {}", planned.cell.id, planned.repetition));
@@ -156,7 +156,7 @@ pub(super) async fn stop(
 ) -> Outcome {
     act(shared, (asking, form), &[], Kind::Command, move |shared, asked| {
         let back = run_address(&name);
-        let directory = known(shared, &name)?;
+        let directory = run_directory(shared, &name)?;
         let question = Question {
             question: "Stop the run?",
             what: "It ends as by Ctrl-C: what was finished is kept, the cell that runs is not, and `underlay run --resume` goes on.",

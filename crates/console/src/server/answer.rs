@@ -13,7 +13,6 @@ use serde_json::{Map, Value};
 
 use super::caller::Form;
 use super::outsiders;
-use super::routes::MAX_FORM_BYTES;
 use crate::page;
 
 /// Scripts, styles and connections of this server's own, nothing written into a page, nothing from elsewhere, and in no frame.
@@ -39,6 +38,8 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
+/// Of a form: a study is its largest part.
+pub(super) const MAX_FORM_BYTES: usize = 6 << 20;
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 /// Of what the framework says about a request that it can't read.

@@ -15,9 +15,8 @@ use futures_core::Stream as _;
 use tokio::time::timeout;
 
 use super::Shared;
-use super::answer::{self, Refusal, Sent};
+use super::answer::{self, MAX_FORM_BYTES, Refusal, Sent};
 use super::caller::{Asking, Caller, Form, Way};
-use super::routes::MAX_FORM_BYTES;
 use super::visits::Visitor;
 use crate::access::{bearer, cookie, host_name, is_own_origin, port_of};
 

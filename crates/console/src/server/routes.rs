@@ -12,17 +12,14 @@ use underlay_record::RunRecord;
 use underlay_report::ab::AbComparison;
 use underlay_report::{RunDirectory, html};
 
-use super::answer::{Answer, Page, Refusal, json_text};
+use super::answer::{Answer, MAX_FORM_BYTES, Page, Refusal, json_text};
 use super::caller::{Asking, Caller};
 use super::guard::guard;
+use super::named_runs::{load_run, run_directory, with_run};
 use super::work::{Kind, on_a_thread};
 use super::{Shared, actions, assets, stream, studies};
-use crate::hub::FollowedRun;
 use crate::page::{self, Span, Topic};
 use crate::{api, metrics};
-
-/// Of a form: a study is its largest part.
-pub(super) const MAX_FORM_BYTES: usize = 6 << 20;
 
 type Of = State<Arc<Shared>>;
 type Asks = Extension<Asking>;
@@ -79,29 +76,6 @@ async fn nothing() -> Outcome {
     Err(Refusal::missing("there is no such page: docs/console.md lists what programs may ask for"))
 }
 
-/// # Errors
-/// When there is no such run, or it can't be read.
-pub(super) fn with_run<T>(
-    shared: &Shared,
-    name: &str,
-    act: impl FnOnce(&FollowedRun) -> T,
-) -> Result<T, Refusal> {
-    known(shared, name)?;
-    shared.hub.with(name, act).map_err(Refusal::failed)
-}
-
-/// # Errors
-/// When there is no such run.
-pub(super) fn known(shared: &Shared, name: &str) -> Result<std::path::PathBuf, Refusal> {
-    let directory = shared.hub.runs.directory(name);
-    directory.ok_or_else(|| Refusal::missing(format!("there is no run {name:?} here")))
-}
-
-fn loaded(shared: &Shared, name: &str) -> Result<Arc<underlay_report::LoadedRun>, Refusal> {
-    known(shared, name)?;
-    shared.hub.load(name).map_err(Refusal::failed)
-}
-
 #[derive(Deserialize)]
 struct Words {
     #[serde(default)]
@@ -144,7 +118,7 @@ async fn run(
 }
 
 fn rendered(shared: &Shared, name: &str) -> Result<String, Refusal> {
-    let loaded = loaded(shared, name)?;
+    let loaded = load_run(shared, name)?;
     let explained = shared.hub.host.explain(&loaded);
     Ok(html::render_explained(&loaded, &explained))
 }
@@ -154,7 +128,7 @@ async fn report(State(shared): Of, Extension(asking): Asks, Path(name): Path<Str
         Answer::view(
             asking.form,
             || Ok(Page::Report(html::without_script(&rendered(shared, &name)?))),
-            || Ok(underlay_report::export::json(&*loaded(shared, &name)?)),
+            || Ok(underlay_report::export::json(&*load_run(shared, &name)?)),
         )
     })
     .await
@@ -189,7 +163,7 @@ async fn logs(
     Query(which): Query<Which>,
 ) -> Outcome {
     on_a_thread(shared, Kind::Look, move |shared| {
-        known(shared, &name)?;
+        run_directory(shared, &name)?;
         let file = which.file.as_deref();
         Answer::view(
             asking.form,
@@ -250,7 +224,7 @@ type Pairs = Query<Vec<(String, String)>>;
 async fn compare(State(shared): Of, Extension(asking): Asks, Query(query): Pairs) -> Outcome {
     on_a_thread(shared, Kind::Look, move |shared| {
         let (a, b) = two_runs(&query)?;
-        let (loaded_a, loaded_b) = (loaded(shared, &a)?, loaded(shared, &b)?);
+        let (loaded_a, loaded_b) = (load_run(shared, &a)?, load_run(shared, &b)?);
         let compared = AbComparison::of((&a, &loaded_a), (&b, &loaded_b));
         Answer::view(
             asking.form,

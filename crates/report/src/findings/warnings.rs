@@ -328,7 +328,12 @@ fn about_warm_up(
     let lacking = comparison.cells().filter_map(of).filter(|one| one.difference.is_some());
     let lacking_s = lacking.map(|one| one.lacking_wall_s).fold(0.0, f64::max).ceil();
     let wanted_s = in_the_studys_time(loaded, loaded.run.warmup_wall_s + lacking_s);
-    let more_s = in_the_studys_time(loaded, lacking_s);
+    // What is added to the study's own figure, so that the two of the sentence agree.
+    let configured_s = match loaded.run.slow_motion.as_ref().is_some_and(|chosen| chosen.times_are_modelled) {
+        true => loaded.run.warmup_wall_s / loaded.run.scale.time,
+        false => loaded.run.warmup_wall_s,
+    };
+    let more_s = ((wanted_s - configured_s) * 1000.0).round() / 1000.0;
     let remedy = format!("set `warmup = \"{wanted_s} s\"` under [run], {more_s} s more");
     found.add(Warning::note(text).extent(difference).remedy(remedy).of(name));
 }

@@ -49,7 +49,21 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
     comparison_explained(loaded, &Explained::default(), width, colour)
 }
 
-/// The same with the bottleneck of each cell, as far as somebody has worked it out.
+/// The answer alone, for the end of a long report, whose first lines have left the screen by then.
+pub fn answer_again(loaded: &LoadedRun, width: usize, colour: bool) -> String {
+    let paint = Paint { colour };
+    let label = "answer   ";
+    let indent = " ".repeat(label.len());
+    let answer = answer::of_comparison(loaded, &Comparison::of(loaded));
+    let lines = wrap(&answer, width.max(MIN) - label.len(), "");
+    let lines = lines
+        .iter()
+        .enumerate()
+        .map(|(number, line)| format!("{}{}\n", if number == 0 { label } else { &indent }, paint.bold(line)));
+    lines.collect()
+}
+
+/// [`comparison`] with the bottleneck of each cell, as far as somebody has worked it out.
 pub fn comparison_explained(loaded: &LoadedRun, explained: &Explained, width: usize, colour: bool) -> String {
     let comparison = Comparison::of(loaded);
     let width = width.max(MIN);

@@ -127,7 +127,7 @@ fn median(values: &mut [f64]) -> Option<f64> {
 
 fn print(answer: &Answer) {
     if answer.cells.is_empty() {
-        output::print("Nothing can be left out: nothing would be left to predict from.");
+        output::print("No cell can be left out: the others are too few to predict it.");
     } else {
         print_errors(answer);
     }

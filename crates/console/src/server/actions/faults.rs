@@ -9,7 +9,7 @@ use crate::page;
 use crate::server::Shared;
 use crate::server::answer::Refusal;
 use crate::server::caller::Caller;
-use crate::server::routes::known;
+use crate::server::named_runs::run_directory;
 use crate::server::work::{Kind, Target};
 
 const FIELDS: [&str; 5] = ["storage", "device", "action", "factor", "for_s"];
@@ -22,7 +22,7 @@ pub(in crate::server) async fn fault_of_run(
 ) -> Outcome {
     let address = run_address(&name);
     act(shared, (asking, form), &FIELDS, Kind::Fault, move |shared, asked| {
-        known(shared, &name)?;
+        run_directory(shared, &name)?;
         fault(shared, asked, &format!("{address}/faults"), &format!("{address}#topology"))
     })
     .await
