@@ -10,6 +10,7 @@ mod damage;
 mod faulty;
 mod kills;
 mod lies;
+mod listing;
 mod markers;
 mod meanwhile;
 mod model;
