@@ -225,6 +225,34 @@ mod tests {
         backend.head("a").await.unwrap();
     }
 
+    /// A second link to the same file beside its name would keep the bytes when both are deleted, and the directory as well.
+    #[tokio::test]
+    async fn a_copy_that_is_made_again_leaves_nothing_beside_it() {
+        let (directory, backend) = directory();
+        put(&backend, "from").await.unwrap();
+        for _ in 0..3 {
+            backend.copy("from", "dir/to", &|| Ok(())).await.unwrap();
+            backend.copy("dir/to", "from", &|| Ok(())).await.unwrap();
+        }
+        let names = |path: &Path| {
+            let names = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(directory.path()), ["dir", "from"]);
+        assert_eq!(names(&directory.path().join("dir")), ["to"]);
+        // Another version of the source is copied.
+        put(&backend, "from").await.unwrap();
+        backend.copy("from", "dir/to", &|| Ok(())).await.unwrap();
+        assert_eq!(backend.head("from").await.unwrap().etag, backend.head("dir/to").await.unwrap().etag);
+        for key in ["from", "dir/to"] {
+            backend.delete(key, &|| Ok(())).await.unwrap();
+        }
+        put(&backend, "dir").await.unwrap();
+        assert_eq!(names(directory.path()), ["dir"]);
+    }
+
     #[tokio::test]
     async fn what_no_key_leads_to_is_not_listed() {
         let (directory, backend) = directory();
