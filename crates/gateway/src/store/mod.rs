@@ -411,17 +411,6 @@ impl Backend {
         self.patiently("CopyObject", copied).await
     }
 
-    /// In a directory a copy is a link, which `object_store` makes beside its name and renames. A rename of one link to another link of the same
-    /// file does nothing and succeeds, and the first one stays. So a copy that is there already is not made again.
-    async fn is_linked(&self, from: &Path, to: &Path) -> object_store::Result<bool> {
-        let Some((root, _)) = self.root() else { return Ok(false) };
-        let (from, to) = (root.join(from.as_ref()), root.join(to.as_ref()));
-        let looked = tokio::task::spawn_blocking(move || links::are_one_file(&from, &to)).await;
-        looked.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(|error| {
-            object_store::Error::Generic { store: "directory", source: Box::new(error) }
-        })
-    }
-
     /// What [`mark`](Self::mark) has left here.
     pub(crate) async fn marker(&self) -> Result<Option<String>> {
         // One that hangs is not asked: the thread that does would not come back.
