@@ -8,6 +8,7 @@ use std::time::Duration;
 use underlay_files::{Access, Folder};
 use underlay_sync::Mutex;
 
+use super::regions::Regions;
 use super::{BucketState, Engine, RuleState};
 use crate::config::{Consistency, Rule, StorePlace};
 use crate::errors::{Error, Result};
@@ -245,13 +246,14 @@ impl Engine {
             ));
         }
         let (bucket, row) = (name.to_owned(), record.clone());
+        let wanted = Regions::wanted(&state.rules);
         self.committer
             .commit(Vec::new(), move |change| match change.bucket(&bucket)? {
                 Some(_) => Err(Error::BucketExists),
                 None => {
                     change.set_bucket(&bucket, &row)?;
                     // It is new: there is nothing to take over.
-                    change.set_imported(&Name::new(&bucket, ""))
+                    Regions::note(change, &bucket, |_| wanted)
                 }
             })
             .await?;
@@ -290,6 +292,7 @@ impl Engine {
                 if change.bucket_has_rows(&bucket)? {
                     return Err(Error::BucketNotEmpty);
                 }
+                Regions::note(change, &bucket, |_| Regions::default())?;
                 change.remove_bucket(&bucket)
             });
             match is_empty.await {

@@ -20,6 +20,7 @@ mod parts;
 mod queue;
 mod read;
 mod recovery;
+mod regions;
 mod shared;
 mod slots;
 mod to_its_end;

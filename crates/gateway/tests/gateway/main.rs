@@ -21,6 +21,7 @@ mod own_s3;
 mod program;
 mod requests;
 mod rig;
+mod rules;
 mod signed;
 mod unmounted;
 mod uploads;
