@@ -9,7 +9,8 @@ use std::sync::Arc;
 use underlay_files::Access;
 
 use crate::at_rest::AtRest;
-use crate::engine::{JOURNAL, check_seal, lock_directory, sealed_by};
+use crate::disk_room::DiskRoom;
+use crate::engine::{JOURNAL, check_seal, lock_directory, open_metadata, sealed_by};
 use crate::journal::frame::Framing;
 use crate::journal::{Journal, Known};
 use crate::meta::{Committer, Metadata, Name};
@@ -143,9 +144,8 @@ fn existing(directory: &Path) -> Result<(underlay_files::Folder, std::fs::File),
 
 fn open(folder: &underlay_files::Folder, at_rest: Option<&AtRest>) -> Result<Metadata, String> {
     let journal = folder.make_inner(JOURNAL, Access::Private).map_err(|error| error.to_string())?;
-    let noted = crate::journal::noted(&journal).map_err(|error| error.to_string())?;
-    let metadata = Metadata::open(&folder.path().join(crate::meta::FILE), METADATA_CACHE_BYTES, noted)
-        .map_err(|error| error.to_string())?;
+    let disk = Arc::new(DiskRoom::open(folder.path()).map_err(|error| error.to_string())?);
+    let metadata = open_metadata(folder, &journal, &disk, METADATA_CACHE_BYTES)?;
     // By another key, all of it would look damaged.
     check_seal(&metadata, sealed_by(at_rest)?, folder.path())?;
     Ok(metadata)

@@ -11,6 +11,7 @@ use underlay_sync::Mutex;
 use super::regions::Regions;
 use super::{BucketState, Engine, RuleState};
 use crate::config::{Consistency, Rule, StorePlace};
+use crate::disk_room::Need;
 use crate::errors::{Error, Result};
 use crate::meta::Name;
 use crate::model::{BucketRecord, now_ms};
@@ -209,6 +210,7 @@ impl Engine {
     /// # Errors
     /// When it exists, or the configuration has no place for new ones.
     pub async fn create_bucket(&self, name: &str) -> Result<()> {
+        self.disk.check(Need::Change)?;
         let turn = self.making.lock().await;
         let is_there = || self.served.buckets.read().contains_key(name);
         if is_there() {

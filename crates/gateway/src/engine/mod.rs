@@ -53,6 +53,7 @@ use underlay_sync::{Mutex, RwLock};
 use crate::at_rest::AtRest;
 use crate::blocks::{Blocks, Counts, Whose};
 use crate::config::{Bucket, Consistency, Local, NewBuckets, Rule, StorePlace, Write};
+use crate::disk_room::DiskRoom;
 use crate::errors::{Error, Result};
 use crate::journal::frame::Framing;
 use crate::journal::{Commits, Journal};
@@ -61,8 +62,8 @@ use crate::model::ContentId;
 use crate::store::{Backend, Found, MayGoOn};
 use buckets::Removals;
 use queue::Queue;
-use recovery::{SEALED_BY, is_sealed_anew, open_metadata, recover};
-pub(crate) use recovery::{check_seal, sealed_by};
+use recovery::{SEALED_BY, is_sealed_anew, recover};
+pub(crate) use recovery::{check_seal, open_metadata, sealed_by};
 
 /// Makes the store of a place ready, or says why it can't be.
 pub type OpenStore = dyn Fn(&StorePlace) -> std::result::Result<Backend, String> + Send + Sync;
@@ -96,6 +97,7 @@ pub struct Engine {
     metadata: Metadata,
     committer: Committer,
     journal: Arc<Journal>,
+    disk: Arc<DiskRoom>,
     blocks: Arc<Blocks>,
     queue: Arc<Queue>,
     served: Arc<Served>,
@@ -276,7 +278,14 @@ impl Engine {
     ) -> std::result::Result<Arc<Engine>, String> {
         let journal_folder =
             folder.make_inner(JOURNAL, Access::Private).map_err(|error| error.to_string())?;
-        let metadata = open_metadata(&folder, &journal_folder, setup.local.metadata_bytes as usize)?;
+        // Before anything is written: on a full disk it is what makes room for it.
+        let disk = DiskRoom::open(folder.path()).map_err(|error| error.to_string())?;
+        let disk = Arc::new(disk);
+        let cache_bytes = setup.local.metadata_bytes as usize;
+        let metadata = open_metadata(&folder, &journal_folder, &disk, cache_bytes)?;
+        // Before anything is removed or written by what these say.
+        crate::journal::set_epoch(&journal_folder, metadata.epoch)
+            .map_err(|error| format!("{}: {error}", folder.path().display()))?;
         let sealed_by = sealed_by(setup.at_rest.as_deref())?;
         check_seal(&metadata, sealed_by, &setup.local.directory)?;
         let is_anew = is_sealed_anew(&metadata, sealed_by).map_err(|error| error.to_string())?;
@@ -287,7 +296,8 @@ impl Engine {
         }
         let framing = Framing::new(setup.at_rest.clone());
         let commits = Commits::open(&journal_folder).map_err(|error| error.to_string())?;
-        let journal = recover(&metadata, journal_folder, setup.local.journal_bytes, framing)
+        let capacity_bytes = setup.local.journal_bytes;
+        let journal = recover(&metadata, journal_folder, Arc::clone(&disk), capacity_bytes, framing)
             .map_err(|error| error.to_string())?;
         let cache_folder = folder.make_inner(CACHE, Access::Private).map_err(|error| error.to_string())?;
         let flash = (setup.local.flash_bytes > 0).then(|| (cache_folder.path(), setup.local.flash_bytes));
@@ -296,7 +306,7 @@ impl Engine {
         let (queue, served) = (Arc::new(Queue::default()), Arc::new(Served::default()));
         let committer = {
             let (journal, queue, served) = (Arc::clone(&journal), Arc::clone(&queue), Arc::clone(&served));
-            Committer::start(metadata.database(), move |effects| {
+            Committer::start_on(metadata.database(), Some(Arc::clone(&disk)), move |effects| {
                 commits.note(effects.commits);
                 queue.apply(effects.queued, &effects.unblocked, |name| served.delay_of(name));
                 journal.release(effects.released);
@@ -345,6 +355,7 @@ impl Engine {
             metadata,
             committer,
             journal,
+            disk,
             blocks: Arc::new(blocks),
             queue,
             served,
@@ -398,6 +409,11 @@ impl Engine {
     /// Bytes in the journal, and how many there may be.
     pub(crate) fn journal_bytes(&self) -> (u64, u64) {
         (self.journal.used_bytes(), self.journal.capacity_bytes())
+    }
+
+    /// The room on the local disk, and who was refused for want of it.
+    pub(crate) fn disk(&self) -> &DiskRoom {
+        &self.disk
     }
 
     /// Whether flash is left alone, how many blocks were not looked for there, and how long a block takes from it and from the store.

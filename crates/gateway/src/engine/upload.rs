@@ -355,7 +355,7 @@ impl Engine {
     /// When there is none.
     pub async fn abort_upload(&self, bucket: &str, key: &str, upload: &str) -> Result<()> {
         self.bucket(bucket)?;
-        let pass = self.to_write(bucket, &[key]).await?;
+        let pass = self.to_delete(bucket, &[key]).await?;
         let (name, upload, fence) = (Name::new(bucket, key), upload.to_owned(), Fence::of(&pass));
         self.committer
             .commit(Vec::new(), move |change| {

@@ -51,7 +51,7 @@ fn a_rule_that_is_removed_leaves_its_objects_known() {
             let engine = ground.open(&local).await;
             assert_eq!(keys(&engine).await, ["other", "raw/a", "raw/b", "raw/x/c"], "{rules:?}");
             assert_eq!(get(&engine, "raw/a", None).await.unwrap(), content(1, 100));
-            let only_new = Conditions { if_none_match: Some("*".to_owned()), ..Conditions::default() };
+            let only_new = Conditions { if_none_match: true, ..Conditions::default() };
             let refused = put(&engine, "raw/a", &content(2, 100), only_new).await;
             assert!(matches!(refused, Err(Error::PreconditionFailed)), "{refused:?}");
             delete(&engine, "raw/b").await.unwrap();
