@@ -206,6 +206,13 @@ pub(crate) mod tests {
         }
     }
 
+    fn read(from: &[u8], into: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        let rest = from.get(offset_bytes as usize..).unwrap_or_default();
+        let count = rest.len().min(into.len());
+        into[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
     impl TwoWays for Cached {
         fn sync(&mut self) -> io::Result<()> {
             let dirty = std::mem::take(&mut self.dirty);
