@@ -227,6 +227,7 @@ impl Engine {
         let record = BucketRecord { created_ms: now_ms(), store: place.to_string(), is_created: true };
         let state = self.state_of(name, &place, std::slice::from_ref(&new.rule), &record);
         let state = state.map_err(|why| no_place(name, &why))?;
+        self.check_suitable(name, &state.backend).await.map_err(|why| no_place(name, &why))?;
         // A store that takes its time keeps no other bucket from being made or removed.
         let removed_before = turn.count;
         drop(turn);

@@ -23,6 +23,7 @@ mod recovery;
 mod regions;
 mod shared;
 mod slots;
+mod suitable;
 mod to_its_end;
 mod upload;
 mod withheld;
@@ -374,6 +375,7 @@ impl Engine {
         };
         engine.open_buckets().await?;
         engine.check_mounted().await?;
+        engine.check_all_suitable().await?;
         if engine.setup.alone.is_none() {
             engine.check_stores().await?;
             engine.take_over(progress).await?;

@@ -247,6 +247,7 @@ impl Engine {
         if verdict == Verdict::Away {
             return Ok(false);
         }
+        self.check_suitable(&state.name, &backend).await?;
         // It is listed before anything of the bucket goes there or comes from there: what is deleted meanwhile would come back.
         if verdict == Verdict::Another
             && state.rules.iter().any(|rule| rule.rule.consistency == Consistency::Exclusive)

@@ -4,6 +4,7 @@ mod confirm;
 mod crypto;
 mod links;
 mod names;
+mod one_name;
 mod open;
 mod root;
 mod turns;
