@@ -227,14 +227,14 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Check { config } => {
             let config = read_config(&config)?;
             let at_rest = at_rest_of(&config).map_err(Failure::Failed)?;
-            let report = check::check(&config.local.directory, at_rest).map_err(Failure::Failed)?;
+            let report = check::check(&config, at_rest).map_err(Failure::Failed)?;
             say(&report.to_string());
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
         }
         Command::Repair { config, drop_damaged } => {
             let config = read_config(&config)?;
             let at_rest = at_rest_of(&config).map_err(Failure::Failed)?;
-            let repaired = check::repair(&config.local.directory, at_rest, drop_damaged);
+            let repaired = check::repair(&config, at_rest, drop_damaged);
             let report = repaired.map_err(Failure::Failed)?;
             say(&report.to_string());
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })

@@ -13,6 +13,7 @@ mod expiry;
 mod flush;
 mod import;
 mod list;
+mod lives;
 mod mounted;
 mod owners;
 mod pages;
@@ -107,6 +108,8 @@ pub struct Engine {
     setup: Setup,
     /// Of this local directory: blocks of another one's are not ours.
     identity: u64,
+    /// Of this start: no other one, of this directory or of a copy of it, has the same.
+    life: u64,
     /// Fingerprint of the key that the local disk is encrypted with: blocks of another one's are not ours either.
     sealed_by: u64,
     /// Slots that others have, where this one is [alone](Setup::alone).
@@ -300,10 +303,6 @@ impl Engine {
         let capacity_bytes = setup.local.journal_bytes;
         let journal = recover(&metadata, journal_folder, Arc::clone(&disk), capacity_bytes, framing)
             .map_err(|error| error.to_string())?;
-        let cache_folder = folder.make_inner(CACHE, Access::Private).map_err(|error| error.to_string())?;
-        let flash = (setup.local.flash_bytes > 0).then(|| (cache_folder.path(), setup.local.flash_bytes));
-        let (block_bytes, memory_bytes) = (setup.local.block_bytes, setup.local.memory_bytes);
-        let blocks = Blocks::open(block_bytes, memory_bytes, flash, setup.at_rest.clone()).await?;
         let (queue, served) = (Arc::new(Queue::default()), Arc::new(Served::default()));
         let committer = {
             let (journal, queue, served) = (Arc::clone(&journal), Arc::clone(&queue), Arc::clone(&served));
@@ -334,6 +333,12 @@ impl Engine {
             })
             .await
             .map_err(|error| error.to_string())?;
+        let cache_folder = folder.make_inner(CACHE, Access::Private).map_err(|error| error.to_string())?;
+        let life = lives::begin(&metadata, &committer, &cache_folder).await;
+        let life = life.map_err(|error| error.to_string())?;
+        let flash = (setup.local.flash_bytes > 0).then(|| (cache_folder.path(), setup.local.flash_bytes));
+        let (block_bytes, memory_bytes) = (setup.local.block_bytes, setup.local.memory_bytes);
+        let blocks = Blocks::open(block_bytes, memory_bytes, flash, setup.at_rest.clone()).await?;
         match &setup.sharing {
             Some(sharing) => sharing.ownership.be(format!("{identity:016x}")),
             // Objects that it does not know, another gateway may have.
@@ -364,6 +369,7 @@ impl Engine {
             clock: expiry::Clock::new(setup.uploads_expire),
             setup,
             identity,
+            life,
             sealed_by,
             others,
             next_number,

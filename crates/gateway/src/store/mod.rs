@@ -2,6 +2,7 @@
 
 mod confirm;
 mod crypto;
+mod leftovers;
 mod links;
 mod names;
 mod one_name;
@@ -12,6 +13,7 @@ mod unfinished;
 mod wire;
 
 pub(crate) use confirm::{Fingerprint, bare};
+pub(crate) use leftovers::look_through;
 pub use names::{NameError, key_of, path_of};
 pub(crate) use names::{OWNERS, has_own_name};
 pub(crate) use open::{Reached, create_below, open};

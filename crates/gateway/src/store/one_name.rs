@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use underlay_files::{Access, Folder};
 
 use super::Backend;
-use super::names::NO_KEY;
+
+/// What the folder is called by that names are tried in. No key leads there.
+pub(super) const TRIAL: &str = "%underlay-no-key-names";
 
 /// Two names that some directories take for one, and why.
 struct Pair {
@@ -72,7 +74,7 @@ struct Trial {
 
 impl Trial {
     fn make(directory: &Path) -> io::Result<Trial> {
-        let name = underlay_files::unique_name(&format!("{NO_KEY}names"));
+        let name = underlay_files::unique_name(TRIAL);
         let folder = Folder::open(directory)?.make_inner(&name, Access::Private)?;
         let path = folder.path().to_owned();
         Ok(Trial { folder, path })
@@ -198,6 +200,7 @@ mod tests {
 
     #[test]
     fn the_trial_leaves_nothing_behind() {
+        assert!(TRIAL.starts_with(crate::store::names::NO_KEY));
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(look_at(directory.path()).unwrap(), None, "a file system for tests tells names apart");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
