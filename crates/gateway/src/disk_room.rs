@@ -108,6 +108,7 @@ impl DiskRoom {
             false => Error::local("cannot ask for room on the local disk", error),
         })?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        self.restore();
         let held = self.reserve.lock().held;
         // Without a file that keeps it, the same room has to be free.
         let kept = if held == Held::Impossible { RESERVE_BYTES } else { 0 };
@@ -218,6 +219,8 @@ mod tests {
         assert!(taken() >= RESERVE_BYTES);
         assert!(room.check(Need::Change).is_ok() && !room.is_full());
         assert!(room.give_up() && !room.give_up());
+        // However slow this is.
+        room.reserve.lock().tried = Some(Instant::now() + Duration::from_secs(3600));
         assert!(taken() < RESERVE_BYTES && room.is_low());
         // Clients wait for it, and may make room meanwhile.
         for need in [Need::Change, Need::Body(1)] {
