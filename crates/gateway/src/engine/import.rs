@@ -129,7 +129,8 @@ impl Engine {
     ) -> std::result::Result<(), String> {
         let failed = |error: Error| error.to_string();
         let wanted = Regions::wanted(&state.rules);
-        let known = self.metadata.view().and_then(|view| Regions::known(&view, &state.name)).map_err(failed)?;
+        let known =
+            self.metadata.view().and_then(|view| Regions::known(&view, &state.name)).map_err(failed)?;
         let divided = known.divided_by(&wanted);
         let missing = if self.lists_missing()? { known.missing(&wanted) } else { Vec::new() };
         for prefix in missing {
@@ -180,12 +181,15 @@ impl Engine {
             if batch.len() >= BATCH || is_over {
                 count += batch.len() as u64;
                 let rows = std::mem::take(&mut batch);
-                let (done, kind) = (is_over.then(|| (divided.clone(), prefix.to_owned())), state.backend.kind);
+                let (done, kind) =
+                    (is_over.then(|| (divided.clone(), prefix.to_owned())), state.backend.kind);
                 let bucket = state.name.clone();
                 self.committer
                     .commit(Vec::new(), move |change| {
                         for (name, found, numbers, slot) in &rows {
-                            if slot.map_or(Ok(false), |slot| slots::is_held(change, slot).map(|held| !held))? {
+                            if slot
+                                .map_or(Ok(false), |slot| slots::is_held(change, slot).map(|held| !held))?
+                            {
                                 continue;
                             }
                             // What clients did before it was listed counts more, and has to get there: also a deletion.

@@ -179,12 +179,15 @@ impl Engine {
                     None => Ok(true),
                 }
             })?;
-            let Some(next) = last_group.filter(|_| !grouping.is_full()).and_then(|group| successor_of(&group))
+            let Some(next) =
+                last_group.filter(|_| !grouping.is_full()).and_then(|group| successor_of(&group))
             else {
                 return Ok(grouping.entries);
             };
             if next <= from {
-                return Err(Error::Local("a listing does not get on, which is a bug in the gateway".to_owned()));
+                return Err(Error::Local(
+                    "a listing does not get on, which is a bug in the gateway".to_owned(),
+                ));
             }
             from = next;
         }

@@ -22,9 +22,8 @@ fn key_of(bucket: &str) -> Vec<u8> {
 impl Regions {
     /// As it should be by these rules.
     pub(super) fn wanted(rules: &[RuleState]) -> Regions {
-        let row = |state: &RuleState| {
-            (state.rule.prefix.clone(), state.rule.consistency == Consistency::Exclusive)
-        };
+        let row =
+            |state: &RuleState| (state.rule.prefix.clone(), state.rule.consistency == Consistency::Exclusive);
         Regions(rules.iter().map(row).collect())
     }
 

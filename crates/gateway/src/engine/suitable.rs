@@ -109,7 +109,8 @@ mod tests {
         for (link, to) in [("to-own", "own"), ("to-journal", "own/journal"), ("to-all", ".")] {
             std::os::unix::fs::symlink(path(to), path(link)).unwrap();
         }
-        let nested = ["own", "own/journal", "own/journal/deep", "to-own", "to-own/cache", "to-journal", "to-all", "."];
+        let nested =
+            ["own", "own/journal", "own/journal/deep", "to-own", "to-own/cache", "to-journal", "to-all", "."];
         for store in nested {
             assert!(are_nested(&path("own"), &path(store)).unwrap(), "{store}");
             assert!(are_nested(&path("to-own"), &path(store)).unwrap(), "{store}");

@@ -81,7 +81,10 @@ impl Segment {
     fn give_back_from(&self, offset_bytes: u64, length_bytes: u64) {
         let _ = self.file.set_len(offset_bytes + length_bytes.max(1));
         if let Err(error) = self.file.set_len(offset_bytes) {
-            tracing::debug!("segment {} of the journal keeps room that it does not need: {error}", self.number);
+            tracing::debug!(
+                "segment {} of the journal keeps room that it does not need: {error}",
+                self.number
+            );
         }
     }
 

@@ -141,7 +141,8 @@ fn metadata_are_noted_as_closed_only_where_every_sync_has_succeeded() {
     drop(metadata);
     // One whose sync fails.
     let disk = Disk::default();
-    let metadata = Metadata::open_over(disk.clone(), surroundings(), &path, 1 << 20, Noted::default()).unwrap();
+    let metadata =
+        Metadata::open_over(disk.clone(), surroundings(), &path, 1 << 20, Noted::default()).unwrap();
     surroundings().reopen().unwrap();
     disk.0.lock().fails_syncs = 1;
     set_number(&metadata, b"test", 2).unwrap_err();

@@ -6,8 +6,8 @@ use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase as _, Read
 use serde::de::DeserializeOwned;
 
 use super::tables::{
-    BUCKETS, CONTENTS, Name, OBJECTS, PARTS, PENDING, STATE, STORED, Table, UPLOADS, decode,
-    part_key, split_upload_key, upload_key,
+    BUCKETS, CONTENTS, Name, OBJECTS, PARTS, PENDING, STATE, STORED, Table, UPLOADS, decode, part_key,
+    split_upload_key, upload_key,
 };
 use crate::errors::{Error, Result};
 use crate::model::{

@@ -252,7 +252,12 @@ pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
     );
     figure("sent_bytes_total", "counter", "Bytes of answers.", status.sent_bytes as f64);
     if let Some(free) = status.local_free_bytes {
-        figure("local_free_bytes", "gauge", "Bytes that are free on the disk of the local directory.", free as f64);
+        figure(
+            "local_free_bytes",
+            "gauge",
+            "Bytes that are free on the disk of the local directory.",
+            free as f64,
+        );
     }
     if let Some(cluster) = &status.cluster {
         for (name, kind, help, value) in [

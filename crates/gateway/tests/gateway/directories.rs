@@ -69,7 +69,11 @@ fn a_directory_that_folds_case_is_refused() {
     let objects = place.join("objects");
     std::fs::create_dir(&objects).unwrap();
     let mut program = Program::start(directory.path(), &over(&objects));
-    assert_eq!(ask(program.address, "PUT", "/lake/a", &[], b"x").unwrap().status, 200, "it folds nothing yet");
+    assert_eq!(
+        ask(program.address, "PUT", "/lake/a", &[], b"x").unwrap().status,
+        200,
+        "it folds nothing yet"
+    );
     program.kill();
     let folding = place.join("folding");
     std::fs::create_dir(&folding).unwrap();
@@ -101,8 +105,11 @@ fn what_writes_that_were_broken_off_have_left_is_counted_and_removed() {
     // What is as young as the look might still be written to.
     std::thread::sleep(Duration::from_millis(2100));
     let said = |what: &str| {
-        let output =
-            command().arg(what).arg(directory.path().join("gateway.toml")).env("GATEWAY_SECRET", "x").output();
+        let output = command()
+            .arg(what)
+            .arg(directory.path().join("gateway.toml"))
+            .env("GATEWAY_SECRET", "x")
+            .output();
         let output = output.unwrap();
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert_eq!(output.status.code(), Some(0), "{text}");

@@ -126,7 +126,10 @@ fn many_writers_at_once_and_rows_without_bodies_leave_room_for_the_metadata() {
             // Another one takes what is left, to the last byte.
             let filler = disk.join("filler");
             fill(&filler);
-            assert!(matches!(put(&engine, "more", &content(8, 10), Conditions::default()).await, Err(Error::Busy(_))));
+            assert!(matches!(
+                put(&engine, "more", &content(8, 10), Conditions::default()).await,
+                Err(Error::Busy(_))
+            ));
             let empty = put(&engine, "empty", &content(8, 0), Conditions::default()).await;
             assert!(matches!(empty, Err(Error::Busy(_))), "{kind}: {empty:?}");
             engine.close().await;
@@ -135,7 +138,10 @@ fn many_writers_at_once_and_rows_without_bodies_leave_room_for_the_metadata() {
             // It starts, and stores what it has.
             let engine = ground.open(&local).await;
             for key in &taken {
-                assert_eq!(get(&engine, &format!("key{key:02}"), None).await.unwrap(), content(*key, 12 << 20));
+                assert_eq!(
+                    get(&engine, &format!("key{key:02}"), None).await.unwrap(),
+                    content(*key, 12 << 20)
+                );
             }
             ground.drain(&engine).await;
             assert_eq!(ground.stored().await.len(), taken.len() + 1, "{kind}");

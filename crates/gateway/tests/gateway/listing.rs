@@ -16,7 +16,11 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// An engine with these keys.
-async fn with_keys(consistency: Consistency, local: &std::path::Path, keys: &BTreeSet<String>) -> Arc<Engine> {
+async fn with_keys(
+    consistency: Consistency,
+    local: &std::path::Path,
+    keys: &BTreeSet<String>,
+) -> Arc<Engine> {
     let mut ground = Ground::new(in_memory(), Kind::S3);
     ground.consistency = consistency;
     ground.write = match consistency {

@@ -34,7 +34,8 @@ async fn keys(engine: &underlay_gateway::engine::Engine) -> Vec<String> {
 #[test]
 fn a_rule_that_is_removed_leaves_its_objects_known() {
     // Removed, narrowed, and made the bucket's own.
-    for rules in [vec![], vec![rule("raw/x/", Consistency::Revalidate)], vec![rule("raw/", Consistency::Exclusive)]]
+    for rules in
+        [vec![], vec![rule("raw/x/", Consistency::Revalidate)], vec![rule("raw/", Consistency::Exclusive)]]
     {
         runtime().block_on(async {
             let directory = tempfile::tempdir().unwrap();
