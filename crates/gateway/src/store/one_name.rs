@@ -49,7 +49,7 @@ fn look(medium: &mut impl Medium) -> io::Result<Option<&'static str>> {
         for name in names {
             match medium.make(name) {
                 Ok(()) => drop(made.insert(OsString::from(name))),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(Some(why)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(Some(*why)),
                 // Some take no such name: an object of that name is then refused by the store itself.
                 Err(error) if is_about_name(&error) => {}
                 Err(error) => return Err(error),
@@ -184,7 +184,10 @@ mod tests {
         fn make(&mut self, name: &str) -> io::Result<()> {
             match name.contains('\u{200d}') {
                 true => Err(rustix::io::Errno::ILSEQ.into()),
-                false => Ok(self.0.push(name.to_owned())),
+                false => {
+                    self.0.push(name.to_owned());
+                    Ok(())
+                }
             }
         }
 
