@@ -91,6 +91,7 @@ impl Engine {
             for rule in state.rules.iter().filter(|rule| rule.rule.consistency != Consistency::Exclusive) {
                 self.forget(&state, &Name::new(&state.name, &rule.rule.prefix)).await?;
             }
+            self.check_endpoint(&state).await?;
             let wanted = Regions::wanted(&state.rules);
             let known = self.metadata.view().and_then(|view| Regions::known(&view, &state.name));
             let known = known.map_err(|error| error.to_string())?;
@@ -103,6 +104,26 @@ impl Engine {
             self.list_missing(&state, &state.backend, progress).await?;
         }
         Ok(())
+    }
+
+    /// A store that is reached at another endpoint than before may be another one of the same name: what it has is listed anew.
+    async fn check_endpoint(&self, state: &BucketState) -> std::result::Result<(), String> {
+        let Some(endpoint) = state.backend.endpoint().map(str::to_owned) else { return Ok(()) };
+        let (bucket, key) = (state.name.clone(), format!("endpoint {}", state.name).into_bytes());
+        let checked = self.committer.commit(Vec::new(), move |change| {
+            let former = change.state::<String>(&key)?;
+            if former.as_ref() == Some(&endpoint) {
+                return Ok(());
+            }
+            if let Some(former) = former {
+                tracing::warn!(
+                    "bucket {bucket} was reached at {former}, and is at {endpoint} now: what is there is listed anew"
+                );
+                Regions::note(change, &bucket, |_| Regions::default())?;
+            }
+            change.set_state(&key, &endpoint)
+        });
+        checked.await.map_err(|error| error.to_string())
     }
 
     /// Whether what the rules have made ours is listed at all. Several gateways list what they take, slot by slot: only what one has already

@@ -94,6 +94,8 @@ pub struct Backend {
     store: Arc<dyn ObjectStore>,
     pub kind: Kind,
     most_path_bytes: usize,
+    /// Where it is reached, if not on this machine.
+    endpoint: Option<Arc<str>>,
     /// Of a directory: there links have to be looked out for, and that it is still mounted.
     root: Option<Arc<root::Root>>,
     turns: turns::Turns,
@@ -107,7 +109,7 @@ impl Backend {
             Kind::Directory => MOST_PATH_BYTES,
         };
         let (turns, etags) = (turns::Turns::default(), Arc::default());
-        Backend { store, kind, most_path_bytes, root: None, turns, etags }
+        Backend { store, kind, most_path_bytes, endpoint: None, root: None, turns, etags }
     }
 
     /// The same, below a prefix of so many bytes.

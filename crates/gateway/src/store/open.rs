@@ -114,14 +114,28 @@ fn open_s3(bucket: &str, prefix: &str, reached: &Reached) -> Result<Backend, Ope
     let store = builder.build().map_err(|error| OpenError(format!("s3://{bucket}: {error}")))?;
     wire.sign_for(&store, &endpoint.region);
     let prefix = prefix.trim_matches('/');
-    Ok(match prefix.is_empty() {
+    let backend = match prefix.is_empty() {
         true => Backend::new(Arc::new(store), Kind::S3),
         false => {
             let prefix = object_store::path::Path::from(prefix);
             let prefix_bytes = prefix.as_ref().len() + 1;
             Backend::new(Arc::new(PrefixStore::new(store, prefix)), Kind::S3).below(prefix_bytes)
         }
-    })
+    };
+    // Without an address of its own it is AWS, whose buckets are one name everywhere.
+    Ok(backend.reached_at(endpoint.url.as_deref().unwrap_or("AWS")))
+}
+
+impl Backend {
+    /// The same, reached at this endpoint.
+    pub(crate) fn reached_at(self, endpoint: &str) -> Backend {
+        Backend { endpoint: Some(endpoint.into()), ..self }
+    }
+
+    /// At another one there may be another store of the same name.
+    pub(crate) fn endpoint(&self) -> Option<&str> {
+        self.endpoint.as_deref()
+    }
 }
 
 /// The certificates of a file of PEM, one or more.

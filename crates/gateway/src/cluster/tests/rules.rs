@@ -1,8 +1,8 @@
-//! Rules that change between two starts of a gateway that keeps its slots.
+//! Rules and endpoints that change between two starts.
 
 use object_store::ObjectStoreExt as _;
 
-use super::gateway::Site;
+use super::gateway::{Site, get_from};
 use crate::config::Consistency;
 use crate::placement::SLOTS;
 
@@ -30,4 +30,18 @@ async fn what_is_exclusive_again_is_listed_anew_in_slots_that_never_moved() {
         assert_eq!(a.get(key).await.unwrap().as_deref(), Some(text), "{key}");
     }
     site.check(&[&a]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_at_another_endpoint_is_listed_anew() {
+    let mut site = Site::new();
+    site.single("single").await.unwrap().close().await;
+    site.store.put(&"t/1".into(), "theirs".into()).await.unwrap();
+    for (endpoint, is_known) in [("http://store", false), ("http://other", true), ("http://other", true)] {
+        site.endpoint = endpoint;
+        let single = site.single("single").await.unwrap();
+        let found = get_from(&single, "t/1").await.unwrap();
+        assert_eq!(found.as_deref(), is_known.then_some("theirs"), "{endpoint}");
+        single.close().await;
+    }
 }
