@@ -55,7 +55,7 @@ use underlay_sync::{Mutex, RwLock};
 use crate::at_rest::AtRest;
 use crate::blocks::{Blocks, Counts, Whose};
 use crate::config::{Bucket, Consistency, Local, NewBuckets, Rule, StorePlace, Write};
-use crate::disk_room::DiskRoom;
+use crate::disk_room::{DiskRoom, is_out_of_room};
 use crate::errors::{Error, Result};
 use crate::journal::frame::Framing;
 use crate::journal::{Commits, Journal};
@@ -235,6 +235,11 @@ impl BucketState {
     }
 }
 
+/// For the fuzzer: any bytes as what the metadata say of a bucket's rules.
+pub(crate) fn read_any(data: &[u8]) {
+    regions::read_any(data);
+}
+
 /// Numbers beyond the epoch: so many can be given after one start.
 const NUMBER_BITS: u32 = 40;
 /// Where the journal is in the local directory.
@@ -288,8 +293,13 @@ impl Engine {
         let cache_bytes = setup.local.metadata_bytes as usize;
         let metadata = open_metadata(&folder, &journal_folder, &disk, cache_bytes)?;
         // Before anything is removed or written by what these say.
-        crate::journal::set_epoch(&journal_folder, metadata.epoch)
-            .map_err(|error| format!("{}: {error}", folder.path().display()))?;
+        crate::journal::set_epoch(&journal_folder, metadata.epoch).map_err(|error| {
+            let what_to_do = match is_out_of_room(&error) {
+                true => "\n  what to do: make room on that disk, and start the gateway again; nothing is lost",
+                false => "",
+            };
+            format!("{}: {error}{what_to_do}", folder.path().display())
+        })?;
         let sealed_by = sealed_by(setup.at_rest.as_deref())?;
         check_seal(&metadata, sealed_by, &setup.local.directory)?;
         let is_anew = is_sealed_anew(&metadata, sealed_by).map_err(|error| error.to_string())?;

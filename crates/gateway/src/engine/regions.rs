@@ -19,6 +19,14 @@ fn key_of(bucket: &str) -> Vec<u8> {
     format!("known {bucket}").into_bytes()
 }
 
+/// For the fuzzer: any bytes as such a note.
+pub(super) fn read_any(data: &[u8]) {
+    if let Ok(regions) = postcard::from_bytes::<Regions>(data) {
+        assert!(regions.missing(&Regions::default()).is_empty() && regions.missing(&regions).is_empty());
+        assert_eq!(regions.without_unwanted(&regions), regions);
+    }
+}
+
 impl Regions {
     /// As it should be by these rules.
     pub(super) fn wanted(rules: &[RuleState]) -> Regions {
