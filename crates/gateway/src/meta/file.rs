@@ -46,6 +46,15 @@ impl Surroundings {
         self.journal.as_ref().is_none_or(|journal| journal.has(CLOSED))
     }
 
+    /// The same note, for who has handed these on.
+    ///
+    /// # Errors
+    /// When the folder can't be opened.
+    pub(super) fn note(&self) -> io::Result<Surroundings> {
+        let journal = self.journal.as_ref().map(|journal| Folder::open(journal.path())).transpose()?;
+        Ok(Surroundings { disk: None, journal })
+    }
+
     /// Before anything is written.
     ///
     /// # Errors

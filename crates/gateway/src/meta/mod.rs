@@ -121,9 +121,12 @@ impl Metadata {
             read_from_disk(path)?;
         }
         surroundings.reopen().map_err(|error| failed(&error))?;
+        let note = surroundings.note().map_err(|error| failed(&error))?;
         let file = FileBackend::new(file).map_err(|error| failed(&error))?;
-        Metadata::open_over(file, surroundings, path, cache_bytes, noted)
-            .map(|metadata| Metadata { was_closed, ..metadata })
+        let opened = Metadata::open_over(file, surroundings, path, cache_bytes, noted);
+        // Whoever was closing it until now may have noted so meanwhile, and that is not for what follows.
+        note.reopen().map_err(|error| failed(&error))?;
+        opened.map(|metadata| Metadata { was_closed, ..metadata })
     }
 
     fn open_over(
