@@ -49,7 +49,10 @@ pub(crate) fn make_sure(file: &mut impl TwoWays) -> io::Result<Seen> {
         tracing::warn!("what was written last did not all get to the disk: {error}");
         file.sync()?;
     }
-    file.forget()?;
+    // Whether it has is seen below.
+    if let Err(error) = file.forget() {
+        tracing::debug!("the kernel can't be asked to forget a file: {error}");
+    }
     let length = file.length()?;
     let (mut remembered, mut on_disk) = (vec![0; STEP_BYTES], vec![0; STEP_BYTES]);
     let mut offset = 0;

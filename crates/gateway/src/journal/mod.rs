@@ -378,14 +378,14 @@ fn number_in(name: &str) -> Option<u64> {
 /// whether that is what was written. To be called where the last user of the journal has ended without closing it.
 ///
 /// # Errors
-/// When one can't be opened or synced.
+/// When one can't be opened.
 pub(crate) fn forget_remembered(folder: &Folder, known: &[Known]) -> io::Result<()> {
     let numbers: BTreeSet<u64> = known.iter().map(|range| range.segment).collect();
     for number in numbers.into_iter().filter(|number| folder.has(&file_name(*number))) {
         let file = folder.file(&file_name(number))?;
         // What was never synced is not needed, and an error of it is told once: what is needed has its checksums.
         let _ = file.sync_all();
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     }
     Ok(())
 }
