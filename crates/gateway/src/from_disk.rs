@@ -163,6 +163,7 @@ impl TwoWays for OnDisk {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::collections::BTreeSet;
+    use std::process::Command;
 
     use super::*;
 
@@ -316,5 +317,47 @@ pub(crate) mod tests {
             make_sure(&mut OnDisk::open(&path).unwrap()).unwrap();
             assert_eq!(std::fs::read(&path).unwrap(), bytes);
         }
+    }
+
+    /// Unmounts it with the test.
+    struct Mounted(std::path::PathBuf);
+
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+        }
+    }
+
+    /// On a disk of the test's own, in which a block changes behind the kernel's back, where such a disk can be had.
+    #[test]
+    fn what_a_disk_has_is_read_and_not_what_the_kernel_remembers() {
+        let succeeds = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+        let directory = tempfile::tempdir().unwrap();
+        let (image, place) = (directory.path().join("image"), directory.path().join("disk"));
+        std::fs::create_dir(&place).unwrap();
+        std::fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
+        let is_mounted = rustix::process::geteuid().is_root()
+            && succeeds(Command::new("mkfs.ext4").args(["-q", "-F", "-b", "4096"]).arg(&image))
+            && succeeds(Command::new("mount").args(["-o", "loop"]).args([&image, &place]));
+        if !is_mounted {
+            return;
+        }
+        let _mounted = Mounted(place.clone());
+        let path = place.join("file");
+        std::fs::write(&path, vec![1; 3 * PAGE_BYTES]).unwrap();
+        std::fs::File::open(&path).unwrap().sync_all().unwrap();
+        // Of the first extent: `0:        0..       2:      33793..     33795: ...`.
+        let Ok(output) = Command::new("filefrag").args(["-b4096", "-v"]).arg(&path).output() else { return };
+        let text = String::from_utf8(output.stdout).unwrap();
+        let extent = text.lines().find_map(|line| line.trim().strip_prefix("0:")).unwrap();
+        let physical = extent.split(':').nth(1).unwrap().split("..").next().unwrap();
+        let block: u64 = physical.trim().parse().unwrap();
+        let disk = std::fs::OpenOptions::new().write(true).open(&image).unwrap();
+        disk.write_all_at(&[9; PAGE_BYTES], (block + 1) * PAGE_BYTES as u64).unwrap();
+
+        let second_page = || std::fs::read(&path).unwrap()[PAGE_BYTES];
+        assert_eq!(second_page(), 1, "the kernel has forgotten it by itself");
+        assert_eq!(make_sure(&mut OnDisk::open(&path).unwrap()).unwrap(), Seen::Same);
+        assert_eq!(second_page(), 9);
     }
 }
