@@ -3,21 +3,27 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use underlay_files::Access;
 
 use crate::at_rest::AtRest;
-use crate::engine::{JOURNAL, check_seal, lock_directory, sealed_by};
+use crate::config::{Config, Consistency, Rule, StorePlace};
+use crate::disk_room::DiskRoom;
+use crate::engine::{JOURNAL, check_seal, lock_directory, open_metadata, sealed_by};
 use crate::journal::frame::Framing;
 use crate::journal::{Journal, Known};
 use crate::meta::{Committer, Metadata, Name};
 use crate::model::{ContentId, Extent, Place};
+use crate::store::look_through;
 
 /// Bytes of the journal that are read at once.
 const STEP_BYTES: u64 = 4 << 20;
 const METADATA_CACHE_BYTES: usize = 64 << 20;
+/// Where others write to a store as well, what was changed within this time may be a write that is under way.
+const OTHERS_TAKE: Duration = Duration::from_secs(3600);
 
 /// What was found, and what was done about it.
 #[derive(Debug, Default)]
@@ -32,6 +38,11 @@ pub(crate) struct Report {
     miscounted: u64,
     /// What was repaired.
     repaired: Vec<String>,
+    /// Files of writes that were broken off, in the stores' directories, and their bytes.
+    leftovers: u64,
+    leftover_bytes: u64,
+    /// Directories of stores that could not be looked through, and why.
+    not_looked_at: Vec<(PathBuf, String)>,
 }
 
 impl Report {
@@ -56,6 +67,16 @@ impl fmt::Display for Report {
                 "{} contents have a wrong number of references: `underlay-gateway repair` counts anew",
                 self.miscounted
             )?;
+        }
+        if self.leftovers > 0 {
+            writeln!(
+                f,
+                "{} files of writes that were broken off take {} bytes in the stores' directories: `underlay-gateway repair` removes them",
+                self.leftovers, self.leftover_bytes
+            )?;
+        }
+        for (directory, why) in &self.not_looked_at {
+            writeln!(f, "not looked at for writes that were broken off: {}: {why}", directory.display())?;
         }
         for line in &self.repaired {
             writeln!(f, "repaired: {line}")?;
@@ -85,20 +106,75 @@ struct Findings {
 
 /// # Errors
 /// When the directory is in use or can't be read at all.
-pub(crate) fn check(directory: &Path, at_rest: Option<Arc<AtRest>>) -> Result<Report, String> {
-    let (folder, _lock) = existing(directory)?;
+pub(crate) fn check(config: &Config, at_rest: Option<Arc<AtRest>>) -> Result<Report, String> {
+    let (folder, _lock) = existing(&config.local.directory)?;
+    let locked = SystemTime::now();
     let metadata = open(&folder, at_rest.as_deref())?;
-    Ok(look(&metadata, &folder, &Framing::new(at_rest))?.report)
+    let mut report = look(&metadata, &folder, &Framing::new(at_rest))?.report;
+    look_for_leftovers(config, &metadata, locked, false, &mut report)?;
+    Ok(report)
+}
+
+/// Where a store's directory is, and whether nobody but this gateway writes there.
+fn directories(config: &Config, metadata: &Metadata) -> Result<Vec<(PathBuf, bool)>, String> {
+    let is_ours = |rule: &Rule| config.cluster.is_none() && rule.consistency == Consistency::Exclusive;
+    let mut places: Vec<(StorePlace, bool)> = Vec::new();
+    for bucket in &config.buckets {
+        places.push((bucket.store.clone(), bucket.rules.iter().all(is_ours)));
+    }
+    let created = metadata.view().and_then(|view| view.all_buckets()).map_err(|error| error.to_string())?;
+    for (_, record) in created.iter().filter(|(_, record)| record.is_created) {
+        let is_ours = config.new_buckets.as_ref().is_some_and(|new| is_ours(&new.rule));
+        places.extend(StorePlace::parse(&record.store).map(|place| (place, is_ours)));
+    }
+    let directory = |(place, is_ours)| match place {
+        StorePlace::Directory(directory) => Some((directory, is_ours)),
+        StorePlace::S3 { .. } => None,
+    };
+    Ok(places.into_iter().filter_map(directory).collect())
+}
+
+/// Nobody of this gateway was writing when the local directory was locked. Others may be, where there are any.
+fn look_for_leftovers(
+    config: &Config,
+    metadata: &Metadata,
+    locked: SystemTime,
+    removes: bool,
+    report: &mut Report,
+) -> Result<(), String> {
+    for (directory, is_ours) in directories(config, metadata)? {
+        let before = if is_ours { locked } else { locked - OTHERS_TAKE };
+        match look_through(&directory, before, removes) {
+            Ok(found) if removes && found.count > 0 => {
+                let examples: Vec<String> =
+                    found.examples.iter().map(|path| path.display().to_string()).collect();
+                let more = if found.count > found.examples.len() as u64 { ", ..." } else { "" };
+                report.repaired.push(format!(
+                    "removed {} files of writes that were broken off, of {} bytes: {}{more}",
+                    found.count,
+                    found.bytes,
+                    examples.join(", ")
+                ));
+            }
+            Ok(found) => {
+                report.leftovers += found.count;
+                report.leftover_bytes += found.bytes;
+            }
+            Err(error) => report.not_looked_at.push((directory, error.to_string())),
+        }
+    }
+    Ok(())
 }
 
 /// # Errors
 /// As [`check`], and when it can't be put right.
 pub(crate) fn repair(
-    directory: &Path,
+    config: &Config,
     at_rest: Option<Arc<AtRest>>,
     drop_damaged: bool,
 ) -> Result<Report, String> {
-    let (folder, _lock) = existing(directory)?;
+    let (folder, _lock) = existing(&config.local.directory)?;
+    let locked = SystemTime::now();
     let metadata = open(&folder, at_rest.as_deref())?;
     let framing = Framing::new(at_rest);
     let found = look(&metadata, &folder, &framing)?;
@@ -131,6 +207,7 @@ pub(crate) fn repair(
     }
     let mut report = look(&metadata, &folder, &framing)?.report;
     report.repaired = repaired;
+    look_for_leftovers(config, &metadata, locked, true, &mut report)?;
     Ok(report)
 }
 
@@ -143,9 +220,8 @@ fn existing(directory: &Path) -> Result<(underlay_files::Folder, std::fs::File),
 
 fn open(folder: &underlay_files::Folder, at_rest: Option<&AtRest>) -> Result<Metadata, String> {
     let journal = folder.make_inner(JOURNAL, Access::Private).map_err(|error| error.to_string())?;
-    let noted = crate::journal::noted(&journal).map_err(|error| error.to_string())?;
-    let metadata = Metadata::open(&folder.path().join(crate::meta::FILE), METADATA_CACHE_BYTES, noted)
-        .map_err(|error| error.to_string())?;
+    let disk = Arc::new(DiskRoom::open(folder.path()).map_err(|error| error.to_string())?);
+    let metadata = open_metadata(folder, &journal, &disk, METADATA_CACHE_BYTES)?;
     // By another key, all of it would look damaged.
     check_seal(&metadata, sealed_by(at_rest)?, folder.path())?;
     Ok(metadata)

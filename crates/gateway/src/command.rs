@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::{Config, MOST_BYTES, Secrets, StorePlace, at_rest_of};
+use crate::meta::wait_until_closed;
 use crate::serving::{self, Opened};
 use crate::{check, cluster};
 
@@ -16,6 +17,9 @@ const INCOMPLETE: u8 = 1;
 const MISTAKE: u8 = 2;
 const FAILED: u8 = 4;
 const BUG: u8 = 70;
+
+/// The metadata are closed by a thread of their own. Where that takes longer, the next start does.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -212,6 +216,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             let outcome = runtime.block_on(serving::serve(config));
             // What waits for a disk that hangs is not waited for.
             runtime.shutdown_timeout(serving::END_LIMIT);
+            wait_until_closed(CLOSE_LIMIT);
             outcome.map_err(Failure::Failed)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -222,14 +227,14 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Check { config } => {
             let config = read_config(&config)?;
             let at_rest = at_rest_of(&config).map_err(Failure::Failed)?;
-            let report = check::check(&config.local.directory, at_rest).map_err(Failure::Failed)?;
+            let report = check::check(&config, at_rest).map_err(Failure::Failed)?;
             say(&report.to_string());
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
         }
         Command::Repair { config, drop_damaged } => {
             let config = read_config(&config)?;
             let at_rest = at_rest_of(&config).map_err(Failure::Failed)?;
-            let repaired = check::repair(&config.local.directory, at_rest, drop_damaged);
+            let repaired = check::repair(&config, at_rest, drop_damaged);
             let report = repaired.map_err(Failure::Failed)?;
             say(&report.to_string());
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
@@ -250,7 +255,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Drain { config, timeout, without_etcd, not_abandoned, into_empty } => {
             let config = read_config(&config)?;
             check_named(&config, &into_empty)?;
-            let is_clean = runtime()?.block_on(async {
+            let runtime = runtime()?;
+            let is_clean = runtime.block_on(async {
                 let secrets = Secrets::read(&config)?;
                 let limit = Duration::from_secs(timeout);
                 let until = Instant::now().checked_add(limit).ok_or("the timeout is too long")?;
@@ -269,6 +275,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
                 opened.engine.close().await;
                 Ok::<bool, String>(is_clean)
             });
+            runtime.shutdown_timeout(serving::END_LIMIT);
+            wait_until_closed(CLOSE_LIMIT);
             match is_clean.map_err(Failure::Failed)? {
                 true => Ok(ExitCode::SUCCESS),
                 false => Ok(ExitCode::from(INCOMPLETE)),

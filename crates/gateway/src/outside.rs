@@ -15,6 +15,7 @@ use crate::errors::Result;
 pub fn read(data: &[u8]) {
     crate::meta::read_any(data);
     crate::blocks::read_any(data);
+    crate::engine::read_any(data);
     crate::cluster::read_any(data);
     if let Ok(question) = postcard::from_bytes::<Question>(data) {
         // What was understood is written as it was, or shorter.

@@ -83,6 +83,12 @@ pub struct GatewayStatus {
     /// Buckets whose directory is not there, or is another one than was opened.
     #[serde(default)]
     pub away_stores: Vec<String>,
+    /// Of the file system of the local directory, for this user; `None` where it does not say.
+    #[serde(default)]
+    pub local_free_bytes: Option<u64>,
+    /// Writes that were refused for want of room, by what there was none in.
+    #[serde(default)]
+    pub refused_for_room: Vec<(String, u64)>,
     pub sent_bytes: u64,
     pub requests: u64,
     pub failed_requests: u64,

@@ -3,6 +3,7 @@
 mod fake;
 mod gateway;
 mod random;
+mod rules;
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! The configuration: what a gateway serves, from where, to whom, and with how much of this machine.
 
+mod apart;
 mod cluster;
 mod read;
 mod secrets;

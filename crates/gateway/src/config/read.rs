@@ -38,7 +38,8 @@ pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<Config> {
     };
     let limits = limits(root.take("limits").as_ref(), findings);
     let s3 = s3(root.take("s3").as_ref(), findings);
-    let buckets = buckets(root.take("bucket").as_ref(), findings);
+    let bucket_field = root.take("bucket");
+    let buckets = buckets(bucket_field.as_ref(), findings);
     let new_buckets = root.take("new_buckets").and_then(|field| {
         let new = new_buckets(&field, findings)?;
         for bucket in buckets.iter().filter(|bucket| is_over_same(&bucket.store, &new.under)) {
@@ -65,7 +66,7 @@ pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<Config> {
     if keys.is_empty() {
         root.missing("key", "expected a section `[key.NAME]` with `id` and `secret_file`: without one nobody can sign a request", findings);
     }
-    Some(Config {
+    let config = Config {
         listen: listen?,
         tls,
         local: local?,
@@ -77,7 +78,10 @@ pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<Config> {
         admin,
         access_log,
         cluster,
-    })
+    };
+    let span = bucket_field.map_or_else(|| root.span.clone(), |field| field.key_span);
+    super::apart::check(&config, &span, findings);
+    Some(config)
 }
 
 fn address(field: &Field<'_>, findings: &mut Diagnostics) -> Option<SocketAddr> {
@@ -314,7 +318,7 @@ fn buckets(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> Vec<Bucket>
 /// Whether one is within the other, or both are the same.
 fn is_over_same(one: &StorePlace, other: &StorePlace) -> bool {
     match (one, other) {
-        (StorePlace::Directory(a), StorePlace::Directory(b)) => a.starts_with(b) || b.starts_with(a),
+        (StorePlace::Directory(a), StorePlace::Directory(b)) => super::apart::are_nested(a, b),
         (StorePlace::S3 { bucket: a, prefix: p }, StorePlace::S3 { bucket: b, prefix: q }) => {
             let below = |p: &str| match p.trim_matches('/') {
                 "" => String::new(),

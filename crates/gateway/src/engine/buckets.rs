@@ -8,8 +8,10 @@ use std::time::Duration;
 use underlay_files::{Access, Folder};
 use underlay_sync::Mutex;
 
+use super::regions::Regions;
 use super::{BucketState, Engine, RuleState};
 use crate::config::{Consistency, Rule, StorePlace};
+use crate::disk_room::Need;
 use crate::errors::{Error, Result};
 use crate::meta::Name;
 use crate::model::{BucketRecord, now_ms};
@@ -208,6 +210,7 @@ impl Engine {
     /// # Errors
     /// When it exists, or the configuration has no place for new ones.
     pub async fn create_bucket(&self, name: &str) -> Result<()> {
+        self.disk.check(Need::Change)?;
         let turn = self.making.lock().await;
         let is_there = || self.served.buckets.read().contains_key(name);
         if is_there() {
@@ -224,6 +227,7 @@ impl Engine {
         let record = BucketRecord { created_ms: now_ms(), store: place.to_string(), is_created: true };
         let state = self.state_of(name, &place, std::slice::from_ref(&new.rule), &record);
         let state = state.map_err(|why| no_place(name, &why))?;
+        self.check_suitable(name, &state.backend).await.map_err(|why| no_place(name, &why))?;
         // A store that takes its time keeps no other bucket from being made or removed.
         let removed_before = turn.count;
         drop(turn);
@@ -245,13 +249,14 @@ impl Engine {
             ));
         }
         let (bucket, row) = (name.to_owned(), record.clone());
+        let wanted = Regions::wanted(&state.rules);
         self.committer
             .commit(Vec::new(), move |change| match change.bucket(&bucket)? {
                 Some(_) => Err(Error::BucketExists),
                 None => {
                     change.set_bucket(&bucket, &row)?;
                     // It is new: there is nothing to take over.
-                    change.set_imported(&Name::new(&bucket, ""))
+                    Regions::note(change, &bucket, |_| wanted)
                 }
             })
             .await?;
@@ -290,6 +295,7 @@ impl Engine {
                 if change.bucket_has_rows(&bucket)? {
                     return Err(Error::BucketNotEmpty);
                 }
+                Regions::note(change, &bucket, |_| Regions::default())?;
                 change.remove_bucket(&bucket)
             });
             match is_empty.await {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::conditions::Conditions;
 use super::pages::{Entry, ListRequest, UploadSummary};
 use super::{BucketState, Engine};
+use crate::disk_room::Need;
 use crate::errors::{Error, Result};
 use crate::model::{Headers, ObjectRecord};
 use crate::ownership::{Ownership, Pass, Route, Share};
@@ -131,7 +132,22 @@ impl Engine {
         }
     }
 
+    /// # Errors
+    /// `Busy` where the local disk has no room for a change, or the keys are another gateway's.
     pub(super) async fn to_write(&self, bucket: &str, keys: &[&str]) -> Result<Pass> {
+        self.to_write_with(Need::Change, bucket, keys).await
+    }
+
+    /// The same for what makes room in the end.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn to_delete(&self, bucket: &str, keys: &[&str]) -> Result<Pass> {
+        self.to_write_with(Need::Deletion, bucket, keys).await
+    }
+
+    async fn to_write_with(&self, need: Need, bucket: &str, keys: &[&str]) -> Result<Pass> {
+        self.disk.check(need)?;
         match &self.setup.sharing {
             None => Ok(Pass::of_nothing()),
             Some(sharing) => sharing.ownership.write(bucket, keys).await,

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::StreamExt as _;
 
-use super::{BucketState, Engine};
+use super::regions::Regions;
+use super::{BucketState, Engine, slots};
 use crate::config::Consistency;
-use crate::errors::Result;
+use crate::errors::{Error, Result};
 use crate::meta::{Change, Name};
 use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, Place, StoredRecord};
 use crate::store::{Backend, Found, Kind, PATIENCE, bare};
@@ -87,31 +88,49 @@ impl Engine {
     /// are forgotten.
     pub(super) async fn take_over(&self, progress: &Progress) -> std::result::Result<(), String> {
         for state in self.bucket_states() {
-            for rule in &state.rules {
-                let prefix = Name::new(&state.name, &rule.rule.prefix);
-                let view = self.metadata.view().map_err(|error| error.to_string())?;
-                let is_imported = view.is_imported(&prefix).map_err(|error| error.to_string())?;
-                drop(view);
-                match (rule.rule.consistency == Consistency::Exclusive, is_imported) {
-                    (false, _) => self.forget(&state, &prefix).await?,
-                    // Several gateways take over slot by slot.
-                    (true, true) if self.setup.sharing.is_some() => {
-                        let forgotten =
-                            self.committer.commit(Vec::new(), move |change| change.forget_imported(&prefix));
-                        forgotten.await.map_err(|error| error.to_string())?;
-                    }
-                    // What it has is not known before it is mounted.
-                    (true, false) if self.setup.sharing.is_none() && state.backend.is_awaited() => {
-                        state.is_unlisted.store(true, Ordering::Relaxed);
-                    }
-                    (true, false) if self.setup.sharing.is_none() => {
-                        self.import(&state, &state.backend, &prefix, progress).await?
-                    }
-                    (true, _) => {}
-                }
+            for rule in state.rules.iter().filter(|rule| rule.rule.consistency != Consistency::Exclusive) {
+                self.forget(&state, &Name::new(&state.name, &rule.rule.prefix)).await?;
             }
+            self.check_endpoint(&state).await?;
+            let wanted = Regions::wanted(&state.rules);
+            let known = self.metadata.view().and_then(|view| Regions::known(&view, &state.name));
+            let known = known.map_err(|error| error.to_string())?;
+            let is_missing = !known.missing(&wanted).is_empty() && self.lists_missing()?;
+            // What it has is not known before it is mounted.
+            if state.backend.is_awaited() && is_missing {
+                state.is_unlisted.store(true, Ordering::Relaxed);
+                continue;
+            }
+            self.list_missing(&state, &state.backend, progress).await?;
         }
         Ok(())
+    }
+
+    /// A store that is reached at another endpoint than before may be another one of the same name: what it has is listed anew.
+    async fn check_endpoint(&self, state: &BucketState) -> std::result::Result<(), String> {
+        let Some(endpoint) = state.backend.endpoint().map(str::to_owned) else { return Ok(()) };
+        let (bucket, key) = (state.name.clone(), format!("endpoint {}", state.name).into_bytes());
+        let checked = self.committer.commit(Vec::new(), move |change| {
+            let former = change.state::<String>(&key)?;
+            if former.as_ref() == Some(&endpoint) {
+                return Ok(());
+            }
+            if let Some(former) = former {
+                tracing::warn!(
+                    "bucket {bucket} was reached at {former}, and is at {endpoint} now: what is there is listed anew"
+                );
+                Regions::note(change, &bucket, |_| Regions::default())?;
+            }
+            change.set_state(&key, &endpoint)
+        });
+        checked.await.map_err(|error| error.to_string())
+    }
+
+    /// Whether what the rules have made ours is listed at all. Several gateways list what they take, slot by slot: only what one has already
+    /// lacks it.
+    fn lists_missing(&self) -> std::result::Result<bool, String> {
+        let held = slots::held_of(&self.metadata).map_err(|error| error.to_string())?;
+        Ok(self.setup.sharing.is_none() || !held.is_empty())
     }
 
     /// Of a bucket that was away until now: lists in `backend` what is not known of it.
@@ -120,28 +139,51 @@ impl Engine {
         state: &BucketState,
         backend: &Backend,
     ) -> std::result::Result<(), String> {
-        for rule in state.rules.iter().filter(|rule| rule.rule.consistency == Consistency::Exclusive) {
-            let prefix = Name::new(&state.name, &rule.rule.prefix);
-            let is_imported = self.metadata.view().and_then(|view| view.is_imported(&prefix));
-            if !is_imported.map_err(|error| error.to_string())? {
-                self.import(state, backend, &prefix, &Progress::default()).await?;
-            }
+        self.list_missing(state, backend, &Progress::default()).await
+    }
+
+    async fn list_missing(
+        &self,
+        state: &BucketState,
+        backend: &Backend,
+        progress: &Progress,
+    ) -> std::result::Result<(), String> {
+        let failed = |error: Error| error.to_string();
+        let wanted = Regions::wanted(&state.rules);
+        let known =
+            self.metadata.view().and_then(|view| Regions::known(&view, &state.name)).map_err(failed)?;
+        let divided = known.divided_by(&wanted);
+        let missing = if self.lists_missing()? { known.missing(&wanted) } else { Vec::new() };
+        for prefix in missing {
+            self.import(state, backend, &prefix, &divided, progress).await?;
         }
-        Ok(())
+        if known == wanted {
+            return Ok(());
+        }
+        // Prefixes that decide nothing any more are left out.
+        let bucket = state.name.clone();
+        let noted = self.committer.commit(Vec::new(), move |change| {
+            Regions::note(change, &bucket, |_| wanted)?;
+            // By which an earlier version would believe that it knows what it may not.
+            change.forget_imported(&bucket)
+        });
+        noted.await.map_err(failed)
     }
 
     async fn import(
         &self,
         state: &BucketState,
         backend: &Backend,
-        prefix: &Name,
+        prefix: &str,
+        divided: &Regions,
         progress: &Progress,
     ) -> std::result::Result<(), String> {
+        let by_slots = self.setup.sharing.is_some();
         let failed = |error: &dyn std::fmt::Display| {
             format!("cannot list what is in the store of bucket {}: {error}", state.name)
         };
         self.check_whose_at(state, backend).await.map_err(|error| failed(&error))?;
-        let mut listed = backend.list(&prefix.key, None).map_err(|error| failed(&error))?;
+        let mut listed = backend.list(prefix, None).map_err(|error| failed(&error))?;
         let (mut batch, mut count) = (Vec::new(), 0_u64);
         loop {
             // A directory that hangs would keep the gateway from ever being open, and from saying so.
@@ -150,18 +192,27 @@ impl Engine {
             let entry = next.transpose().map_err(|error| failed(&error))?;
             let is_over = entry.is_none();
             if let Some((key, found)) = entry
-                && state.rule(&key).rule.prefix == prefix.key
+                && divided.decides(prefix, &key)
             {
-                batch.push((Name::new(&state.name, key), found, (self.number(), self.number())));
+                let name = Name::new(&state.name, key);
+                let slot = by_slots.then(|| self.slot_of_key(&name.bucket, &name.key));
+                batch.push((name, found, (self.number(), self.number()), slot));
                 progress.listed.fetch_add(1, Ordering::Relaxed);
             }
             if batch.len() >= BATCH || is_over {
                 count += batch.len() as u64;
                 let rows = std::mem::take(&mut batch);
-                let (done, kind) = (is_over.then(|| prefix.clone()), state.backend.kind);
+                let (done, kind) =
+                    (is_over.then(|| (divided.clone(), prefix.to_owned())), state.backend.kind);
+                let bucket = state.name.clone();
                 self.committer
                     .commit(Vec::new(), move |change| {
-                        for (name, found, numbers) in &rows {
+                        for (name, found, numbers, slot) in &rows {
+                            if slot
+                                .map_or(Ok(false), |slot| slots::is_held(change, slot).map(|held| !held))?
+                            {
+                                continue;
+                            }
                             // What clients did before it was listed counts more, and has to get there: also a deletion.
                             if change.object(name)?.is_none() && change.pending(name)?.is_none() {
                                 enter_listed(change, name, found, *numbers, kind)?;
@@ -170,12 +221,15 @@ impl Engine {
                                 change.mark_pending(name)?;
                             }
                         }
-                        done.map_or(Ok(()), |prefix| change.set_imported(&prefix))
+                        done.map_or(Ok(()), |(divided, prefix)| {
+                            Regions::note(change, &bucket, |known| known.divided_by(&divided).with(&prefix))
+                        })
                     })
                     .await
                     .map_err(|error| failed(&error))?;
                 if count > 0 && (is_over || count.is_multiple_of(100_000)) {
-                    tracing::info!("took over {count} objects of {prefix}");
+                    let of_prefix = Name::new(&state.name, prefix);
+                    tracing::info!("took over {count} objects of {of_prefix}");
                 }
             }
             if is_over {
@@ -240,6 +294,12 @@ impl Engine {
                 ));
             }
         }
+        // Noted first: whatever ends this half-way, they are listed before they count again.
+        let (bucket, wanted) = (state.name.clone(), Regions::wanted(&state.rules));
+        let noted = self.committer.commit(Vec::new(), move |change| {
+            Regions::note(change, &bucket, |known| known.without_unwanted(&wanted))
+        });
+        noted.await.map_err(|error| error.to_string())?;
         for names in theirs.chunks(BATCH) {
             let names = names.to_vec();
             let forgotten = self.committer.commit(Vec::new(), move |change| {
@@ -251,8 +311,6 @@ impl Engine {
             });
             forgotten.await.map_err(|error| error.to_string())?;
         }
-        let at = prefix.clone();
-        let forgotten = self.committer.commit(Vec::new(), move |change| change.forget_imported(&at));
-        forgotten.await.map_err(|error| error.to_string())
+        Ok(())
     }
 }

@@ -14,7 +14,8 @@ use crate::model::ObjectRecord;
 use crate::ownership::Share;
 use crate::store::{Kind, has_own_name};
 
-/// The largest character: behind a prefix and this one there is no key with that prefix.
+/// The largest character. Few keys have it, so what a prefix and this one make is behind nearly all keys with that prefix, and never behind
+/// a key without it. It is a character that keys may have, so whoever goes on from there may still meet the same prefix.
 const LAST: char = '\u{10ffff}';
 /// A directory has no order, so its names are sorted here: more than so many are refused.
 const MOST_UNSORTED: usize = 1_000_000;
@@ -61,6 +62,19 @@ impl Grouping<'_> {
             None => self.entries.push(Entry::Object(key.to_owned(), Box::new(record))),
         }
     }
+}
+
+/// The least text that comes behind everything with this prefix; `None` where nothing does.
+fn successor_of(prefix: &str) -> Option<String> {
+    let mut rest = prefix.to_owned();
+    while let Some(last) = rest.pop() {
+        // A range of characters leaves out what is none.
+        if let Some(next) = (last..=LAST).nth(1) {
+            rest.push(next);
+            return Some(rest);
+        }
+    }
+    None
 }
 
 impl Engine {
@@ -141,7 +155,7 @@ impl Engine {
         }
         // Each round ends behind a group, whose keys need not be looked at.
         loop {
-            let mut go_on = None;
+            let mut last_group = None;
             view.objects(&state.name, Bound::Included(&from), |key, record| {
                 if !key.starts_with(&request.prefix) {
                     return Ok(false);
@@ -159,16 +173,23 @@ impl Engine {
                 }
                 match group {
                     Some(group) => {
-                        go_on = Some(format!("{group}{LAST}"));
+                        last_group = Some(group);
                         Ok(false)
                     }
                     None => Ok(true),
                 }
             })?;
-            match go_on {
-                Some(next) if !grouping.is_full() && next > from => from = next,
-                _ => return Ok(grouping.entries),
+            let Some(next) =
+                last_group.filter(|_| !grouping.is_full()).and_then(|group| successor_of(&group))
+            else {
+                return Ok(grouping.entries);
+            };
+            if next <= from {
+                return Err(Error::Local(
+                    "a listing does not get on, which is a bug in the gateway".to_owned(),
+                ));
             }
+            from = next;
         }
     }
 
@@ -200,6 +221,7 @@ impl Engine {
         }
         let mut after = request.after.clone().filter(|after| *after > request.prefix);
         if let (Some(after), Some(delimiter)) = (&mut after, &request.delimiter)
+            && !delimiter.is_empty()
             && after.ends_with(delimiter.as_str())
         {
             after.push(LAST);
@@ -227,9 +249,13 @@ impl Engine {
                     break;
                 }
                 if let Some(group) = grouping.group_of(&key) {
-                    // The rest of the group is skipped by asking behind it.
-                    go_on = Some(format!("{group}{LAST}"));
-                    break;
+                    // The rest of the group is skipped by asking behind it. What comes even behind that is passed over one by one: each
+                    // request begins behind the one before, or the listing would never end.
+                    let next = format!("{group}{LAST}");
+                    if after.as_ref().is_none_or(|after| next > *after) {
+                        go_on = Some(next);
+                        break;
+                    }
                 }
             }
             match go_on {
@@ -242,5 +268,39 @@ impl Engine {
             out_of_order.iter().for_each(|(key, object)| grouping.add(key, record_of(object)));
         }
         Ok(grouping.entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn behind_a_prefix_comes_its_successor() {
+        for (prefix, successor) in [
+            ("a/", Some("a0")),
+            ("a", Some("b")),
+            ("a\u{10ffff}", Some("b")),
+            ("a\u{10ffff}\u{10ffff}", Some("b")),
+            ("\u{d7ff}", Some("\u{e000}")),
+            ("\u{7f}", Some("\u{80}")),
+            ("\u{10ffff}", None),
+            ("", None),
+        ] {
+            assert_eq!(successor_of(prefix).as_deref(), successor, "{prefix:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_lies_between_a_prefix_and_its_successor(
+            prefix in "[a-c/\u{7f}-\u{81}\u{d7fe}-\u{e001}\u{10fffe}\u{10ffff}]{1,4}",
+            other in "[a-c/\u{7f}-\u{81}\u{d7fe}-\u{e001}\u{10fffe}\u{10ffff}]{0,6}",
+        ) {
+            let is_before = successor_of(&prefix).is_none_or(|successor| other < successor);
+            prop_assert_eq!(other.starts_with(&prefix), other >= prefix && is_before);
+        }
     }
 }

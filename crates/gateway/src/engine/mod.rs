@@ -13,6 +13,7 @@ mod expiry;
 mod flush;
 mod import;
 mod list;
+mod lives;
 mod mounted;
 mod owners;
 mod pages;
@@ -20,8 +21,10 @@ mod parts;
 mod queue;
 mod read;
 mod recovery;
+mod regions;
 mod shared;
 mod slots;
+mod suitable;
 mod to_its_end;
 mod upload;
 mod withheld;
@@ -52,6 +55,7 @@ use underlay_sync::{Mutex, RwLock};
 use crate::at_rest::AtRest;
 use crate::blocks::{Blocks, Counts, Whose};
 use crate::config::{Bucket, Consistency, Local, NewBuckets, Rule, StorePlace, Write};
+use crate::disk_room::{DiskRoom, is_out_of_room};
 use crate::errors::{Error, Result};
 use crate::journal::frame::Framing;
 use crate::journal::{Commits, Journal};
@@ -60,8 +64,8 @@ use crate::model::ContentId;
 use crate::store::{Backend, Found, MayGoOn};
 use buckets::Removals;
 use queue::Queue;
-use recovery::{SEALED_BY, is_sealed_anew, open_metadata, recover};
-pub(crate) use recovery::{check_seal, sealed_by};
+use recovery::{SEALED_BY, is_sealed_anew, recover};
+pub(crate) use recovery::{check_seal, open_metadata, sealed_by};
 
 /// Makes the store of a place ready, or says why it can't be.
 pub type OpenStore = dyn Fn(&StorePlace) -> std::result::Result<Backend, String> + Send + Sync;
@@ -95,6 +99,7 @@ pub struct Engine {
     metadata: Metadata,
     committer: Committer,
     journal: Arc<Journal>,
+    disk: Arc<DiskRoom>,
     blocks: Arc<Blocks>,
     queue: Arc<Queue>,
     served: Arc<Served>,
@@ -103,6 +108,8 @@ pub struct Engine {
     setup: Setup,
     /// Of this local directory: blocks of another one's are not ours.
     identity: u64,
+    /// Of this start: no other one, of this directory or of a copy of it, has the same.
+    life: u64,
     /// Fingerprint of the key that the local disk is encrypted with: blocks of another one's are not ours either.
     sealed_by: u64,
     /// Slots that others have, where this one is [alone](Setup::alone).
@@ -228,6 +235,11 @@ impl BucketState {
     }
 }
 
+/// For the fuzzer: any bytes as what the metadata say of a bucket's rules.
+pub(crate) fn read_any(data: &[u8]) {
+    regions::read_any(data);
+}
+
 /// Numbers beyond the epoch: so many can be given after one start.
 const NUMBER_BITS: u32 = 40;
 /// Where the journal is in the local directory.
@@ -275,7 +287,19 @@ impl Engine {
     ) -> std::result::Result<Arc<Engine>, String> {
         let journal_folder =
             folder.make_inner(JOURNAL, Access::Private).map_err(|error| error.to_string())?;
-        let metadata = open_metadata(&folder, &journal_folder, setup.local.metadata_bytes as usize)?;
+        // Before anything is written: on a full disk it is what makes room for it.
+        let disk = DiskRoom::open(folder.path()).map_err(|error| error.to_string())?;
+        let disk = Arc::new(disk);
+        let cache_bytes = setup.local.metadata_bytes as usize;
+        let metadata = open_metadata(&folder, &journal_folder, &disk, cache_bytes)?;
+        // Before anything is removed or written by what these say.
+        crate::journal::set_epoch(&journal_folder, metadata.epoch).map_err(|error| {
+            let what_to_do = match is_out_of_room(&error) {
+                true => "\n  what to do: make room on that disk, and start the gateway again; nothing is lost",
+                false => "",
+            };
+            format!("{}: {error}{what_to_do}", folder.path().display())
+        })?;
         let sealed_by = sealed_by(setup.at_rest.as_deref())?;
         check_seal(&metadata, sealed_by, &setup.local.directory)?;
         let is_anew = is_sealed_anew(&metadata, sealed_by).map_err(|error| error.to_string())?;
@@ -286,16 +310,13 @@ impl Engine {
         }
         let framing = Framing::new(setup.at_rest.clone());
         let commits = Commits::open(&journal_folder).map_err(|error| error.to_string())?;
-        let journal = recover(&metadata, journal_folder, setup.local.journal_bytes, framing)
+        let capacity_bytes = setup.local.journal_bytes;
+        let journal = recover(&metadata, journal_folder, Arc::clone(&disk), capacity_bytes, framing)
             .map_err(|error| error.to_string())?;
-        let cache_folder = folder.make_inner(CACHE, Access::Private).map_err(|error| error.to_string())?;
-        let flash = (setup.local.flash_bytes > 0).then(|| (cache_folder.path(), setup.local.flash_bytes));
-        let (block_bytes, memory_bytes) = (setup.local.block_bytes, setup.local.memory_bytes);
-        let blocks = Blocks::open(block_bytes, memory_bytes, flash, setup.at_rest.clone()).await?;
         let (queue, served) = (Arc::new(Queue::default()), Arc::new(Served::default()));
         let committer = {
             let (journal, queue, served) = (Arc::clone(&journal), Arc::clone(&queue), Arc::clone(&served));
-            Committer::start(metadata.database(), move |effects| {
+            Committer::start_on(metadata.database(), Some(Arc::clone(&disk)), move |effects| {
                 commits.note(effects.commits);
                 queue.apply(effects.queued, &effects.unblocked, |name| served.delay_of(name));
                 journal.release(effects.released);
@@ -322,6 +343,12 @@ impl Engine {
             })
             .await
             .map_err(|error| error.to_string())?;
+        let cache_folder = folder.make_inner(CACHE, Access::Private).map_err(|error| error.to_string())?;
+        let life = lives::begin(&metadata, &committer, &cache_folder).await;
+        let life = life.map_err(|error| error.to_string())?;
+        let flash = (setup.local.flash_bytes > 0).then(|| (cache_folder.path(), setup.local.flash_bytes));
+        let (block_bytes, memory_bytes) = (setup.local.block_bytes, setup.local.memory_bytes);
+        let blocks = Blocks::open(block_bytes, memory_bytes, flash, setup.at_rest.clone()).await?;
         match &setup.sharing {
             Some(sharing) => sharing.ownership.be(format!("{identity:016x}")),
             // Objects that it does not know, another gateway may have.
@@ -344,6 +371,7 @@ impl Engine {
             metadata,
             committer,
             journal,
+            disk,
             blocks: Arc::new(blocks),
             queue,
             served,
@@ -351,6 +379,7 @@ impl Engine {
             clock: expiry::Clock::new(setup.uploads_expire),
             setup,
             identity,
+            life,
             sealed_by,
             others,
             next_number,
@@ -362,6 +391,7 @@ impl Engine {
         };
         engine.open_buckets().await?;
         engine.check_mounted().await?;
+        engine.check_all_suitable().await?;
         if engine.setup.alone.is_none() {
             engine.check_stores().await?;
             engine.take_over(progress).await?;
@@ -397,6 +427,11 @@ impl Engine {
     /// Bytes in the journal, and how many there may be.
     pub(crate) fn journal_bytes(&self) -> (u64, u64) {
         (self.journal.used_bytes(), self.journal.capacity_bytes())
+    }
+
+    /// The room on the local disk, and who was refused for want of it.
+    pub(crate) fn disk(&self) -> &DiskRoom {
+        &self.disk
     }
 
     /// Whether flash is left alone, how many blocks were not looked for there, and how long a block takes from it and from the store.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::regions::Regions;
 use super::withheld::is_same_file;
 use super::{BucketState, Engine, slots};
 use crate::config::Consistency;
@@ -210,14 +211,15 @@ impl Engine {
         verdict: Verdict,
     ) -> Result<(), String> {
         let key = key_of(&state.name);
-        let prefixes = state.rules.iter().map(|rule| Name::new(&state.name, &rule.rule.prefix));
-        let unlisted: Vec<Name> = prefixes.filter(|_| verdict == Verdict::Another).collect();
+        let bucket = state.name.clone();
         self.committer
             .commit(Vec::new(), move |change| {
                 if change.state(&key)? == Some(identity) {
                     return Ok(());
                 }
-                unlisted.iter().try_for_each(|prefix| change.forget_imported(prefix))?;
+                if verdict == Verdict::Another {
+                    Regions::note(change, &bucket, |_| Regions::default())?;
+                }
                 change.set_state(&key, &identity)
             })
             .await
@@ -245,6 +247,7 @@ impl Engine {
         if verdict == Verdict::Away {
             return Ok(false);
         }
+        self.check_suitable(&state.name, &backend).await?;
         // It is listed before anything of the bucket goes there or comes from there: what is deleted meanwhile would come back.
         if verdict == Verdict::Another
             && state.rules.iter().any(|rule| rule.rule.consistency == Consistency::Exclusive)
@@ -252,7 +255,7 @@ impl Engine {
             state.is_unlisted.store(true, Ordering::Relaxed);
         }
         self.enter_root(state, identity, verdict).await?;
-        if self.setup.sharing.is_none() && self.setup.alone.is_none() {
+        if self.setup.alone.is_none() {
             self.import_late(state, &backend).await?;
         }
         let of = Arc::clone(state);

@@ -6,17 +6,19 @@ use std::sync::Arc;
 use underlay_files::Folder;
 
 use crate::at_rest::AtRest;
+use crate::disk_room::DiskRoom;
 use crate::errors::{Error, Result};
 use crate::journal::frame::Framing;
 use crate::journal::{Journal, Known};
-use crate::meta::Metadata;
+use crate::meta::{Metadata, Surroundings};
 use crate::model::Place;
 
 /// The metadata, made if they are not there. Those that don't fit the journal beside them are refused: going by them would remove
 /// what clients were told is safe.
-pub(super) fn open_metadata(
+pub(crate) fn open_metadata(
     folder: &Folder,
     journal: &Folder,
+    disk: &Arc<DiskRoom>,
     cache_bytes: usize,
 ) -> std::result::Result<Metadata, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", folder.path().display());
@@ -30,15 +32,32 @@ pub(super) fn open_metadata(
             path.display()
         ));
     }
-    let metadata = Metadata::open(&path, cache_bytes, noted).map_err(|error| error.to_string())?;
+    let surroundings = Surroundings {
+        disk: Some(Arc::clone(disk)),
+        journal: Some(Folder::open(journal.path()).map_err(failed)?),
+    };
+    let opened = Metadata::open_in(surroundings, &path, cache_bytes, noted);
+    let metadata = opened.map_err(|error| match disk.is_exhausted() {
+        false => error.to_string(),
+        // Nothing is damaged then, and nothing has to be brought back.
+        true => format!(
+            "the disk of {} is full, and a start has to write a little: {}\n  what to do: make room there, and start the gateway again; nothing is lost",
+            folder.path().display(),
+            error.to_string().lines().next().unwrap_or_default()
+        ),
+    })?;
     if is_new {
         // Their names have to be as durable as what will be in them.
         let above = folder.path().parent().unwrap_or(folder.path());
         for directory in [folder.path(), above] {
-            std::fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
+            let synced = std::fs::File::open(directory).and_then(|directory| directory.sync_all());
+            synced.map_err(|error| {
+                // The next start has to try it with a new name: a later sync would say nothing about this one.
+                let _ = folder.remove_file(crate::meta::FILE);
+                failed(error)
+            })?;
         }
     }
-    crate::journal::set_epoch(journal, metadata.epoch).map_err(failed)?;
     Ok(metadata)
 }
 
@@ -92,9 +111,11 @@ pub(super) fn is_sealed_anew(metadata: &Metadata, sealed_by: u64) -> Result<bool
 pub(super) fn recover(
     metadata: &Metadata,
     folder: Folder,
+    disk: Arc<DiskRoom>,
     capacity_bytes: u64,
     framing: Framing,
 ) -> Result<Arc<Journal>> {
+    let failed = |error: std::io::Error| Error::local("cannot open the journal", error);
     let mut known = Vec::new();
     metadata.view()?.each_content(|_, record| {
         if let Place::Local { segment, offset_bytes } = record.place {
@@ -102,8 +123,11 @@ pub(super) fn recover(
         }
         Ok(())
     })?;
-    let journal = Journal::open(folder, capacity_bytes, &known, framing);
-    journal.map(Arc::new).map_err(|error| Error::local("cannot open the journal", error))
+    if !metadata.was_closed {
+        crate::journal::forget_remembered(&folder, &known).map_err(failed)?;
+    }
+    let journal = Journal::open(folder, capacity_bytes, &known, framing).map_err(failed)?;
+    Ok(Arc::new(journal.on(disk)))
 }
 
 #[cfg(test)]

@@ -75,6 +75,11 @@ fn epoch_of(change: &Change<'_>, slot: u16) -> Result<u64> {
     Ok(change.state::<Held>(&key_of(slot))?.map_or(0, |held| held.epoch))
 }
 
+/// Whether the objects of a slot are known here.
+pub(super) fn is_held(change: &Change<'_>, slot: u16) -> Result<bool> {
+    Ok(epoch_of(change, slot)? > 0)
+}
+
 /// What a change of the metadata still has to find when it is carried out. Whoever made it may have waited while a slot went to another
 /// gateway and came back.
 #[derive(Clone)]

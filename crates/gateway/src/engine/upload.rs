@@ -207,7 +207,7 @@ impl Engine {
         }
         drop(resolved);
         let (name, from, upload) = (Name::new(bucket, key), Name::new(from.0, from.1), upload.to_owned());
-        let fence = Fence::of(&pass);
+        let (life, fence) = (self.life, Fence::of(&pass));
         let copied = self
             .committer
             .commit(Vec::new(), move |change| {
@@ -220,8 +220,9 @@ impl Engine {
                 if range.end > source.size_bytes {
                     return Err(Error::PreconditionFailed);
                 }
-                // The MD5 of the bytes would need the bytes. What stands for it is as different as they are.
-                let text = format!("{}:{}:{}", source.version, range.start, range.end);
+                // The MD5 of the bytes would need the bytes. What stands for it is as different as they are, also in a copy of the local
+                // directory that gives the same versions to other objects.
+                let text = format!("{life:016x}:{}:{}:{}", source.version, range.start, range.end);
                 let mut digests = crate::digests::Digests::new(&[])?;
                 digests.update(text.as_bytes())?;
                 let part = PartRecord {
@@ -355,7 +356,7 @@ impl Engine {
     /// When there is none.
     pub async fn abort_upload(&self, bucket: &str, key: &str, upload: &str) -> Result<()> {
         self.bucket(bucket)?;
-        let pass = self.to_write(bucket, &[key]).await?;
+        let pass = self.to_delete(bucket, &[key]).await?;
         let (name, upload, fence) = (Name::new(bucket, key), upload.to_owned(), Fence::of(&pass));
         self.committer
             .commit(Vec::new(), move |change| {

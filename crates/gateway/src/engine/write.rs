@@ -268,7 +268,7 @@ impl Engine {
     ) -> Result<Vec<Result<()>>> {
         let state = self.bucket(bucket)?;
         let names: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
-        let pass = Arc::new(self.to_write(bucket, &names).await?);
+        let pass = Arc::new(self.to_delete(bucket, &names).await?);
         let mut outcomes: Vec<Result<()>> = vec![Ok(()); keys.len()];
         let mut ours = Vec::new();
         for (at, (key, conditions)) in keys.iter().enumerate() {

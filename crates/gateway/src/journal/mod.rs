@@ -4,13 +4,15 @@
 //! enters it, which comes after its bytes are durable. So a torn tail is what no commit speaks of, and is cut off at the next start.
 
 mod commits;
+mod epoch;
 pub mod frame;
 mod segment;
 
 pub(crate) use commits::Commits;
+pub(crate) use epoch::{Noted, noted, set_epoch};
 pub(crate) use segment::Segment;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -22,16 +24,15 @@ use tokio::time::{Instant, timeout_at};
 use underlay_files::Folder;
 use underlay_sync::Mutex;
 
+use crate::disk_room::{DiskRoom, Need, is_out_of_room};
 use crate::errors::{Error, Result};
 use crate::model::{ContentId, Place};
+use crate::refusals::Cause;
+use segment::Reserved;
 
 /// A segment that is longer takes no more.
 const SEGMENT_BYTES: u64 = 256 << 20;
 const EXTENSION: &str = "segment";
-/// How often the metadata had been opened when the journal was opened last.
-const EPOCH: &str = "epoch";
-/// The metadata are on the same disk, and have to grow even when it is full: a journal that took the last byte would stop them.
-const LEFT_FREE_BYTES: u64 = 64 << 20;
 /// Chunks that are written by one call: 1 MiB.
 const CHUNKS_A_WRITE: usize = 16;
 
@@ -40,6 +41,8 @@ pub(crate) struct Journal {
     framing: frame::Framing,
     folder: Folder,
     capacity_bytes: u64,
+    /// Of the disk that it is on; nobody looks at it where there is none.
+    disk: Option<Arc<DiskRoom>>,
     state: Mutex<State>,
     /// Told when room was given back.
     room: Notify,
@@ -50,6 +53,8 @@ struct State {
     active: Option<Arc<Segment>>,
     next_number: u64,
     used_bytes: u64,
+    /// Of those, what may still be taken from the disk.
+    unallocated_bytes: u64,
     /// Contents that someone is reading, and how many are.
     pins: HashMap<ContentId, usize>,
     /// Ranges that are free as soon as nobody reads them.
@@ -134,10 +139,25 @@ impl Journal {
             active: None,
             next_number,
             used_bytes,
+            unallocated_bytes: 0,
             pins: HashMap::new(),
             waiting: HashMap::new(),
         };
-        Ok(Journal { framing, folder, capacity_bytes, state: Mutex::new(state), room: Notify::new() })
+        let state = Mutex::new(state);
+        Ok(Journal { framing, folder, capacity_bytes, disk: None, state, room: Notify::new() })
+    }
+
+    /// The same, which takes only what this disk has room for.
+    pub(crate) fn on(self, disk: Arc<DiskRoom>) -> Journal {
+        Journal { disk: Some(disk), ..self }
+    }
+
+    fn is_full_for(&self, most_bytes: u64) -> Error {
+        let cause = if most_bytes < self.capacity_bytes { Cause::Uploads } else { Cause::Journal };
+        match &self.disk {
+            Some(disk) => disk.refusals().refuse(cause),
+            None => Error::Busy("the journal is full".to_owned()),
+        }
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {
@@ -176,9 +196,7 @@ impl Journal {
                 return Ok(writer);
             }
             if timeout_at(until, room).await.is_err() {
-                return Err(Error::Busy(
-                    "the journal is full, since the store behind takes objects more slowly than they come or uploads are unfinished: try again later".to_owned(),
-                ));
+                return Err(self.is_full_for(most_bytes));
             }
         }
     }
@@ -200,38 +218,46 @@ impl Journal {
         stored: u64,
         limit_bytes: u64,
     ) -> Result<Option<Writer>> {
-        let failed = |error: &io::Error| match underlay_files::is_storage_failure(error) {
-            true => Error::Busy(format!("the gateway's local disk: {error}")),
-            false => Error::local("cannot make room in the journal", error),
+        let failed = |error: &io::Error| match (is_out_of_room(error), &self.disk) {
+            (true, Some(disk)) => disk.refusals().refuse(Cause::Disk),
+            _ if underlay_files::is_storage_failure(error) => {
+                Error::Busy(format!("the gateway's local disk: {error}"))
+            }
+            _ => Error::local("cannot make room in the journal", error),
         };
-        let disk = rustix::fs::statvfs(self.folder.path()).map_err(|error| failed(&error.into()))?;
-        if disk.f_bavail.saturating_mul(disk.f_frsize) < stored.saturating_add(LEFT_FREE_BYTES) {
-            return Err(Error::Busy("the gateway's local disk is full: try again later".to_owned()));
-        }
         let mut state = self.state.lock();
         if state.used_bytes.saturating_add(stored) > limit_bytes {
             return Ok(None);
+        }
+        if let Some(disk) = &self.disk {
+            // Under the lock: what others have been given by now is no longer free, or counted here.
+            disk.check(Need::Body(stored.saturating_add(state.unallocated_bytes)))?;
         }
         loop {
             let segment = match &state.active {
                 Some(segment) => Arc::clone(segment),
                 None => {
                     let number = state.next_number;
+                    // Whatever becomes of it: a name that could not be made durable is not tried again, since a later sync would say nothing about it.
+                    state.next_number += 1;
                     let file = self.folder.file(&file_name(number)).map_err(|error| failed(&error))?;
                     // The name has to be durable before anything in it counts.
-                    rustix::fs::fsync(&File::open(self.folder.path()).map_err(|error| failed(&error))?)
-                        .map_err(|error| failed(&error.into()))?;
-                    state.next_number += 1;
+                    let synced = File::open(self.folder.path()).and_then(|folder| folder.sync_all());
+                    if let Err(error) = synced {
+                        let _ = self.folder.remove_file(&file_name(number));
+                        return Err(failed(&error));
+                    }
                     let segment = Arc::new(Segment::new(number, file, BTreeMap::new(), false));
                     state.segments.insert(number, Arc::clone(&segment));
                     state.active = Some(Arc::clone(&segment));
                     segment
                 }
             };
-            if let Some(offset_bytes) =
-                segment.reserve(stored, SEGMENT_BYTES).map_err(|error| failed(&error))?
-            {
+            let reserved = segment.reserve(stored, SEGMENT_BYTES).map_err(|error| failed(&error))?;
+            if let Some(Reserved { offset_bytes, is_allocated }) = reserved {
                 state.used_bytes += stored;
+                let unallocated_bytes = if is_allocated { 0 } else { stored };
+                state.unallocated_bytes += unallocated_bytes;
                 return Ok(Some(Writer {
                     journal: Arc::clone(self),
                     segment,
@@ -239,6 +265,7 @@ impl Journal {
                     offset_bytes,
                     size_bytes,
                     stored_bytes: stored,
+                    unallocated_bytes,
                     written_bytes: 0,
                     next_chunk: 0,
                     buffer: Vec::new(),
@@ -327,45 +354,6 @@ impl Journal {
     }
 }
 
-/// What the metadata have to have got to at least: less is an older copy, or one that has lost something that clients were told of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Noted {
-    pub(crate) epoch: u64,
-    pub(crate) commits: u64,
-}
-
-/// # Errors
-/// When the folder can't be read, or has segments and does not say.
-pub(crate) fn noted(folder: &Folder) -> io::Result<Noted> {
-    Ok(Noted { epoch: epoch_of(folder)?, commits: commits::noted(folder)? })
-}
-
-/// How often the metadata were opened before the journal in this folder was opened last: 0 if none is there.
-fn epoch_of(folder: &Folder) -> io::Result<u64> {
-    match folder.read_text(EPOCH, 32) {
-        Ok(text) => epoch_in(&text).ok_or_else(|| {
-            let path = folder.path().join(EPOCH);
-            io::Error::other(format!(
-                "{} is damaged, which says how often the metadata had been opened\n  what to do: bring back the whole local directory from a copy; if the metadata beside it are certainly the newest, remove this file",
-                path.display()
-            ))
-        }),
-        // Segments of an older gateway, of any metadata.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Ok(u64::from(!numbers_in(folder)?.is_empty()))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Before anything is removed or written by what metadata of this epoch say.
-///
-/// # Errors
-/// When it can't be made durable.
-pub(crate) fn set_epoch(folder: &Folder, epoch: u64) -> io::Result<()> {
-    folder.replace(EPOCH, underlay_files::Access::Private, epoch.to_string().as_bytes())
-}
-
 fn file_name(number: u64) -> String {
     format!("{number:016x}.{EXTENSION}")
 }
@@ -379,10 +367,6 @@ fn numbers_in(folder: &Folder) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-fn epoch_in(text: &str) -> Option<u64> {
-    text.trim().parse().ok()
-}
-
 /// Of a segment, by its file's name. What is written in another way is no file of ours, and neither is one that would leave no number for the
 /// next.
 fn number_in(name: &str) -> Option<u64> {
@@ -390,9 +374,25 @@ fn number_in(name: &str) -> Option<u64> {
     (file_name(number) == name && number < u64::MAX / 2).then_some(number)
 }
 
+/// Has the kernel forget what it remembers of the segments that these lie in: whoever reads them gets what the disk has, and its checksums say
+/// whether that is what was written. To be called where the last user of the journal has ended without closing it.
+///
+/// # Errors
+/// When one can't be opened.
+pub(crate) fn forget_remembered(folder: &Folder, known: &[Known]) -> io::Result<()> {
+    let numbers: BTreeSet<u64> = known.iter().map(|range| range.segment).collect();
+    for number in numbers.into_iter().filter(|number| folder.has(&file_name(*number))) {
+        let file = folder.file(&file_name(number))?;
+        // What was never synced is not needed, and an error of it is told once: what is needed has its checksums.
+        let _ = file.sync_all();
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    }
+    Ok(())
+}
+
 /// For the fuzzer: any text as what the journal's folder says.
 pub(crate) fn read_any(text: &str) {
-    let _ = (epoch_in(text), commits::count_in(text));
+    let _ = (epoch::epoch_in(text), commits::count_in(text));
     if let Some(number) = number_in(text) {
         assert_eq!(file_name(number), text);
     }
@@ -446,6 +446,8 @@ pub(crate) struct Writer {
     offset_bytes: u64,
     size_bytes: u64,
     stored_bytes: u64,
+    /// What the disk may not have set aside yet.
+    unallocated_bytes: u64,
     written_bytes: u64,
     next_chunk: u64,
     /// Whole chunks with checksums, and a last one without.
@@ -532,8 +534,12 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        if self.is_kept && self.unallocated_bytes == 0 {
+            return;
+        }
+        let mut state = self.journal.state.lock();
+        state.unallocated_bytes -= self.unallocated_bytes;
         if !self.is_kept {
-            let mut state = self.journal.state.lock();
             self.journal.free(&mut state, self.segment.number(), self.offset_bytes);
         }
     }

@@ -10,7 +10,16 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use underlay_sync::Mutex;
 
+use crate::disk_room::is_out_of_room;
 use crate::errors::{Error, Result};
+
+/// A range that nobody else gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reserved {
+    pub(super) offset_bytes: u64,
+    /// Whether the file system has set it aside. Where it can't, the room is taken by the write itself.
+    pub(super) is_allocated: bool,
+}
 
 /// See the module.
 pub(crate) struct Segment {
@@ -44,7 +53,7 @@ impl Segment {
     ///
     /// # Errors
     /// When the disk has no room for it.
-    pub(super) fn reserve(&self, length_bytes: u64, most_bytes: u64) -> io::Result<Option<u64>> {
+    pub(super) fn reserve(&self, length_bytes: u64, most_bytes: u64) -> io::Result<Option<Reserved>> {
         let mut state = self.state.lock();
         let is_full = state.end_bytes > 0 && state.end_bytes + length_bytes > most_bytes;
         if state.is_sealed || state.is_broken || is_full {
@@ -53,14 +62,30 @@ impl Segment {
         }
         let offset = state.end_bytes;
         // Room is asked for before the client sends a byte: a full disk must not be found out half-way.
-        match fallocate(&self.file, FallocateFlags::empty(), offset, length_bytes.max(1)) {
+        let is_allocated = match fallocate(&self.file, FallocateFlags::empty(), offset, length_bytes.max(1)) {
+            Ok(()) => true,
             // Not every file system can; the write itself will tell.
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-            Err(error) => return Err(error.into()),
-        }
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => false,
+            Err(error) => {
+                self.give_back_from(offset, length_bytes);
+                return Err(error.into());
+            }
+        };
         state.in_use.insert(offset, length_bytes);
         state.end_bytes = offset + length_bytes;
-        Ok(Some(offset))
+        Ok(Some(Reserved { offset_bytes: offset, is_allocated }))
+    }
+
+    /// Nothing lies from here on. What was set aside before the disk was full stays so in some file systems, and would keep it full: a file that
+    /// becomes shorter gives back also what lies behind its end.
+    fn give_back_from(&self, offset_bytes: u64, length_bytes: u64) {
+        let _ = self.file.set_len(offset_bytes + length_bytes.max(1));
+        if let Err(error) = self.file.set_len(offset_bytes) {
+            tracing::debug!(
+                "segment {} of the journal keeps room that it does not need: {error}",
+                self.number
+            );
+        }
     }
 
     /// Gives a range back to the file system. Returns whether the segment is empty and sealed: then it can be removed.
@@ -102,7 +127,44 @@ impl Segment {
         self.file.sync_data().map_err(|error| {
             let mut state = self.state.lock();
             (state.is_broken, state.is_sealed) = (true, true);
-            Error::local("cannot write the journal", error)
+            match is_out_of_room(&error) {
+                true => Error::Busy(format!("the gateway's local disk: {error}")),
+                false => Error::local("cannot write the journal", error),
+            }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn what_a_reservation_in_vain_has_got_is_given_back() {
+        let file = tempfile::tempfile().unwrap();
+        let segment = Segment::new(1, file.try_clone().unwrap(), BTreeMap::new(), false);
+        let first = segment.reserve(10_000, 1 << 30).unwrap().unwrap();
+        assert_eq!(first.offset_bytes, 0);
+        segment.write(&[7; 10_000], 0).unwrap();
+        let before = file.metadata().unwrap().blocks();
+        // As a file system leaves it that has found out half-way that there is no room.
+        for flags in [FallocateFlags::empty(), FallocateFlags::KEEP_SIZE] {
+            if fallocate(&file, flags, 10_000, 4 << 20).is_ok() {
+                assert!(file.metadata().unwrap().blocks() > before);
+            }
+            segment.give_back_from(10_000, 8 << 20);
+            let after = file.metadata().unwrap();
+            // What the file system keeps for itself is little.
+            assert!(after.len() == 10_000 && after.blocks() < before + 1024, "{} {before}", after.blocks());
+        }
+        // One that is longer than any file can be fails, and the next one begins where it would have.
+        assert!(segment.reserve(1 << 63, u64::MAX).is_err());
+        assert_eq!(file.metadata().unwrap().len(), 10_000);
+        assert_eq!(segment.reserve(5, 1 << 30).unwrap().unwrap().offset_bytes, 10_000);
+        let mut bytes = [0; 10_000];
+        segment.read(&mut bytes, 0).unwrap();
+        assert_eq!(bytes, [7; 10_000]);
     }
 }

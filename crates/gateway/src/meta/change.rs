@@ -102,18 +102,7 @@ impl<'t> Change<'t> {
     pub(crate) fn remove_bucket(&mut self, bucket: &str) -> Result<()> {
         self.is_changed = true;
         self.buckets.remove(bucket.as_bytes()).map_err(unwritable)?;
-        let mut prefixes = Vec::new();
-        scan(&self.imported, Bound::Included(&Name::new(bucket, "").to_bytes()), |key, _| {
-            let is_ours = Name::from_bytes(key).is_some_and(|name| name.bucket == bucket);
-            if is_ours {
-                prefixes.push(key.to_vec());
-            }
-            Ok(is_ours)
-        })?;
-        for key in prefixes {
-            self.imported.remove(key.as_slice()).map_err(unwritable)?;
-        }
-        Ok(())
+        self.forget_imported(bucket)
     }
 
     /// Whether the bucket has an object, an upload, or something that is still to be deleted from the store.
@@ -131,14 +120,21 @@ impl<'t> Change<'t> {
         Ok(false)
     }
 
-    pub(crate) fn set_imported(&mut self, prefix: &Name) -> Result<()> {
+    /// Which prefixes of the bucket an earlier version of the gateway took over.
+    pub(crate) fn forget_imported(&mut self, bucket: &str) -> Result<()> {
         self.is_changed = true;
-        put(&mut self.imported, &prefix.to_bytes(), &())
-    }
-
-    pub(crate) fn forget_imported(&mut self, prefix: &Name) -> Result<()> {
-        self.is_changed = true;
-        self.imported.remove(prefix.to_bytes().as_slice()).map_err(unwritable).map(|_| ())
+        let mut prefixes = Vec::new();
+        scan(&self.imported, Bound::Included(&Name::new(bucket, "").to_bytes()), |key, _| {
+            let is_ours = Name::from_bytes(key).is_some_and(|name| name.bucket == bucket);
+            if is_ours {
+                prefixes.push(key.to_vec());
+            }
+            Ok(is_ours)
+        })?;
+        for key in prefixes {
+            self.imported.remove(key.as_slice()).map_err(unwritable)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn object(&self, name: &Name) -> Result<Option<ObjectRecord>> {

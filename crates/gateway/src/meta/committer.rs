@@ -12,12 +12,15 @@ use tokio::sync::oneshot;
 use super::COMMITS_KEY;
 use super::change::Change;
 use super::tables::Name;
+use crate::disk_room::DiskRoom;
 use crate::errors::{Error, Result};
 use crate::journal::{Released, Segment, Written};
 use crate::model::ContentId;
 
 /// So many changes share a commit at most: one that waits behind more of them would wait for long.
 const MOST_CHANGES: usize = 512;
+/// And so many where the disk is nearly full: it has to have room for all of them at once.
+const FEW_CHANGES: usize = 16;
 /// Without changes it is looked so often whether there could be one.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -84,13 +87,22 @@ impl Committer {
         database: Arc<Database>,
         applied: impl FnMut(Effects) + Send + 'static,
     ) -> std::io::Result<Committer> {
+        Committer::start_on(database, None, applied)
+    }
+
+    /// The same, which looks at the room on this disk.
+    pub(crate) fn start_on(
+        database: Arc<Database>,
+        disk: Option<Arc<DiskRoom>>,
+        applied: impl FnMut(Effects) + Send + 'static,
+    ) -> std::io::Result<Committer> {
         let (jobs, waiting) = channel();
         let is_broken = Arc::new(AtomicBool::new(false));
         let has_ended = Arc::new(AtomicBool::new(false));
         let (broken, ended) = (Arc::clone(&is_broken), Ended(Arc::clone(&has_ended)));
         underlay_sync::thread::Builder::new().name("metadata".to_owned()).spawn(move || {
             let _ended = ended;
-            run(&database, &waiting, &broken, applied);
+            run(&database, disk.as_deref(), &waiting, &broken, applied);
         })?;
         Ok(Committer { jobs, is_broken, has_ended })
     }
@@ -140,11 +152,15 @@ impl Committer {
 
 fn run(
     database: &Database,
+    disk: Option<&DiskRoom>,
     waiting: &Receiver<Job>,
     is_broken: &AtomicBool,
     mut applied: impl FnMut(Effects),
 ) {
     loop {
+        if let Some(disk) = disk {
+            disk.restore();
+        }
         let first = match waiting.recv_timeout(LOOK_EVERY) {
             Ok(first) => first,
             Err(RecvTimeoutError::Disconnected) => return,
@@ -156,7 +172,8 @@ fn run(
             }
         };
         let mut jobs = vec![first];
-        while jobs.len() < MOST_CHANGES
+        let most = if disk.is_some_and(DiskRoom::is_low) { FEW_CHANGES } else { MOST_CHANGES };
+        while jobs.len() < most
             && let Ok(next) = waiting.try_recv()
         {
             jobs.push(next);

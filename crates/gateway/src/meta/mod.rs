@@ -5,11 +5,13 @@
 
 mod change;
 mod committer;
+mod file;
 mod tables;
 mod view;
 
 pub(crate) use change::Change;
 pub(crate) use committer::Committer;
+pub(crate) use file::{Surroundings, wait_until_closed};
 pub(crate) use tables::{Name, upload_key};
 pub(crate) use view::View;
 
@@ -17,11 +19,15 @@ use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use redb::{Database, DatabaseError};
+use redb::backends::FileBackend;
+use redb::{Database, DatabaseError, StorageBackend};
 
 use crate::errors::{Error, Result};
+use crate::from_disk::{OnDisk, Seen, make_sure};
 use crate::journal::Noted;
+use file::MetadataFile;
 
 /// Of our tables; another one is refused.
 const FORMAT: u64 = 2;
@@ -53,26 +59,86 @@ pub(crate) fn read_any(data: &[u8]) {
     let _ = (tables::decode::<PartRecord>(data), tables::decode::<u64>(data));
 }
 
+fn cannot_open(path: &Path, error: &dyn std::fmt::Display) -> Error {
+    Error::Local(format!(
+        "cannot open the metadata in {}: {error}\n  what to do: bring back the whole local directory from a copy that was made while the gateway was stopped; if there is none, move it away and begin with an empty one, which loses what is in the journal, and what only the metadata have: tags, and headers where the store is a directory",
+        path.display()
+    ))
+}
+
+/// Whoever had the file open has ended without closing it, and may have found out that a sync failed.
+fn read_from_disk(path: &Path) -> Result<()> {
+    let seen = OnDisk::open(path).and_then(|mut file| make_sure(&mut file));
+    match seen {
+        Ok(Seen::Same) => Ok(()),
+        Ok(Seen::Forgotten) => {
+            tracing::debug!("the file system of {} has no way around the kernel's memory", path.display());
+            Ok(())
+        }
+        Err(error) => Err(Error::Local(format!(
+            "cannot tell what the disk has of {}: {error}\n  what to do: see the kernel's log for errors of this disk; restart the machine, or as root run `echo 1 > /proc/sys/vm/drop_caches`, and start the gateway again",
+            path.display()
+        ))),
+    }
+}
+
 /// The open file.
 pub(crate) struct Metadata {
     database: Arc<Database>,
     /// Counts the openings: the upper bits of every number that is never given twice.
     pub(crate) epoch: u64,
+    /// Whether the last user of the file had closed it: if not, the kernel may remember what the disk does not have.
+    pub(crate) was_closed: bool,
 }
 
 impl Metadata {
+    /// Opens the file with nothing around it.
+    ///
+    /// # Errors
+    /// As [`open_in`](Self::open_in).
+    #[cfg(test)]
+    pub(crate) fn open(path: &Path, cache_bytes: usize, noted: Noted) -> Result<Metadata> {
+        Metadata::open_in(Surroundings::default(), path, cache_bytes, noted)
+    }
+
     /// Opens the file, or makes it, and looks at the checksum of each of its pages. Metadata that have not got as far as the journal beside
     /// it has `noted` are an older copy, which knows nothing of what clients were told since, or have lost a commit.
     ///
     /// # Errors
-    /// When it can't be opened, is damaged, has not got so far, or another version of the gateway made it.
-    pub(crate) fn open(path: &Path, cache_bytes: usize, noted: Noted) -> Result<Metadata> {
-        let failed = |error: &dyn std::fmt::Display| {
-            Error::Local(format!(
-                "cannot open the metadata in {}: {error}\n  what to do: bring back the whole local directory from a copy that was made while the gateway was stopped; if there is none, move it away and begin with an empty one, which loses what is in the journal, and what only the metadata have: tags, and headers where the store is a directory",
-                path.display()
-            ))
-        };
+    /// When it can't be opened, is damaged, has not got so far, another version of the gateway made it, or nobody knows what the disk has of it.
+    pub(crate) fn open_in(
+        surroundings: Surroundings,
+        path: &Path,
+        cache_bytes: usize,
+        noted: Noted,
+    ) -> Result<Metadata> {
+        let failed = |error: &dyn std::fmt::Display| cannot_open(path, error);
+        let file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|error| failed(&error))?;
+        let is_new = file.metadata().map_err(|error| failed(&error))?.len() == 0;
+        let was_closed = surroundings.are_closed();
+        if !is_new && !was_closed {
+            read_from_disk(path)?;
+        }
+        surroundings.reopen().map_err(|error| failed(&error))?;
+        let note = surroundings.note().map_err(|error| failed(&error))?;
+        let file = FileBackend::new(file).map_err(|error| failed(&error))?;
+        let opened = Metadata::open_over(file, surroundings, path, cache_bytes, noted);
+        // Whoever was closing it until now may have noted so meanwhile, and that is not for what follows.
+        note.reopen().map_err(|error| failed(&error))?;
+        opened.map(|metadata| Metadata { was_closed, ..metadata })
+    }
+
+    fn open_over(
+        file: impl StorageBackend,
+        surroundings: Surroundings,
+        path: &Path,
+        cache_bytes: usize,
+        noted: Noted,
+    ) -> Result<Metadata> {
+        let failed = |error: &dyn std::fmt::Display| cannot_open(path, error);
+        let is_open = Arc::new(AtomicBool::new(false));
+        let file = MetadataFile::new(file, surroundings, Arc::clone(&is_open));
         let mut builder = Database::builder();
         builder.set_cache_size(cache_bytes).set_check_integrity_on_open(true);
         builder.set_repair_callback(|repair| {
@@ -81,7 +147,7 @@ impl Metadata {
             }
         });
         // It may stumble over what makes no sense before it has got to a checksum.
-        let opened = std::panic::catch_unwind(AssertUnwindSafe(|| builder.create(path)));
+        let opened = std::panic::catch_unwind(AssertUnwindSafe(|| builder.create_with_backend(file)));
         let database = match opened {
             Ok(Ok(database)) => database,
             Ok(Err(DatabaseError::DatabaseAlreadyOpen)) => {
@@ -93,7 +159,8 @@ impl Metadata {
             Ok(Err(error)) => return Err(failed(&error)),
             Err(_) => return Err(failed(&"they are damaged")),
         };
-        let mut metadata = Metadata { database: Arc::new(database), epoch: 0 };
+        is_open.store(true, Ordering::Release);
+        let mut metadata = Metadata { database: Arc::new(database), epoch: 0, was_closed: true };
         let transaction = metadata.database.begin_write().map_err(|error| failed(&error))?;
         {
             let mut change = Change::begin(&transaction)?;
@@ -141,26 +208,4 @@ impl Metadata {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn another_format_is_refused() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join(FILE);
-        let open = || Metadata::open(&path, 1 << 20, Noted::default());
-        let format = |metadata: &Metadata| metadata.view().unwrap().number(FORMAT_KEY).unwrap();
-        let set = |format: u64| {
-            let metadata = open().unwrap();
-            let transaction = metadata.database.begin_write().unwrap();
-            Change::begin(&transaction).unwrap().set_number(FORMAT_KEY, format).unwrap();
-            transaction.commit().unwrap();
-        };
-        assert_eq!(format(&open().unwrap()), Some(FORMAT));
-        set(FORMAT_OF_MORE);
-        assert_eq!(format(&open().unwrap()), Some(FORMAT_OF_MORE));
-        set(FORMAT_OF_MORE + 1);
-        let why = open().map(drop).unwrap_err().to_string();
-        assert!(why.contains("has format 4"), "{why}");
-    }
-}
+mod tests;

@@ -25,7 +25,7 @@ pub(crate) const STORED: Table = TableDefinition::new("stored");
 pub(crate) const UPLOADS: Table = TableDefinition::new("uploads");
 /// [`part_key`]: [`PartRecord`](crate::model::PartRecord).
 pub(crate) const PARTS: Table = TableDefinition::new("parts");
-/// [`Name`] of a prefix whose objects have been taken over from the store: nothing.
+/// Of earlier versions, [`Name`] of a prefix whose objects have been taken over from the store: nothing.
 pub(crate) const IMPORTED: Table = TableDefinition::new("imported");
 
 /// A bucket and a key, or the beginning of one.

@@ -6,8 +6,8 @@ use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase as _, Read
 use serde::de::DeserializeOwned;
 
 use super::tables::{
-    BUCKETS, CONTENTS, IMPORTED, Name, OBJECTS, PARTS, PENDING, STATE, STORED, Table, UPLOADS, decode,
-    part_key, split_upload_key, upload_key,
+    BUCKETS, CONTENTS, Name, OBJECTS, PARTS, PENDING, STATE, STORED, Table, UPLOADS, decode, part_key,
+    split_upload_key, upload_key,
 };
 use crate::errors::{Error, Result};
 use crate::model::{
@@ -86,10 +86,6 @@ impl View {
 
     pub(crate) fn upload(&self, name: &Name, upload: &str) -> Result<Option<UploadRecord>> {
         fetch(&self.open(UPLOADS)?, &upload_key(name, upload))
-    }
-
-    pub(crate) fn is_imported(&self, prefix: &Name) -> Result<bool> {
-        Ok(fetch::<()>(&self.open(IMPORTED)?, &prefix.to_bytes())?.is_some())
     }
 
     pub(crate) fn part(&self, upload: &str, number: u16) -> Result<Option<PartRecord>> {

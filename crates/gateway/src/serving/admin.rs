@@ -113,7 +113,7 @@ impl Admin {
             ),
             ("/health/live", _) => plain(StatusCode::OK, "alive\n".to_owned()),
             ("/health/ready", Some(opened)) if self.readiness.is_ready() && opened.can_serve() => {
-                plain(StatusCode::OK, format!("ready\n{}", opened.said_of_away()))
+                plain(StatusCode::OK, format!("ready\n{}{}", opened.said_of_away(), opened.said_of_disk()))
             }
             ("/health/ready", Some(_)) => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned()),
             ("/health/ready", None) => self.not_yet(),
@@ -167,6 +167,14 @@ impl Opened {
             count => format!(
                 "{count} stores are directories that are not there, or are not the ones that are expected: are they mounted? /status names the buckets\n"
             ),
+        }
+    }
+
+    /// Reads go on, and so does what makes room.
+    fn said_of_disk(&self) -> &'static str {
+        match self.engine.disk().is_full() {
+            true => "the local disk is full: writes are answered with SlowDown\n",
+            false => "",
         }
     }
 

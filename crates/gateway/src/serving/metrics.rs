@@ -105,6 +105,8 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
         changed_by_others: of(&engine.counters.strangers),
         withheld_by_store: of(&engine.counters.withheld),
         away_stores: engine.away_stores(),
+        local_free_bytes: engine.disk().free_bytes(),
+        refused_for_room: engine.disk().refusals().counts(),
         sent_bytes: requests.sent_bytes.load(Ordering::Relaxed),
         requests: count,
         failed_requests: failed,
@@ -249,6 +251,14 @@ pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
         status.away_stores.len() as f64,
     );
     figure("sent_bytes_total", "counter", "Bytes of answers.", status.sent_bytes as f64);
+    if let Some(free) = status.local_free_bytes {
+        figure(
+            "local_free_bytes",
+            "gauge",
+            "Bytes that are free on the disk of the local directory.",
+            free as f64,
+        );
+    }
     if let Some(cluster) = &status.cluster {
         for (name, kind, help, value) in [
             (
@@ -279,6 +289,13 @@ pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
         ] {
             figure(name, kind, help, value);
         }
+    }
+    let _ = writeln!(
+        out,
+        "# HELP underlay_gateway_refused_for_room_total Writes answered with SlowDown since there was no room, by where.\n# TYPE underlay_gateway_refused_for_room_total counter"
+    );
+    for (cause, count) in &status.refused_for_room {
+        let _ = writeln!(out, "underlay_gateway_refused_for_room_total{{cause=\"{cause}\"}} {count}");
     }
     let label = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     for (name, help, value) in [

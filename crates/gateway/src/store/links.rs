@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use object_store::path::Path;
 
+use super::Backend;
 use crate::errors::{Error, Result};
 
 const OTHERS_WRITE: u32 = 0o002;
@@ -44,4 +45,57 @@ pub(super) fn check(root: &std::path::Path, path: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+impl Backend {
+    /// In a directory a copy is a link, which `object_store` makes beside its name and renames. A rename of one link to another link of the same
+    /// file does nothing and succeeds, and the first one stays. So a copy that is there already is not made again.
+    pub(super) async fn is_linked(&self, from: &Path, to: &Path) -> object_store::Result<bool> {
+        let Some((root, _)) = self.root() else { return Ok(false) };
+        let (from, to) = (root.join(from.as_ref()), root.join(to.as_ref()));
+        let looked = tokio::task::spawn_blocking(move || are_one_file(&from, &to)).await;
+        looked
+            .unwrap_or_else(|error| Err(std::io::Error::other(error)))
+            .map_err(|error| object_store::Error::Generic { store: "directory", source: Box::new(error) })
+    }
+}
+
+/// Whether `to` is another name of the file `from`. If so, the name is durable when this returns: whoever gave it may not have got that far.
+///
+/// # Errors
+/// When it can't be told, or not be made durable.
+fn are_one_file(from: &std::path::Path, to: &std::path::Path) -> std::io::Result<bool> {
+    let identity_of = |path: &std::path::Path| match std::fs::symlink_metadata(path) {
+        Ok(found) => Ok(found.is_file().then(|| (found.dev(), found.ino()))),
+        // The copy itself says what it thinks of a file on the way.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(error),
+    };
+    let (source, target) = (identity_of(from)?, identity_of(to)?);
+    if source.is_none() || source != target {
+        return Ok(false);
+    }
+    if let Some(folder) = to.parent() {
+        std::fs::File::open(folder)?.sync_all()?;
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_links_are_one_file_and_two_files_with_the_same_bytes_are_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("a"), "x").unwrap();
+        std::fs::write(path("b"), "x").unwrap();
+        std::fs::hard_link(path("a"), path("c")).unwrap();
+        std::os::unix::fs::symlink(path("a"), path("d")).unwrap();
+        for (to, is_one) in [("b", false), ("c", true), ("d", false), ("none", false), ("a/below", false)] {
+            assert_eq!(are_one_file(&path("a"), &path(to)).unwrap(), is_one, "{to}");
+        }
+        assert!(!are_one_file(&path("none"), &path("none")).unwrap());
+    }
 }

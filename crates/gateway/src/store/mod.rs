@@ -2,8 +2,10 @@
 
 mod confirm;
 mod crypto;
+mod leftovers;
 mod links;
 mod names;
+mod one_name;
 mod open;
 mod root;
 mod turns;
@@ -11,6 +13,7 @@ mod unfinished;
 mod wire;
 
 pub(crate) use confirm::{Fingerprint, bare};
+pub(crate) use leftovers::look_through;
 pub use names::{NameError, key_of, path_of};
 pub(crate) use names::{OWNERS, has_own_name};
 pub(crate) use open::{Reached, create_below, open};
@@ -91,6 +94,8 @@ pub struct Backend {
     store: Arc<dyn ObjectStore>,
     pub kind: Kind,
     most_path_bytes: usize,
+    /// Where it is reached, if not on this machine.
+    endpoint: Option<Arc<str>>,
     /// Of a directory: there links have to be looked out for, and that it is still mounted.
     root: Option<Arc<root::Root>>,
     turns: turns::Turns,
@@ -104,7 +109,7 @@ impl Backend {
             Kind::Directory => MOST_PATH_BYTES,
         };
         let (turns, etags) = (turns::Turns::default(), Arc::default());
-        Backend { store, kind, most_path_bytes, root: None, turns, etags }
+        Backend { store, kind, most_path_bytes, endpoint: None, root: None, turns, etags }
     }
 
     /// The same, below a prefix of so many bytes.
@@ -402,7 +407,13 @@ impl Backend {
         let (from, to) = (self.reach(from).await?, self.reach(to).await?);
         may_go_on()?;
         let options = CopyOptions::new().with_mode(CopyMode::Overwrite);
-        self.patiently("CopyObject", self.store.copy_opts(&from, &to, options)).await
+        let copied = async {
+            if self.is_linked(&from, &to).await? {
+                return Ok(());
+            }
+            self.store.copy_opts(&from, &to, options).await
+        };
+        self.patiently("CopyObject", copied).await
     }
 
     /// What [`mark`](Self::mark) has left here.

@@ -114,14 +114,28 @@ fn open_s3(bucket: &str, prefix: &str, reached: &Reached) -> Result<Backend, Ope
     let store = builder.build().map_err(|error| OpenError(format!("s3://{bucket}: {error}")))?;
     wire.sign_for(&store, &endpoint.region);
     let prefix = prefix.trim_matches('/');
-    Ok(match prefix.is_empty() {
+    let backend = match prefix.is_empty() {
         true => Backend::new(Arc::new(store), Kind::S3),
         false => {
             let prefix = object_store::path::Path::from(prefix);
             let prefix_bytes = prefix.as_ref().len() + 1;
             Backend::new(Arc::new(PrefixStore::new(store, prefix)), Kind::S3).below(prefix_bytes)
         }
-    })
+    };
+    // Without an address of its own it is AWS, whose buckets are one name everywhere.
+    Ok(backend.reached_at(endpoint.url.as_deref().unwrap_or("AWS")))
+}
+
+impl Backend {
+    /// The same, reached at this endpoint.
+    pub(crate) fn reached_at(self, endpoint: &str) -> Backend {
+        Backend { endpoint: Some(endpoint.into()), ..self }
+    }
+
+    /// At another one there may be another store of the same name.
+    pub(crate) fn endpoint(&self) -> Option<&str> {
+        self.endpoint.as_deref()
+    }
 }
 
 /// The certificates of a file of PEM, one or more.
@@ -223,6 +237,34 @@ mod tests {
         backend.delete("a/b/c", &|| Ok(())).await.unwrap();
         put(&backend, "a").await.unwrap();
         backend.head("a").await.unwrap();
+    }
+
+    /// A second link to the same file beside its name would keep the bytes when both are deleted, and the directory as well.
+    #[tokio::test]
+    async fn a_copy_that_is_made_again_leaves_nothing_beside_it() {
+        let (directory, backend) = directory();
+        put(&backend, "from").await.unwrap();
+        for _ in 0..3 {
+            backend.copy("from", "dir/to", &|| Ok(())).await.unwrap();
+            backend.copy("dir/to", "from", &|| Ok(())).await.unwrap();
+        }
+        let names = |path: &Path| {
+            let names = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(directory.path()), ["dir", "from"]);
+        assert_eq!(names(&directory.path().join("dir")), ["to"]);
+        // Another version of the source is copied.
+        put(&backend, "from").await.unwrap();
+        backend.copy("from", "dir/to", &|| Ok(())).await.unwrap();
+        assert_eq!(backend.head("from").await.unwrap().etag, backend.head("dir/to").await.unwrap().etag);
+        for key in ["from", "dir/to"] {
+            backend.delete(key, &|| Ok(())).await.unwrap();
+        }
+        put(&backend, "dir").await.unwrap();
+        assert_eq!(names(directory.path()), ["dir"]);
     }
 
     #[tokio::test]

@@ -39,6 +39,8 @@ pub(super) struct Site {
     pub(super) etcd: Arc<Fake>,
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) consistency: Consistency,
+    /// Where the store is said to be reached.
+    pub(super) endpoint: &'static str,
     directory: tempfile::TempDir,
 }
 
@@ -97,11 +99,12 @@ impl Site {
 
     fn over(store: Arc<dyn ObjectStore>) -> Site {
         let directory = tempfile::tempdir().unwrap();
-        Site { etcd: Arc::default(), store, consistency: Consistency::Exclusive, directory }
+        let (consistency, endpoint) = (Consistency::Exclusive, "http://store");
+        Site { etcd: Arc::default(), store, consistency, endpoint, directory }
     }
 
     fn setup(&self, directory: &str, sharing: Option<Sharing>, alone: Option<Alone>) -> Setup {
-        let backend = Backend::new(Arc::clone(&self.store), Kind::S3);
+        let backend = Backend::new(Arc::clone(&self.store), Kind::S3).reached_at(self.endpoint);
         // Nothing is flushed before a test says so.
         let write = Write::Back { after: Duration::from_secs(3600) };
         Setup {

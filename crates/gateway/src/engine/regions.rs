@@ -1,0 +1,160 @@
+//! Which keys of a bucket the metadata speak for: those of prefixes that are ours alone. The rules decide it, and rules change between two
+//! starts; so the metadata have a note of the rules that hold for what they know, and what is ours now and was not then is listed anew.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::RuleState;
+use crate::config::Consistency;
+use crate::errors::Result;
+use crate::meta::{Change, View};
+
+/// Prefixes, and whether the keys that each decides are known. The longest prefix of a key decides, as in the rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Regions(BTreeMap<String, bool>);
+
+/// Under which the metadata have those of a bucket.
+fn key_of(bucket: &str) -> Vec<u8> {
+    format!("known {bucket}").into_bytes()
+}
+
+/// For the fuzzer: any bytes as such a note.
+pub(super) fn read_any(data: &[u8]) {
+    if let Ok(regions) = postcard::from_bytes::<Regions>(data) {
+        assert!(regions.missing(&Regions::default()).is_empty() && regions.missing(&regions).is_empty());
+        assert_eq!(regions.without_unwanted(&regions), regions);
+    }
+}
+
+impl Regions {
+    /// As it should be by these rules.
+    pub(super) fn wanted(rules: &[RuleState]) -> Regions {
+        let row =
+            |state: &RuleState| (state.rule.prefix.clone(), state.rule.consistency == Consistency::Exclusive);
+        Regions(rules.iter().map(row).collect())
+    }
+
+    /// What the metadata know of a bucket; nothing where they don't say.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub(super) fn known(view: &View, bucket: &str) -> Result<Regions> {
+        Ok(view.state(&key_of(bucket))?.unwrap_or_default())
+    }
+
+    /// Changes the note.
+    ///
+    /// # Errors
+    /// When it can't be read or written.
+    pub(super) fn note(
+        change: &mut Change<'_>,
+        bucket: &str,
+        note: impl FnOnce(Regions) -> Regions,
+    ) -> Result<()> {
+        let known = change.state(&key_of(bucket))?.unwrap_or_default();
+        change.set_state(&key_of(bucket), &note(known))
+    }
+
+    fn covers(&self, key: &str) -> bool {
+        let longest = self.0.iter().filter(|(prefix, _)| key.starts_with(prefix.as_str()));
+        longest.max_by_key(|(prefix, _)| prefix.len()).is_some_and(|(_, is_known)| *is_known)
+    }
+
+    /// The same, with the prefixes of `other` as well: each decides alike in both for all the keys that it decides.
+    pub(super) fn divided_by(&self, other: &Regions) -> Regions {
+        let prefixes = self.0.keys().chain(other.0.keys());
+        Regions(prefixes.map(|prefix| (prefix.clone(), self.covers(prefix))).collect())
+    }
+
+    /// Prefixes, as [divided](Self::divided_by), whose keys are wanted and not known.
+    pub(super) fn missing(&self, wanted: &Regions) -> Vec<String> {
+        let divided = self.divided_by(wanted).0;
+        let missing = divided.into_iter().filter(|(prefix, is_known)| !is_known && wanted.covers(prefix));
+        missing.map(|(prefix, _)| prefix).collect()
+    }
+
+    /// Whether this prefix is the one that decides the key. Each has to be [divided](Self::divided_by) already.
+    pub(super) fn decides(&self, prefix: &str, key: &str) -> bool {
+        key.starts_with(prefix)
+            && !self.0.keys().any(|other| other.len() > prefix.len() && key.starts_with(other.as_str()))
+    }
+
+    /// The keys that this prefix decides are known from now on.
+    pub(super) fn with(mut self, prefix: &str) -> Regions {
+        self.0.insert(prefix.to_owned(), true);
+        self
+    }
+
+    /// What is not wanted is no longer known.
+    pub(super) fn without_unwanted(&self, wanted: &Regions) -> Regions {
+        let mut divided = self.divided_by(wanted);
+        for (prefix, is_known) in &mut divided.0 {
+            *is_known &= wanted.covers(prefix);
+        }
+        divided
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn regions(rows: &[(&str, bool)]) -> Regions {
+        Regions(rows.iter().map(|(prefix, is_known)| ((*prefix).to_owned(), *is_known)).collect())
+    }
+
+    #[test]
+    fn a_rule_that_goes_leaves_its_keys_to_be_listed() {
+        let before = regions(&[("", true), ("raw/", false)]);
+        assert_eq!(before.missing(&regions(&[("", true)])), ["raw/"]);
+        // Narrowed.
+        let narrowed = regions(&[("", true), ("raw/x/", false)]);
+        assert_eq!(before.missing(&narrowed), ["raw/"]);
+        let divided = before.divided_by(&narrowed);
+        assert!(divided.decides("raw/", "raw/y") && !divided.decides("raw/", "raw/x/y"));
+        // Made exclusive, which is the same.
+        assert_eq!(before.missing(&regions(&[("", true), ("raw/", true)])), ["raw/"]);
+        assert!(before.missing(&before).is_empty());
+        // Nothing is known of a bucket that is new.
+        assert_eq!(Regions::default().missing(&before), [""]);
+    }
+
+    proptest! {
+        /// Against what each key is by itself.
+        #[test]
+        fn what_is_known_in_the_end_is_what_the_rules_want(
+            histories in proptest::collection::vec(
+                proptest::collection::btree_map("[ab]{0,3}", any::<bool>(), 0..5), 1..5),
+        ) {
+            let keys: Vec<String> =
+                (0..81).map(|at: u32| (0..4).map(|digit| ['a', 'b', 'c'][(at / 3_u32.pow(digit) % 3) as usize]).collect()).collect();
+            let mut known = Regions::default();
+            let mut is_known = vec![false; keys.len()];
+            for mut rules in histories {
+                rules.entry(String::new()).or_insert(true);
+                let wanted = Regions(rules);
+                known = known.without_unwanted(&wanted);
+                for (key, is_known) in keys.iter().zip(&mut is_known) {
+                    *is_known &= wanted.covers(key);
+                    prop_assert_eq!(known.covers(key), *is_known);
+                }
+                for prefix in known.missing(&wanted) {
+                    let divided = known.divided_by(&wanted);
+                    for (key, is_known) in keys.iter().zip(&mut is_known) {
+                        if divided.decides(&prefix, key) {
+                            prop_assert!(!*is_known, "{} is listed twice", key);
+                            *is_known = true;
+                        }
+                    }
+                    known = divided.with(&prefix);
+                }
+                for (key, is_known) in keys.iter().zip(&is_known) {
+                    prop_assert_eq!(*is_known, wanted.covers(key), "{}", key);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Whether a directory can be a store at all: it tells all names apart, and has nothing of the gateway's own in it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{CACHE, Engine, JOURNAL};
+use crate::store::{Backend, Identity};
+
+/// One that hangs is not waited for: it counts as not mounted soon.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Which directory a path leads to.
+fn identity_of(path: &Path) -> io::Result<Identity> {
+    use std::os::unix::fs::MetadataExt as _;
+    let found = std::fs::metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
+
+/// Of a directory and all those above it.
+fn identities_from(path: &Path) -> io::Result<Vec<Identity>> {
+    std::fs::canonicalize(path)?.ancestors().map(identity_of).collect()
+}
+
+/// Whether one lies in the other, by whatever names: links and bind mounts give a directory several.
+///
+/// # Errors
+/// When it can't be told.
+fn are_nested(own: &Path, store: &Path) -> io::Result<bool> {
+    let parts = [own.to_owned(), own.join(JOURNAL), own.join(CACHE)];
+    let own_parts: Vec<Identity> = parts.iter().filter_map(|part| identity_of(part).ok()).collect();
+    let is_in_own = identities_from(store)?.iter().any(|above| own_parts.contains(above));
+    Ok(is_in_own || identities_from(own)?.contains(&identity_of(store)?))
+}
+
+/// Blocks.
+fn look(own: &Path, store: &Path, backend: &Backend) -> Result<(), String> {
+    let unsuitable = |why: &str, what_to_do: &str| {
+        Err(format!("{} can't be a store: {why}\n  what to do: {what_to_do}", store.display()))
+    };
+    match are_nested(own, store) {
+        Ok(false) => {}
+        Ok(true) => {
+            return unsuitable(
+                "it and the gateway's own directory lie in each other",
+                "name another directory in [local], or another store",
+            );
+        }
+        Err(error) => tracing::debug!("{}: where it lies can't be told: {error}", store.display()),
+    }
+    match backend.why_names_are_one() {
+        Ok(None) => Ok(()),
+        Ok(Some(why)) => unsuitable(
+            &format!("its file system {why}, so two keys would be one object"),
+            "move the objects to a directory that tells all names apart (ext4 without casefold, XFS, or a share that is mounted so), and name that one; what an earlier version of the gateway has not stored yet, that version still can",
+        ),
+        // One that can't be written to has no two objects for one.
+        Err(error) => {
+            tracing::warn!("{}: whether it tells all names apart can't be tried: {error}", store.display());
+            Ok(())
+        }
+    }
+}
+
+impl Engine {
+    /// # Errors
+    /// When the store of a bucket is a directory that can't be one, with what to do.
+    pub(super) async fn check_suitable(&self, bucket: &str, backend: &Backend) -> Result<(), String> {
+        let Some((root, _)) = backend.root() else { return Ok(()) };
+        let (own, store, backend) = (self.setup.local.directory.clone(), root.to_owned(), backend.clone());
+        let looked = tokio::task::spawn_blocking({
+            let store: PathBuf = store.clone();
+            move || look(&own, &store, &backend)
+        });
+        match tokio::time::timeout(PATIENCE, looked).await {
+            Ok(outcome) => outcome
+                .unwrap_or_else(|error| Err(error.to_string()))
+                .map_err(|why| format!("the store of bucket {bucket}: {why}")),
+            Err(_) => {
+                tracing::warn!("{} does not say whether it tells all names apart", store.display());
+                Ok(())
+            }
+        }
+    }
+
+    /// The same of all that are there at the start.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn check_all_suitable(&self) -> Result<(), String> {
+        for state in self.bucket_states().iter().filter(|state| !state.backend.is_away()) {
+            self.check_suitable(&state.name, &state.backend).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_within_each_other_are_known_by_whatever_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for name in ["own/journal/deep", "own/cache", "beside"] {
+            std::fs::create_dir_all(path(name)).unwrap();
+        }
+        for (link, to) in [("to-own", "own"), ("to-journal", "own/journal"), ("to-all", ".")] {
+            std::os::unix::fs::symlink(path(to), path(link)).unwrap();
+        }
+        let nested =
+            ["own", "own/journal", "own/journal/deep", "to-own", "to-own/cache", "to-journal", "to-all", "."];
+        for store in nested {
+            assert!(are_nested(&path("own"), &path(store)).unwrap(), "{store}");
+            assert!(are_nested(&path("to-own"), &path(store)).unwrap(), "{store}");
+        }
+        assert!(!are_nested(&path("own"), &path("beside")).unwrap());
+        assert!(are_nested(&path("own"), &path("none")).is_err());
+    }
+}

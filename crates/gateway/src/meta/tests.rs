@@ -1,0 +1,213 @@
+use std::io;
+
+use redb::StorageBackend;
+use underlay_files::{Access, Folder};
+use underlay_sync::Mutex;
+
+use super::*;
+use crate::from_disk::TwoWays as _;
+use crate::from_disk::tests::Cached;
+
+#[test]
+fn another_format_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(FILE);
+    let open = || Metadata::open(&path, 1 << 20, Noted::default());
+    let format = |metadata: &Metadata| metadata.view().unwrap().number(FORMAT_KEY).unwrap();
+    let set = |format: u64| {
+        let metadata = open().unwrap();
+        set_number(&metadata, FORMAT_KEY, format).unwrap();
+    };
+    assert_eq!(format(&open().unwrap()), Some(FORMAT));
+    set(FORMAT_OF_MORE);
+    assert_eq!(format(&open().unwrap()), Some(FORMAT_OF_MORE));
+    set(FORMAT_OF_MORE + 1);
+    let why = open().map(drop).unwrap_err().to_string();
+    assert!(why.contains("has format 4"), "{why}");
+}
+
+fn set_number(metadata: &Metadata, key: &[u8], number: u64) -> std::result::Result<(), String> {
+    let transaction = metadata.database.begin_write().map_err(|error| error.to_string())?;
+    Change::begin(&transaction).unwrap().set_number(key, number).unwrap();
+    transaction.commit().map_err(|error| error.to_string())
+}
+
+/// A disk of the test's, which outlives whoever has it open.
+#[derive(Clone, Debug, Default)]
+struct Disk(Arc<Mutex<Cached>>);
+
+impl StorageBackend for Disk {
+    fn len(&self) -> io::Result<u64> {
+        self.0.lock().length()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        match self.0.lock().read_remembered(out, offset)? == out.len() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.lock().resize(len as usize);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.lock().sync()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.lock().write(offset as usize, data);
+        Ok(())
+    }
+}
+
+impl Disk {
+    fn open(&self) -> Result<Metadata> {
+        let (surroundings, path) = (Surroundings::default(), Path::new("metadata of the test"));
+        Metadata::open_over(self.clone(), surroundings, path, 1 << 20, Noted::default())
+    }
+
+    /// One commit that is durable, and one whose sync fails.
+    fn after_a_failed_sync() -> Disk {
+        let disk = Disk::default();
+        let metadata = disk.open().unwrap();
+        set_number(&metadata, b"test", 1).unwrap();
+        disk.0.lock().fails_syncs = 1;
+        set_number(&metadata, b"test", 2).unwrap_err();
+        disk
+    }
+}
+
+fn number_in(metadata: &Metadata) -> Option<u64> {
+    metadata.view().unwrap().number(b"test").unwrap()
+}
+
+/// Two faults at once: a sync that fails, and a power cut after the next start.
+#[test]
+fn a_commit_whose_sync_failed_is_not_built_upon_after_a_restart() {
+    let disk = Disk::after_a_failed_sync();
+    make_sure(&mut *disk.0.lock()).unwrap();
+    let metadata = disk.open().unwrap();
+    assert_eq!(number_in(&metadata), Some(1), "the disk has never had the other one");
+    set_number(&metadata, b"more", 7).unwrap();
+    disk.0.lock().lose_power();
+    // Whatever it still wants to write when it is closed comes too late.
+    std::mem::forget(metadata);
+    let metadata = disk.open().unwrap();
+    assert_eq!(number_in(&metadata), Some(1));
+    assert_eq!(metadata.view().unwrap().number(b"more").unwrap(), Some(7));
+}
+
+/// That the test above could fail: what the kernel remembers looks as if all were well.
+#[test]
+fn what_the_kernel_remembers_looks_sound_and_does_not_outlive_a_power_cut() {
+    let disk = Disk::after_a_failed_sync();
+    let metadata = disk.open().unwrap();
+    assert_eq!(number_in(&metadata), Some(2));
+    std::mem::forget(metadata);
+    disk.0.lock().lose_power();
+    let is_lost = disk.open().map_or(true, |metadata| number_in(&metadata) != Some(2));
+    assert!(is_lost, "the disk has what no sync has written");
+}
+
+#[test]
+fn metadata_are_noted_as_closed_only_where_every_sync_has_succeeded() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = Folder::open(directory.path()).unwrap();
+    folder.make_inner("journal", Access::Private).unwrap();
+    let is_closed = || directory.path().join("journal/closed").exists();
+    let surroundings = || Surroundings { disk: None, journal: Some(folder.inner("journal").unwrap()) };
+    let path = directory.path().join(FILE);
+    let open = || Metadata::open_in(surroundings(), &path, 1 << 20, Noted::default()).unwrap();
+    for _ in 0..2 {
+        let metadata = open();
+        assert!(!is_closed());
+        set_number(&metadata, b"test", 1).unwrap();
+        drop(metadata);
+        assert!(is_closed());
+    }
+    // A process that was killed.
+    let metadata = open();
+    assert!(metadata.was_closed);
+    let copy = directory.path().join("copy");
+    std::fs::copy(&path, &copy).unwrap();
+    drop(metadata);
+    std::fs::remove_file(directory.path().join("journal/closed")).unwrap();
+    std::fs::rename(&copy, &path).unwrap();
+    let metadata = open();
+    assert!(!metadata.was_closed && number_in(&metadata) == Some(1));
+    drop(metadata);
+    // One whose sync fails.
+    let disk = Disk::default();
+    let metadata =
+        Metadata::open_over(disk.clone(), surroundings(), &path, 1 << 20, Noted::default()).unwrap();
+    surroundings().reopen().unwrap();
+    disk.0.lock().fails_syncs = 1;
+    set_number(&metadata, b"test", 2).unwrap_err();
+    drop(metadata);
+    assert!(!is_closed());
+}
+
+/// A disk without room before the reserve is given up.
+#[derive(Debug)]
+struct Full {
+    inner: Disk,
+    reserve: std::path::PathBuf,
+    is_full: Arc<AtomicBool>,
+}
+
+impl Full {
+    fn room(&self) -> io::Result<()> {
+        let is_given_up = std::fs::metadata(&self.reserve).is_ok_and(|found| found.len() == 0);
+        match self.is_full.load(Ordering::Acquire) && !is_given_up {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+impl StorageBackend for Full {
+    fn len(&self) -> io::Result<u64> {
+        StorageBackend::len(&self.inner)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.inner.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.room().and_then(|()| self.inner.set_len(len))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.inner.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.room().and_then(|()| self.inner.write(offset, data))
+    }
+}
+
+#[test]
+fn a_commit_that_finds_the_disk_full_takes_the_reserve_and_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(crate::disk_room::DiskRoom::open(directory.path()).unwrap());
+    let reserve = directory.path().join("reserve");
+    if std::fs::metadata(&reserve).unwrap().len() == 0 {
+        // This file system can't set room aside.
+        return;
+    }
+    let is_full = Arc::new(AtomicBool::new(false));
+    let file = Full { inner: Disk::default(), reserve: reserve.clone(), is_full: Arc::clone(&is_full) };
+    let surroundings = Surroundings { disk: Some(disk), journal: None };
+    let path = directory.path().join(FILE);
+    let metadata = Metadata::open_over(file, surroundings, &path, 1 << 20, Noted::default()).unwrap();
+    is_full.store(true, Ordering::Release);
+    for number in [1, 2] {
+        set_number(&metadata, b"test", number).unwrap();
+        assert_eq!(number_in(&metadata), Some(number));
+    }
+    assert_eq!(std::fs::metadata(&reserve).unwrap().len(), 0);
+}

@@ -1,0 +1,139 @@
+//! Writes that are refused for want of room: counted by cause, and told of in the log. Thousands may be refused in a second, so the first of a
+//! cause is told of, and then one a minute.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use underlay_sync::Mutex;
+
+use crate::errors::Error;
+
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+/// What there is no room in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The file system of the local directory.
+    Disk,
+    /// The journal, for whole objects.
+    Journal,
+    /// The part of the journal that unfinished uploads may take.
+    Uploads,
+}
+
+/// What is said of a cause.
+struct Row {
+    cause: Cause,
+    /// In the metrics.
+    label: &'static str,
+    /// For the client, and in the log.
+    why: &'static str,
+    /// For whoever runs the gateway.
+    what_to_do: &'static str,
+}
+
+const ROWS: [Row; 3] = [
+    Row {
+        cause: Cause::Disk,
+        label: "disk",
+        why: "the gateway's local disk is full: try again later",
+        what_to_do: "see what else lies on the disk of [local] and make room there, or take a larger one; if the store is slow or down, the journal may have filled it: then make `journal` smaller than the disk",
+    },
+    Row {
+        cause: Cause::Journal,
+        label: "journal",
+        why: "the journal is full, since the store behind takes objects more slowly than they come or uploads are unfinished: try again later",
+        what_to_do: "see whether the store answers (`underlay-gateway top` shows the last failure), or raise `journal` in [local]",
+    },
+    Row {
+        cause: Cause::Uploads,
+        label: "uploads",
+        why: "the part of the journal that uploads in parts may take is full, since the store behind takes objects more slowly than they come or uploads are unfinished: try again later",
+        what_to_do: "complete or abort the uploads that clients have left behind, lower `uploads_expire` in [limits], or raise `journal` in [local]",
+    },
+];
+
+#[derive(Default)]
+struct Told {
+    since: Option<Instant>,
+    untold: u64,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Refusals {
+    counts: [AtomicU64; ROWS.len()],
+    told: Mutex<[Told; ROWS.len()]>,
+}
+
+impl std::fmt::Debug for Refusals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(&self.counts).finish()
+    }
+}
+
+impl Refusals {
+    /// Counts a refusal. Returns what the client is to be told.
+    pub(crate) fn refuse(&self, cause: Cause) -> Error {
+        self.refuse_at(cause, Instant::now()).0
+    }
+
+    /// The same, and what was written to the log.
+    fn refuse_at(&self, cause: Cause, now: Instant) -> (Error, Option<String>) {
+        let at = ROWS.iter().position(|row| row.cause == cause).unwrap_or_default();
+        let row = &ROWS[at];
+        self.counts[at].fetch_add(1, Ordering::Relaxed);
+        let mut all = self.told.lock();
+        let told = &mut all[at];
+        told.untold += 1;
+        let is_due = told.since.is_none_or(|since| now.saturating_duration_since(since) >= SAY_EVERY);
+        let line = is_due.then(|| {
+            format!(
+                "{} writes were answered with SlowDown: {}\n  what to do: {}",
+                std::mem::take(&mut told.untold),
+                row.why,
+                row.what_to_do
+            )
+        });
+        if let Some(line) = &line {
+            told.since = Some(now);
+            tracing::warn!("{line}");
+        }
+        (Error::Busy(row.why.to_owned()), line)
+    }
+
+    /// How many there were since the start, by the cause's name.
+    pub(crate) fn counts(&self) -> Vec<(String, u64)> {
+        let counts = ROWS.iter().zip(&self.counts);
+        counts.map(|(row, count)| (row.label.to_owned(), count.load(Ordering::Relaxed))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_refusal_of_a_cause_is_told_of_and_then_one_a_minute() {
+        let (refusals, begun) = (Refusals::default(), Instant::now());
+        let said = |cause, after_s| refusals.refuse_at(cause, begun + Duration::from_secs(after_s)).1;
+        let first = said(Cause::Disk, 0).unwrap();
+        assert!(first.starts_with("1 writes") && first.contains("what to do"), "{first}");
+        for after_s in [0, 1, 59] {
+            assert_eq!(said(Cause::Disk, after_s), None);
+        }
+        // Another cause is told of by itself.
+        assert!(said(Cause::Uploads, 30).is_some() && said(Cause::Uploads, 31).is_none());
+        let next = said(Cause::Disk, 60).unwrap();
+        assert!(next.starts_with("4 writes"), "{next}");
+        let counts = refusals.counts();
+        assert_eq!(counts, [("disk".to_owned(), 5), ("journal".to_owned(), 0), ("uploads".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn each_cause_has_a_row() {
+        for cause in [Cause::Disk, Cause::Journal, Cause::Uploads] {
+            assert_eq!(ROWS.iter().filter(|row| row.cause == cause).count(), 1, "{cause:?}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Whether a directory tells all names apart. Some take two for one: they fold case, bring Unicode to a normal form, or leave out what stands at
+//! the end. Two keys would be one file there, and each the other's object.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use underlay_files::{Access, Folder};
+
+use super::Backend;
+
+/// What the folder is called by that names are tried in. No key leads there.
+pub(super) const TRIAL: &str = "%underlay-no-key-names";
+
+/// Two names that some directories take for one, and why.
+struct Pair {
+    names: [&'static str; 2],
+    why: &'static str,
+}
+
+const PAIRS: [Pair; 8] = [
+    Pair { names: ["case", "CASE"], why: "does not tell small letters from capitals" },
+    Pair { names: ["\u{f6}", "\u{d6}"], why: "does not tell small letters from capitals beyond ASCII" },
+    Pair { names: ["\u{e9}", "e\u{301}"], why: "brings names to a normal form of Unicode" },
+    Pair { names: ["\u{fb01}x", "fix"], why: "brings names to a compatible form of Unicode" },
+    Pair { names: ["\u{df}y", "ssy"], why: "folds letters into others" },
+    Pair { names: ["join", "jo\u{200d}in"], why: "leaves out characters that are not seen" },
+    Pair { names: ["dot", "dot."], why: "leaves out dots at the end of names" },
+    Pair { names: ["blank", "blank "], why: "leaves out blanks at the end of names" },
+];
+
+/// A directory in which names can be tried.
+trait Medium {
+    /// Makes a file that is not there.
+    fn make(&mut self, name: &str) -> io::Result<()>;
+    /// All that are there.
+    fn names(&mut self) -> io::Result<Vec<OsString>>;
+}
+
+/// Why two names would be one; `None` where all are told apart. A name that can't be made at all is no other's.
+///
+/// # Errors
+/// When nobody can tell.
+fn look(medium: &mut impl Medium) -> io::Result<Option<&'static str>> {
+    let mut made = BTreeSet::new();
+    for Pair { names, why } in &PAIRS {
+        for name in names {
+            match medium.make(name) {
+                Ok(()) => drop(made.insert(OsString::from(name))),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(Some(*why)),
+                // Some take no such name: an object of that name is then refused by the store itself.
+                Err(error) if is_about_name(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    let listed: BTreeSet<OsString> = medium.names()?.into_iter().collect();
+    Ok((listed != made).then_some("gives names back in another form than they were made in"))
+}
+
+fn is_about_name(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let about = [Errno::INVAL, Errno::ILSEQ, Errno::NAMETOOLONG, Errno::NOENT, Errno::ACCESS, Errno::PERM];
+    about.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// A folder of its own in a directory. It goes with this.
+struct Trial {
+    folder: Folder,
+    path: PathBuf,
+}
+
+impl Trial {
+    fn make(directory: &Path) -> io::Result<Trial> {
+        let name = underlay_files::unique_name(TRIAL);
+        let folder = Folder::open(directory)?.make_inner(&name, Access::Private)?;
+        let path = folder.path().to_owned();
+        Ok(Trial { folder, path })
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        if let Err(error) = underlay_files::remove_tree(&self.path) {
+            tracing::warn!("{} can't be removed, and nobody needs it: {error}", self.path.display());
+        }
+    }
+}
+
+impl Medium for Trial {
+    fn make(&mut self, name: &str) -> io::Result<()> {
+        match self.folder.has(name) {
+            true => Err(io::ErrorKind::AlreadyExists.into()),
+            false => self.folder.file(name).map(drop),
+        }
+    }
+
+    fn names(&mut self) -> io::Result<Vec<OsString>> {
+        let entries = rustix::fs::Dir::read_from(std::fs::File::open(&self.path)?)?;
+        let mut names = Vec::new();
+        for entry in entries {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if !matches!(name.as_slice(), b"." | b"..") {
+                names.push(OsString::from_vec(name));
+            }
+        }
+        Ok(names)
+    }
+}
+
+impl Backend {
+    /// Why two keys could be one object in its directory; `None` where they can't. Blocks.
+    ///
+    /// # Errors
+    /// When nothing can be tried there.
+    pub(crate) fn why_names_are_one(&self) -> io::Result<Option<&'static str>> {
+        self.root().map_or(Ok(None), |(root, _)| look_at(root))
+    }
+}
+
+fn look_at(directory: &Path) -> io::Result<Option<&'static str>> {
+    look(&mut Trial::make(directory)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that takes each name for what this makes of it.
+    struct Folding {
+        fold: fn(&str) -> String,
+        /// Whether it gives back what it has made of it, as opposed to the name.
+        gives_folded: bool,
+        names: Vec<(String, String)>,
+    }
+
+    impl Folding {
+        fn by(fold: fn(&str) -> String) -> Folding {
+            Folding { fold, gives_folded: false, names: Vec::new() }
+        }
+    }
+
+    impl Medium for Folding {
+        fn make(&mut self, name: &str) -> io::Result<()> {
+            let folded = (self.fold)(name);
+            if self.names.iter().any(|(_, taken)| *taken == folded) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            self.names.push((name.to_owned(), folded));
+            Ok(())
+        }
+
+        fn names(&mut self) -> io::Result<Vec<OsString>> {
+            let given = self.names.iter().map(|(name, folded)| if self.gives_folded { folded } else { name });
+            Ok(given.map(OsString::from).collect())
+        }
+    }
+
+    #[test]
+    fn directories_that_take_two_names_for_one_are_known() {
+        let said = |fold| look(&mut Folding::by(fold)).unwrap().unwrap_or_default();
+        assert_eq!(look(&mut Folding::by(str::to_owned)).unwrap(), None);
+        assert!(said(|name| name.to_ascii_lowercase()).contains("capitals"));
+        let beyond_ascii: fn(&str) -> String =
+            |name| if name.is_ascii() { name.to_owned() } else { name.to_lowercase() };
+        assert!(said(beyond_ascii).contains("beyond ASCII"));
+        assert!(said(|name| name.replace("e\u{301}", "\u{e9}")).contains("normal form"));
+        assert!(said(|name| name.replace('\u{fb01}', "fi")).contains("compatible form"));
+        assert!(said(|name| name.replace('\u{df}', "ss")).contains("into others"));
+        assert!(said(|name| name.replace('\u{200d}', "")).contains("not seen"));
+        assert!(said(|name| name.trim_end_matches('.').to_owned()).contains("dots"));
+        assert!(said(|name| name.trim_end().to_owned()).contains("blanks"));
+        // One that tells them apart, and lists another name than it was given.
+        let mut other = Folding { gives_folded: true, ..Folding::by(|name| format!("{name}'")) };
+        assert!(look(&mut other).unwrap().unwrap().contains("another form"));
+    }
+
+    /// A directory without a name that it can't have is as good as another.
+    struct Strict(Vec<String>);
+
+    impl Medium for Strict {
+        fn make(&mut self, name: &str) -> io::Result<()> {
+            match name.contains('\u{200d}') {
+                true => Err(rustix::io::Errno::ILSEQ.into()),
+                false => {
+                    self.0.push(name.to_owned());
+                    Ok(())
+                }
+            }
+        }
+
+        fn names(&mut self) -> io::Result<Vec<OsString>> {
+            Ok(self.0.iter().map(OsString::from).collect())
+        }
+    }
+
+    #[test]
+    fn a_name_that_can_not_be_made_is_no_other_s() {
+        assert_eq!(look(&mut Strict(Vec::new())).unwrap(), None);
+    }
+
+    #[test]
+    fn the_trial_leaves_nothing_behind() {
+        assert!(TRIAL.starts_with(crate::store::names::NO_KEY));
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(look_at(directory.path()).unwrap(), None, "a file system for tests tells names apart");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        assert!(look_at(&directory.path().join("none")).is_err());
+    }
+}

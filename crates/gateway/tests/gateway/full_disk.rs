@@ -1,0 +1,218 @@
+//! Local disks that are full, from outside: clients are told to slow down, the gateway goes on, and so does the next start.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use underlay_gateway::config::Write;
+use underlay_gateway::engine::{Conditions, Engine};
+use underlay_gateway::errors::Error;
+use underlay_gateway::model::Headers;
+use underlay_gateway::store::Kind;
+
+use crate::program::Program;
+use crate::rig::{BUCKET, Ground, content, delete, get, in_memory, put};
+use crate::signed::ask;
+
+/// Unmounts it with the test.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+/// A directory with a disk of 192 MiB in it, as `local`: in memory, and one in a file with ext4 on it, where such can be had.
+fn small_disks(each: impl Fn(&Path, &str)) {
+    if !rustix::process::geteuid().is_root() {
+        // `scripts/test` runs this as root.
+        return;
+    }
+    for kind in ["tmpfs", "ext4"] {
+        let directory = tempfile::tempdir().unwrap();
+        // Where a program has its local directory.
+        let place = directory.path().join("local");
+        std::fs::create_dir(&place).unwrap();
+        let mounted = match kind {
+            "tmpfs" => Command::new("mount")
+                .args(["-t", "tmpfs", "-o", "size=192m,mode=700", "underlay-gateway-test"])
+                .arg(&place)
+                .status()
+                .unwrap()
+                .success(),
+            _ => {
+                let image = directory.path().join("image");
+                std::fs::File::create(&image).unwrap().set_len(192 << 20).unwrap();
+                let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image).status();
+                made.is_ok_and(|made| made.success())
+                    && Command::new("mount")
+                        .args(["-o", "loop"])
+                        .args([&image, &place])
+                        .status()
+                        .is_ok_and(|mounted| mounted.success())
+            }
+        };
+        assert!(mounted || kind == "ext4", "{kind} can't be mounted");
+        if mounted {
+            let _mounted = Mounted(place.clone());
+            each(directory.path(), kind);
+        }
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap()
+}
+
+/// A store that takes nothing before the test says so, and a journal larger than the disk.
+fn waiting() -> Ground {
+    let mut ground = Ground::new(in_memory(), Kind::S3);
+    ground.write = Write::Back { after: Duration::from_secs(3600) };
+    ground.journal_bytes = 4 << 30;
+    ground.patience = Duration::from_millis(200);
+    ground
+}
+
+/// Writes rows without a body until they are refused.
+async fn fill_with_rows(engine: &Arc<Engine>) {
+    let headers = Headers { content_disposition: Some("x".repeat(6000)), ..Headers::default() };
+    for _ in 0..400 {
+        let begin = || engine.create_upload(BUCKET, "upload", headers.clone(), Vec::new(), None);
+        let begun = futures_util::future::join_all((0..64).map(|_| begin())).await;
+        for outcome in begun {
+            match outcome {
+                Ok(_) => {}
+                Err(Error::Busy(_)) => return,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    panic!("the disk is never full");
+}
+
+#[test]
+fn many_writers_at_once_and_rows_without_bodies_leave_room_for_the_metadata() {
+    small_disks(|directory, kind| {
+        runtime().block_on(async {
+            let disk = directory.join("local");
+            let (ground, local) = (waiting(), disk.join("gateway"));
+            let engine = ground.open(&local).await;
+            // Each of them finds the same room.
+            let writers = (0..24_u64).map(|key| {
+                let engine = Arc::clone(&engine);
+                tokio::spawn(async move {
+                    let bytes = content(key, 12 << 20);
+                    (key, put(&engine, &format!("key{key:02}"), &bytes, Conditions::default()).await)
+                })
+            });
+            let mut taken = Vec::new();
+            for written in futures_util::future::join_all(writers).await {
+                match written.unwrap() {
+                    (key, Ok(_)) => taken.push(key),
+                    (_, Err(Error::Busy(_))) => {}
+                    (key, Err(error)) => panic!("{kind} {key}: {error}"),
+                }
+            }
+            assert!(!taken.is_empty() && taken.len() < 24, "{kind}: {taken:?}");
+            fill_with_rows(&engine).await;
+            // What makes room goes on.
+            for _ in 0..2 {
+                let gone = taken.pop().unwrap();
+                delete(&engine, &format!("key{gone:02}")).await.unwrap();
+            }
+            put(&engine, "small", &content(7, 1000), Conditions::default()).await.unwrap();
+            // Another one takes what is left, to the last byte.
+            let filler = disk.join("filler");
+            fill(&filler);
+            assert!(matches!(
+                put(&engine, "more", &content(8, 10), Conditions::default()).await,
+                Err(Error::Busy(_))
+            ));
+            let empty = put(&engine, "empty", &content(8, 0), Conditions::default()).await;
+            assert!(matches!(empty, Err(Error::Busy(_))), "{kind}: {empty:?}");
+            engine.close().await;
+            drop(engine);
+
+            // It starts, and stores what it has.
+            let engine = ground.open(&local).await;
+            for key in &taken {
+                assert_eq!(
+                    get(&engine, &format!("key{key:02}"), None).await.unwrap(),
+                    content(*key, 12 << 20)
+                );
+            }
+            ground.drain(&engine).await;
+            assert_eq!(ground.stored().await.len(), taken.len() + 1, "{kind}");
+            std::fs::remove_file(&filler).unwrap();
+            // Clients are served as soon as the metadata have their reserve again.
+            let begun = Instant::now();
+            while put(&engine, "again", &content(9, 1000), Conditions::default()).await.is_err() {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{kind}: it stays full");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            engine.close().await;
+        });
+    });
+}
+
+/// Takes all that is left.
+fn fill(path: &Path) {
+    use std::io::Write as _;
+    let mut file = std::fs::File::create(path).unwrap();
+    for size in [1 << 20, 4096, 512] {
+        let bytes = vec![1; size];
+        while file.write_all(&bytes).and_then(|()| file.sync_data()).is_ok() {}
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_of_in_the_log_the_metrics_and_the_readiness() {
+    small_disks(|directory, kind| {
+        let sections = format!(
+            "[bucket.lake]\nstore = \"{}\"\nwrite = \"back\"\nflush_after = \"1 h\"\n",
+            directory.join("objects").display()
+        );
+        std::fs::create_dir(directory.join("objects")).unwrap();
+        let program = Program::start(directory, &sections);
+        let put = |key: usize| ask(program.address, "PUT", &format!("/lake/{key}"), &[], b"bytes").unwrap();
+        let ready = || program.ask("/health/ready", "").unwrap();
+        let figure = |name: &str| -> f64 {
+            let header = format!("Authorization: Bearer {}\r\n", program.token());
+            let text = program.ask("/metrics", &header).unwrap();
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}"));
+            line.rsplit(' ').next().unwrap().parse().unwrap()
+        };
+        assert_eq!(put(0).status, 200);
+        assert!(!ready().contains("disk is full"), "{kind}");
+        assert!(figure("underlay_gateway_local_free_bytes ") > f64::from(32 << 20), "{kind}");
+
+        let filler = directory.join("local/filler");
+        fill(&filler);
+        for key in 1..50 {
+            let reply = put(key);
+            assert!(reply.status == 503 && reply.text().contains("<Code>SlowDown</Code>"), "{reply:?}");
+        }
+        assert_eq!(ask(program.address, "GET", "/lake/0", &[], b"").unwrap().text(), "bytes");
+        assert!(figure("underlay_gateway_refused_for_room_total{cause=\"disk\"}") >= 49.0, "{kind}");
+        assert!(figure("underlay_gateway_local_free_bytes ") < f64::from(16 << 20), "{kind}");
+        let ready_when_full = ready();
+        // Reads go on.
+        assert!(ready_when_full.starts_with("HTTP/1.1 200"), "{ready_when_full}");
+        assert!(ready_when_full.contains("the local disk is full"), "{ready_when_full}");
+        let log = std::fs::read_to_string(directory.join("gateway.toml.log")).unwrap();
+        let told = log.lines().filter(|line| line.contains("answered with SlowDown")).count();
+        // The first one, and one a minute.
+        assert!((1..10).contains(&told), "{told} of 49: {log}");
+        assert!(log.contains("local disk is full") && log.contains("what to do"), "{log}");
+
+        std::fs::remove_file(&filler).unwrap();
+        let begun = Instant::now();
+        while put(50).status != 200 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{kind}: it stays full");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(!ready().contains("disk is full"), "{kind}");
+    });
+}

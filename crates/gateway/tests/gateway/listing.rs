@@ -1,0 +1,120 @@
+//! Listings against one that is trivially right, with keys of the whole alphabet.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use underlay_gateway::config::{Consistency, Write};
+use underlay_gateway::engine::{Conditions, Engine, ListRequest};
+use underlay_gateway::store::Kind;
+
+use crate::rig::{BUCKET, Ground, content, in_memory, put};
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// An engine with these keys.
+async fn with_keys(
+    consistency: Consistency,
+    local: &std::path::Path,
+    keys: &BTreeSet<String>,
+) -> Arc<Engine> {
+    let mut ground = Ground::new(in_memory(), Kind::S3);
+    ground.consistency = consistency;
+    ground.write = match consistency {
+        Consistency::Exclusive => Write::Back { after: Duration::from_secs(3600) },
+        _ => Write::Through,
+    };
+    let engine = ground.open(local).await;
+    for key in keys {
+        put(&engine, key, &content(1, 3), Conditions::default()).await.unwrap();
+    }
+    engine
+}
+
+/// All pages of a listing.
+async fn listed(engine: &Engine, prefix: &str, delimiter: Option<&str>, page: usize) -> Vec<String> {
+    let (mut names, mut after) = (Vec::new(), None);
+    loop {
+        let request = ListRequest {
+            prefix: prefix.to_owned(),
+            delimiter: delimiter.map(str::to_owned),
+            after: after.clone(),
+            most: page,
+        };
+        let answer = tokio::time::timeout(Duration::from_secs(60), engine.list(BUCKET, &request)).await;
+        let listing = answer.expect("the listing never ends").unwrap();
+        names.extend(listing.entries.iter().map(|entry| entry.name().to_owned()));
+        if !listing.is_truncated {
+            return names;
+        }
+        assert!(after < names.last().cloned(), "a page does not get on: {names:?}");
+        after = names.last().cloned();
+    }
+}
+
+/// The same, worked out from all keys.
+fn expected(keys: &BTreeSet<String>, prefix: &str, delimiter: Option<&str>) -> Vec<String> {
+    let mut names = Vec::new();
+    for key in keys.iter().filter(|key| key.starts_with(prefix)) {
+        let name = match delimiter.and_then(|text| Some(key[prefix.len()..].find(text)? + text.len())) {
+            Some(length) => &key[..prefix.len() + length],
+            None => key,
+        };
+        if names.last().is_none_or(|last| last != name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+const MODES: [Consistency; 2] = [Consistency::Exclusive, Consistency::Revalidate];
+
+#[test]
+fn a_key_with_the_largest_character_hides_nothing_behind_it() {
+    let keys: BTreeSet<String> =
+        ["a/1", "a/\u{10ffff}", "a/\u{10ffff}x", "a/\u{10ffff}\u{10ffff}", "b/1", "c", "\u{10ffff}/x"]
+            .map(str::to_owned)
+            .into();
+    runtime().block_on(async {
+        for consistency in MODES {
+            let directory = tempfile::tempdir().unwrap();
+            let engine = with_keys(consistency, &directory.path().join("local"), &keys).await;
+            for page in [1, 2, 1000] {
+                let names = listed(&engine, "", Some("/"), page).await;
+                assert_eq!(names, ["a/", "b/", "c", "\u{10ffff}/"], "{consistency:?} {page}");
+            }
+            engine.close().await;
+        }
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    #[test]
+    fn listings_are_right_for_keys_of_the_whole_alphabet(
+        keys in proptest::collection::btree_set(
+            "[0aé~\u{d7ff}\u{e000}\u{10fffe}\u{10ffff}]{1,2}(/[0aé~\u{d7ff}\u{e000}\u{10fffe}\u{10ffff}]{1,2}){0,2}",
+            1..24,
+        ),
+        prefix in "([0a~\u{10ffff}]{1,2}/?)?",
+    ) {
+        runtime().block_on(async {
+            for consistency in MODES {
+                let directory = tempfile::tempdir().unwrap();
+                let engine = with_keys(consistency, &directory.path().join("local"), &keys).await;
+                for delimiter in [None, Some("/"), Some("a"), Some("\u{10ffff}"), Some("/\u{10ffff}")] {
+                    for page in [1, 3, 1000] {
+                        let names = listed(&engine, &prefix, delimiter, page).await;
+                        let wanted = expected(&keys, &prefix, delimiter);
+                        assert_eq!(names, wanted, "{consistency:?} {prefix:?} {delimiter:?} {page}");
+                    }
+                }
+                engine.close().await;
+            }
+        });
+    }
+}
