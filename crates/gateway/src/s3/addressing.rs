@@ -3,10 +3,11 @@
 //! `Host` is signed, so what a client meant is known. A name that is none of the gateway's own may stand for a bucket, and its path then begins with a key:
 //! such a request is refused, since it would be carried out on another bucket.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use hyper::header::{HOST, HeaderMap};
+use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use s3s::host::{S3Host, VirtualHost};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
@@ -101,6 +102,14 @@ impl Addressing {
         self.style_of(host.to_str().map_err(|_| invalid_request("the Host header is no name"))?)
     }
 
+    /// The path that a request would have in path style, for those who read of it later.
+    pub(crate) fn path_of<'a>(&self, headers: &HeaderMap, path: &'a str) -> Cow<'a, str> {
+        match self.style_in(headers) {
+            Ok(Style::Virtual(bucket)) => Cow::Owned(format!("/{bucket}{path}")),
+            _ => Cow::Borrowed(path),
+        }
+    }
+
     /// The URL of an object for the client that asked, in the style in which it asked.
     pub(super) fn url_of(&self, headers: &HeaderMap, bucket: &str, key: &str) -> String {
         let host = headers.get(HOST).and_then(|host| host.to_str().ok()).filter(|host| !host.is_empty());
@@ -162,8 +171,8 @@ pub(super) fn not_allowed(allowed: &'static str) -> S3Error {
         "the method is none of those that S3 has for this resource",
     );
     let headers = [
-        (hyper::header::ALLOW, hyper::header::HeaderValue::from_static(allowed)),
-        (hyper::header::CONTENT_TYPE, hyper::header::HeaderValue::from_static("application/xml")),
+        (ALLOW, HeaderValue::from_static(allowed)),
+        (CONTENT_TYPE, HeaderValue::from_static("application/xml")),
     ];
     refused.set_headers(headers.into_iter().collect());
     refused
@@ -236,5 +245,13 @@ mod tests {
         assert_eq!(url("gateway.example:9000"), "https://gateway.example:9000/lake/a%20b/c%2Bd");
         assert_eq!(url("lake.gateway.example"), "https://lake.gateway.example/a%20b/c%2Bd");
         assert_eq!(addressing.url_of(&HeaderMap::new(), "lake", "a"), "/lake/a");
+        let path = |host: &'static str| {
+            let headers = [(HOST, HeaderValue::from_static(host))].into_iter().collect();
+            addressing.path_of(&headers, "/a/b").into_owned()
+        };
+        assert_eq!(
+            (path("gateway.example"), path("lake.gateway.example")),
+            ("/a/b".to_owned(), "/lake/a/b".to_owned())
+        );
     }
 }

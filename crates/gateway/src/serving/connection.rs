@@ -124,7 +124,7 @@ impl Connections {
         request.extensions_mut().insert(note.clone());
         let method = request.method().clone();
         // A presigned URL has its signature in the query, which is as good as a password.
-        let path = beginning(request.uri().path());
+        let path = beginning(&self.addressing.path_of(request.headers(), request.uri().path()));
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
         // `hyper` tells only those to go on who have a body to send. botocore asks also without one, and would take the answer for that to the next
         // request of the connection, whose own it would wait for.

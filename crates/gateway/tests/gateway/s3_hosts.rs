@@ -157,6 +157,19 @@ fn answers_name_an_object_by_a_url_in_the_style_of_the_request() {
     }
 }
 
+#[test]
+fn hosts_and_regions_that_no_client_can_mean_are_mistakes_in_the_configuration() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("gateway.toml");
+    let text = "listen = \"127.0.0.1:0\"\nhosts = [\"gateway.example:9000\", \"http://gateway\", \"10.0.0.1\", \"\"]\nregion = \"EU\"\n";
+    std::fs::write(&config, text).unwrap();
+    let output = crate::program::command().arg("serve").arg(&config).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(said.matches("the name of a host without a port").count(), 4, "{said}");
+    assert!(said.contains("expected lowercase letters, digits and hyphens"), "{said}");
+}
+
 /// A form for `lake`, signed.
 fn send_form(program: &Program, host: &str, target: &str) -> Reply {
     let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
