@@ -35,6 +35,14 @@ fn page(asked: Option<i32>) -> S3Result<(i32, usize)> {
         .map_err(|_| invalid("a page can't have a negative size"))
 }
 
+fn coverage_of(word: &ChecksumType) -> S3Result<Coverage> {
+    match word.as_str() {
+        ChecksumType::FULL_OBJECT => Ok(Coverage::Full),
+        ChecksumType::COMPOSITE => Ok(Coverage::Composite),
+        other => Err(invalid_request(format!("a checksum is FULL_OBJECT or COMPOSITE, and not {other:?}"))),
+    }
+}
+
 pub(super) async fn create(
     front: &Front,
     request: S3Request<CreateMultipartUploadInput>,
@@ -58,10 +66,9 @@ pub(super) async fn create(
     input::check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
     let algorithm = input.checksum_algorithm.as_ref();
     let algorithm = algorithm.map(|name| input::algorithm_of(name.as_str())).transpose()?;
-    let coverage = match (&input.checksum_type, algorithm) {
-        (Some(word), _) if word.as_str() == ChecksumType::FULL_OBJECT => Some(Coverage::Full),
-        (Some(_), _) => Some(Coverage::Composite),
-        (None, algorithm) => algorithm.map(Algorithm::usual_coverage),
+    let coverage = match &input.checksum_type {
+        Some(word) => Some(coverage_of(word)?),
+        None => algorithm.map(Algorithm::usual_coverage),
     };
     let checksum = algorithm.zip(coverage);
     let (headers, tags) = (headers_of!(input), input::tags(input.tagging.as_deref())?);
@@ -183,6 +190,16 @@ pub(super) async fn complete(
         if digest.is_some_and(|digest| !algorithm.has_form_of(digest)) {
             return Err(invalid_request(format!("the request's {} is none", algorithm.name())));
         }
+    }
+    let coverage_asked = input.checksum_type.as_ref().map(coverage_of).transpose()?;
+    // One that was completed before has no upload any more, and the same answer.
+    if let Some(asked) = coverage_asked
+        && let Ok(begun) = front.engine.upload(&input.bucket, &input.key, &input.upload_id)
+        && begun.coverage.is_some_and(|begun| begun != asked)
+    {
+        return Err(invalid_request(
+            "the upload was begun with another type of checksum than it is completed with",
+        ));
     }
     let size = input.mpu_object_size.and_then(|size| u64::try_from(size).ok());
     let stored = front

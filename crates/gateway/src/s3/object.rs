@@ -285,12 +285,16 @@ pub(super) async fn copy(front: &Front, request: S3Request<CopyObjectInput>) -> 
     input::check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
     let checksum =
         input.checksum_algorithm.as_ref().map(|name| input::algorithm_of(name.as_str())).transpose()?;
-    let replaces = |directive: Option<&str>| directive == Some("REPLACE");
-    let headers = match replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str)) {
+    let replaces = |directive: Option<&str>| match directive {
+        None | Some("COPY") => Ok(false),
+        Some("REPLACE") => Ok(true),
+        Some(other) => Err(invalid(format!("a directive is COPY or REPLACE, and not {other:?}"))),
+    };
+    let headers = match replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str))? {
         true => Some(headers_of!(input)),
         false => None,
     };
-    let tags = match replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str)) {
+    let tags = match replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str))? {
         true => Some(input::tags(input.tagging.as_deref())?),
         false => None,
     };

@@ -123,6 +123,20 @@ fn a_copy_replaces_only_what_its_conditions_say() {
     }
 }
 
+#[test]
+fn a_directive_of_a_copy_that_nobody_knows_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    put(&program, "/lake/source", b"the source");
+    for name in ["x-amz-metadata-directive", "x-amz-tagging-directive"] {
+        for (directive, status) in [("COPY", 200), ("REPLACE", 200), ("BOGUS", 400)] {
+            let headers = [("x-amz-copy-source", "/lake/source"), (name, directive)];
+            let reply = ask(program.address, "PUT", "/lake/target", &headers, b"").unwrap();
+            assert_eq!(reply.status, status, "{name}: {directive}: {reply:?}");
+        }
+    }
+}
+
 /// Rename if absent, as table formats do it: one of many wins, whether they copy or put.
 #[test]
 fn of_many_copies_onto_a_new_name_one_is_made() {

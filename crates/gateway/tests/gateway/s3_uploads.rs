@@ -142,6 +142,32 @@ fn a_composite_checksum_is_taken_with_and_without_the_number_of_parts() {
 }
 
 #[test]
+fn an_upload_is_completed_with_the_type_of_checksum_that_it_was_begun_with() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let of_whole = [("x-amz-checksum-algorithm", "CRC32C"), ("x-amz-checksum-type", "FULL_OBJECT")];
+    let upload = begin(&program, "/lake/a", &of_whole);
+    let sent = part(
+        &program,
+        "/lake/a",
+        &upload,
+        1,
+        &[("x-amz-checksum-crc32c", crc32c(b"part").as_str())],
+        b"part",
+    );
+    for (kind, status, code) in
+        [("COMPOSITE", 400, "InvalidRequest"), ("BOGUS", 400, "InvalidRequest"), ("FULL_OBJECT", 200, "")]
+    {
+        let done =
+            complete(&program, "/lake/a", &upload, &[("x-amz-checksum-type", kind)], &listed(1, &sent));
+        assert_eq!((done.status, done.code().as_str()), (status, code), "{kind}: {done:?}");
+    }
+    let bogus = [("x-amz-checksum-algorithm", "CRC32C"), ("x-amz-checksum-type", "BOGUS")];
+    let refused = ask(program.address, "POST", "/lake/b?uploads=", &bogus, b"").unwrap();
+    assert_eq!((refused.status, refused.code().as_str()), (400, "InvalidRequest"), "{refused:?}");
+}
+
+#[test]
 fn a_part_has_the_checksum_that_its_upload_was_begun_with() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
