@@ -79,13 +79,13 @@ mod tests {
 
     #[test]
     fn a_range_has_bytes_of_the_object_or_is_none() {
-        let of = |text: &str, size_bytes| within(&parse(text).unwrap(), size_bytes);
-        assert_eq!(of("bytes=3-", 10), Some(3..10));
-        assert_eq!(of("bytes=0-99", 10), Some(0..10));
-        assert_eq!(of("bytes=-3", 10), Some(7..10));
-        assert_eq!(of("bytes=-30", 10), Some(0..10));
+        let cut = |text: &str, size_bytes| within(&parse(text).unwrap(), size_bytes);
+        assert_eq!(cut("bytes=3-", 10), Some(3..10));
+        assert_eq!(cut("bytes=0-99", 10), Some(0..10));
+        assert_eq!(cut("bytes=-3", 10), Some(7..10));
+        assert_eq!(cut("bytes=-30", 10), Some(0..10));
         for (text, size_bytes) in [("bytes=10-", 10), ("bytes=-0", 10), ("bytes=-1", 0), ("bytes=0-", 0)] {
-            assert_eq!(of(text, size_bytes), None, "{text}");
+            assert_eq!(cut(text, size_bytes), None, "{text}");
         }
     }
 

@@ -18,15 +18,15 @@ fn ask_host(program: &Program, host: &str, method: &str, target: &str, body: &[u
 
 /// A gateway with the bucket `lake`, whose clients may make others.
 fn start(directory: &Path, lines: &str) -> Program {
-    let at = |name: &str| {
+    let make = |name: &str| {
         let path = directory.join(name);
         std::fs::create_dir_all(&path).unwrap();
         path
     };
     let sections = format!(
         "[bucket.lake]\nstore = \"{}\"\nwrite = \"back\"\n[new_buckets]\nstore = \"{}\"\nwrite = \"back\"\n",
-        at("objects").display(),
-        at("new").display()
+        make("objects").display(),
+        make("new").display()
     );
     let mut program = Program::start_without_waiting(directory, lines, &sections);
     program.wait_ready();
