@@ -56,6 +56,9 @@ pub enum Error {
     /// Our own disk, or what is on it.
     #[error("{0}")]
     Local(String),
+    /// Of a chunk of a body, or of what comes behind it.
+    #[error("the signature of a part of the body is wrong: {0}")]
+    WrongSignature(String),
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;

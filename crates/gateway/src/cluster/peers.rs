@@ -30,6 +30,7 @@ use crate::engine::{Answer, Elsewhere, Engine, Question};
 use crate::errors::{Error, Result};
 use crate::model::now_ms;
 use crate::ownership::{Ownership, Route};
+use crate::s3::{Addressing, Style};
 
 /// The time of the proof, what it is of, and the proof.
 const PROOF: HeaderName = HeaderName::from_static("x-underlay-gateway");
@@ -171,8 +172,8 @@ impl Peers {
     }
 
     /// Where a request of a client has to go: that is, one that is about one key.
-    pub(crate) fn route<B>(&self, request: &Request<B>) -> Route {
-        match name_of(request.uri().path()) {
+    pub(crate) fn route<B>(&self, request: &Request<B>, addressing: &Addressing) -> Route {
+        match name_in(request, addressing) {
             Some((bucket, key)) => self.ownership.route(&bucket, &key),
             None => Route::Here,
         }
@@ -488,6 +489,15 @@ where
 
 fn target_of(uri: &Uri) -> String {
     uri.path_and_query().map_or("/", hyper::http::uri::PathAndQuery::as_str).to_owned()
+}
+
+/// Bucket and key that a request of a client names, by its host and its path.
+fn name_in<B>(request: &Request<B>, addressing: &Addressing) -> Option<(String, String)> {
+    let path = request.uri().path();
+    match addressing.style_in(request.headers()).ok()? {
+        Style::Path => name_of(path),
+        Style::Virtual(bucket) => name_of(&format!("/{bucket}{path}")),
+    }
 }
 
 /// Bucket and key of a path, as `s3s` reads it: percent-decoded as a whole, and then cut. Where the two should ever differ, the

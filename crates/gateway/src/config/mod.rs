@@ -17,6 +17,10 @@ use underlay_config::Diagnostics;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub listen: SocketAddr,
+    /// Names that clients know the gateway by, besides its address: before them, a bucket's name may stand.
+    pub hosts: Vec<String>,
+    /// The region that clients sign for; without it, any one.
+    pub region: Option<String>,
     pub tls: Option<Tls>,
     pub local: Local,
     pub limits: Limits,

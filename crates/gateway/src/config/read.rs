@@ -24,6 +24,8 @@ pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<Config> {
     let listen = root
         .require("listen", "listen = \"127.0.0.1:9000\"", findings)
         .and_then(|field| address(&field, findings));
+    let hosts = root.take("hosts").map(|field| hosts(&field, findings)).unwrap_or_default();
+    let region = root.take("region").and_then(|field| region(&field, findings));
     let tls = root.take("tls").and_then(|field| tls(&field, findings));
     let local = match root.take("local") {
         Some(field) => local(&field, findings),
@@ -68,6 +70,8 @@ pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<Config> {
     }
     let config = Config {
         listen: listen?,
+        hosts,
+        region,
         tls,
         local: local?,
         limits,
@@ -94,6 +98,34 @@ fn address(field: &Field<'_>, findings: &mut Diagnostics) -> Option<SocketAddr> 
         );
     }
     address
+}
+
+/// Names of hosts, without a port: clients may use any that leads here.
+fn hosts(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<String> {
+    let is_name = |text: &str| {
+        let is_label = |label: &str| {
+            !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
+        text.len() <= 253 && text.split('.').all(is_label) && text.parse::<std::net::IpAddr>().is_err()
+    };
+    let read = |element: &Field<'_>, findings: &mut Diagnostics| {
+        let host = element.text("the name of a host", findings)?;
+        if is_name(&host.value) {
+            return Some(host);
+        }
+        element.invalid("expected the name of a host without a port, such as \"gateway.example\"", findings);
+        None
+    };
+    field.list(findings, read).into_iter().map(|host| host.value.to_ascii_lowercase()).collect()
+}
+
+fn region(field: &Field<'_>, findings: &mut Diagnostics) -> Option<String> {
+    let region = field.text("a region such as \"us-east-1\"", findings)?;
+    if region.value.parse::<s3s::region::Region>().is_ok() {
+        return Some(region.value);
+    }
+    field.invalid("expected lowercase letters, digits and hyphens, such as \"us-east-1\"", findings);
+    None
 }
 
 fn path(field: &Field<'_>, findings: &mut Diagnostics) -> Option<PathBuf> {

@@ -10,6 +10,8 @@ use crate::at_rest::AtRest;
 
 /// No secret is longer.
 const MOST_BYTES: u64 = 4096;
+/// Of a secret that others prove to this gateway.
+const LEAST_CHARACTERS: usize = 16;
 
 /// The secrets of a configuration, read once at the start.
 #[derive(Clone, Default)]
@@ -29,18 +31,20 @@ impl Secrets {
     pub(crate) fn read(config: &Config) -> Result<Secrets, String> {
         let mut of_clients = HashMap::new();
         for key in &config.keys {
-            let secret =
-                one(&key.secret).map_err(|problem| format!("the secret of [key.{}]: {problem}", key.name))?;
+            let secret = one(&key.secret)
+                .and_then(long_enough)
+                .map_err(|problem| format!("the secret of [key.{}]: {problem}", key.name))?;
             of_clients.insert(key.id.clone(), secret);
         }
         let of_store = match &config.s3.secret {
+            // The store chose it, so it may be as short as the store likes.
             Some(place) => Some(one(place).map_err(|problem| format!("the secret of [s3]: {problem}"))?),
             None => None,
         };
         let (mut of_cluster, mut of_etcd) = (None, None);
         if let Some(cluster) = &config.cluster {
             let failed = |problem| format!("the secret of [cluster]: {problem}");
-            of_cluster = Some(one(&cluster.secret).map_err(failed)?);
+            of_cluster = Some(one(&cluster.secret).and_then(long_enough).map_err(failed)?);
             if let Some((_, place)) = &cluster.etcd_user {
                 let failed = |problem| format!("the secret of etcd's user in [cluster]: {problem}");
                 of_etcd = Some(one(place).map_err(failed)?);
@@ -70,12 +74,45 @@ fn one(place: &SecretPlace) -> Result<String, String> {
         }
     };
     let secret = text.trim();
-    match secret.len() {
-        0 => Err("it is empty".to_owned()),
-        // S3 clients bring no shorter ones, and they could be guessed.
-        1..16 => {
-            Err("it has fewer than 16 characters: take a longer one (`openssl rand -hex 20`)".to_owned())
-        }
-        _ => Ok(secret.to_owned()),
+    match secret.is_empty() {
+        true => Err("it is empty".to_owned()),
+        false => Ok(secret.to_owned()),
+    }
+}
+
+/// A secret that this gateway verifies: a shorter one could be guessed.
+fn long_enough(secret: String) -> Result<String, String> {
+    match secret.len() < LEAST_CHARACTERS {
+        true => Err("it has fewer than 16 characters: take a longer one (`openssl rand -hex 20`)".to_owned()),
+        false => Ok(secret),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_secrets_that_this_gateway_verifies_have_to_be_long() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("secret");
+        std::fs::write(&file, "minioadmin\n").unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let long = directory.path().join("long");
+        std::fs::write(&long, "a-secret-of-the-test-only").unwrap();
+        std::fs::set_permissions(&long, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let read = |of_client: &std::path::Path| {
+            let text = format!(
+                "listen = \"127.0.0.1:9000\"\n[local]\ndirectory = \"/local\"\n\
+                 [s3]\nendpoint = \"http://127.0.0.1:9001\"\nkey_id = \"minioadmin\"\nsecret_file = \"{}\"\n\
+                 [bucket.lake]\nstore = \"s3://lake\"\n\
+                 [key.a]\nid = \"KEY\"\nsecret_file = \"{}\"\nallow = [{{ bucket = \"lake\", may = [\"read\"] }}]\n",
+                file.display(),
+                of_client.display()
+            );
+            Secrets::read(&Config::parse("gateway.toml", &text).unwrap())
+        };
+        assert_eq!(read(&long).unwrap().of_store.as_deref(), Some("minioadmin"));
+        assert!(read(&file).is_err_and(|why| why.contains("[key.a]") && why.contains("16 characters")));
     }
 }

@@ -9,11 +9,11 @@ use crate::store::bare;
 /// When a write may replace what is there, or a deletion remove it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conditions {
-    /// Only this version; `*` for any.
+    /// Only this version, or one of a [list](names_one_of); `*` for any.
     pub if_match: Option<String>,
     /// Only if there is none.
     pub if_none_match: bool,
-    /// Any but this version.
+    /// Any but this version, or those of a [list](names_one_of).
     pub unless_etag: Option<String>,
     /// Only one of this size.
     pub size_bytes: Option<u64>,
@@ -33,7 +33,7 @@ impl Conditions {
 
     /// Whether they hold for an object that is there.
     pub(super) fn check_against(&self, etag: &str, size_bytes: u64, modified_ms: i64) -> Result<()> {
-        let is = |wanted: &String| wanted == "*" || bare(wanted) == etag;
+        let is = |wanted: &String| names_one_of(wanted, etag);
         let holds = !self.if_none_match
             && self.if_match.as_ref().is_none_or(is)
             && !self.unless_etag.as_ref().is_some_and(is)
@@ -48,5 +48,33 @@ impl Conditions {
             || self.unless_etag.is_some()
             || self.size_bytes.is_some()
             || self.modified_s.is_some()
+    }
+}
+
+/// Whether this is any ETag at all (`*`), this one, or a list of several in quotes with this one among them: `"a", "b"`.
+pub(super) fn names_one_of(wanted: &str, etag: &str) -> bool {
+    match is_list(wanted) {
+        false => wanted == "*" || bare(wanted) == etag,
+        true => wanted.split("\", \"").any(|tag| tag.trim_matches('"') == etag),
+    }
+}
+
+/// Whether it names several ETags. Inside of quotes no ETag has a quote.
+pub(super) fn is_list(wanted: &str) -> bool {
+    wanted.contains("\", \"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_etag_is_looked_for_in_a_list() {
+        for wanted in ["a", "\"a\"", "*", "\"a\", \"b\"", "\"b\", \"a\"", "\"b\", \"a\", \"c\""] {
+            assert!(names_one_of(wanted, "a"), "{wanted}");
+        }
+        for wanted in ["b", "\"\"", "\"b\", \"c\"", "\"b\", \"aa\"", "\"a, b\""] {
+            assert!(!names_one_of(wanted, "a"), "{wanted}");
+        }
     }
 }

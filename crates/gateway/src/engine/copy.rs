@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Engine;
-use super::conditions::Conditions;
+use super::conditions::{Conditions, names_one_of};
 use super::read::Resolved;
 use super::shared::{check_headers, no_place};
 use super::slots::Fence;
 use super::to_its_end::to_its_end;
 use super::write::{PutRequest, Stored, check_target};
+use crate::digests::Algorithm;
 use crate::errors::{Error, Result};
 use crate::meta::Name;
-use crate::model::{Headers, ObjectRecord, now_ms};
+use crate::model::{Coverage, Headers, ObjectRecord, now_ms};
 use crate::store::{Kind, bare};
 
 /// What is copied to where.
@@ -27,6 +28,8 @@ pub struct CopyRequest {
     pub source: SourceConditions,
     /// Of what is at the target.
     pub target: Conditions,
+    /// The checksum that the copy is to have, if not the source's.
+    pub checksum: Option<Algorithm>,
 }
 
 /// What a source has to be.
@@ -40,7 +43,7 @@ pub struct SourceConditions {
 
 impl SourceConditions {
     pub(super) fn check(&self, record: &ObjectRecord) -> Result<()> {
-        let matches = |wanted: &String| wanted == "*" || bare(wanted) == record.etag;
+        let matches = |wanted: &String| names_one_of(wanted, &record.etag);
         // An ETag that matches outweighs the time, and one that does not decides.
         let is_match = self.if_match.as_ref().map(matches);
         let is_none_match = self.if_none_match.as_ref().map(|wanted| !matches(wanted));
@@ -72,7 +75,12 @@ impl Engine {
         let resolved = self.resolve_source(&from.bucket, &from.key).await?;
         request.source.check(&resolved.record)?;
         let is_together = self.are_together((&from.bucket, &from.key), (&to.bucket, &to.key));
-        if !is_together || !source.is_exclusive(&from.key) || !target.is_exclusive(&to.key) {
+        // Of an object of several parts, too, S3 computes it anew from all bytes.
+        let has_checksum = request.checksum.is_none_or(|wanted| {
+            resolved.record.checksums.get(wanted).is_some()
+                && resolved.record.checksums.coverage != Some(Coverage::Composite)
+        });
+        if !is_together || !has_checksum || !source.is_exclusive(&from.key) || !target.is_exclusive(&to.key) {
             return self.copy_bytes(request, resolved).await;
         }
         drop(resolved);
@@ -127,6 +135,7 @@ impl Engine {
             }
             let is_plain = request.headers.is_none()
                 && request.target == Conditions::default()
+                && request.checksum.is_none()
                 && self.are_together((&from.0, &from.1), (&to.0, &to.1));
             if from.0 == to.0 && !source.is_exclusive(&from.1) && is_plain {
                 let pass = self.to_write(&to.0, &[&to.1]).await?;
@@ -152,7 +161,7 @@ impl Engine {
                 false => Vec::new(),
             }),
             conditions: request.target.clone(),
-            algorithms: Vec::new(),
+            algorithms: request.checksum.into_iter().collect(),
         };
         let body = self.body(&from.0, &from.1, resolved, 0..size_bytes);
         self.put(&to.0, &to.1, put, body, Box::new(|_, _| Ok(()))).await

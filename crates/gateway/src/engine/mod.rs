@@ -37,7 +37,9 @@ pub use conditions::Conditions;
 pub use copy::{CopyRequest, SourceConditions};
 pub use elsewhere::{Answer, Elsewhere, Question, Sharing};
 pub(crate) use import::Progress;
-pub use pages::{Entry, ListRequest, Listing, UploadSummary};
+pub use pages::{
+    Entry, ListRequest, Listing, UploadEntry, UploadListing, UploadSummary, UploadsRequest,
+};
 pub use parts::CompletedPart;
 pub use read::{Body, Resolved};
 pub(crate) use slots::Held;

@@ -45,3 +45,39 @@ pub struct UploadSummary {
     pub checksum_algorithm: Option<String>,
     pub coverage: Option<Coverage>,
 }
+
+/// Which uploads to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UploadsRequest {
+    pub prefix: String,
+    /// Keys that have it behind the prefix are told of by what is before it.
+    pub delimiter: Option<String>,
+    /// Only what comes behind all uploads of this key, or behind a common prefix with everything that has it.
+    pub after: Option<String>,
+    /// Together with the key: only what comes behind this one of its uploads.
+    pub after_upload: Option<String>,
+    pub most: usize,
+}
+
+/// An upload, or what the keys of several begin with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UploadEntry {
+    Upload(UploadSummary),
+    Prefix(String),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UploadListing {
+    pub entries: Vec<UploadEntry>,
+    pub is_truncated: bool,
+}
+
+impl UploadsRequest {
+    /// The common prefix that a key has, with the delimiter.
+    pub(super) fn group_of<'k>(&self, key: &'k str) -> Option<&'k str> {
+        let delimiter = self.delimiter.as_deref().filter(|delimiter| !delimiter.is_empty())?;
+        let begin = self.prefix.len();
+        let end = key.get(begin..)?.find(delimiter)? + begin + delimiter.len();
+        Some(&key[..end])
+    }
+}

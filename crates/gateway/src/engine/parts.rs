@@ -74,7 +74,7 @@ pub(super) fn whole_checksums(
         let Some(wanted) = expected.get(algorithm) else { continue };
         let name = algorithm.name();
         match checksums.get(algorithm) {
-            Some(whole) if whole == wanted => {}
+            Some(whole) if is_same_checksum(whole, wanted, parts.len()) => {}
             Some(whole) => {
                 return Err(Error::BadDigest(format!(
                     "the object's {name} is {whole}, and the request says {wanted}"
@@ -89,6 +89,11 @@ pub(super) fn whole_checksums(
         }
     }
     Ok(checksums)
+}
+
+/// Some clients leave out the number of parts at the end of a composite checksum. The digest before it says as much.
+fn is_same_checksum(whole: &str, wanted: &str, parts: usize) -> bool {
+    whole == wanted || whole.strip_suffix(&format!("-{parts}")) == Some(wanted)
 }
 
 fn combined_checksums(begun: &UploadRecord, parts: &[(u16, PartRecord)]) -> Result<Checksums> {

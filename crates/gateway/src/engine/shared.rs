@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use futures_util::StreamExt as _;
 
-use super::conditions::Conditions;
+use super::conditions::{Conditions, is_list};
 use super::to_its_end::to_its_end;
 use super::write::{PutRequest, Stored};
 use super::{BucketState, Engine};
@@ -180,6 +180,7 @@ pub(super) async fn only_of(state: &BucketState, key: &str, conditions: &Conditi
         if_match: Some(wanted), unless_etag: None, size_bytes: None, modified_s: None, ..
     } = conditions
         && wanted != "*"
+        && !is_list(wanted)
         && state.backend.kind == Kind::S3
     {
         return Ok(Only::IfMatch(quoted(wanted)));

@@ -13,7 +13,7 @@ use super::completed::Listed;
 use super::conditions::Conditions;
 use super::copy::SourceConditions;
 use super::elsewhere::{Answer, Question, confused};
-use super::pages::UploadSummary;
+use super::pages::{UploadEntry, UploadListing, UploadSummary, UploadsRequest};
 use super::parts::{
     CompletedPart, checksums_of_parts, is_splintered, joined, listed_parts, slice, whole_checksums,
 };
@@ -32,6 +32,8 @@ use crate::store::{Kind, bare};
 /// S3's limits.
 pub const MOST_PARTS: u16 = 10_000;
 const MOST_OBJECT_BYTES: u64 = 5 << 40;
+/// So many uploads are looked at in one go, of which many may be of one group.
+const UPLOADS_A_STEP: usize = 1_000;
 /// An object's list of extents is read and written whole, and a part has one as a rule.
 const MOST_EXTENTS: usize = 2 * MOST_PARTS as usize;
 
@@ -438,6 +440,53 @@ impl Engine {
         is_truncated |= uploads.len() > most;
         uploads.truncate(most);
         Ok((uploads, is_truncated))
+    }
+
+    /// The same, grouped: the uploads of all keys that have the delimiter at the same place behind the prefix are one entry.
+    ///
+    /// # Errors
+    /// When the bucket is not there.
+    pub async fn list_grouped_uploads(
+        &self,
+        bucket: &str,
+        request: &UploadsRequest,
+    ) -> Result<UploadListing> {
+        if request.most == 0 {
+            self.bucket(bucket)?;
+            return Ok(UploadListing::default());
+        }
+        let mut entries: Vec<UploadEntry> = Vec::new();
+        let (mut after, mut after_upload) = (request.after.clone(), request.after_upload.clone());
+        loop {
+            let from = after.as_deref().map(|key| (key, after_upload.as_deref()));
+            let (uploads, has_more) =
+                self.list_uploads(bucket, &request.prefix, from, request.most.max(UPLOADS_A_STEP)).await?;
+            if let Some(last) = uploads.last() {
+                (after, after_upload) = (Some(last.key.clone()), Some(last.upload.clone()));
+            }
+            let is_over = !has_more || uploads.is_empty();
+            for upload in uploads {
+                match request.group_of(&upload.key) {
+                    None => entries.push(UploadEntry::Upload(upload)),
+                    // The page before ended with it.
+                    Some(group) if request.after.as_deref() == Some(group) => {}
+                    Some(group) => {
+                        let entry = UploadEntry::Prefix(group.to_owned());
+                        if entries.last() != Some(&entry) {
+                            entries.push(entry);
+                        }
+                    }
+                }
+                // One more tells whether there are more.
+                if entries.len() > request.most {
+                    entries.truncate(request.most);
+                    return Ok(UploadListing { entries, is_truncated: true });
+                }
+            }
+            if is_over {
+                return Ok(UploadListing { entries, is_truncated: false });
+            }
+        }
     }
 
     /// Those in slots that are this gateway's; all of them without.

@@ -9,10 +9,12 @@ use hyper::{Method, Uri};
 use reqwest::Url;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{Credentials, S3Auth, SecretKey};
-use s3s::{S3Error, S3ErrorCode, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 use underlay_sync::Mutex;
 
-use super::MOST_DOCUMENT_BYTES;
+use super::addressing::Addressing;
+use super::answers::denied;
+use super::{MOST_DOCUMENT_BYTES, authorization};
 use crate::config::{Grant, Key};
 
 /// The keys with their secrets and grants.
@@ -81,8 +83,11 @@ fn covers(grant: &Grant, bucket: &str, key: &str) -> bool {
     grant.bucket.as_deref().is_none_or(|own| own == bucket) && key.starts_with(&grant.prefix)
 }
 
-pub(super) fn denied(why: &'static str) -> S3Error {
-    S3Error::with_message(S3ErrorCode::AccessDenied, why)
+/// What the signature of a request proved that goes on without it.
+#[derive(Clone)]
+pub(super) struct Verified {
+    pub(super) credentials: Option<Credentials>,
+    pub(super) trailing_headers: Option<TrailingHeaders>,
 }
 
 /// Secrets for `s3s` to verify signatures with.
@@ -107,38 +112,65 @@ pub(super) struct Access;
 #[async_trait]
 impl S3Access for Access {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let (operation, key_id) =
-            (context.s3_op().name().to_owned(), context.credentials().map(|by| by.access_key.clone()));
+        // One that was rewritten has left its signature behind, once it had been verified.
+        let verified = context.extensions_mut().get::<Verified>().cloned();
+        let is_verified = verified.is_some();
+        let rewritten_by = verified.and_then(|verified| verified.credentials);
+        let by = context.credentials().or(rewritten_by.as_ref());
+        let (operation, key_id) = (context.s3_op().name().to_owned(), by.map(|by| by.access_key.clone()));
         if let Some(note) = context.extensions_mut().get::<Note>() {
             *note.0.lock() = Noted { operation, key_id: key_id.clone().unwrap_or_default() };
         }
-        // s3s verifies signatures of version 2 as well, which sign neither the body nor most headers.
-        let is_old =
-            context.headers().get("authorization").is_some_and(|value| value.as_bytes().starts_with(b"AWS "))
-                || context.uri().query().is_some_and(|query| {
-                    query.split('&').any(|pair| pair.split('=').next() == Some("AWSAccessKeyId"))
-                });
-        // A client that names an owner wants nothing done to anybody else's bucket.
-        for name in ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"] {
-            let mut named = context.headers().get_all(name).iter();
-            if named.any(|value| !value.to_str().is_ok_and(super::acl::is_owner)) {
-                return Err(denied("the bucket's owner is another one than the request expects"));
-            }
+        if is_verified {
+            return Ok(());
         }
-        match key_id {
-            _ if is_old => Err(denied("this gateway takes signatures of version 4 only")),
-            None => Err(denied("the request has to be signed")),
-            Some(_) => all_signed(context.headers(), context.uri()),
+        check_signed(context.credentials(), context.headers(), context.uri())
+    }
+}
+
+/// Whether a request has a signature that this gateway takes, of all that it has to cover. Whether it is right, `s3s` has found out.
+pub(super) fn check_signed(by: Option<&Credentials>, headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
+    // s3s verifies signatures of version 2 as well, which sign neither the body nor most headers.
+    let is_old = headers.get("authorization").is_some_and(|value| value.as_bytes().starts_with(b"AWS "))
+        || uri.query().is_some_and(|query| {
+            query.split('&').any(|pair| pair.split('=').next() == Some("AWSAccessKeyId"))
+        });
+    // A client that names an owner wants nothing done to anybody else's bucket.
+    for name in ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"] {
+        let mut named = headers.get_all(name).iter();
+        if named.any(|value| !value.to_str().is_ok_and(super::acl::is_owner)) {
+            return Err(denied("the bucket's owner is another one than the request expects"));
         }
+    }
+    match by {
+        _ if is_old => Err(denied("this gateway takes signatures of version 4 only")),
+        None => Err(denied("the request has to be signed")),
+        Some(_) => all_signed(headers, uri),
     }
 }
 
 /// A week, as of S3.
 const MAX_LIFETIME_S: u32 = 604_800;
 
-/// Why a request is refused before anything else is looked at: a body of no known length, which S3 does not implement either, a document that is
-/// too long, or a presigned URL that is good for no time that S3 knows.
-pub(crate) fn refused_at_once(method: &Method, headers: &HeaderMap, uri: &Uri) -> Option<S3Error> {
+/// Why a request is refused before anything else is looked at: a host that may be somebody's bucket, a method that S3 does not have, a signature that
+/// nobody can verify, a body of no known length, which S3 does not implement either, a document that is too long, or a presigned URL that is good for
+/// no time that S3 knows.
+pub(crate) fn refused_at_once(
+    method: &Method,
+    headers: &HeaderMap,
+    uri: &Uri,
+    addressing: &Addressing,
+) -> Option<S3Error> {
+    let style = match addressing.style_in(headers) {
+        Ok(style) => style,
+        Err(refused) => return Some(refused),
+    };
+    if let Some(refused) = authorization::refused_method(method, uri, &style) {
+        return Some(refused);
+    }
+    if let Some(refused) = authorization::malformed(headers, uri, addressing) {
+        return Some(refused);
+    }
     if headers.contains_key(hyper::header::TRANSFER_ENCODING)
         && !headers.contains_key("x-amz-decoded-content-length")
         && headers.contains_key("x-amz-content-sha256")
@@ -228,7 +260,7 @@ fn all_signed(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
 
 /// For the fuzzer: any head of a request. What is let in has a list in which each header stands that counts.
 pub(super) fn read_any(headers: &HeaderMap, uri: &Uri) {
-    let _ = refused_at_once(&Method::POST, headers, uri);
+    let _ = refused_at_once(&Method::POST, headers, uri, &Addressing::default());
     if all_signed(headers, uri).is_err() {
         return;
     }

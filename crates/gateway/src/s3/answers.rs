@@ -1,14 +1,20 @@
 //! From our terms to S3's: errors, times, ETags, checksums.
 
+use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderValue};
 use s3s::dto::{ChecksumType, ETag, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode};
 
+use super::documents;
 use crate::errors::Error;
 use crate::model::{Checksums, Coverage};
 
 /// The code that clients know for an error. Details of the gateway's own disk stay in its log.
 pub(super) fn error(error: Error) -> S3Error {
     let text = error.to_string();
+    let size_bytes = match error {
+        Error::InvalidRange { size_bytes } => Some(size_bytes),
+        _ => None,
+    };
     let code = match error {
         Error::NoSuchBucket => S3ErrorCode::NoSuchBucket,
         Error::NoSuchKey => S3ErrorCode::NoSuchKey,
@@ -25,6 +31,7 @@ pub(super) fn error(error: Error) -> S3Error {
         Error::KeyTooLong(_) => S3ErrorCode::KeyTooLongError,
         Error::NameTaken(_) => S3ErrorCode::InvalidRequest,
         Error::BadDigest(_) => S3ErrorCode::BadDigest,
+        Error::WrongSignature(_) => S3ErrorCode::SignatureDoesNotMatch,
         Error::NotAsSigned(_) => S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into()),
         Error::AccessDenied(_) => S3ErrorCode::AccessDenied,
         Error::IncompleteBody(_) => S3ErrorCode::IncompleteBody,
@@ -42,19 +49,68 @@ pub(super) fn error(error: Error) -> S3Error {
     if matches!(answer.code(), S3ErrorCode::Custom(_)) {
         answer.set_status_code(hyper::StatusCode::BAD_REQUEST);
     }
+    // RFC 9110, section 15.5.17: a client learns how long the object is.
+    if let Some(range) = size_bytes.and_then(|size| HeaderValue::try_from(format!("bytes */{size}")).ok()) {
+        let kind = HeaderValue::from_static("application/xml");
+        answer.set_headers([(CONTENT_RANGE, range), (CONTENT_TYPE, kind)].into_iter().collect());
+    }
     answer
 }
 
-/// What `s3s` writes in another way than S3: it puts every ETag into quotes, and GetObjectAttributes has none.
+pub(super) fn denied(why: &'static str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::AccessDenied, why)
+}
+
+/// Of requests that contradict themselves, in S3's own code for them.
+pub(super) fn invalid_request(text: impl Into<String>) -> S3Error {
+    S3Error::with_message(S3ErrorCode::InvalidRequest, text.into())
+}
+
+/// An error that is answered before `s3s` sees the request. A client that signed for another region signs again, for the one that this names.
+pub(crate) fn answer_of(error: S3Error, region: &str) -> s3s::S3Result<hyper::Response<s3s::Body>> {
+    let is_about_region = *error.code() == S3ErrorCode::AuthorizationHeaderMalformed;
+    let mut response = error.to_http_response()?;
+    if is_about_region && let Some(text) = text_of(&response) {
+        let text = text.replacen("</Error>", &format!("<Region>{region}</Region></Error>"), 1);
+        set_text(&mut response, text);
+    }
+    Ok(response)
+}
+
+fn text_of(response: &hyper::Response<s3s::Body>) -> Option<String> {
+    response.body().bytes().and_then(|bytes| String::from_utf8(bytes.to_vec()).ok())
+}
+
+fn set_text(response: &mut hyper::Response<s3s::Body>, text: impl Into<Vec<u8>>) {
+    response.headers_mut().remove(CONTENT_LENGTH);
+    *response.body_mut() = s3s::Body::from(text.into());
+}
+
+/// What `s3s` writes in another way than S3: it puts every ETag into quotes, and GetObjectAttributes has none; and it answers 200 to HEAD, also of a part.
 pub(crate) fn put_right(operation: &str, response: &mut hyper::Response<s3s::Body>) {
     if operation == "GetObjectAttributes"
         && response.status().is_success()
-        && let Some(text) = response.body().bytes()
-        && let Ok(text) = std::str::from_utf8(&text)
+        && let Some(text) = text_of(response)
     {
-        let text = text.replacen("<ETag>\"", "<ETag>", 1).replacen("\"</ETag>", "</ETag>", 1);
-        response.headers_mut().remove(hyper::header::CONTENT_LENGTH);
-        *response.body_mut() = s3s::Body::from(text);
+        set_text(response, text.replacen("<ETag>\"", "<ETag>", 1).replacen("\"</ETag>", "</ETag>", 1));
+    }
+    if operation == "HeadObject"
+        && response.status().is_success()
+        && response.headers().contains_key(CONTENT_RANGE)
+    {
+        *response.status_mut() = hyper::StatusCode::PARTIAL_CONTENT;
+    }
+}
+
+/// Sees to it that a client can parse the answer, whatever characters names in it have. The bytes of an object are none of our words, whatever type they
+/// have.
+pub(crate) fn make_well_formed(operation: &str, response: &mut hyper::Response<s3s::Body>) {
+    if response.status().is_success() && matches!(operation, "" | "GetObject" | "Forwarded" | "Question") {
+        return;
+    }
+    let is_xml = response.headers().get(CONTENT_TYPE).is_some_and(|value| value == "application/xml");
+    if is_xml && let Some(text) = response.body().bytes().and_then(|bytes| documents::well_formed(&bytes)) {
+        set_text(response, text);
     }
 }
 

@@ -5,6 +5,7 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::Front;
 use super::acl::{self, owner};
+use super::addressing::USUAL_REGION;
 use super::answers::{error, invalid, refuse_unknown, time};
 use super::listing::{position, token};
 use crate::errors::Error;
@@ -43,7 +44,7 @@ pub(super) async fn list(front: &Front, request: S3Request<ListBucketsInput>) ->
     let buckets = buckets.into_iter().map(|(name, created_ms)| Bucket {
         name: Some(name),
         creation_date: Some(time(created_ms)),
-        bucket_region: None,
+        bucket_region: Some(front.addressing.region().to_owned()),
     });
     Ok(S3Response::new(ListBucketsOutput {
         buckets: Some(buckets.collect()),
@@ -56,7 +57,9 @@ pub(super) async fn list(front: &Front, request: S3Request<ListBucketsInput>) ->
 pub(super) async fn head(front: &Front, request: S3Request<HeadBucketInput>) -> Answer<HeadBucketOutput> {
     front.permissions.see(request.credentials.as_ref(), &request.input.bucket)?;
     front.engine.check_bucket(&request.input.bucket).map_err(error)?;
-    Ok(S3Response::new(HeadBucketOutput::default()))
+    // Clients find the region of a bucket by it.
+    let bucket_region = Some(front.addressing.region().to_owned());
+    Ok(S3Response::new(HeadBucketOutput { bucket_region, ..HeadBucketOutput::default() }))
 }
 
 pub(super) async fn create(
@@ -111,7 +114,9 @@ pub(super) async fn location(
     front.permissions.see(request.credentials.as_ref(), &request.input.bucket)?;
     front.engine.check_bucket(&request.input.bucket).map_err(error)?;
     // Nothing stands for us-east-1, which clients take for "anywhere".
-    Ok(S3Response::new(GetBucketLocationOutput::default()))
+    let region = Some(front.addressing.region()).filter(|region| *region != USUAL_REGION);
+    let location_constraint = region.map(|region| BucketLocationConstraint::from(region.to_owned()));
+    Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
 }
 
 /// There are no versions, which an empty answer says.

@@ -5,13 +5,13 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
-use hyper::HeaderMap;
-use s3s::dto::{CopySource, ETagCondition, Range, StreamingBlob};
-use s3s::{S3Result, TrailingHeaders};
+use hyper::header::{HeaderMap, HeaderValue};
+use s3s::dto::{CopySource, Range, StorageClass, StreamingBlob};
+use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 
-use super::answers::{error, invalid};
+use super::answers::{error, invalid, invalid_request};
 use crate::digests::{ALGORITHMS, Algorithm};
-use crate::engine::{Conditions, Verify};
+use crate::engine::Verify;
 use crate::errors::{Error, Result};
 use crate::model::Checksums;
 
@@ -22,16 +22,16 @@ const MOST_TAGS: usize = 10;
 /// The body as a stream. Errors of `s3s` have no public types, so their text says what they are.
 pub(super) fn body(blob: Option<StreamingBlob>) -> BoxStream<'static, Result<Bytes>> {
     let Some(blob) = blob else { return futures_util::stream::empty().boxed() };
-    blob.map(|piece| {
-        piece.map_err(|error| {
-            let text = error.to_string();
-            match text.contains("Mismatch") && !text.contains("Length") {
-                true => Error::NotAsSigned(text),
-                false => Error::IncompleteBody(format!("the body broke off: {text}")),
-            }
-        })
-    })
-    .boxed()
+    blob.map(|piece| piece.map_err(|error| broken_off(&error.to_string()))).boxed()
+}
+
+/// Why a body did not come whole, from what `s3s` says of it.
+pub(super) fn broken_off(text: &str) -> Error {
+    match text {
+        text if text.contains("SignatureMismatch") => Error::WrongSignature(text.to_owned()),
+        text if text.contains("Mismatch") && !text.contains("Length") => Error::NotAsSigned(text.to_owned()),
+        text => Error::IncompleteBody(format!("the body broke off: {text}")),
+    }
 }
 
 /// What the client says its body is.
@@ -83,19 +83,32 @@ impl Promised {
         let mut algorithms: Vec<Algorithm> =
             ALGORITHMS.into_iter().filter(|algorithm| checksums.get(*algorithm).is_some()).collect();
         if algorithms.len() > 1 {
-            return Err(invalid("expected one checksum header, not several"));
+            return Err(invalid_request("expected one checksum header, not several"));
         }
+        check_checksums(headers, &checksums)?;
         if let Some((algorithm, _)) = &trailer {
             algorithms.push(*algorithm);
         }
         if let Some(name) = named {
-            algorithms.push(
-                Algorithm::of_name(name)
-                    .ok_or_else(|| invalid(format!("{name:?} is not a checksum that S3 knows")))?,
-            );
+            let algorithm = algorithm_of(name)?;
+            if algorithms.iter().any(|given| *given != algorithm) {
+                return Err(invalid_request(format!(
+                    "the request names {} as its checksum, and brings another one",
+                    algorithm.name()
+                )));
+            }
+            algorithms.push(algorithm);
         }
         algorithms.dedup();
         Ok(Promised { algorithms, md5, checksums, trailer })
+    }
+
+    /// Those that come with the body, in headers or behind it.
+    pub(super) fn given(&self) -> impl Iterator<Item = Algorithm> {
+        let in_trailer = self.trailer.as_ref().map(|(algorithm, _)| *algorithm);
+        ALGORITHMS.into_iter().filter(move |algorithm| {
+            self.checksums.get(*algorithm).is_some() || in_trailer == Some(*algorithm)
+        })
     }
 
     /// Compares what came with what was promised. The trailer is there only when the body has ended.
@@ -132,28 +145,41 @@ impl Promised {
     }
 }
 
-fn text_of(condition: &ETagCondition) -> String {
-    match condition {
-        ETagCondition::Any => "*".to_owned(),
-        ETagCondition::ETag(etag) => etag.value().to_owned(),
+/// Looks at checksums in headers before the body comes: each has to be one, at least in its form. `s3s` takes an empty header for none.
+///
+/// # Errors
+/// As S3 answers: `InvalidRequest`.
+pub(super) fn check_checksums(headers: &HeaderMap, checksums: &Checksums) -> S3Result<()> {
+    for algorithm in ALGORITHMS {
+        let header = algorithm.header();
+        let is_empty = headers.get(&header).is_some_and(HeaderValue::is_empty);
+        let is_wrong = checksums.get(algorithm).is_some_and(|value| !algorithm.has_form_of(value));
+        if is_empty || is_wrong {
+            return Err(invalid_request(format!("the value of {header} is no {}", algorithm.name())));
+        }
     }
+    Ok(())
 }
 
-pub(super) fn etag_text(condition: Option<&ETagCondition>) -> Option<String> {
-    condition.map(text_of)
+/// # Errors
+/// When nobody knows it here.
+pub(super) fn algorithm_of(name: &str) -> S3Result<Algorithm> {
+    Algorithm::of_name(name)
+        .ok_or_else(|| invalid_request(format!("{name:?} is not a checksum that this gateway knows")))
 }
 
-/// Of a write.
-pub(super) fn conditions(
-    if_match: Option<&ETagCondition>,
-    if_none_match: Option<&ETagCondition>,
-) -> Conditions {
-    let (if_none_match, unless_etag) = match if_none_match {
-        None => (false, None),
-        Some(ETagCondition::Any) => (true, None),
-        Some(ETagCondition::ETag(etag)) => (false, Some(etag.value().to_owned())),
-    };
-    Conditions { if_match: if_match.map(text_of), if_none_match, unless_etag, ..Conditions::default() }
+/// Everything is kept in one way here, so an object has no other class than the usual one.
+///
+/// # Errors
+/// `InvalidStorageClass` for any other.
+pub(super) fn check_storage_class(class: Option<&str>) -> S3Result<()> {
+    match class {
+        None | Some("" | StorageClass::STANDARD) => Ok(()),
+        Some(other) => Err(S3Error::with_message(
+            S3ErrorCode::InvalidStorageClass,
+            format!("this gateway stores objects as STANDARD only, and not as {other:?}"),
+        )),
+    }
 }
 
 /// The size of a body. One that comes in HTTP's own chunks has no `Content-Length`, as boto3 sends them by TLS: then S3's header

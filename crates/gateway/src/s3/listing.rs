@@ -26,10 +26,10 @@ fn most(asked: Option<i32>) -> S3Result<(i32, usize)> {
 }
 
 /// Names as the client wants them: XML can't have every character, so most ask for percent-encoding.
-struct Encoding(bool);
+pub(super) struct Encoding(bool);
 
 impl Encoding {
-    fn of(asked: Option<&EncodingType>) -> S3Result<Encoding> {
+    pub(super) fn of(asked: Option<&EncodingType>) -> S3Result<Encoding> {
         match asked.map(EncodingType::as_str) {
             None => Ok(Encoding(false)),
             Some("url") => Ok(Encoding(true)),
@@ -45,7 +45,7 @@ impl Encoding {
         }
     }
 
-    fn name(&self, text: String) -> String {
+    pub(super) fn name(&self, text: String) -> String {
         if !self.0 {
             return text;
         }

@@ -3,17 +3,25 @@
 
 mod access;
 mod acl;
+mod addressing;
 mod answers;
+mod authorization;
 mod bucket;
+mod documents;
+mod http_dates;
 mod input;
 mod listing;
 mod multipart;
 mod object;
 mod post;
+mod preconditions;
+mod ranges;
+mod rewriting;
 mod tagging;
 
 pub(crate) use access::{Note, Permissions, refused_at_once};
-pub(crate) use answers::put_right;
+pub(crate) use addressing::{Addressing, Style};
+pub(crate) use answers::{answer_of, make_well_formed, put_right};
 pub(crate) use post::Forms;
 
 use std::collections::HashMap;
@@ -36,11 +44,16 @@ use input::Promised;
 /// For the fuzzer: any text as what requests bring, as far as `s3s` leaves it to us.
 pub(crate) fn read_any(text: &str) {
     let _ = (input::tags(Some(text)), input::copied_range(text, 1 << 20), listing::position(text));
+    let _ = (ranges::parse(text), http_dates::parse(text, 0), Addressing::default().style_of(text));
+    let _ = (documents::plain(text.as_bytes()), documents::well_formed(text.as_bytes()));
 }
 
 /// For the fuzzer: any head of a request, as far as it is looked at before an operation.
 pub(crate) fn read_any_head(headers: &HeaderMap, uri: &Uri) {
     access::read_any(headers, uri);
+    let (rewritten, extensions) = rewriting::rewrite_any(headers.clone(), uri);
+    let _ = preconditions::Preconditions::of(&rewritten, &extensions);
+    let _ = preconditions::Preconditions::of_source(&rewritten, &extensions);
     let mut checksums = Checksums::default();
     for algorithm in ALGORITHMS {
         if let Some(value) = headers.get(algorithm.header()).and_then(|value| value.to_str().ok()) {
@@ -66,16 +79,32 @@ pub(crate) fn read_any_form(form: Form) {
 const MOST_DOCUMENT_BYTES: usize = 4 << 20;
 
 /// See the module.
+#[derive(Clone)]
 pub(crate) struct Front {
     engine: Arc<Engine>,
     permissions: Arc<Permissions>,
+    addressing: Arc<Addressing>,
 }
 
 /// The service, with signatures and permissions.
-pub(crate) fn service(engine: Arc<Engine>, permissions: Arc<Permissions>) -> S3Service {
-    let mut builder = S3ServiceBuilder::new(Front { engine, permissions: Arc::clone(&permissions) });
-    builder.set_auth(access::Secrets(Arc::clone(&permissions)));
+pub(crate) fn service(
+    engine: Arc<Engine>,
+    permissions: Arc<Permissions>,
+    addressing: Arc<Addressing>,
+) -> S3Service {
+    let front = Front { engine, permissions, addressing: Arc::clone(&addressing) };
+    let rewriting = rewriting::Rewriting { inner: builder(front.clone()).build(), addressing };
+    let mut builder = builder(front);
+    builder.set_route(rewriting);
+    builder.build()
+}
+
+fn builder(front: Front) -> S3ServiceBuilder {
+    let (permissions, addressing) = (Arc::clone(&front.permissions), Arc::clone(&front.addressing));
+    let mut builder = S3ServiceBuilder::new(front);
+    builder.set_auth(access::Secrets(permissions));
     builder.set_access(access::Access);
+    builder.set_host(addressing::Hosts(addressing));
     let mut config = S3Config::default();
     config.xml_max_body_size = MOST_DOCUMENT_BYTES;
     // Forms go to `post`. Should one get through, it must not fill the memory.
@@ -84,7 +113,7 @@ pub(crate) fn service(engine: Arc<Engine>, permissions: Arc<Permissions>) -> S3S
     config.form_max_fields_size = 4 << 10;
     config.form_max_parts = 8;
     builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
-    builder.build()
+    builder
 }
 
 macro_rules! operations {
@@ -92,7 +121,8 @@ macro_rules! operations {
         #[async_trait]
         impl S3 for Front {
             $(
-                async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
+                async fn $name(&self, mut request: S3Request<$input>) -> S3Result<S3Response<$output>> {
+                    rewriting::restore(&mut request);
                     $module::$function(self, request).await
                 }
             )*

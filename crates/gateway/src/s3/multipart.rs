@@ -6,12 +6,15 @@ use s3s::{S3Request, S3Response, S3Result};
 use super::Front;
 use super::acl::{self, initiator, owner};
 use super::answers::{
-    checksums_of, coverage, coverage_word, error, etag, invalid, refuse_unknown, time, with_checksums,
+    checksums_of, coverage, coverage_word, error, etag, invalid, invalid_request, refuse_unknown, time,
+    with_checksums,
 };
-use super::input::{self, Promised, conditions};
-use super::object::{headers_of, source_conditions};
-use crate::digests::Algorithm;
-use crate::engine::{CompletedPart as Listed, MOST_PARTS};
+use super::input::{self, Promised};
+use super::listing::Encoding;
+use super::object::headers_of;
+use super::preconditions::Preconditions;
+use crate::digests::{ALGORITHMS, Algorithm};
+use crate::engine::{CompletedPart as Listed, MOST_PARTS, UploadEntry, UploadsRequest};
 use crate::errors::Error;
 use crate::model::Coverage;
 
@@ -30,6 +33,14 @@ fn page(asked: Option<i32>) -> S3Result<(i32, usize)> {
     usize::try_from(given)
         .map(|count| (given, count))
         .map_err(|_| invalid("a page can't have a negative size"))
+}
+
+fn coverage_of(word: &ChecksumType) -> S3Result<Coverage> {
+    match word.as_str() {
+        ChecksumType::FULL_OBJECT => Ok(Coverage::Full),
+        ChecksumType::COMPOSITE => Ok(Coverage::Composite),
+        other => Err(invalid_request(format!("a checksum is FULL_OBJECT or COMPOSITE, and not {other:?}"))),
+    }
 }
 
 pub(super) async fn create(
@@ -52,17 +63,12 @@ pub(super) async fn create(
         grant_write_acp
     );
     acl::check_canned(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
-    let algorithm = match &input.checksum_algorithm {
-        None => None,
-        Some(name) => {
-            let known = Algorithm::of_name(name.as_str());
-            Some(known.ok_or_else(|| invalid("the checksum algorithm is none that S3 knows"))?)
-        }
-    };
-    let coverage = match (&input.checksum_type, algorithm) {
-        (Some(word), _) if word.as_str() == ChecksumType::FULL_OBJECT => Some(Coverage::Full),
-        (Some(_), _) => Some(Coverage::Composite),
-        (None, algorithm) => algorithm.map(Algorithm::usual_coverage),
+    input::check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
+    let algorithm = input.checksum_algorithm.as_ref();
+    let algorithm = algorithm.map(|name| input::algorithm_of(name.as_str())).transpose()?;
+    let coverage = match &input.checksum_type {
+        Some(word) => Some(coverage_of(word)?),
+        None => algorithm.map(Algorithm::usual_coverage),
     };
     let checksum = algorithm.zip(coverage);
     let (headers, tags) = (headers_of!(input), input::tags(input.tagging.as_deref())?);
@@ -96,6 +102,15 @@ pub(super) async fn part(front: &Front, request: S3Request<UploadPartInput>) -> 
     // The whole gets its checksum from those of the parts, whether or not the client sends them.
     let begun = front.engine.upload(&input.bucket, &input.key, &input.upload_id).map_err(error)?;
     let of_upload = begun.checksum_algorithm.as_deref().and_then(Algorithm::of_name);
+    if let Some(wanted) = of_upload
+        && let Some(given) = promised.given().find(|given| *given != wanted)
+    {
+        return Err(invalid_request(format!(
+            "the upload was begun with {} as its checksum, and this part brings {}",
+            wanted.name(),
+            given.name()
+        )));
+    }
     algorithms.extend(of_upload.filter(|algorithm| !promised.algorithms.contains(algorithm)));
     let size = input::size(input.content_length, &request.headers)?;
     if size > 5 << 30 {
@@ -125,6 +140,7 @@ pub(super) async fn part_copy(
     front: &Front,
     request: S3Request<UploadPartCopyInput>,
 ) -> Answer<UploadPartCopyOutput> {
+    let conditions = Preconditions::of_source(&request.headers, &request.extensions)?;
     let (by, input) = (request.credentials, request.input);
     let from = input::source(&input.copy_source)?;
     front.permissions.read(by.as_ref(), &from.0, &from.1)?;
@@ -138,12 +154,6 @@ pub(super) async fn part_copy(
             Some(input::copied_range(text, size)?)
         }
     };
-    let conditions = source_conditions(
-        input.copy_source_if_match.as_ref(),
-        input.copy_source_if_none_match.as_ref(),
-        input.copy_source_if_modified_since.as_ref(),
-        input.copy_source_if_unmodified_since.as_ref(),
-    );
     let source = (from.0.as_str(), from.1.as_str());
     let stored = front
         .engine
@@ -162,36 +172,43 @@ pub(super) async fn complete(
     front: &Front,
     request: S3Request<CompleteMultipartUploadInput>,
 ) -> Answer<CompleteMultipartUploadOutput> {
+    let asked = Preconditions::of(&request.headers, &request.extensions)?.of_write();
     let input = request.input;
     front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
-    let mut parts = Vec::new();
+    let mut parts: Vec<Listed> = Vec::new();
     for part in input.multipart_upload.as_ref().and_then(|parts| parts.parts.clone()).unwrap_or_default() {
         let number = part_number(part.part_number.unwrap_or(0))?;
-        // Who sent a part twice may list both: the later one counts.
-        parts.pop_if(|last: &mut Listed| last.number == number);
-        parts.push(Listed {
-            number,
-            etag: part.e_tag.as_ref().map(|etag| etag.value().to_owned()).unwrap_or_default(),
-            checksums: checksums_of!(part),
-        });
+        let etag = part.e_tag.as_ref().map(|etag| etag.value().to_owned()).unwrap_or_default();
+        // A client that sent a part again, with other bytes, may list both: the later one counts. The same one twice is a mistake, which the order shows.
+        parts.pop_if(|last| last.number == number && last.etag != etag);
+        parts.push(Listed { number, etag, checksums: checksums_of!(part) });
     }
-    let asked = conditions(input.if_match.as_ref(), input.if_none_match.as_ref());
+    let expected = checksums_of!(input);
+    for algorithm in ALGORITHMS {
+        // That of a composite one ends in the number of parts, or not.
+        let digest = expected.get(algorithm).map(|value| value.split('-').next().unwrap_or_default());
+        if digest.is_some_and(|digest| !algorithm.has_form_of(digest)) {
+            return Err(invalid_request(format!("the request's {} is none", algorithm.name())));
+        }
+    }
+    let coverage_asked = input.checksum_type.as_ref().map(coverage_of).transpose()?;
+    // One that was completed before has no upload any more, and the same answer.
+    if let Some(asked) = coverage_asked
+        && let Ok(begun) = front.engine.upload(&input.bucket, &input.key, &input.upload_id)
+        && begun.coverage.is_some_and(|begun| begun != asked)
+    {
+        return Err(invalid_request(
+            "the upload was begun with another type of checksum than it is completed with",
+        ));
+    }
     let size = input.mpu_object_size.and_then(|size| u64::try_from(size).ok());
     let stored = front
         .engine
-        .complete_upload(
-            &input.bucket,
-            &input.key,
-            &input.upload_id,
-            parts,
-            asked,
-            checksums_of!(input),
-            size,
-        )
+        .complete_upload(&input.bucket, &input.key, &input.upload_id, parts, asked, expected, size)
         .await
         .map_err(error)?;
     let mut output = CompleteMultipartUploadOutput {
-        location: Some(format!("/{}/{}", input.bucket, input.key)),
+        location: Some(front.addressing.url_of(&request.headers, &input.bucket, &input.key)),
         bucket: Some(input.bucket),
         key: Some(input.key),
         e_tag: Some(etag(&stored.etag)),
@@ -257,34 +274,53 @@ pub(super) async fn list_uploads(
     let (by, input) = (request.credentials, request.input);
     let prefix = input.prefix.clone().unwrap_or_default();
     front.permissions.list(by.as_ref(), &input.bucket, &prefix)?;
-    refuse_unknown!(input, delimiter);
-    let (given, most) = page(input.max_uploads)?;
-    let marker = input.upload_id_marker.clone().filter(|marker| !marker.is_empty());
-    let after = input.key_marker.as_deref().filter(|marker| !marker.is_empty());
-    let after = after.map(|key| (key, marker.as_deref()));
-    let (uploads, is_truncated) =
-        front.engine.list_uploads(&input.bucket, &prefix, after, most).await.map_err(error)?;
-    let last = uploads.last().map(|upload| (upload.key.clone(), upload.upload.clone()));
-    let uploads = uploads.into_iter().map(|found| MultipartUpload {
-        key: Some(found.key),
-        upload_id: Some(found.upload),
-        initiated: Some(time(found.begun_ms)),
-        checksum_algorithm: found.checksum_algorithm.map(ChecksumAlgorithm::from),
-        checksum_type: found.coverage.map(coverage_word),
-        owner: Some(owner()),
-        initiator: Some(initiator()),
-        storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
-    });
+    let ((given, most), encoding) = (page(input.max_uploads)?, Encoding::of(input.encoding_type.as_ref())?);
+    let after = input.key_marker.clone().filter(|marker| !marker.is_empty());
+    let asked = UploadsRequest {
+        prefix,
+        delimiter: input.delimiter.clone().filter(|delimiter| !delimiter.is_empty()),
+        // Without a key, S3 ignores the upload.
+        after_upload: input.upload_id_marker.clone().filter(|marker| !marker.is_empty() && after.is_some()),
+        after,
+        most,
+    };
+    let listing = front.engine.list_grouped_uploads(&input.bucket, &asked).await.map_err(error)?;
+    let is_truncated = listing.is_truncated;
+    let (next_key, next_upload) = match listing.entries.last().filter(|_| is_truncated) {
+        None => (None, None),
+        Some(UploadEntry::Upload(last)) => (Some(last.key.clone()), Some(last.upload.clone())),
+        // All uploads of the group are told of by it.
+        Some(UploadEntry::Prefix(group)) => (Some(group.clone()), None),
+    };
+    let (mut uploads, mut prefixes) = (Vec::new(), Vec::new());
+    for entry in listing.entries {
+        match entry {
+            UploadEntry::Prefix(group) => prefixes.push(CommonPrefix { prefix: Some(encoding.name(group)) }),
+            UploadEntry::Upload(found) => uploads.push(MultipartUpload {
+                key: Some(encoding.name(found.key)),
+                upload_id: Some(found.upload),
+                initiated: Some(time(found.begun_ms)),
+                checksum_algorithm: found.checksum_algorithm.map(ChecksumAlgorithm::from),
+                checksum_type: found.coverage.map(coverage_word),
+                owner: Some(owner()),
+                initiator: Some(initiator()),
+                storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
+            }),
+        }
+    }
     Ok(S3Response::new(ListMultipartUploadsOutput {
-        uploads: Some(uploads.collect()),
+        uploads: Some(uploads),
+        common_prefixes: Some(prefixes),
         bucket: Some(input.bucket),
-        prefix: Some(prefix),
-        key_marker: input.key_marker,
+        prefix: Some(encoding.name(asked.prefix)),
+        delimiter: asked.delimiter.map(|delimiter| encoding.name(delimiter)),
+        key_marker: Some(encoding.name(input.key_marker.unwrap_or_default())),
         upload_id_marker: input.upload_id_marker,
-        next_key_marker: last.clone().map(|(key, _)| key).filter(|_| is_truncated),
-        next_upload_id_marker: last.map(|(_, upload)| upload).filter(|_| is_truncated),
+        next_key_marker: next_key.map(|key| encoding.name(key)),
+        next_upload_id_marker: next_upload,
         max_uploads: Some(given),
         is_truncated: Some(is_truncated),
+        encoding_type: input.encoding_type,
         ..ListMultipartUploadsOutput::default()
     }))
 }

@@ -6,11 +6,14 @@ use hyper::body::Frame;
 use s3s::dto::*;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::answers::{checksums_of, coverage, error, etag, ms, refuse_unknown, time, with_checksums};
-use super::input::{self, Promised, check_version, conditions, etag_text};
-use super::{Front, acl};
+use super::answers::{
+    checksums_of, coverage, error, etag, invalid, invalid_request, ms, refuse_unknown, time, with_checksums,
+};
+use super::input::{self, Promised, check_version};
+use super::preconditions::Preconditions;
+use super::{Front, acl, ranges};
 use crate::digests::ALGORITHMS;
-use crate::engine::{self, Conditions, CopyRequest, PutRequest, Short, SourceConditions};
+use crate::engine::{self, Conditions, CopyRequest, MOST_PARTS, PutRequest, Short};
 use crate::errors::Error;
 use crate::model::ObjectRecord;
 
@@ -52,47 +55,6 @@ pub(super) fn http_date(time: &Timestamp) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// The conditions of a GET or HEAD.
-fn check_read(
-    record: &ObjectRecord,
-    if_match: Option<&ETagCondition>,
-    if_none_match: Option<&ETagCondition>,
-    modified_since: Option<&Timestamp>,
-    unmodified_since: Option<&Timestamp>,
-) -> S3Result<()> {
-    let matches = |condition: &ETagCondition| match condition {
-        ETagCondition::Any => true,
-        ETagCondition::ETag(wanted) => wanted.value() == record.etag,
-    };
-    let modified_s = record.modified_ms.div_euclid(1000);
-    let seconds = |time: &Timestamp| ms(time).div_euclid(1000);
-    // RFC 9110, section 13.2.2: an ETag outweighs a time.
-    let fails = match (if_match, unmodified_since) {
-        (Some(wanted), _) => !matches(wanted),
-        (None, Some(since)) => modified_s > seconds(since),
-        (None, None) => false,
-    };
-    if fails {
-        return Err(error(Error::PreconditionFailed));
-    }
-    let is_same = match (if_none_match, modified_since) {
-        (Some(known), _) => matches(known),
-        (None, Some(since)) => modified_s <= seconds(since),
-        (None, None) => false,
-    };
-    if !is_same {
-        return Ok(());
-    }
-    let mut answer = S3Error::new(S3ErrorCode::NotModified);
-    // A client keeps its copy by this.
-    if let Ok(value) = format!("\"{}\"", record.etag).parse() {
-        let mut headers = hyper::HeaderMap::new();
-        headers.insert(hyper::header::ETAG, value);
-        answer.set_headers(headers);
-    }
-    Err(answer)
-}
-
 /// The range that a request asks for, with the number of parts if it asked for one of them.
 fn asked_range(
     record: &ObjectRecord,
@@ -102,7 +64,10 @@ fn asked_range(
     let size = record.size_bytes;
     if let Some(part) = part {
         if range.is_some() {
-            return Err(super::answers::invalid("a request asks for a range or for a part, not both"));
+            return Err(invalid_request("a request asks for a range or for a part, not both"));
+        }
+        if !(1..=i32::from(MOST_PARTS)).contains(&part) {
+            return Err(invalid("a part has a number from 1 to 10000"));
         }
         let count = record.part_sizes_bytes.len().max(1);
         let at = usize::try_from(part).ok().filter(|part| (1..=count).contains(part));
@@ -110,7 +75,8 @@ fn asked_range(
             return Err(error(Error::InvalidPart("the object has no such part".to_owned())));
         };
         if record.part_sizes_bytes.is_empty() {
-            return Ok((0..size, false, None));
+            // The whole is its first part. Of nothing, no Content-Range can say which bytes they are.
+            return Ok((0..size, size > 0, None));
         }
         let begin: u64 = record.part_sizes_bytes[..at - 1].iter().sum();
         return Ok((begin..begin + record.part_sizes_bytes[at - 1], true, i32::try_from(count).ok()));
@@ -118,8 +84,8 @@ fn asked_range(
     match range {
         None => Ok((0..size, false, None)),
         Some(range) => {
-            let range = range.check(size).map_err(|_| error(Error::InvalidRange { size_bytes: size }))?;
-            Ok((range, true, None))
+            let within = ranges::within(range, size);
+            Ok((within.ok_or_else(|| error(Error::InvalidRange { size_bytes: size }))?, true, None))
         }
     }
 }
@@ -175,25 +141,17 @@ pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> An
         Some(Range::Suffix { length }) => size_bytes.saturating_sub(*length),
         None => 0,
     };
-    let is_conditional = input.if_match.is_some()
-        || input.if_none_match.is_some()
-        || input.if_modified_since.is_some()
-        || input.if_unmodified_since.is_some();
-    let resolved = match is_conditional {
+    let asked = Preconditions::of(&request.headers, &request.extensions)?;
+    let resolved = match asked.may_spare_the_body() {
         // It may want no bytes.
         true => front.engine.resolve(&input.bucket, &input.key).await,
         false => front.engine.resolve_to_read(&input.bucket, &input.key, from).await,
     };
     let resolved = resolved.map_err(error)?;
     let record = &resolved.record;
-    check_read(
-        record,
-        input.if_match.as_ref(),
-        input.if_none_match.as_ref(),
-        input.if_modified_since.as_ref(),
-        input.if_unmodified_since.as_ref(),
-    )?;
-    let (range, is_part, parts) = asked_range(record, input.range.as_ref(), input.part_number)?;
+    asked.check_read(record)?;
+    let range = input.range.as_ref().filter(|_| asked.range_holds(record));
+    let (range, is_part, parts) = asked_range(record, range, input.part_number)?;
     let mut output = GetObjectOutput::default();
     describe!(output, *record, range, is_part, parts, wants_checksums(input.checksum_mode.as_ref()));
     if let Some(checksums) = checksums_of_part(record, input.part_number, input.checksum_mode.as_ref()) {
@@ -221,14 +179,10 @@ pub(super) async fn head(front: &Front, request: S3Request<HeadObjectInput>) -> 
     front.permissions.read(request.credentials.as_ref(), &input.bucket, &input.key)?;
     check_version(input.version_id.as_deref())?;
     let record = front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?.record;
-    check_read(
-        &record,
-        input.if_match.as_ref(),
-        input.if_none_match.as_ref(),
-        input.if_modified_since.as_ref(),
-        input.if_unmodified_since.as_ref(),
-    )?;
-    let (range, is_part, parts) = asked_range(&record, input.range.as_ref(), input.part_number)?;
+    let asked = Preconditions::of(&request.headers, &request.extensions)?;
+    asked.check_read(&record)?;
+    let range = input.range.as_ref().filter(|_| asked.range_holds(&record));
+    let (range, is_part, parts) = asked_range(&record, range, input.part_number)?;
     let mut output = HeadObjectOutput::default();
     describe!(output, record, range, is_part, parts, wants_checksums(input.checksum_mode.as_ref()));
     if let Some(checksums) = checksums_of_part(&record, input.part_number, input.checksum_mode.as_ref()) {
@@ -284,6 +238,7 @@ pub(super) async fn put(front: &Front, request: S3Request<PutObjectInput>) -> An
         grant_write_acp
     );
     acl::check_canned(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
+    input::check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
     let promised = Promised::of(
         &request.headers,
         input.content_md5.as_deref(),
@@ -294,7 +249,7 @@ pub(super) async fn put(front: &Front, request: S3Request<PutObjectInput>) -> An
         size_bytes: input::size(input.content_length, &request.headers)?,
         headers: headers_of!(input),
         tags: input::tags(input.tagging.as_deref())?,
-        conditions: conditions(input.if_match.as_ref(), input.if_none_match.as_ref()),
+        conditions: Preconditions::of(&request.headers, &request.extensions)?.of_write(),
         algorithms: promised.algorithms.clone(),
     };
     let body = input::body(input.body.take());
@@ -307,6 +262,8 @@ pub(super) async fn put(front: &Front, request: S3Request<PutObjectInput>) -> An
 }
 
 pub(super) async fn copy(front: &Front, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
+    let target = Preconditions::of(&request.headers, &request.extensions)?.of_write();
+    let source = Preconditions::of_source(&request.headers, &request.extensions)?;
     let (by, input) = (request.credentials, request.input);
     let from = input::source(&input.copy_source)?;
     front.permissions.read(by.as_ref(), &from.0, &from.1)?;
@@ -325,12 +282,19 @@ pub(super) async fn copy(front: &Front, request: S3Request<CopyObjectInput>) -> 
         grant_write_acp
     );
     acl::check_canned(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
-    let replaces = |directive: Option<&str>| directive == Some("REPLACE");
-    let headers = match replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str)) {
+    input::check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
+    let checksum =
+        input.checksum_algorithm.as_ref().map(|name| input::algorithm_of(name.as_str())).transpose()?;
+    let replaces = |directive: Option<&str>| match directive {
+        None | Some("COPY") => Ok(false),
+        Some("REPLACE") => Ok(true),
+        Some(other) => Err(invalid(format!("a directive is COPY or REPLACE, and not {other:?}"))),
+    };
+    let headers = match replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str))? {
         true => Some(headers_of!(input)),
         false => None,
     };
-    let tags = match replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str)) {
+    let tags = match replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str))? {
         true => Some(input::tags(input.tagging.as_deref())?),
         false => None,
     };
@@ -340,19 +304,14 @@ pub(super) async fn copy(front: &Front, request: S3Request<CopyObjectInput>) -> 
             "a copy onto itself changes nothing unless it replaces metadata or tags",
         ));
     }
-    // S3 has no conditions on the target of a copy.
     let asked = CopyRequest {
         from,
         to: (input.bucket.clone(), input.key.clone()),
         headers,
         tags,
-        source: source_conditions(
-            input.copy_source_if_match.as_ref(),
-            input.copy_source_if_none_match.as_ref(),
-            input.copy_source_if_modified_since.as_ref(),
-            input.copy_source_if_unmodified_since.as_ref(),
-        ),
-        target: Conditions::default(),
+        source,
+        target,
+        checksum,
     };
     let stored = front.engine.copy(asked).await.map_err(error)?;
     let mut result = CopyObjectResult {
@@ -365,31 +324,19 @@ pub(super) async fn copy(front: &Front, request: S3Request<CopyObjectInput>) -> 
     Ok(S3Response::new(CopyObjectOutput { copy_object_result: Some(result), ..CopyObjectOutput::default() }))
 }
 
-pub(super) fn source_conditions(
-    if_match: Option<&ETagCondition>,
-    if_none_match: Option<&ETagCondition>,
-    modified_since: Option<&Timestamp>,
-    unmodified_since: Option<&Timestamp>,
-) -> SourceConditions {
-    SourceConditions {
-        if_match: etag_text(if_match),
-        if_none_match: etag_text(if_none_match),
-        modified_since_ms: modified_since.map(ms),
-        unmodified_since_ms: unmodified_since.map(ms),
-    }
-}
-
 pub(super) async fn delete(
     front: &Front,
     request: S3Request<DeleteObjectInput>,
 ) -> Answer<DeleteObjectOutput> {
+    let asked = Preconditions::of(&request.headers, &request.extensions)?;
     let input = request.input;
     front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
     check_version(input.version_id.as_deref())?;
     let conditions = Conditions {
-        if_match: etag_text(input.if_match.as_ref()),
         size_bytes: input.if_match_size.map(size_condition),
         modified_s: input.if_match_last_modified_time.as_ref().map(|time| ms(time).div_euclid(1000)),
+        // S3 has no other condition of a deletion.
+        if_match: asked.of_write().if_match,
         ..Conditions::default()
     };
     let outcome = front.engine.delete(&input.bucket, vec![(input.key, conditions)]).await.map_err(error)?;

@@ -21,11 +21,12 @@ use s3s::xml::{Deserialize as _, Deserializer};
 use s3s::{Body, S3Error, S3ErrorCode, S3Result};
 use tokio::sync::Semaphore;
 
-use super::access::{Note, Noted, Permissions, denied};
-use super::acl;
-use super::answers::{error, invalid, ms};
-use super::input::{Promised, check_tags, metadata};
+use super::access::{Note, Noted, Permissions};
+use super::addressing::{Addressing, Style};
+use super::answers::{denied, error, invalid, ms};
+use super::input::{Promised, check_storage_class, check_tags, metadata};
 use super::object::encoding_of;
+use super::{acl, documents};
 use crate::digests::{ALGORITHMS, Algorithm};
 use crate::engine::{Conditions, Engine, PutRequest, Stored};
 use crate::errors::Error;
@@ -47,6 +48,7 @@ const FILE_IN: Duration = Duration::from_secs(300);
 pub(crate) struct Forms {
     engine: Arc<Engine>,
     permissions: Arc<Permissions>,
+    addressing: Arc<Addressing>,
     places: Semaphore,
     files: Semaphore,
 }
@@ -134,8 +136,13 @@ fn too_large() -> S3Error {
 }
 
 impl Forms {
-    pub(crate) fn new(engine: Arc<Engine>, permissions: Arc<Permissions>) -> Forms {
-        Forms { engine, permissions, places: Semaphore::new(FORMS), files: Semaphore::new(FILES) }
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        permissions: Arc<Permissions>,
+        addressing: Arc<Addressing>,
+    ) -> Forms {
+        let (places, files) = (Semaphore::new(FORMS), Semaphore::new(FILES));
+        Forms { engine, permissions, addressing, places, files }
     }
 
     /// Answers an upload by a form.
@@ -152,7 +159,13 @@ impl Forms {
 
     async fn post(&self, request: Request<Body>) -> S3Result<Response<Body>> {
         let (parts, body) = request.into_parts();
-        let bucket = parts.uri.path().trim_matches('/').to_owned();
+        let path = parts.uri.path().trim_matches('/');
+        let bucket = match self.addressing.style_in(&parts.headers)? {
+            Style::Virtual(bucket) if path.is_empty() => bucket,
+            // A form names its key itself.
+            Style::Virtual(_) => String::new(),
+            Style::Path => path.to_owned(),
+        };
         if !s3s::path::check_bucket_name(&bucket) {
             return Err(S3Error::with_message(
                 S3ErrorCode::MethodNotAllowed,
@@ -189,7 +202,8 @@ impl Forms {
         let put = PutRequest { size_bytes: file.len() as u64, ..put };
         let body = futures_util::stream::iter([Ok(file)]).boxed();
         let stored = self.engine.put(&bucket, &key, put, body, promised.verify()).await.map_err(error)?;
-        success.answer(&bucket, &key, &stored)
+        let url = self.addressing.url_of(&parts.headers, &bucket, &key);
+        success.answer(&bucket, &key, &url, &stored)
     }
 }
 
@@ -270,7 +284,8 @@ pub(super) fn read_any(mut form: Form, permissions: &Permissions) {
         let _ = promised.verify()(&[0; 16], &Checksums::default());
     }
     let stored = Stored { etag: "e".to_owned(), checksums: Checksums::default(), modified_ms: 0 };
-    if let Ok(answer) = Success::of(&form).and_then(|success| success.answer("lake", &key, &stored))
+    if let Ok(answer) = Success::of(&form)
+        .and_then(|success| success.answer("lake", &key, "http://gateway/lake/key", &stored))
         && let Some(location) = answer.headers().get(LOCATION)
     {
         assert!(location.as_bytes().starts_with(b"http"));
@@ -381,6 +396,7 @@ fn check_least(policy: &PostPolicy, length: usize) -> S3Result<()> {
 /// The object that a form makes, without its size.
 fn put_of(form: &Form) -> S3Result<(PutRequest, Promised)> {
     acl::check_canned(form.field("acl"))?;
+    check_storage_class(form.field("x-amz-storage-class"))?;
     let text = |name: &str| form.field(name).filter(|text| !text.is_empty()).map(str::to_owned);
     if let Some((name, _)) = form.fields.iter().find(|(name, _)| name.starts_with("x-amz-server-side-")) {
         return Err(error(Error::NotImplemented(format!(
@@ -403,7 +419,8 @@ fn put_of(form: &Form) -> S3Result<(PutRequest, Promised)> {
     let tags = match form.field("tagging") {
         None => Vec::new(),
         Some(xml) => {
-            let tagging = Tagging::deserialize(&mut Deserializer::new(xml.as_bytes())).map_err(|_| {
+            let xml = documents::plain(xml.as_bytes());
+            let tagging = Tagging::deserialize(&mut Deserializer::new(&xml)).map_err(|_| {
                 S3Error::with_message(S3ErrorCode::MalformedXML, "the field `tagging` is not what S3 takes")
             })?;
             let pairs = tagging.tag_set.into_iter();
@@ -451,7 +468,8 @@ impl Success {
         }))
     }
 
-    fn answer(self, bucket: &str, key: &str, stored: &Stored) -> S3Result<Response<Body>> {
+    /// `url` is the object's own.
+    fn answer(self, bucket: &str, key: &str, url: &str, stored: &Stored) -> S3Result<Response<Body>> {
         let etag = format!("\"{}\"", stored.etag);
         let mut response = Response::new(Body::empty());
         match self {
@@ -467,9 +485,13 @@ impl Success {
             }
             Success::Status(status) => {
                 *response.status_mut() = status;
+                if let Ok(location) = HeaderValue::try_from(url) {
+                    response.headers_mut().insert(LOCATION, location);
+                }
                 if status == StatusCode::CREATED {
                     let text = format!(
-                        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<PostResponse><Location>/{bucket}/{key}</Location><Bucket>{bucket}</Bucket><Key>{key}</Key><ETag>{etag}</ETag></PostResponse>",
+                        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<PostResponse><Location>{url}</Location><Bucket>{bucket}</Bucket><Key>{key}</Key><ETag>{etag}</ETag></PostResponse>",
+                        url = escaped(url),
                         key = escaped(key)
                     );
                     *response.body_mut() = Body::from(text);

@@ -27,7 +27,7 @@ use super::request_ids::{RequestId, RequestIds};
 use crate::cluster::{Asked, Peers};
 use crate::engine::Engine;
 use crate::ownership::Route;
-use crate::s3::{Forms, Note, put_right, refused_at_once};
+use crate::s3::{Addressing, Forms, Note, answer_of, make_well_formed, put_right, refused_at_once};
 
 /// A client that is slower than this to say what it wants is not waited for.
 const HEADERS_IN: Duration = Duration::from_secs(30);
@@ -57,6 +57,7 @@ pub(super) struct Connections {
     /// The other gateways, where there are some.
     pub(super) peers: Option<Arc<Peers>>,
     pub(super) engine: Arc<Engine>,
+    pub(super) addressing: Arc<Addressing>,
     /// Whether these connections are the other gateways'.
     pub(super) is_inner: bool,
 }
@@ -123,7 +124,7 @@ impl Connections {
         request.extensions_mut().insert(note.clone());
         let method = request.method().clone();
         // A presigned URL has its signature in the query, which is as good as a password.
-        let path = beginning(request.uri().path());
+        let path = beginning(&self.addressing.path_of(request.headers(), request.uri().path()));
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
         // `hyper` tells only those to go on who have a body to send. botocore asks also without one, and would take the answer for that to the next
         // request of the connection, whose own it would wait for.
@@ -140,6 +141,7 @@ impl Connections {
                 Ok(slot) => (self.carry_out(request.map(received), &note).await?, Some(slot)),
             },
         };
+        make_well_formed(&note.0.lock().operation, &mut response);
         let id = self.ids.draw();
         id.put_into(&mut response);
         if is_told_nothing || !is_read.load(Ordering::Acquire) {
@@ -192,8 +194,12 @@ impl Connections {
         mut request: Request<Received>,
         note: &Note,
     ) -> Result<Response<Body>, HttpError> {
-        if let Some(refused) = refused_at_once(request.method(), request.headers(), request.uri()) {
-            return refused.to_http_response().map_err(|why| HttpError::new(Box::new(why)));
+        let is_question = self.is_inner && Peers::is_question(request.uri());
+        let (headers, addressing) = (request.headers(), &self.addressing);
+        if !is_question
+            && let Some(refused) = refused_at_once(request.method(), headers, request.uri(), addressing)
+        {
+            return answer_of(refused, addressing.region()).map_err(|why| HttpError::new(Box::new(why)));
         }
         let Some(peers) = &self.peers else { return self.here(request, note).await };
         if self.is_inner {
@@ -219,7 +225,7 @@ impl Connections {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
             response
         };
-        match peers.route(&request) {
+        match peers.route(&request, &self.addressing) {
             Route::Here => self.here(request, note).await,
             Route::There { owner, address } => {
                 note.0.lock().operation = "Forwarded".to_owned();

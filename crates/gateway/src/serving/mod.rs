@@ -29,7 +29,7 @@ use crate::cluster::{self, Member, Peers};
 use crate::config::{Config, Secrets, StorePlace};
 use crate::engine::{Alone, Engine, Progress, Setup, Sharing, lock_directory};
 use crate::ownership::Ownership;
-use crate::s3::{Forms, Permissions, service};
+use crate::s3::{Addressing, Forms, Permissions, service};
 use crate::store::{self, Reached};
 use access_log::AccessLog;
 use connection::Connections;
@@ -261,12 +261,15 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     admin.opens(Arc::clone(&engine), opened.ownership.clone().zip(opened.peers.clone()));
     let permissions = Arc::new(Permissions::new(&config.keys, &secrets.of_clients));
     let access_log = Arc::new(access_log);
+    let addressing = Arc::new(Addressing::new(&config.hosts, config.region.as_deref(), config.tls.is_some()));
     let connections_of = |is_inner| {
         // Whose key a form is for stands in its body, so none can be sent on to the gateway that has it.
         let has_forms = opened.peers.is_none();
         Ok::<_, String>(Arc::new(Connections {
-            service: service(Arc::clone(&engine), Arc::clone(&permissions)),
-            forms: has_forms.then(|| Forms::new(Arc::clone(&engine), Arc::clone(&permissions))),
+            service: service(Arc::clone(&engine), Arc::clone(&permissions), Arc::clone(&addressing)),
+            forms: has_forms.then(|| {
+                Forms::new(Arc::clone(&engine), Arc::clone(&permissions), Arc::clone(&addressing))
+            }),
             ids: RequestIds::new()?,
             requests: Arc::clone(&requests),
             slots: Arc::new(Semaphore::new(config.limits.requests)),
@@ -275,6 +278,7 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
             access_log: Arc::clone(&access_log),
             peers: opened.peers.clone(),
             engine: Arc::clone(&engine),
+            addressing: Arc::clone(&addressing),
             is_inner,
         }))
     };

@@ -11,7 +11,7 @@ use super::access_log::AccessLog;
 use super::connection::Connections;
 use super::request_ids::RequestIds;
 use crate::engine::Engine;
-use crate::s3::{Forms, Permissions, service};
+use crate::s3::{Addressing, Forms, Permissions, service};
 
 const PEER: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 const REQUESTS: usize = 8;
@@ -25,9 +25,10 @@ impl OverPipe {
     /// When there are no random numbers.
     pub(crate) fn new(engine: Arc<Engine>, permissions: Arc<Permissions>) -> Result<OverPipe, String> {
         let slots = || Arc::new(Semaphore::new(REQUESTS));
+        let addressing = Arc::new(Addressing::default());
         Ok(OverPipe(Arc::new(Connections {
-            service: service(Arc::clone(&engine), Arc::clone(&permissions)),
-            forms: Some(Forms::new(Arc::clone(&engine), permissions)),
+            service: service(Arc::clone(&engine), Arc::clone(&permissions), Arc::clone(&addressing)),
+            forms: Some(Forms::new(Arc::clone(&engine), permissions, Arc::clone(&addressing))),
             ids: RequestIds::new()?,
             requests: Arc::default(),
             slots: slots(),
@@ -36,6 +37,7 @@ impl OverPipe {
             access_log: Arc::new(AccessLog::open(None)?),
             peers: None,
             engine,
+            addressing,
             is_inner: false,
         })))
     }

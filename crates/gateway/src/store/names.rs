@@ -1,5 +1,5 @@
 //! From keys to paths of a store and back. S3 takes any text as a key; `object_store` and directories know paths: no empty segment, no `.`
-//! and no `..`. Those segments get a name that begins with `%underlay-`, and everything else stays as it is, so others find objects
+//! no `..` and no control character. Those segments get a name that begins with `%underlay-`, and everything else stays as it is, so others find objects
 //! under their own names. In an S3 store they find the one behind a slash at the end as well: see [`wire`](super::wire).
 
 use std::borrow::Cow;
@@ -20,7 +20,8 @@ const DOTS: &str = "%underlay-dots";
 const LITERAL: &str = "%underlay-literal-";
 /// Before a segment that ends in `#` and digits, which `object_store` takes for an unfinished file of its own.
 const HASH: &str = "%underlay-hash-";
-/// Before a segment with a `#` in a directory: `object_store` writes a file `d` under the name `d#1` first, which must be nobody's.
+/// Before a segment with a control character, which no path of `object_store` has, or with a `#` in a directory: `object_store` writes a file `d` under
+/// the name `d#1` first, which must be nobody's.
 const ESCAPED: &str = "%underlay-escaped-";
 
 /// Where a store says which gateways it belongs to: no key has this path.
@@ -42,9 +43,8 @@ pub enum NameError {
 
 fn segment_of(part: &str, kind: Kind) -> String {
     match part {
-        other if kind == Kind::Directory && other.contains('#') => {
-            format!("{ESCAPED}{}", other.replace('%', "%25").replace('#', "%23"))
-        }
+        other if other.contains(|c: char| c.is_ascii_control()) => escaped(other),
+        other if kind == Kind::Directory && other.contains('#') => escaped(other),
         "" => EMPTY.to_owned(),
         "." => DOT.to_owned(),
         ".." => DOTS.to_owned(),
@@ -57,6 +57,43 @@ fn segment_of(part: &str, kind: Kind) -> String {
             _ => other.to_owned(),
         },
     }
+}
+
+fn escaped(part: &str) -> String {
+    let mut name = ESCAPED.to_owned();
+    for c in part.chars() {
+        match c {
+            // All of them are ASCII.
+            c if c.is_ascii_control() || matches!(c, '%' | '#') => {
+                name.push_str(&format!("%{:02X}", u32::from(c)))
+            }
+            c => name.push(c),
+        }
+    }
+    name
+}
+
+/// What [`escaped`] was given, from what stands behind its mark. Other escapes than it writes stay as they are.
+fn unescaped(name: &str) -> String {
+    let mut part = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((before, behind)) = rest.split_once('%') {
+        part.push_str(before);
+        let digits = behind.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let decoded = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).map(char::from);
+        match decoded.filter(|c| c.is_ascii_control() || matches!(c, '%' | '#')) {
+            Some(c) => {
+                part.push(c);
+                rest = &behind[2..];
+            }
+            None => {
+                part.push('%');
+                rest = behind;
+            }
+        }
+    }
+    part.push_str(rest);
+    part
 }
 
 /// A path behind which a listing goes on after this key; it need not be one that an object can have.
@@ -123,7 +160,7 @@ pub fn key_of(path: &Path) -> String {
             (Some(literal), _) => literal,
             (None, Some(hash)) => hash.strip_suffix('x').unwrap_or(other),
             _ => match other.strip_prefix(ESCAPED) {
-                Some(escaped) => return Cow::Owned(escaped.replace("%23", "#").replace("%25", "%")),
+                Some(escaped) => return Cow::Owned(unescaped(escaped)),
                 None => other,
             },
         }),
@@ -139,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_key_comes_back(key in "([a-c.#/%0-9é \\\\?*~-]|%underlay-|empty|literal-){1,24}") {
+        fn every_key_comes_back(key in "([a-c.#/%0-9é \\\\?*~\\x01\\t\\n\\r\\x7f-]|%underlay-|empty|literal-|escaped-){1,24}") {
             for kind in [Kind::S3, Kind::Directory] {
                 let path = path_of(&key, kind).unwrap();
                 prop_assert_eq!(key_of(&path), key.clone());
@@ -151,7 +188,7 @@ mod tests {
         }
 
         #[test]
-        fn two_keys_have_two_paths(a in "[a./%#1]{1,8}", b in "[a./%#1]{1,8}") {
+        fn two_keys_have_two_paths(a in "[a./%#1\\t]{1,8}", b in "[a./%#1\\t]{1,8}") {
             for kind in [Kind::S3, Kind::Directory] {
                 prop_assert_eq!(a == b, path_of(&a, kind).unwrap() == path_of(&b, kind).unwrap());
             }
@@ -168,7 +205,7 @@ mod tests {
         for key in ["a", "a/", "a/b", "a#b", "%underlay", "a%underlay-empty"] {
             assert!(has_own_name(key), "{key}");
         }
-        for key in ["a//", "/", "a//b", "./a", "a/..", "a#1", "a#1/", "%underlay-x/a"] {
+        for key in ["a//", "/", "a//b", "./a", "a/..", "a#1", "a#1/", "%underlay-x/a", "a\tb"] {
             assert!(!has_own_name(key), "{key}");
         }
     }
@@ -182,6 +219,8 @@ mod tests {
         assert_eq!(path("../x").unwrap(), "%underlay-dots/x");
         assert_eq!(path("%underlay-dot").unwrap(), "%underlay-literal-%underlay-dot");
         assert_eq!(path("a#12").unwrap(), "%underlay-escaped-a%2312");
+        assert_eq!(path("a\tb/c#%").unwrap(), "%underlay-escaped-a%09b/%underlay-escaped-c%23%25");
+        assert_eq!(path_of("\u{10}x", Kind::S3).unwrap().as_ref(), "%underlay-escaped-%10x");
         assert_eq!(path("a%#b").unwrap(), "%underlay-escaped-a%25%23b");
         assert_eq!(path_of("a#12", Kind::S3).unwrap().as_ref(), "%underlay-hash-a#12x");
         assert!(path(&"k".repeat(250)).is_ok() && path(&"k".repeat(251)).is_err());

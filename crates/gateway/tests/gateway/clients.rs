@@ -11,19 +11,22 @@ const BOTO3: &str = "boto3==1.40.61";
 /// Of the same botocore.
 const AWS_CLI: &str = "awscli==1.42.61";
 
+const S3CMD: &str = "s3cmd==2.4.0";
+const MINIO: &str = "minio==7.2.20";
+
 const DUCKDB: &str = "duckdb==1.5.5";
 /// DuckDB's reader of S3, of the same version: DuckDB itself would fetch it from a server of its own.
 const DUCKDB_HTTPFS: &str = "duckdb-extension-httpfs==1.5.5";
 
-/// A Python with boto3, the AWS CLI and DuckDB, made once below `target/`. The tests of a process run at the same time, and
+/// A Python with boto3, the AWS CLI, DuckDB, s3cmd and minio-py, made once below `target/`. The tests of a process run at the same time, and
 /// so may those of two processes: the first one makes it and the others wait.
-fn python() -> &'static Path {
+pub(crate) fn python() -> &'static Path {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON.get_or_init(make_python)
 }
 
 fn make_python() -> PathBuf {
-    let home = [BOTO3, AWS_CLI, DUCKDB].map(|package| package.replace("==", "-")).join("-");
+    let home = [BOTO3, AWS_CLI, DUCKDB, S3CMD, MINIO].map(|package| package.replace("==", "-")).join("-");
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(home);
     let python = home.join("bin/python");
     let lock = std::fs::File::create(home.with_extension("lock")).unwrap();
@@ -48,6 +51,8 @@ fn make_python() -> PathBuf {
         AWS_CLI,
         DUCKDB,
         DUCKDB_HTTPFS,
+        S3CMD,
+        MINIO,
     ]));
     std::fs::write(home.join("complete"), "").unwrap();
     python
@@ -88,7 +93,7 @@ fn run_script_at(program: &Program, endpoint: &str, authority: Option<&Path>, bu
 }
 
 /// Runs a client's program with the keys, and returns what it printed.
-fn ask(program: &Program, directory: &Path, command: &mut Command) -> String {
+pub(crate) fn ask(program: &Program, directory: &Path, command: &mut Command) -> String {
     let output = command
         .current_dir(directory)
         // Settings of whoever runs the test are no business of it.
@@ -103,7 +108,7 @@ fn ask(program: &Program, directory: &Path, command: &mut Command) -> String {
 }
 
 /// A directory with a small file, one of several parts, and one further down.
-fn some_files(directory: &Path) -> PathBuf {
+pub(crate) fn some_files(directory: &Path) -> PathBuf {
     let files = directory.join("files");
     std::fs::create_dir_all(files.join("further/down")).unwrap();
     std::fs::write(files.join("small"), "a few bytes").unwrap();
@@ -112,7 +117,7 @@ fn some_files(directory: &Path) -> PathBuf {
     files
 }
 
-fn assert_same(one: &Path, other: &Path) {
+pub(crate) fn assert_same(one: &Path, other: &Path) {
     let output = Command::new("diff").arg("-r").args([one, other]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

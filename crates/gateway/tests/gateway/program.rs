@@ -35,6 +35,16 @@ impl Program {
         program
     }
 
+    /// Starts one whose bucket `lake` is a directory, with these lines before the first section.
+    pub(crate) fn start_over_directory(directory: &Path, lines: &str) -> Program {
+        let objects = directory.join("objects");
+        std::fs::create_dir_all(&objects).unwrap();
+        let sections = format!("[bucket.lake]\nstore = \"{}\"\nwrite = \"back\"\n", objects.display());
+        let mut program = Program::start_without_waiting(directory, lines, &sections);
+        program.wait_ready();
+        program
+    }
+
     /// Starts one, with these lines before the first section as well.
     pub(crate) fn start_without_waiting(directory: &Path, lines: &str, sections: &str) -> Program {
         let (address, admin) = (free(), free());

@@ -9,6 +9,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::program::{KEY, SECRET};
 
+/// That requests are signed for, unless it matters.
+pub(crate) const REGION: &str = "us-east-1";
+
 /// An answer that came whole.
 #[derive(Debug)]
 pub(crate) struct Reply {
@@ -25,6 +28,11 @@ impl Reply {
     /// What is between the first tags of this name.
     pub(crate) fn tag(&self, name: &str) -> Option<String> {
         tags(&self.text(), name).into_iter().next()
+    }
+
+    /// The code of an error, as SDKs read it.
+    pub(crate) fn code(&self) -> String {
+        self.tag("Code").unwrap_or_default()
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
@@ -81,6 +89,17 @@ impl Signed {
 /// are in order and have values. `hash` is what the header says of the body.
 pub(crate) fn sign(
     address: SocketAddr,
+    asked: (&str, &str, &str),
+    headers: &[(&str, &str)],
+    hash: &str,
+    length: u64,
+) -> Signed {
+    sign_for((&address.to_string(), REGION), asked, headers, hash, length)
+}
+
+/// The same for another host or region.
+pub(crate) fn sign_for(
+    (host, region): (&str, &str),
     (method, target, path): (&str, &str, &str),
     headers: &[(&str, &str)],
     hash: &str,
@@ -89,19 +108,17 @@ pub(crate) fn sign(
     let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
     let (date, day) = (now.strftime("%Y%m%dT%H%M%SZ").to_string(), now.strftime("%Y%m%d").to_string());
     let query = target.split_once('?').map_or("", |(_, query)| query);
-    let host = address.to_string();
-    let mut signed =
-        vec![("host", host.as_str()), ("x-amz-content-sha256", hash), ("x-amz-date", date.as_str())];
+    let mut signed = vec![("host", host), ("x-amz-content-sha256", hash), ("x-amz-date", date.as_str())];
     signed.extend_from_slice(headers);
     signed.sort();
     let list: Vec<&str> = signed.iter().map(|(name, _)| *name).collect();
     let list = list.join(";");
     let canonical: String = signed.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
     let request = format!("{method}\n{path}\n{query}\n{canonical}\n{list}\n{hash}");
-    let scope = format!("{day}/us-east-1/s3/aws4_request");
+    let scope = format!("{day}/{region}/s3/aws4_request");
     let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{}", hex(&Sha256::digest(request.as_bytes())));
     let mut key = hmac(format!("AWS4{SECRET}").as_bytes(), &day);
-    for part in ["us-east-1", "s3", "aws4_request"] {
+    for part in [region, "s3", "aws4_request"] {
         key = hmac(&key, part);
     }
     let signature = hex(&hmac(&key, &text));
@@ -127,6 +144,34 @@ pub(crate) fn ask(
     let hash = hex(&Sha256::digest(body));
     let signed = sign(address, (method, target, path), headers, &hash, body.len() as u64);
     exchange(address, &signed.head, body)
+}
+
+/// The same with headers that the signature does not cover, which need not be as it has them.
+pub(crate) fn ask_with(
+    address: SocketAddr,
+    method: &str,
+    target: &str,
+    unsigned: &[(&str, &str)],
+    body: &[u8],
+) -> Reply {
+    ask_for((address, &address.to_string()), method, target, &[], unsigned, body)
+}
+
+/// The same of a gateway that the client knows as `host`.
+pub(crate) fn ask_for(
+    (address, host): (SocketAddr, &str),
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    unsigned: &[(&str, &str)],
+    body: &[u8],
+) -> Reply {
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
+    let hash = hex(&Sha256::digest(body));
+    let signed = sign_for((host, REGION), (method, target, path), headers, &hash, body.len() as u64);
+    let unsigned: String = unsigned.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let head = signed.head.replacen("connection: close\r\n", &format!("{unsigned}connection: close\r\n"), 1);
+    exchange(address, &head, body).unwrap()
 }
 
 /// Sends a request as it is, and takes the answer.

@@ -116,6 +116,23 @@ fn a_key_is_read_from_a_path_as_s3s_does() {
     }
 }
 
+#[test]
+fn a_bucket_in_the_host_belongs_to_the_same_gateway_as_one_in_the_path() {
+    let addressing = Addressing::new(&["gateway.example".to_owned()], None, false);
+    let named = |host: &str, target: &str| {
+        let request = Request::builder().uri(target).header(HOST, host).body(()).unwrap();
+        name_in(&request, &addressing).map(|(bucket, key)| format!("{bucket} {key}"))
+    };
+    assert_eq!(named("gateway.example", "/lake/a/b%20c").as_deref(), Some("lake a/b c"));
+    assert_eq!(named("lake.gateway.example:9000", "/a/b%20c").as_deref(), Some("lake a/b c"));
+    assert_eq!(named("lake.gateway.example", "/lake/a").as_deref(), Some("lake lake/a"));
+    for (host, target) in
+        [("lake.gateway.example", "/"), ("gateway.example", "/lake"), ("other.example", "/lake/a")]
+    {
+        assert_eq!(named(host, target), None, "{host} {target}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_proof_panics(value in "[ -~]{0,60}", path in "/[ -~]{0,20}") {

@@ -1,0 +1,248 @@
+//! Signatures that can't be verified, whatever they are of, and requests that S3 has not: what clients learn of them before `s3s` looks. SDKs sign again,
+//! or give up, by the code.
+
+use std::collections::HashMap;
+
+use hyper::header::{AUTHORIZATION, HeaderMap};
+use hyper::{Method, Uri};
+use reqwest::Url;
+use s3s::{S3Error, S3ErrorCode};
+
+use super::addressing::{Addressing, Style, not_allowed};
+use super::answers::denied;
+
+const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+/// Of a presigned URL, in lower case. `X-Amz-Expires` is looked at elsewhere.
+const OF_URL: [&str; 6] = [
+    "x-amz-algorithm",
+    "x-amz-credential",
+    "x-amz-date",
+    "x-amz-expires",
+    "x-amz-signature",
+    "x-amz-signedheaders",
+];
+
+/// Why nobody can verify the signature of a request. One without a signature, or with an old one, is refused elsewhere.
+pub(super) fn malformed(headers: &HeaderMap, uri: &Uri, addressing: &Addressing) -> Option<S3Error> {
+    match headers.get(AUTHORIZATION) {
+        Some(value) => match value.to_str() {
+            Ok(text) => of_header(text.trim(), headers, addressing),
+            Err(_) => Some(header_malformed("it has characters that no signature has")),
+        },
+        None => of_url(uri, addressing),
+    }
+}
+
+fn of_header(text: &str, headers: &HeaderMap, addressing: &Addressing) -> Option<S3Error> {
+    let (kind, fields) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    if kind == "AWS" || kind.is_empty() {
+        return None;
+    }
+    if kind != ALGORITHM {
+        let text = "the Authorization header is of another type than AWS4-HMAC-SHA256";
+        return Some(S3Error::with_message(S3ErrorCode::InvalidArgument, text));
+    }
+    let (mut credential, mut signed_headers, mut signature) = ("", "", "");
+    for field in fields.split(',') {
+        match field.trim().split_once('=') {
+            Some(("Credential", value)) => credential = value,
+            Some(("SignedHeaders", value)) => signed_headers = value,
+            Some(("Signature", value)) => signature = value,
+            _ => {}
+        }
+    }
+    let all = [("Credential", credential), ("SignedHeaders", signed_headers), ("Signature", signature)];
+    if let Some((name, _)) = all.into_iter().find(|(_, value)| value.is_empty()) {
+        return Some(header_malformed(&format!("it has no {name}")));
+    }
+    if let Err(why) = check_scope(credential, addressing) {
+        return Some(header_malformed(&why));
+    }
+    let date = headers.get("x-amz-date").and_then(|date| date.to_str().ok());
+    match date.is_some_and(is_date) {
+        true => None,
+        false => Some(denied("a signed request needs x-amz-date, as in 20260131T235959Z")),
+    }
+}
+
+fn of_url(uri: &Uri, addressing: &Addressing) -> Option<S3Error> {
+    let query = Url::parse(&format!("http://gateway/?{}", uri.query()?)).ok()?;
+    let fields: HashMap<String, String> = query
+        .query_pairs()
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.into_owned()))
+        .filter(|(name, _)| OF_URL.contains(&name.as_str()))
+        .collect();
+    if fields.is_empty() {
+        return None;
+    }
+    let field = |name: &str| fields.get(name).map(String::as_str).unwrap_or_default();
+    if let Some(name) = OF_URL.into_iter().find(|name| field(name).is_empty() && *name != "x-amz-expires") {
+        return Some(url_malformed(&format!("it has no {name}")));
+    }
+    if !fields.contains_key("x-amz-expires") {
+        return Some(url_malformed("it has no x-amz-expires"));
+    }
+    if field("x-amz-algorithm") != ALGORITHM {
+        return Some(url_malformed("its x-amz-algorithm is not AWS4-HMAC-SHA256"));
+    }
+    if let Err(why) = check_scope(field("x-amz-credential"), addressing) {
+        return Some(url_malformed(&why));
+    }
+    if !is_date(field("x-amz-date")) {
+        return Some(url_malformed("its x-amz-date is not written as 20260131T235959Z"));
+    }
+    let signature = field("x-amz-signature");
+    let is_hex = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f');
+    (signature.len() != 64 || !signature.bytes().all(is_hex))
+        .then(|| S3Error::with_message(S3ErrorCode::SignatureDoesNotMatch, "the URL's signature is none"))
+}
+
+/// `KEY/20260131/us-east-1/s3/aws4_request`
+fn check_scope(credential: &str, addressing: &Addressing) -> Result<(), String> {
+    let mut words = credential.split('/');
+    let [key, day, region, service, end] = [(); 5].map(|()| words.next().unwrap_or_default());
+    if key.is_empty() || end != "aws4_request" || words.next().is_some() {
+        return Err("its credential is not KEY/DATE/REGION/s3/aws4_request".to_owned());
+    }
+    if day.len() != 8 || !day.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("the date of its credential is not written as 20260131".to_owned());
+    }
+    if service != "s3" {
+        return Err(format!("its credential is for the service {service:?}, and this one is \"s3\""));
+    }
+    match addressing.is_region(region) {
+        true => Ok(()),
+        false => Err(format!("the region {region:?} is wrong; expecting '{}'", addressing.region())),
+    }
+}
+
+fn is_date(text: &str) -> bool {
+    text.len() == 16
+        && text.bytes().enumerate().all(|(place, byte)| match place {
+            8 => byte == b'T',
+            15 => byte == b'Z',
+            _ => byte.is_ascii_digit(),
+        })
+}
+
+fn header_malformed(why: &str) -> S3Error {
+    let text = format!("the authorization header is malformed; {why}");
+    S3Error::with_message(S3ErrorCode::AuthorizationHeaderMalformed, text)
+}
+
+fn url_malformed(why: &str) -> S3Error {
+    let text = format!("the presigned URL is malformed; {why}");
+    S3Error::with_message(S3ErrorCode::AuthorizationQueryParametersError, text)
+}
+
+/// A method that S3 does not have, or not for what the path names.
+pub(super) fn refused_method(method: &Method, uri: &Uri, style: &Style) -> Option<S3Error> {
+    let is_known = [Method::GET, Method::HEAD, Method::PUT, Method::POST, Method::DELETE, Method::OPTIONS]
+        .contains(method);
+    let path = uri.path().trim_start_matches('/');
+    let is_service = *style == Style::Path && path.is_empty();
+    if is_service {
+        return (*method != Method::GET && *method != Method::OPTIONS).then(|| not_allowed("GET"));
+    }
+    let is_object = match style {
+        Style::Virtual(_) => !path.is_empty(),
+        Style::Path => path.split_once('/').is_some_and(|(_, key)| !key.is_empty()),
+    };
+    let is_nothing = *method == Method::POST && is_object && uri.query().is_none_or(str::is_empty);
+    (!is_known || is_nothing).then(|| {
+        not_allowed(if is_object { "GET, HEAD, PUT, DELETE" } else { "GET, HEAD, PUT, POST, DELETE" })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code_of(headers: &[(&'static str, &str)], uri: &str, region: Option<&str>) -> Option<String> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(*name, value.parse().unwrap());
+        }
+        let refused = malformed(&map, &uri.parse().unwrap(), &Addressing::new(&[], region, false));
+        refused.map(|refused| refused.code().as_str().to_owned())
+    }
+
+    #[test]
+    fn a_malformed_signature_has_the_code_of_s3() {
+        const DATE: (&str, &str) = ("x-amz-date", "20260131T235959Z");
+        let header =
+            |scope: &str| format!("AWS4-HMAC-SHA256 Credential=KEY/{scope},SignedHeaders=host, Signature=0");
+        let code = |scope: &str, region| code_of(&[("authorization", &header(scope)), DATE], "/", region);
+        assert_eq!(code("20260131/eu-west-1/s3/aws4_request", None), None);
+        assert_eq!(code("20260131/eu-west-1/s3/aws4_request", Some("eu-west-1")), None);
+        let malformed = Some("AuthorizationHeaderMalformed".to_owned());
+        for scope in [
+            "20260131/US/s3/aws4_request",
+            "20260131//s3/aws4_request",
+            "20260131/us-east-1/sts/aws4_request",
+            "20260131/us-east-1/s3/aws3_request",
+            "2026013/us-east-1/s3/aws4_request",
+            "us-east-1/s3",
+        ] {
+            assert_eq!(code(scope, None), malformed, "{scope}");
+        }
+        assert_eq!(code("20260131/us-east-1/s3/aws4_request", Some("eu-west-1")), malformed);
+        assert_eq!(code_of(&[("authorization", "AWS4-HMAC-SHA256 nonsense"), DATE], "/", None), malformed);
+        let other = code_of(&[("authorization", "Bearer token"), DATE], "/", None);
+        assert_eq!(other.as_deref(), Some("InvalidArgument"));
+        let undated = code_of(&[("authorization", &header("20260131/us-east-1/s3/aws4_request"))], "/", None);
+        assert_eq!(undated.as_deref(), Some("AccessDenied"));
+        // Somebody else's to refuse.
+        assert_eq!(code_of(&[("authorization", "AWS KEY:signature")], "/", None), None);
+        assert_eq!(code_of(&[], "/lake?list-type=2", None), None);
+    }
+
+    #[test]
+    fn a_malformed_url_has_the_code_of_s3() {
+        let signature = "0".repeat(64);
+        let whole = format!(
+            "/lake/a?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=KEY%2F20260131%2Fus-east-1%2Fs3%2Faws4_request&X-Amz-Date=20260131T235959Z&X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature={signature}"
+        );
+        let code = |url: &str| code_of(&[], url, None);
+        assert_eq!(code(&whole), None);
+        for (right, wrong) in [
+            ("X-Amz-Algorithm=AWS4-HMAC-SHA256", "X-Amz-Algorithm=AWS4"),
+            ("X-Amz-Algorithm=AWS4-HMAC-SHA256&", ""),
+            ("%2Fus-east-1", "%2FUS"),
+            ("X-Amz-Date=20260131T235959Z", "X-Amz-Date=today"),
+            ("&X-Amz-SignedHeaders=host", ""),
+            ("&X-Amz-Expires=60", ""),
+        ] {
+            let url = whole.replace(right, wrong);
+            assert_eq!(code(&url).as_deref(), Some("AuthorizationQueryParametersError"), "{url}");
+        }
+        assert_eq!(code(&whole.replace(&signature, "7")).as_deref(), Some("SignatureDoesNotMatch"));
+    }
+
+    #[test]
+    fn methods_that_s3_does_not_have_are_not_allowed() {
+        let is_refused = |method: &str, target: &str, style: Style| {
+            refused_method(&method.parse().unwrap(), &target.parse().unwrap(), &style).is_some()
+        };
+        for (method, target) in
+            [("PATCH", "/lake/a"), ("TRACE", "/lake"), ("PUT", "/"), ("HEAD", "/"), ("POST", "/lake/a")]
+        {
+            assert!(is_refused(method, target, Style::Path), "{method} {target}");
+        }
+        for (method, target) in [
+            ("GET", "/"),
+            ("POST", "/lake/a?uploads"),
+            ("POST", "/lake?delete"),
+            ("POST", "/lake"),
+            ("DELETE", "/lake/a"),
+        ] {
+            assert!(!is_refused(method, target, Style::Path), "{method} {target}");
+        }
+        let own = || Style::Virtual("lake".to_owned());
+        assert!(
+            is_refused("POST", "/a", own())
+                && !is_refused("PUT", "/", own())
+                && !is_refused("PUT", "/a", own())
+        );
+    }
+}

@@ -1,0 +1,369 @@
+//! Requests as clients write them, in the words that `s3s` reads. It refuses headers that RFC 9110 has ignored (ranges and dates that are none) and reads
+//! others as something else (a `+` in the source of a copy, CDATA). The signature is of what the client wrote, so a first service of `s3s` verifies it, and
+//! its route, which is here, hands what it rewrote to a second one. Only requests that need it go this way.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::http::Extensions;
+use hyper::{Method, Request, Uri};
+use reqwest::Url;
+use s3s::dto::{ETagCondition, Range, Timestamp, TimestampFormat};
+use s3s::route::S3Route;
+use s3s::service::S3Service;
+use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+
+use super::access::{Verified, check_signed};
+use super::addressing::{Addressing, Style};
+use super::answers::error;
+use super::input::{self, Promised};
+use super::{MOST_DOCUMENT_BYTES, documents, ranges};
+use crate::digests::{ALGORITHMS, Digests};
+use crate::errors::Error;
+use crate::model::Checksums;
+
+/// In the query of a presigned URL.
+const OF_SIGNATURE: [&str; 7] = [
+    "x-amz-algorithm",
+    "x-amz-credential",
+    "x-amz-date",
+    "x-amz-expires",
+    "x-amz-signedheaders",
+    "x-amz-signature",
+    "x-amz-security-token",
+];
+
+/// How a header is written that `s3s` may not read as it is meant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writing {
+    Range,
+    Tags,
+    Date,
+    Source,
+}
+
+impl Writing {
+    fn of(name: &str) -> Option<Writing> {
+        let of_source = name.strip_prefix("x-amz-copy-source-").filter(|rest| rest.starts_with("if-"));
+        let name = of_source.unwrap_or(name);
+        match name {
+            "range" => Some(Writing::Range),
+            "if-match" | "if-none-match" => Some(Writing::Tags),
+            "if-modified-since" | "if-unmodified-since" => Some(Writing::Date),
+            "x-amz-copy-source" => Some(Writing::Source),
+            _ => None,
+        }
+    }
+
+    /// Whether `s3s` reads this value as it is meant, or not at all, and nobody but us has to.
+    fn is_usual(self, value: &HeaderValue) -> bool {
+        let Ok(text) = value.to_str() else { return false };
+        // `s3s` takes an empty header for none.
+        text.is_empty()
+            || match self {
+                Writing::Range => {
+                    Range::parse(text).ok().is_some_and(|range| ranges::parse(text) == Some(range))
+                }
+                Writing::Tags => ETagCondition::parse_http_header(text.as_bytes()).is_ok(),
+                Writing::Date => Timestamp::parse(TimestampFormat::HttpDate, text).is_ok(),
+                Writing::Source => !text.contains('+'),
+            }
+    }
+}
+
+/// Conditions that `s3s` would not read, as they came. [`Preconditions`](super::preconditions::Preconditions) reads them.
+#[derive(Clone, Default)]
+struct Moved(HeaderMap);
+
+/// See the module.
+pub(super) struct Rewriting {
+    pub(super) inner: S3Service,
+    pub(super) addressing: Arc<Addressing>,
+}
+
+#[async_trait]
+impl S3Route for Rewriting {
+    fn is_match(&self, method: &Method, uri: &Uri, headers: &HeaderMap, _: &mut Extensions) -> bool {
+        has_odd_header(headers) || is_document(method, uri, headers, &self.addressing)
+    }
+
+    async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
+        check_signed(request.credentials.as_ref(), &request.headers, &request.uri)
+    }
+
+    async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+        let S3Request {
+            input, method, uri, mut headers, mut extensions, credentials, trailing_headers, ..
+        } = request;
+        let is_document = is_document(&method, &uri, &headers, &self.addressing);
+        let is_of_upload = is_document && (names(&uri, &["uploadId", "uploads"]));
+        let body = match is_document {
+            true => rewrite_document(input, &mut headers, is_of_upload).await?,
+            false => input,
+        };
+        extensions.insert(rewrite_headers(&mut headers));
+        extensions.insert(Verified { credentials, trailing_headers });
+        headers.remove(AUTHORIZATION);
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = without_signature(&uri)?;
+        *request.headers_mut() = headers;
+        *request.extensions_mut() = extensions;
+        let response = self.inner.call(request).await.map_err(|why| {
+            let why: Box<dyn std::error::Error + Send + Sync> = why.into();
+            error(Error::local("cannot answer", why))
+        })?;
+        let (parts, body) = response.into_parts();
+        let mut response = S3Response::with_status(body, parts.status);
+        response.headers = parts.headers;
+        response.extensions = parts.extensions;
+        Ok(response)
+    }
+}
+
+/// Gives a request back what the first service took from it.
+pub(super) fn restore<T>(request: &mut S3Request<T>) {
+    if let Some(verified) = request.extensions.remove::<Verified>() {
+        request.credentials = verified.credentials;
+        request.trailing_headers = verified.trailing_headers;
+    }
+}
+
+/// Where a header of this name is: among those of the request, or what was taken from them.
+pub(super) fn headers_with<'a>(
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
+    name: &str,
+) -> &'a HeaderMap {
+    match extensions.get::<Moved>() {
+        Some(moved) if moved.0.contains_key(name) => &moved.0,
+        _ => headers,
+    }
+}
+
+fn has_odd_header(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| {
+        let Some(writing) = Writing::of(name.as_str()) else { return false };
+        let mut values = headers.get_all(name).iter();
+        let first = values.next().is_none_or(|value| writing.is_usual(value));
+        !first || values.next().is_some()
+    })
+}
+
+/// Rewrites headers, and returns those that can't be.
+fn rewrite_headers(headers: &mut HeaderMap) -> Moved {
+    let mut moved = HeaderMap::new();
+    for name in headers.keys().cloned().collect::<Vec<_>>() {
+        let Some(writing) = Writing::of(name.as_str()) else { continue };
+        let values: Vec<HeaderValue> = headers.get_all(&name).iter().cloned().collect();
+        if let [value] = values.as_slice()
+            && writing.is_usual(value)
+        {
+            continue;
+        }
+        match writing {
+            Writing::Range => {
+                headers.remove(&name);
+                // Of several headers, none counts.
+                if let [value] = values.as_slice()
+                    && let Some(range) = value.to_str().ok().and_then(ranges::parse)
+                    && let Ok(value) = HeaderValue::try_from(range.to_header_string())
+                {
+                    headers.insert(name, value);
+                }
+            }
+            Writing::Source => {
+                // As a form is read, which S3 does. Of several, `s3s` refuses all.
+                if let [value] = values.as_slice()
+                    && let Ok(text) = value.to_str()
+                    && let Ok(value) = HeaderValue::try_from(text.replace('+', "%20"))
+                {
+                    headers.insert(name, value);
+                }
+            }
+            Writing::Tags | Writing::Date => {
+                headers.remove(&name);
+                for value in values {
+                    moved.append(name.clone(), value);
+                }
+            }
+        }
+    }
+    Moved(moved)
+}
+
+/// Whether the body is an XML document that an operation here reads.
+fn is_document(method: &Method, uri: &Uri, headers: &HeaderMap, addressing: &Addressing) -> bool {
+    match *method {
+        Method::POST => {
+            // A browser's form is no document.
+            let is_form =
+                |value: &HeaderValue| value.as_bytes().to_ascii_lowercase().starts_with(b"multipart/");
+            !headers.get(CONTENT_TYPE).is_some_and(is_form)
+        }
+        Method::PUT if names(uri, &["tagging", "acl"]) => true,
+        // CreateBucket. An object's bytes must never be taken for a document, so a path counts only if it can't have a key.
+        Method::PUT => match addressing.style_in(headers) {
+            Ok(Style::Virtual(_)) => matches!(uri.path(), "" | "/"),
+            _ => {
+                let path = uri.path().strip_prefix('/').unwrap_or_default();
+                let bucket = path.strip_suffix('/').unwrap_or(path);
+                !bucket.is_empty() && !bucket.contains(['/', '%'])
+            }
+        },
+        _ => false,
+    }
+}
+
+/// Whether the query of a request has one of these.
+fn names(uri: &Uri, wanted: &[&str]) -> bool {
+    let mut pairs = uri.query().unwrap_or_default().split('&');
+    pairs.any(|pair| wanted.contains(&pair.split('=').next().unwrap_or_default()))
+}
+
+async fn rewrite_document(body: Body, headers: &mut HeaderMap, is_of_upload: bool) -> S3Result<Body> {
+    let bytes = http_body_util::Limited::new(body, MOST_DOCUMENT_BYTES).collect().await.map_err(|why| {
+        if why.is::<http_body_util::LengthLimitError>() {
+            let why = format!("a document has at most {MOST_DOCUMENT_BYTES} bytes");
+            return S3Error::with_message(S3ErrorCode::MaxMessageLengthExceeded, why);
+        }
+        error(input::broken_off(&why.to_string()))
+    })?;
+    let bytes = bytes.to_bytes();
+    check_document(&bytes, headers, is_of_upload)?;
+    let plain = match documents::plain(&bytes) {
+        Cow::Owned(plain) => Bytes::from(plain),
+        // As a rule: then it is kept once.
+        Cow::Borrowed(plain) => bytes.slice_ref(plain),
+    };
+    headers.insert(CONTENT_LENGTH, plain.len().into());
+    Ok(Body::from(plain))
+}
+
+/// Compares the document with the MD5 and the checksum that came with it, as with any other body. Those of a request that completes an upload are the object's.
+fn check_document(bytes: &Bytes, headers: &HeaderMap, is_of_upload: bool) -> S3Result<()> {
+    let mut checksums = Checksums::default();
+    for algorithm in ALGORITHMS {
+        let value = headers.get(algorithm.header()).and_then(|value| value.to_str().ok());
+        if let Some(value) = value.filter(|value| !is_of_upload && !value.is_empty()) {
+            checksums.set(algorithm, value.to_owned());
+        }
+    }
+    if headers.contains_key("x-amz-trailer") {
+        return Ok(());
+    }
+    let promised = Promised::of(headers, None, checksums, None)?;
+    let mut digests = Digests::new(&promised.algorithms).map_err(error)?;
+    digests.update(bytes).map_err(error)?;
+    let sums = digests.finish().map_err(error)?;
+    promised.verify()(&sums.md5, &sums.checksums).map_err(error)
+}
+
+/// The signature has been verified, and would not fit any more.
+fn without_signature(uri: &Uri) -> S3Result<Uri> {
+    let wrong = || S3Error::with_message(S3ErrorCode::InvalidURI, "the URL of the request makes no sense");
+    let Some(query) = uri.query() else { return Ok(uri.clone()) };
+    let kept = query.split('&').filter(|pair| {
+        let name = Url::parse(&format!("http://gateway/?{pair}"))
+            .ok()
+            .and_then(|url| url.query_pairs().next().map(|(name, _)| name.to_ascii_lowercase()));
+        !name.is_some_and(|name| OF_SIGNATURE.contains(&name.as_str()))
+    });
+    let kept: Vec<&str> = kept.collect();
+    let target = match kept.is_empty() {
+        true => uri.path().to_owned(),
+        false => format!("{}?{}", uri.path(), kept.join("&")),
+    };
+    target.parse().map_err(|_| wrong())
+}
+
+/// For the fuzzer: any head, which is returned as it goes on. What was rewritten needs it no more.
+pub(super) fn rewrite_any(mut headers: HeaderMap, uri: &Uri) -> (HeaderMap, Extensions) {
+    let moved = rewrite_headers(&mut headers);
+    for name in ["range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since"] {
+        for value in headers.get_all(name) {
+            assert!(Writing::of(name).is_some_and(|writing| writing.is_usual(value)), "{name}");
+        }
+    }
+    let mut extensions = Extensions::new();
+    extensions.insert(moved);
+    let _ = without_signature(uri);
+    (headers, extensions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_documents_are_taken_for_documents() {
+        let addressing = Addressing::new(&["gateway.example".to_owned()], None, false);
+        let is_document = |method: &str, target: &str, host: &'static str| {
+            let headers = [(hyper::header::HOST, HeaderValue::from_static(host))].into_iter().collect();
+            is_document(&method.parse().unwrap(), &target.parse().unwrap(), &headers, &addressing)
+        };
+        let own = "gateway.example";
+        for (method, target, host) in [
+            ("POST", "/lake?delete", own),
+            ("POST", "/lake/a?uploadId=1", own),
+            ("PUT", "/lake/a?tagging", own),
+            ("PUT", "/lake?acl=", own),
+            ("PUT", "/lake", own),
+            ("PUT", "/lake/", own),
+            ("PUT", "/", "lake.gateway.example"),
+        ] {
+            assert!(is_document(method, target, host), "{method} {target} {host}");
+        }
+        for (method, target, host) in [
+            ("PUT", "/lake/a", own),
+            ("PUT", "/lake//", own),
+            ("PUT", "/lake%2Fa", own),
+            ("PUT", "/lake/tagging", own),
+            ("PUT", "/lake/a?partNumber=1&uploadId=tagging", own),
+            ("PUT", "/a", "lake.gateway.example"),
+            ("PUT", "//", "lake.gateway.example"),
+            ("GET", "/lake/a", own),
+        ] {
+            assert!(!is_document(method, target, host), "{method} {target} {host}");
+        }
+    }
+
+    #[test]
+    fn a_url_goes_on_without_its_signature() {
+        let rest = |target: &str| without_signature(&target.parse().unwrap()).unwrap().to_string();
+        assert_eq!(rest("/lake/a?X-Amz-Signature=0&x-id=GetObject&X-Amz-D%61te=1"), "/lake/a?x-id=GetObject");
+        assert_eq!(rest("/lake/a?X-Amz-Signature=0"), "/lake/a");
+        assert_eq!(rest("/lake/a%20b?prefix=a%2Bb+c"), "/lake/a%20b?prefix=a%2Bb+c");
+    }
+
+    #[test]
+    fn headers_are_rewritten_as_s3s_reads_them() {
+        let mut headers: HeaderMap = [
+            ("range", "bytes=0-18446744073709551615"),
+            ("x-amz-copy-source", "/lake/a+b%2B"),
+            ("x-amz-copy-source-range", "bytes=9-5"),
+            ("if-match", "\"a\", \"b\","),
+            ("if-none-match", "\"a\""),
+            ("if-modified-since", "yesterday"),
+        ]
+        .into_iter()
+        .map(|(name, value)| (hyper::header::HeaderName::from_static(name), HeaderValue::from_static(value)))
+        .collect();
+        assert!(has_odd_header(&headers));
+        let moved = rewrite_headers(&mut headers);
+        assert!(!has_odd_header(&headers));
+        let value = |name: &str| headers.get(name).map(|value| value.to_str().unwrap());
+        assert_eq!(value("range"), Some("bytes=0-9223372036854775807"));
+        assert_eq!(value("x-amz-copy-source"), Some("/lake/a%20b%2B"));
+        assert_eq!(value("x-amz-copy-source-range"), Some("bytes=9-5"));
+        assert_eq!(
+            (value("if-match"), value("if-none-match"), value("if-modified-since")),
+            (None, Some("\"a\""), None)
+        );
+        assert_eq!(moved.0.len(), 2);
+    }
+}
