@@ -81,6 +81,17 @@ impl Signed {
 /// are in order and have values. `hash` is what the header says of the body.
 pub(crate) fn sign(
     address: SocketAddr,
+    target: (&str, &str, &str),
+    headers: &[(&str, &str)],
+    hash: &str,
+    length: u64,
+) -> Signed {
+    sign_as((KEY, SECRET), address, target, headers, hash, length)
+}
+
+fn sign_as(
+    (id, secret): (&str, &str),
+    address: SocketAddr,
     (method, target, path): (&str, &str, &str),
     headers: &[(&str, &str)],
     hash: &str,
@@ -100,7 +111,7 @@ pub(crate) fn sign(
     let request = format!("{method}\n{path}\n{query}\n{canonical}\n{list}\n{hash}");
     let scope = format!("{day}/us-east-1/s3/aws4_request");
     let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{}", hex(&Sha256::digest(request.as_bytes())));
-    let mut key = hmac(format!("AWS4{SECRET}").as_bytes(), &day);
+    let mut key = hmac(format!("AWS4{secret}").as_bytes(), &day);
     for part in ["us-east-1", "s3", "aws4_request"] {
         key = hmac(&key, part);
     }
@@ -110,7 +121,7 @@ pub(crate) fn sign(
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     head.push_str(&format!(
-        "authorization: AWS4-HMAC-SHA256 Credential={KEY}/{scope}, SignedHeaders={list}, Signature={signature}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+        "authorization: AWS4-HMAC-SHA256 Credential={id}/{scope}, SignedHeaders={list}, Signature={signature}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
     ));
     Signed { head, signature, date, scope, key }
 }
@@ -123,9 +134,21 @@ pub(crate) fn ask(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> std::io::Result<Reply> {
+    ask_as((KEY, SECRET), address, method, target, headers, body)
+}
+
+/// The same with another key.
+pub(crate) fn ask_as(
+    by: (&str, &str),
+    address: SocketAddr,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> std::io::Result<Reply> {
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     let hash = hex(&Sha256::digest(body));
-    let signed = sign(address, (method, target, path), headers, &hash, body.len() as u64);
+    let signed = sign_as(by, address, (method, target, path), headers, &hash, body.len() as u64);
     exchange(address, &signed.head, body)
 }
 
