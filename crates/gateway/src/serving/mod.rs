@@ -7,6 +7,7 @@ mod descriptors;
 mod health;
 mod metrics;
 mod over_pipe;
+mod places;
 mod reload;
 mod request_ids;
 mod tls;
@@ -241,6 +242,7 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<(), Failure> {
         tracing::warn!("{warning}");
     }
     descriptors::make_room_for(taken).map_err(Failure::Mistake)?;
+    places::check(&config)?;
     let secrets = Secrets::read(&config).map_err(Failure::Mistake)?;
     let front = config.tls.as_ref().map(tls::Front::new).transpose().map_err(Failure::Mistake)?;
     let front = front.map(Arc::new);

@@ -158,6 +158,34 @@ fn faults_of_the_configuration_and_of_what_it_names_end_with_2() {
     assert_eq!(drain.status.code(), Some(2), "{}", said(&drain));
 }
 
+/// What is not there may have to be mounted; what is there and somebody else's stays so.
+#[test]
+fn directories_that_can_not_be_used_end_with_2_and_missing_ones_with_4() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = |name: &str| directory.path().join(name);
+    std::fs::write(place("file"), "no directory").unwrap();
+    std::fs::create_dir(place("open")).unwrap();
+    std::fs::set_permissions(place("open"), std::fs::Permissions::from_mode(0o777)).unwrap();
+    for (name, code, expected) in [
+        ("file", 2, "`store` of [bucket.lake]"),
+        ("open", 2, "can be written to by everybody"),
+        ("missing", 4, "is what it lies on mounted?"),
+    ] {
+        let bucket = format!("[bucket.lake]\nstore = \"{}\"\n", place(name).display());
+        let mut program = Program::start_without_waiting(directory.path(), "", &bucket);
+        let (status, log) = program.wait_end();
+        assert!(status.code() == Some(code) && log.contains(expected), "{name}: {status} {log}");
+        std::fs::remove_file(place("gateway.toml.log")).unwrap();
+    }
+    std::fs::remove_dir_all(place("local")).unwrap();
+    std::fs::write(place("local"), "no directory").unwrap();
+    std::fs::create_dir(place("objects")).unwrap();
+    let bucket = format!("[bucket.lake]\nstore = \"{}\"\n", place("objects").display());
+    let mut program = Program::start_without_waiting(directory.path(), "", &bucket);
+    let (status, log) = program.wait_end();
+    assert!(status.code() == Some(2) && log.contains("`directory` of [local]"), "{status} {log}");
+}
+
 /// Each was taken before, and failed later or held nothing.
 #[test]
 fn sizes_that_can_not_work_are_refused_at_once() {
