@@ -217,6 +217,26 @@ fn sizes_that_can_not_work_are_refused_at_once() {
     }
 }
 
+/// The unit's limit is as much a mistake as the number of connections: only somebody who changes one of them helps.
+#[test]
+fn too_few_open_files_for_the_connections_end_with_2() {
+    let directory = tempfile::tempdir().unwrap();
+    let objects = directory.path().join("objects");
+    std::fs::create_dir(&objects).unwrap();
+    let bucket = format!("[bucket.lake]\nstore = \"{}\"\n", objects.display());
+    let mut program = Program::start_without_waiting(directory.path(), "", &bucket);
+    program.kill();
+    let output = std::process::Command::new("sh")
+        .args(["-c", "ulimit -n 300; exec \"$0\" serve \"$1\"", env!("CARGO_BIN_EXE_underlay-gateway")])
+        .arg(program.config())
+        .env("GATEWAY_SECRET", SECRET)
+        .output()
+        .unwrap();
+    let text = said(&output);
+    assert!(output.status.code() == Some(2) && text.contains("[limits] connections"), "{text}");
+    assert!(text.contains("this process may have 300"), "{text}");
+}
+
 /// A name that is misspelt in `allow` is no mistake where clients create buckets, and very likely one where they can't.
 #[test]
 fn what_may_not_be_meant_is_shown_when_it_starts() {
