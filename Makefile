@@ -54,18 +54,18 @@ help:
 	@echo "make schema       write docs/schemas anew"
 	@echo "make install      build, and install the program, its man pages and completions below PREFIX ($(PREFIX))"
 	@echo "make deb          a Debian package below target/debian"
-	@echo "make image        a container image, underlay:$(VERSION)"
+	@echo "make image        a container image, underlay:$(VERSION), with the S3 gateway in it"
 
 quickstart: build
 	$(AS_ROOT) $(UNDERLAY) run studies/quickstart.toml
 
-# What the quickstart needs; the gateway, with libraries of its own, has its own target.
+# What the quickstart needs; the gateway, with libraries of its own and without RocksDB, has its own target.
 build:
 	@scripts/install-packages run
 	cargo build --release --locked -p underlay-cli
 
 gateway:
-	@scripts/install-packages run
+	@scripts/install-packages gateway
 	$(AS_A_WHOLE) cargo build --release --locked -p underlay-gateway
 
 # A stock kernel's initiator meets the volume server too: the programs are built by then.
@@ -186,6 +186,9 @@ install: build gateway
 	@scripts/package-files $(UNDERLAY) target/package
 	$(AS_ROOT) install -D -m 755 $(UNDERLAY) $(DESTDIR)$(PREFIX)/bin/underlay
 	$(AS_ROOT) install -D -m 755 target/release/underlay-gateway $(DESTDIR)$(PREFIX)/bin/underlay-gateway
+	sed 's|/usr/bin/underlay-gateway|$(PREFIX)/bin/underlay-gateway|' contrib/systemd/underlay-gateway.service > target/package/underlay-gateway.service
+	$(AS_ROOT) install -D -m 644 target/package/underlay-gateway.service $(DESTDIR)$(PREFIX)/lib/systemd/system/underlay-gateway.service
+	$(AS_ROOT) install -D -m 644 contrib/sysusers.d/underlay-gateway.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/underlay-gateway.conf
 	$(AS_ROOT) install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 target/package/man/*.1
 	$(AS_ROOT) install -D -m 644 target/package/completions/underlay.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/underlay
 	$(AS_ROOT) install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/zsh/site-functions target/package/completions/_underlay
@@ -200,7 +203,7 @@ deb: build gateway target/tools/bin/cargo-deb
 target/tools/bin/cargo-deb:
 	cargo install cargo-deb --version =3.8.0 --locked --root target/tools
 
-image: build
+image: build gateway
 	@scripts/image underlay:$(VERSION)
 
 clean:

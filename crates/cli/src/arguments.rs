@@ -99,7 +99,7 @@ pub(crate) enum Command {
         after_help = "It is a program of its own, underlay-gateway: `underlay gateway --help` is that one's."
     )]
     Gateway {
-        /// Those of underlay-gateway: serve, top, check, repair, drain
+        /// Those of underlay-gateway: init, serve, top, check, repair, drain
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<std::ffi::OsString>,
     },

@@ -163,6 +163,18 @@ impl Folder {
         Ok(file.into())
     }
 
+    /// A file of this name for writing, which must not be there: for this user alone, whatever the umask.
+    ///
+    /// # Errors
+    /// When something of that name is there, or it can't be made.
+    pub fn new_file(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Access::Private.of_file();
+        let file = openat(&self.descriptor, name, flags, mode)?;
+        fchmod(&file, mode)?;
+        Ok(file.into())
+    }
+
     /// Puts this content in the place of the file of this name: after a crash there is the old or the new one, whole.
     ///
     /// # Errors

@@ -5,10 +5,20 @@ use std::path::Path;
 /// Bytes that this user may still write at `path`, or where it would be made: on the file system of the nearest directory
 /// above it that is there. `None` where nobody knows.
 pub fn free_bytes(path: &Path) -> Option<u64> {
+    let found = file_system_of(path)?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Bytes that the same file system has in all, free or not. `None` where nobody knows.
+pub fn total_bytes(path: &Path) -> Option<u64> {
+    let found = file_system_of(path)?;
+    Some(found.f_blocks.saturating_mul(found.f_frsize)).filter(|bytes| *bytes > 0)
+}
+
+fn file_system_of(path: &Path) -> Option<rustix::fs::StatVfs> {
     let path = std::path::absolute(path).ok()?;
     let existing = path.ancestors().find(|place| place.exists())?;
-    let found = rustix::fs::statvfs(existing).ok()?;
-    Some(found.f_bavail.saturating_mul(found.f_frsize))
+    rustix::fs::statvfs(existing).ok()
 }
 
 /// With less, the next image can't grow.
@@ -46,6 +56,8 @@ mod tests {
     fn what_is_not_there_yet_has_the_room_of_what_is_above_it() {
         let folder = tempfile::tempdir().unwrap();
         assert!(free_bytes(&folder.path().join("not/yet")).is_some_and(|bytes| bytes > 0));
+        let total = total_bytes(&folder.path().join("not/yet"));
+        assert!(total >= free_bytes(folder.path()) && total > Some(0));
         // A file system that nothing can be put on.
         assert_eq!(free_bytes(Path::new("/proc/self")), Some(0));
     }

@@ -208,6 +208,14 @@ pub(crate) fn has_access_list(folder: impl AsFd) -> bool {
     }
 }
 
+/// The list as the kernel gives it, up to what any file system keeps.
+pub(crate) fn access_list(file: impl AsFd) -> Result<Vec<u8>, Errno> {
+    let mut list = vec![0; 64 << 10];
+    let length = rustix::fs::getxattr(in_proc(file), "system.posix_acl_access", &mut list[..])?;
+    list.truncate(length);
+    Ok(list)
+}
+
 /// Where a folder is, without links.
 pub(crate) fn place_of(folder: impl AsFd) -> io::Result<PathBuf> {
     std::fs::read_link(in_proc(&folder))

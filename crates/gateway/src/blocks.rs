@@ -23,6 +23,7 @@ use underlay_sync::Mutex;
 
 use crate::at_rest::{AtRest, Purpose, SEAL_BYTES};
 use crate::bypass::Bypass;
+use crate::config::region_bytes;
 use crate::errors::{Error, Result};
 use crate::store::{Backend, failed};
 use admission::Admission;
@@ -186,8 +187,7 @@ impl Blocks {
             .with_weighter(|_: &u128, block: &Cached| block.len() + ENTRY_BYTES)
             .storage();
         let has_flash = flash.is_some();
-        // An entry has to fit one of foyer's own blocks.
-        let region = (block_bytes as usize * 4).max(16 << 20);
+        let region = region_bytes(block_bytes) as usize;
         let admission = flash.map(|(directory, bytes)| {
             Mutex::new(Admission::new(directory, bytes, region as u64, block_bytes))
         });

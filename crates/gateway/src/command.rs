@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::config::{Config, MOST_BYTES, Secrets, StorePlace, at_rest_of};
+use crate::config::{Config, Secrets, StorePlace, at_rest_of};
+use crate::failure::Failure;
+use crate::init::{self, Wishes};
 use crate::meta::wait_until_closed;
 use crate::serving::{self, Opened};
 use crate::{check, cluster};
@@ -25,8 +27,8 @@ const AFTER_HELP: &str = "\
 Exit codes:
     0  done
     1  finished, but with problems: something is damaged, or not in its store yet
-    2  a mistake in an argument or the configuration
-    4  something that the gateway needs failed
+    2  a mistake in an argument, in the configuration, or in a secret or certificate that it names
+    4  something that the gateway needs failed: a disk, a store, etcd, a port
    70  a bug in the gateway";
 
 /// An S3 gateway: a cache with write-back and O(1) rename in front of an S3 store or a directory
@@ -50,6 +52,8 @@ enum LogLevel {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Write a small gateway.toml and a secret into a directory, and say how to start it
+    Init(Wishes),
     /// Serve S3 until SIGTERM or Ctrl-C, then store what is not stored yet; a second signal stops at once
     Serve {
         /// gateway.toml
@@ -111,12 +115,6 @@ enum Command {
     },
 }
 
-/// Why the program ends otherwise than it should.
-enum Failure {
-    Mistake(String),
-    Failed(String),
-}
-
 pub(crate) fn main() -> ExitCode {
     // Whatever is made is for this user alone.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
@@ -173,10 +171,7 @@ fn start_log(level: &str) {
 }
 
 fn read_config(path: &Path) -> Result<Config, Failure> {
-    let text = underlay_files::read_text(path, MOST_BYTES)
-        .map_err(|error| Failure::Mistake(format!("{}: {error}", path.display())))?;
-    Config::parse(&path.display().to_string(), &text)
-        .map_err(|findings| Failure::Mistake(format!("\n{findings}")))
+    Config::load(path)
 }
 
 /// Whether the configuration has the buckets that `--into-empty` names, as far as it tells.
@@ -210,14 +205,18 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::Serve { config } => {
-            let config = read_config(&config)?;
+        Command::Init(wishes) => {
+            say(&init::init(&wishes)?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Serve { config: path } => {
+            let config = read_config(&path)?;
             let runtime = runtime()?;
-            let outcome = runtime.block_on(serving::serve(config));
+            let outcome = runtime.block_on(serving::serve(config, &path));
             // What waits for a disk that hangs is not waited for.
             runtime.shutdown_timeout(serving::END_LIMIT);
             wait_until_closed(CLOSE_LIMIT);
-            outcome.map_err(Failure::Failed)?;
+            outcome?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Top { config, once, json } => {
@@ -226,38 +225,39 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Check { config } => {
             let config = read_config(&config)?;
-            let at_rest = at_rest_of(&config).map_err(Failure::Failed)?;
+            let at_rest = at_rest_of(&config).map_err(Failure::Mistake)?;
             let report = check::check(&config, at_rest).map_err(Failure::Failed)?;
             say(&report.to_string());
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
         }
         Command::Repair { config, drop_damaged } => {
             let config = read_config(&config)?;
-            let at_rest = at_rest_of(&config).map_err(Failure::Failed)?;
+            let at_rest = at_rest_of(&config).map_err(Failure::Mistake)?;
             let repaired = check::repair(&config, at_rest, drop_damaged);
             let report = repaired.map_err(Failure::Failed)?;
             say(&report.to_string());
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
         }
         Command::Members { config } => {
-            let text =
-                runtime()?.block_on(cluster::members(&read_config(&config)?)).map_err(Failure::Failed)?;
+            let config = read_config(&config)?;
+            Secrets::read(&config).map_err(Failure::Mistake)?;
+            let text = runtime()?.block_on(cluster::members(&config)).map_err(Failure::Failed)?;
             say(&text);
             Ok(ExitCode::SUCCESS)
         }
         Command::Abandon { config, member } => {
-            let text = runtime()?
-                .block_on(cluster::abandon(&read_config(&config)?, &member))
-                .map_err(Failure::Failed)?;
+            let config = read_config(&config)?;
+            Secrets::read(&config).map_err(Failure::Mistake)?;
+            let text = runtime()?.block_on(cluster::abandon(&config, &member)).map_err(Failure::Failed)?;
             say(&text);
             Ok(ExitCode::SUCCESS)
         }
         Command::Drain { config, timeout, without_etcd, not_abandoned, into_empty } => {
             let config = read_config(&config)?;
             check_named(&config, &into_empty)?;
+            let secrets = Secrets::read(&config).map_err(Failure::Mistake)?;
             let runtime = runtime()?;
             let is_clean = runtime.block_on(async {
-                let secrets = Secrets::read(&config)?;
                 let limit = Duration::from_secs(timeout);
                 let until = Instant::now().checked_add(limit).ok_or("the timeout is too long")?;
                 let opened = match without_etcd {

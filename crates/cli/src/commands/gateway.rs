@@ -18,6 +18,7 @@ An S3 gateway: cache, write-back and O(1) rename in front of an S3 store or a di
 Usage: underlay gateway <COMMAND>
 
 Commands:
+  init    Write a small configuration and a secret into a directory
   serve   Serve S3 until SIGTERM or Ctrl-C
   top     Show what a running gateway does, once a second
   check   Find damage in the local directory of a stopped gateway

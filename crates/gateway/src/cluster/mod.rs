@@ -99,18 +99,18 @@ fn random() -> Result<u64, String> {
 }
 
 fn lost_cluster() -> String {
-    "etcd no longer has the cluster that this gateway's local directory belongs to, or has another one\n  what to do: bring etcd's data back; if they are lost, see \"When etcd has lost something\" in docs/gateway.md".to_owned()
+    "etcd no longer has the cluster that this gateway's local directory belongs to, or has another one\n  what to do: bring etcd's data back; if they are lost, see \"When etcd has lost something\" in docs/gateway-cluster.md".to_owned()
 }
 
 fn went_back(how: &str) -> String {
     format!(
-        "etcd is older than it was: {how}; somebody has brought back older data, which may give one slot to two gateways, so nothing is served\n  what to do: see \"When etcd has lost something\" in docs/gateway.md"
+        "etcd is older than it was: {how}; somebody has brought back older data, which may give one slot to two gateways, so nothing is served\n  what to do: see \"When etcd has lost something\" in docs/gateway-cluster.md"
     )
 }
 
 fn halted(why: &str) -> String {
     format!(
-        "a gateway has stopped the cluster: {}\n  what to do: see \"When etcd has lost something\" in docs/gateway.md",
+        "a gateway has stopped the cluster: {}\n  what to do: see \"When etcd has lost something\" in docs/gateway-cluster.md",
         why.escape_debug()
     )
 }
@@ -133,7 +133,7 @@ fn other_segments(of_cluster: usize, configured: usize) -> String {
 
 fn other_cluster(bucket: &str) -> String {
     format!(
-        "the store of bucket {bucket} belongs to a cluster of gateways that this etcd does not have\n  what to do: bring that etcd's data back; if they are lost, see \"When etcd has lost something\" in docs/gateway.md; another cluster needs other stores (`{}` in the store says whose it is)",
+        "the store of bucket {bucket} belongs to a cluster of gateways that this etcd does not have\n  what to do: bring that etcd's data back; if they are lost, see \"When etcd has lost something\" in docs/gateway-cluster.md; another cluster needs other stores (`{}` in the store says whose it is)",
         crate::store::OWNERS
     )
 }
@@ -141,7 +141,7 @@ fn other_cluster(bucket: &str) -> String {
 /// Etcd says that the stores have everything of slots of which they have not.
 fn clean_and_unsettled(slots: usize) -> String {
     format!(
-        "the local directory has what its store does not have, in {slots} slots of which etcd says that there is no such thing: nothing of those is served or stored\n  what to do: etcd has lost something, or there is a bug; see \"When etcd has lost something\" in docs/gateway.md"
+        "the local directory has what its store does not have, in {slots} slots of which etcd says that there is no such thing: nothing of those is served or stored\n  what to do: etcd has lost something, or there is a bug; see \"When etcd has lost something\" in docs/gateway-cluster.md"
     )
 }
 

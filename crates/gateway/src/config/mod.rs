@@ -4,14 +4,18 @@ mod apart;
 mod cluster;
 mod read;
 mod secrets;
+mod sizes;
 
 pub(crate) use secrets::{Secrets, at_rest_of};
+pub(crate) use sizes::{Machine, check as check_sizes, region_bytes};
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use underlay_config::Diagnostics;
+
+use crate::failure::Failure;
 
 /// The content of a `gateway.toml`.
 #[derive(Clone, Debug, PartialEq)]
@@ -163,6 +167,8 @@ pub struct Grant {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Admin {
     pub listen: SocketAddr,
+    /// Where `/health/live` and `/health/ready` answer as well, and nothing else does: probes come from other hosts.
+    pub health: Option<SocketAddr>,
     /// Without one, the gateway makes a token and keeps it in its directory.
     pub token: Option<PathBuf>,
 }
@@ -191,7 +197,7 @@ pub struct Cluster {
 }
 
 /// Longest configuration that is read.
-pub(crate) const MOST_BYTES: u64 = 1 << 20;
+const MOST_BYTES: u64 = 1 << 20;
 
 impl Config {
     /// Reads the text of a configuration.
@@ -199,15 +205,39 @@ impl Config {
     /// # Errors
     /// Every mistake in it, with its line.
     pub fn parse(file_name: &str, text: &str) -> Result<Config, Box<Diagnostics>> {
+        Config::parse_with_notes(file_name, text).map(|(config, _)| config)
+    }
+
+    /// The same, with what is no mistake and may yet not be meant.
+    ///
+    /// # Errors
+    /// As [`parse`](Config::parse).
+    pub fn parse_with_notes(
+        file_name: &str,
+        text: &str,
+    ) -> Result<(Config, Box<Diagnostics>), Box<Diagnostics>> {
         let mut findings = Diagnostics::new(file_name, text);
         let config = read::read(text, &mut findings);
+        findings.sort();
         match config {
-            Some(config) if !findings.has_errors() => Ok(config),
-            _ => {
-                findings.sort();
-                Err(Box::new(findings))
-            }
+            Some(config) if !findings.has_errors() => Ok((config, Box::new(findings))),
+            _ => Err(Box::new(findings)),
         }
+    }
+
+    /// Reads a file, and logs what may not be meant in it.
+    ///
+    /// # Errors
+    /// When it can't be read, or has a mistake.
+    pub(crate) fn load(path: &Path) -> Result<Config, Failure> {
+        let text = underlay_files::read_text(path, MOST_BYTES)
+            .map_err(|error| Failure::Mistake(format!("{}: {error}", path.display())))?;
+        let (config, notes) = Config::parse_with_notes(&path.display().to_string(), &text)
+            .map_err(|findings| Failure::Mistake(format!("\n{findings}")))?;
+        if !notes.is_empty() {
+            tracing::warn!("\n{notes}");
+        }
+        Ok(config)
     }
 }
 

@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use underlay_config::units::format_bytes;
 use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, parse};
 
 use super::cluster::Takers;
+use super::sizes::{LEAST_REGIONS, region_bytes};
 use super::{
     Admin, Bucket, Config, Consistency, Grant, Key, Limits, Local, NewBuckets, Rule, S3Endpoint, SecretPlace,
     StorePlace, Tls, Write,
@@ -16,6 +18,9 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const UPLOADS_EXPIRE: Duration = Duration::from_secs(7 * 24 * 3600);
 const FLUSH_AFTER: Duration = Duration::from_secs(5);
+/// Less does not hold what one request reads.
+const LEAST_MEMORY_BLOCKS: u64 = 4;
+const LEAST_JOURNAL_BYTES: u64 = MIB;
 const NOT_WITHIN: &str = "expected stores of which none is within another";
 
 pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<Config> {
@@ -50,7 +55,7 @@ pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<Config> {
         }
         Some(new)
     });
-    let keys = keys(root.take("key").as_ref(), &buckets, findings);
+    let keys = keys(root.take("key").as_ref(), &buckets, new_buckets.is_some(), findings);
     let admin = admin(root.take("admin").as_ref(), findings);
     let cluster = root.take("cluster").and_then(|field| {
         let takers = Takers { address, path, secret };
@@ -58,6 +63,16 @@ pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<Config> {
     });
     let access_log = root.take("access_log").and_then(|field| path(&field, findings));
     root.finish(findings);
+    same_addresses(
+        [
+            ("`listen`", listen),
+            ("`listen` of [admin]", Some(admin.listen)),
+            ("`health_listen` of [admin]", admin.health),
+            ("`listen` of [cluster]", cluster.as_ref().map(|own| own.listen)),
+        ],
+        root.span.clone(),
+        findings,
+    );
     if buckets.is_empty() && new_buckets.is_none() {
         root.missing(
             "bucket",
@@ -128,6 +143,26 @@ fn region(field: &Field<'_>, findings: &mut Diagnostics) -> Option<String> {
     None
 }
 
+/// Two of our own ports can't be one: whichever is taken second would say that it is in use, at each start.
+fn same_addresses(
+    addresses: [(&str, Option<SocketAddr>); 4],
+    span: std::ops::Range<usize>,
+    findings: &mut Diagnostics,
+) {
+    let known: Vec<(&str, SocketAddr)> =
+        addresses.into_iter().filter_map(|(name, address)| Some((name, address?))).collect();
+    for (place, (name, one)) in known.iter().enumerate() {
+        for (other_name, other) in &known[place + 1..] {
+            let meet = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
+            // The kernel chooses another one for each 0.
+            if meet && one.port() == other.port() && one.port() != 0 {
+                let message = format!("{name} and {other_name} are the same port, {}", one.port());
+                findings.push(Diagnostic::error(span.clone(), message, "expected a port for each"));
+            }
+        }
+    }
+}
+
 fn path(field: &Field<'_>, findings: &mut Diagnostics) -> Option<PathBuf> {
     let text = field.text("an absolute path", findings)?;
     let path = PathBuf::from(text.value);
@@ -155,13 +190,8 @@ fn local(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Local> {
     let directory = section
         .require("directory", "directory = \"/var/lib/underlay-gateway\"", findings)
         .and_then(|field| path(&field, findings));
-    let mut size = |key: &'static str, default: u64| {
-        section.take(key).and_then(|field| field.bytes(findings)).map_or(default, |bytes| bytes.value)
-    };
-    let journal_bytes = size("journal", 8 * GIB);
-    let memory_bytes = size("memory", GIB);
-    let flash_bytes = size("cache", 0);
-    let metadata_bytes = size("metadata_memory", 256 * MIB);
+    let [journal, memory, cache, metadata] =
+        section.take_each(["journal", "memory", "cache", "metadata_memory"]);
     let encryption = secret_of(&mut section, ["encryption_key_env", "encryption_key_file"], findings);
     let block = section.take("block").and_then(|field| {
         let bytes = field.bytes(findings)?;
@@ -172,12 +202,29 @@ fn local(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Local> {
         None
     });
     section.finish(findings);
+    let block_bytes = block.unwrap_or(MIB);
+    // Below its least size each would be there and hold nothing.
+    let least_cache = LEAST_REGIONS * region_bytes(block_bytes);
+    let mut size = |field: &Option<Field<'_>>, default: u64, least: u64| {
+        let Some((field, bytes)) = field.as_ref().and_then(|field| Some((field, field.bytes(findings)?)))
+        else {
+            return default;
+        };
+        if bytes.value < least {
+            field.invalid(format!("expected at least \"{}\"", format_bytes(least)), findings);
+        }
+        bytes.value
+    };
+    let journal_bytes = size(&journal, 8 * GIB, LEAST_JOURNAL_BYTES);
+    let memory_bytes = size(&memory, GIB, LEAST_MEMORY_BLOCKS * block_bytes);
+    let flash_bytes = size(&cache, 0, least_cache);
+    let metadata_bytes = size(&metadata, 256 * MIB, MIB);
     Some(Local {
         directory: directory?,
         journal_bytes,
         memory_bytes,
         flash_bytes,
-        block_bytes: block.unwrap_or(MIB),
+        block_bytes,
         metadata_bytes,
         encryption,
     })
@@ -434,7 +481,12 @@ fn new_buckets(field: &Field<'_>, findings: &mut Diagnostics) -> Option<NewBucke
     Some(NewBuckets { under: under?, rule })
 }
 
-fn keys(field: Option<&Field<'_>>, buckets: &[Bucket], findings: &mut Diagnostics) -> Vec<Key> {
+fn keys(
+    field: Option<&Field<'_>>,
+    buckets: &[Bucket],
+    has_new_buckets: bool,
+    findings: &mut Diagnostics,
+) -> Vec<Key> {
     let Some(field) = field else { return Vec::new() };
     let mut keys: Vec<Key> = Vec::new();
     for (name, mut section) in named(field, "key", findings) {
@@ -449,7 +501,7 @@ fn keys(field: Option<&Field<'_>>, buckets: &[Bucket], findings: &mut Diagnostic
         match section.take("allow") {
             Some(field) => {
                 for element in field.one_or_many(findings) {
-                    grants.extend(grant(&element, &name.value, buckets, findings));
+                    grants.extend(grant(&element, &name.value, (buckets, has_new_buckets), findings));
                 }
             }
             None => section.missing(
@@ -463,8 +515,8 @@ fn keys(field: Option<&Field<'_>>, buckets: &[Bucket], findings: &mut Diagnostic
         let is_id = (3..=128).contains(&id.value.len())
             && id.value.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         if !is_id {
-            let label = "expected 3 to 128 letters, digits, hyphens and underscores";
-            findings.push(Diagnostic::error(id.span.clone(), "not an access key", label));
+            let label = "expected an id of 3 to 128 letters, digits, hyphens and underscores";
+            findings.push(Diagnostic::error(id.span.clone(), "not the id of an access key", label));
         }
         if keys.iter().any(|key| key.id == id.value) {
             findings.push(Diagnostic::error(
@@ -478,7 +530,12 @@ fn keys(field: Option<&Field<'_>>, buckets: &[Bucket], findings: &mut Diagnostic
     keys
 }
 
-fn grant(field: &Field<'_>, key: &str, buckets: &[Bucket], findings: &mut Diagnostics) -> Option<Grant> {
+fn grant(
+    field: &Field<'_>,
+    key: &str,
+    (buckets, has_new_buckets): (&[Bucket], bool),
+    findings: &mut Diagnostics,
+) -> Option<Grant> {
     let mut section = field.section(format!("`allow` in [key.{key}]"), findings)?;
     let bucket = section
         .require("bucket", "bucket = \"lake\"` or `bucket = \"*\"", findings)
@@ -498,7 +555,10 @@ fn grant(field: &Field<'_>, key: &str, buckets: &[Bucket], findings: &mut Diagno
     let bucket = bucket?;
     if bucket.value != "*" && !buckets.iter().any(|known| known.name == bucket.value) {
         let note = format!("no section [bucket.{}] here", bucket.value);
-        let label = "right if a client is to create it";
+        let label = match has_new_buckets {
+            true => "right if a client is to create it",
+            false => "nobody can create it without [new_buckets]: is the name right?",
+        };
         findings.push(Diagnostic::note(bucket.span, note, label));
     }
     let bucket = (bucket.value != "*").then_some(bucket.value);
@@ -506,7 +566,7 @@ fn grant(field: &Field<'_>, key: &str, buckets: &[Bucket], findings: &mut Diagno
 }
 
 fn admin(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> Admin {
-    let mut admin = Admin { listen: SocketAddr::from(([127, 0, 0, 1], 9001)), token: None };
+    let mut admin = Admin { listen: SocketAddr::from(([127, 0, 0, 1], 9001)), health: None, token: None };
     let Some(mut section) = field.and_then(|field| field.section("[admin]", findings)) else { return admin };
     if let Some(field) = section.take("listen")
         && let Some(listen) = address(&field, findings)
@@ -514,10 +574,14 @@ fn admin(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> Admin {
         match listen.ip().is_loopback() {
             true => admin.listen = listen,
             false => {
-                field.invalid("expected a loopback address: what it tells is not for the network", findings)
+                field.invalid(
+                    "expected a loopback address: what it tells is not for the network; probes from elsewhere use `health_listen`",
+                    findings,
+                )
             }
         }
     }
+    admin.health = section.take("health_listen").and_then(|field| address(&field, findings));
     admin.token = section.take("token_file").and_then(|field| path(&field, findings));
     section.finish(findings);
     admin

@@ -1,15 +1,19 @@
 //! Secrets, from where the configuration says they are.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
-use underlay_files::read_secret;
+use openssl::x509::X509;
+use underlay_files::{read, read_given_secret};
 
 use super::{Config, SecretPlace};
 use crate::at_rest::AtRest;
 
 /// No secret is longer.
 const MOST_BYTES: u64 = 4096;
+/// No file of certificates is longer.
+const MOST_CERTIFICATE_BYTES: u64 = 1 << 20;
 /// Of a secret that others prove to this gateway.
 const LEAST_CHARACTERS: usize = 16;
 
@@ -26,16 +30,22 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
+    /// Reads them all, and looks whether the certificates of authorities are there: a mistake in one shows at once, and not when it is first used.
+    ///
     /// # Errors
     /// When one is not where the configuration says, or others can read its file.
     pub(crate) fn read(config: &Config) -> Result<Secrets, String> {
-        let mut of_clients = HashMap::new();
-        for key in &config.keys {
-            let secret = one(&key.secret)
-                .and_then(long_enough)
-                .map_err(|problem| format!("the secret of [key.{}]: {problem}", key.name))?;
-            of_clients.insert(key.id.clone(), secret);
+        let authorities = [
+            ("[s3]", &config.s3.authority),
+            ("[cluster]", &config.cluster.as_ref().and_then(|own| own.authority.clone())),
+        ];
+        for (section, file) in authorities {
+            if let Some(file) = file {
+                check_authority(file)
+                    .map_err(|problem| format!("`authority` of {section}: {}: {problem}", file.display()))?;
+            }
         }
+        let of_clients = Secrets::of_clients(config)?;
         let of_store = match &config.s3.secret {
             // The store chose it, so it may be as short as the store likes.
             Some(place) => Some(one(place).map_err(|problem| format!("the secret of [s3]: {problem}"))?),
@@ -52,6 +62,30 @@ impl Secrets {
         }
         let at_rest = at_rest_of(config)?;
         Ok(Secrets { of_clients, of_store, of_cluster, of_etcd, at_rest })
+    }
+
+    /// Those of `[key.*]`, by access key.
+    ///
+    /// # Errors
+    /// As [`read`](Secrets::read).
+    pub(crate) fn of_clients(config: &Config) -> Result<HashMap<String, String>, String> {
+        let mut of_clients = HashMap::new();
+        for key in &config.keys {
+            let secret = one(&key.secret)
+                .and_then(long_enough)
+                .map_err(|problem| format!("the secret of [key.{}]: {problem}", key.name))?;
+            of_clients.insert(key.id.clone(), secret);
+        }
+        Ok(of_clients)
+    }
+}
+
+fn check_authority(file: &Path) -> Result<(), String> {
+    let text = read(file, MOST_CERTIFICATE_BYTES).map_err(|error| error.to_string())?;
+    let found = X509::stack_from_pem(&text).map_err(|error| error.to_string())?;
+    match found.is_empty() {
+        true => Err("it has no certificate (PEM begins with -----BEGIN CERTIFICATE-----)".to_owned()),
+        false => Ok(()),
     }
 }
 
@@ -70,7 +104,7 @@ fn one(place: &SecretPlace) -> Result<String, String> {
         SecretPlace::Environment(name) => std::env::var(name)
             .map_err(|_| format!("the environment has no {name}: set it before the start"))?,
         SecretPlace::File(path) => {
-            read_secret(path, MOST_BYTES).map_err(|error| format!("{}: {error}", path.display()))?
+            read_given_secret(path, MOST_BYTES).map_err(|error| format!("{}: {error}", path.display()))?
         }
     };
     let secret = text.trim();

@@ -24,7 +24,7 @@ pub(crate) struct Looked {
 impl BucketState {
     fn theirs(&self) -> String {
         format!(
-            "the store of bucket {} belongs to several gateways, as its object {OWNERS} says, and the configuration of this one has no [cluster]\n  what to do: see \"Several gateways\" in docs/gateway.md",
+            "the store of bucket {} belongs to several gateways, as its object {OWNERS} says, and the configuration of this one has no [cluster]\n  what to do: see docs/gateway-cluster.md",
             self.name
         )
     }

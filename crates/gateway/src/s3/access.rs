@@ -10,7 +10,7 @@ use reqwest::Url;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{Credentials, S3Auth, SecretKey};
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
-use underlay_sync::Mutex;
+use underlay_sync::{Mutex, RwLock};
 
 use super::addressing::Addressing;
 use super::answers::denied;
@@ -19,7 +19,7 @@ use crate::config::{Grant, Key};
 
 /// The keys with their secrets and grants.
 pub(crate) struct Permissions {
-    keys: HashMap<String, (String, Vec<Grant>)>,
+    keys: RwLock<HashMap<String, (String, Vec<Grant>)>>,
 }
 
 /// What a request turned out to be, for the access log.
@@ -34,20 +34,29 @@ pub(crate) struct Noted {
 
 impl Permissions {
     pub(crate) fn new(keys: &[Key], secrets: &HashMap<String, String>) -> Permissions {
-        let of = |key: &Key| {
+        let permissions = Permissions { keys: RwLock::default() };
+        permissions.replace(keys, secrets);
+        permissions
+    }
+
+    /// These count from now on, and no others.
+    pub(crate) fn replace(&self, keys: &[Key], secrets: &HashMap<String, String>) {
+        let entry = |key: &Key| {
             let secret = secrets.get(&key.id).cloned().unwrap_or_default();
             (key.id.clone(), (secret, key.grants.clone()))
         };
-        Permissions { keys: keys.iter().map(of).collect() }
+        let keys = keys.iter().map(entry).collect();
+        *self.keys.write() = keys;
     }
 
     /// Of an access key.
-    pub(super) fn secret(&self, id: &str) -> Option<&str> {
-        self.keys.get(id).map(|(secret, _)| secret.as_str()).filter(|secret| !secret.is_empty())
+    pub(super) fn secret(&self, id: &str) -> Option<String> {
+        self.keys.read().get(id).map(|(secret, _)| secret.clone()).filter(|secret| !secret.is_empty())
     }
 
     fn may(&self, credentials: Option<&Credentials>, allows: impl Fn(&Grant) -> bool) -> S3Result<()> {
-        let grants = credentials.and_then(|credentials| self.keys.get(&credentials.access_key));
+        let keys = self.keys.read();
+        let grants = credentials.and_then(|credentials| keys.get(&credentials.access_key));
         match grants {
             Some((_, grants)) if grants.iter().any(allows) => Ok(()),
             Some(_) => Err(denied("this access key may not do that here")),
@@ -97,7 +106,7 @@ pub(super) struct Secrets(pub(super) Arc<Permissions>);
 impl S3Auth for Secrets {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
         match self.0.secret(access_key) {
-            Some(secret) => Ok(SecretKey::from(secret.to_owned())),
+            Some(secret) => Ok(SecretKey::from(secret)),
             None => Err(S3Error::with_message(
                 S3ErrorCode::InvalidAccessKeyId,
                 "this gateway has no such access key",

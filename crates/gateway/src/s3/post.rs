@@ -251,7 +251,7 @@ fn signer(permissions: &Permissions, form: &Form) -> S3Result<Credentials> {
     }
 }
 
-fn secret_of<'a>(permissions: &'a Permissions, id: &str) -> S3Result<&'a str> {
+fn secret_of(permissions: &Permissions, id: &str) -> S3Result<String> {
     permissions.secret(id).ok_or_else(|| {
         S3Error::with_message(S3ErrorCode::InvalidAccessKeyId, "this gateway has no such access key")
     })

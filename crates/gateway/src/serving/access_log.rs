@@ -1,14 +1,18 @@
 //! The access log: one line of JSON for each request, without queries and so without signatures.
 
+use std::fs::File;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use underlay_files::append;
+use underlay_sync::Mutex;
 
 use super::request_ids::RequestId;
+use crate::failure::Failure;
 
 /// Lines that wait to be written; what comes while so many wait is left out, and counted.
 const MOST_WAITING: usize = 10_000;
@@ -16,7 +20,26 @@ const MOST_WAITING: usize = 10_000;
 /// See the module.
 pub(super) struct AccessLog {
     lines: Option<SyncSender<String>>,
+    /// Where lines go from the next one on, if it is another file.
+    next: Arc<Mutex<Option<File>>>,
     left_out: std::sync::atomic::AtomicU64,
+}
+
+/// Opens the file at its end, and makes it where it is not there.
+///
+/// # Errors
+/// A mistake where the path is no place for a file, and otherwise what the disk says.
+pub(super) fn open_file(path: &Path) -> Result<File, Failure> {
+    use std::io::ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
+    append(path).map_err(|error| {
+        let text = format!("the access log {}: {error}", path.display());
+        match error.kind() {
+            NotFound | NotADirectory | IsADirectory | PermissionDenied | ReadOnlyFilesystem => {
+                Failure::Mistake(text)
+            }
+            _ => Failure::Failed(text),
+        }
+    })
 }
 
 pub(super) struct Line<'a> {
@@ -36,22 +59,31 @@ pub(super) struct Line<'a> {
 impl AccessLog {
     /// # Errors
     /// When the file can't be opened.
-    pub(super) fn open(path: Option<&Path>) -> Result<AccessLog, String> {
-        let left_out = std::sync::atomic::AtomicU64::new(0);
-        let Some(path) = path else { return Ok(AccessLog { lines: None, left_out }) };
-        let mut file = append(path).map_err(|error| format!("the access log {}: {error}", path.display()))?;
+    pub(super) fn open(path: Option<&Path>) -> Result<AccessLog, Failure> {
+        let (left_out, next) = (std::sync::atomic::AtomicU64::new(0), Arc::default());
+        let Some(path) = path else { return Ok(AccessLog { lines: None, next, left_out }) };
+        let mut file = open_file(path)?;
         let (lines, waiting) = sync_channel::<String>(MOST_WAITING);
+        let coming = Arc::clone(&next);
         underlay_sync::thread::Builder::new()
             .name("access-log".to_owned())
             .spawn(move || {
                 while let Ok(line) = waiting.recv() {
+                    if let Some(other) = coming.lock().take() {
+                        file = other;
+                    }
                     if let Err(error) = file.write_all(line.as_bytes()) {
                         tracing::warn!("cannot write the access log: {error}");
                     }
                 }
             })
             .map_err(|error| format!("cannot start a thread: {error}"))?;
-        Ok(AccessLog { lines: Some(lines), left_out })
+        Ok(AccessLog { lines: Some(lines), next, left_out })
+    }
+
+    /// Writes to this file from the next line on: another one may have its name by now.
+    pub(super) fn go_on_in(&self, file: File) {
+        *self.next.lock() = Some(file);
     }
 
     pub(super) fn write(&self, line: &Line<'_>) {

@@ -12,7 +12,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use underlay_files::{Access, read_secret};
+use underlay_files::{Access, read_given_secret};
 use underlay_record::{GatewayClusterStatus, GatewayStatus};
 
 use super::Readiness;
@@ -57,7 +57,7 @@ pub(crate) fn token_of(config: &Config, make: bool) -> Result<String, String> {
         underlay_files::replace(&path, Access::Private, text.as_bytes())
             .map_err(|error| said(&path, &error))?;
     }
-    let token = read_secret(&path, 4096).map_err(|error| said(&path, &error))?.trim().to_owned();
+    let token = read_given_secret(&path, 4096).map_err(|error| said(&path, &error))?.trim().to_owned();
     match token.len() {
         0..16 => Err(said(&path, &"the token has fewer than 16 characters")),
         _ => Ok(token),
@@ -135,6 +135,24 @@ impl Admin {
             }
             ("/status", None) => self.not_yet(),
             _ => plain(StatusCode::NOT_FOUND, "/health/live, /health/ready, /metrics, /status\n".to_owned()),
+        }
+    }
+
+    /// What a probe from anywhere gets: whether, and nothing about what is in it.
+    pub(super) fn answer_probe<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
+        }
+        let is_well = match (request.uri().path(), self.opened.get()) {
+            ("/health/live", opened) => opened.is_none_or(|opened| !opened.engine.is_broken()),
+            ("/health/ready", opened) => {
+                opened.is_some_and(|opened| self.readiness.is_ready() && opened.can_serve())
+            }
+            _ => return plain(StatusCode::NOT_FOUND, "/health/live, /health/ready\n".to_owned()),
+        };
+        match is_well {
+            true => plain(StatusCode::OK, "yes\n".to_owned()),
+            false => plain(StatusCode::SERVICE_UNAVAILABLE, "no\n".to_owned()),
         }
     }
 

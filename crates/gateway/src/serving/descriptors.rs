@@ -7,24 +7,36 @@ const OTHERS: u64 = 512;
 /// Of those, what is needed beside directories that are stores.
 const BESIDE_DIRECTORIES: u64 = 256;
 
-/// Takes as many as the process may have: for connections of clients, for those from and to other gateways, and for directories that are stores.
+/// What takes a descriptor each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    /// Of clients.
+    pub(super) connections: usize,
+    /// From and to other gateways.
+    pub(super) of_gateways: usize,
+    /// That are stores.
+    pub(super) directories: usize,
+    /// Of the cache on flash.
+    pub(super) cache_files: u64,
+}
+
+/// Takes as many as the process may have.
 ///
 /// # Errors
 /// When that is less than the connections that are configured: a client would be refused without a word.
-pub(super) fn make_room_for(
-    connections: usize,
-    of_gateways: usize,
-    directories: usize,
-) -> Result<(), String> {
+pub(super) fn make_room_for(taken: Taken) -> Result<(), String> {
+    let Taken { connections, of_gateways, directories, cache_files } = taken;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let wanted = (connections + of_gateways) as u64 + OTHERS.max(directories as u64 + BESIDE_DIRECTORIES);
+    let wanted = (connections + of_gateways) as u64
+        + cache_files
+        + OTHERS.max(directories as u64 + BESIDE_DIRECTORIES);
     if current.is_some_and(|current| current < wanted) {
         // Whoever can't have more keeps what there is; which is told below.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
     match getrlimit(Resource::Nofile).current {
         Some(current) if current < wanted => Err(format!(
-            "{connections} connections ([limits] connections) and {directories} directories need {wanted} open files, and this process may have {current}\n  what to do: raise the limit (`ulimit -n`, or LimitNOFILE= of the service), or lower `connections`"
+            "{connections} connections ([limits] connections), {directories} directories and {cache_files} files of the cache ([local] cache) need {wanted} open files, and this process may have {current}\n  what to do: raise the limit (`ulimit -n`, or LimitNOFILE= of the service), or lower `connections`"
         )),
         _ => Ok(()),
     }

@@ -363,3 +363,34 @@ pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use underlay_record::GatewayClusterStatus;
+
+    use super::*;
+
+    /// Those of a cluster are shown by a cluster alone; the others are held against a running gateway's.
+    #[test]
+    fn the_page_has_a_row_for_each_metric_of_a_cluster() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/gateway-operations.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let status =
+            GatewayStatus { cluster: Some(GatewayClusterStatus::default()), ..GatewayStatus::default() };
+        let told = text(&status, &Requests::default());
+        let names: Vec<&str> = told
+            .lines()
+            .filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next())
+            .filter(|name| name.contains("_cluster_"))
+            .collect();
+        assert!(names.len() >= 5, "{told}");
+        for name in &names {
+            assert!(
+                page.contains(&format!("| `{name}` |")),
+                "docs/gateway-operations.md has no row for {name}"
+            );
+        }
+        let rows = page.lines().filter(|line| line.starts_with("| `underlay_gateway_cluster_")).count();
+        assert_eq!(rows, names.len());
+    }
+}

@@ -4,8 +4,11 @@ mod access_log;
 mod admin;
 mod connection;
 mod descriptors;
+mod health;
 mod metrics;
 mod over_pipe;
+mod places;
+mod reload;
 mod request_ids;
 mod tls;
 mod top;
@@ -14,20 +17,21 @@ pub(crate) use admin::token_of;
 pub(crate) use over_pipe::OverPipe;
 pub(crate) use top::top;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hyper_util::server::graceful::GracefulShutdown;
-use openssl::ssl::SslAcceptor;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use underlay_files::Folder;
 
 use crate::cluster::{self, Member, Peers};
-use crate::config::{Config, Secrets, StorePlace};
+use crate::config::{Config, Machine, Secrets, StorePlace, check_sizes};
 use crate::engine::{Alone, Engine, Progress, Setup, Sharing, lock_directory};
+use crate::failure::Failure;
 use crate::ownership::Ownership;
 use crate::s3::{Addressing, Forms, Permissions, service};
 use crate::store::{self, Reached};
@@ -203,27 +207,53 @@ impl Readiness {
     }
 }
 
-async fn bind(address: std::net::SocketAddr) -> Result<TcpListener, String> {
-    TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))
+async fn bind(address: std::net::SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let text = format!("cannot listen on {address}: {error}");
+        match error.kind() {
+            // Ports below 1024 take a right that a new start does not bring.
+            std::io::ErrorKind::PermissionDenied => Failure::Mistake(text),
+            _ => Failure::Failed(text),
+        }
+    })
 }
 
-/// Serves until a signal comes, and then until everything is in the stores or the time for that is over.
+/// Serves until a signal comes, and then until everything is in the stores or the time for that is over. SIGHUP has it read `path` anew, which the
+/// configuration is from.
 ///
 /// # Errors
 /// When something that it needs is not there.
-pub(crate) async fn serve(config: Config) -> Result<(), String> {
+pub(crate) async fn serve(config: Config, path: &Path) -> Result<(), Failure> {
+    // Before anything else: until somebody listens, this signal ends the process.
+    let hangup = signal(SignalKind::hangup()).map_err(|error| error.to_string())?;
     // Other gateways have as many places as clients, and what is sent on to them takes a connection for each request.
     let of_gateways =
         config.cluster.as_ref().map_or(0, |_| config.limits.connections + config.limits.requests);
     let is_directory = |place: &StorePlace| matches!(place, StorePlace::Directory(_));
     let directories = config.buckets.iter().filter(|bucket| is_directory(&bucket.store)).count();
-    descriptors::make_room_for(config.limits.connections, of_gateways, directories)?;
-    let secrets = Secrets::read(&config)?;
-    let acceptor = config.tls.as_ref().map(tls::acceptor).transpose()?;
+    let taken = descriptors::Taken {
+        connections: config.limits.connections,
+        of_gateways,
+        directories,
+        cache_files: config.local.cache_files(),
+    };
+    let machine = Machine::look(&config.local.directory);
+    for warning in check_sizes(&config.local, &machine).map_err(Failure::Mistake)? {
+        tracing::warn!("{warning}");
+    }
+    descriptors::make_room_for(taken).map_err(Failure::Mistake)?;
+    places::check(&config)?;
+    let secrets = Secrets::read(&config).map_err(Failure::Mistake)?;
+    let front = config.tls.as_ref().map(tls::Front::new).transpose().map_err(Failure::Mistake)?;
+    let front = front.map(Arc::new);
     // Both are taken before the work begins: a port that is in use shows at once.
     let (listener, admin_listener) = (bind(config.listen).await?, bind(config.admin.listen).await?);
     let inner_listener = match &config.cluster {
         Some(cluster) => Some(bind(cluster.listen).await?),
+        None => None,
+    };
+    let health_listener = match config.admin.health {
+        Some(address) => Some(bind(address).await?),
         None => None,
     };
     let access_log = AccessLog::open(config.access_log.as_deref())?;
@@ -238,10 +268,17 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
         opened: OnceLock::new(),
         requests: Arc::clone(&requests),
         readiness: Arc::clone(&readiness),
-        token: token_of(&config, true)?,
+        token: token_of(&config, true).map_err(|why| match config.admin.token {
+            // The gateway makes its own; one that is named has to be there.
+            Some(_) => Failure::Mistake(why),
+            None => Failure::Failed(why),
+        })?,
     });
     // A large bucket may take hours to list: whoever supervises the gateway must not take it for dead meanwhile.
     tokio::spawn(admin::serve(admin_listener, Arc::clone(&admin)));
+    if let Some(listener) = health_listener {
+        tokio::spawn(health::serve(listener, Arc::clone(&admin)));
+    }
 
     let (sharing, peers) = cluster::sharing_of(&config, &secrets)?.unzip();
     let setup = setup_of(&config, &secrets, sharing);
@@ -255,7 +292,7 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     let engine = Arc::clone(&opened.engine);
     // With those that clients have made.
     let directories = engine.count_directories();
-    if let Err(why) = descriptors::make_room_for(config.limits.connections, of_gateways, directories) {
+    if let Err(why) = descriptors::make_room_for(descriptors::Taken { directories, ..taken }) {
         tracing::warn!("{why}");
     }
     admin.opens(Arc::clone(&engine), opened.ownership.clone().zip(opened.peers.clone()));
@@ -283,7 +320,15 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
         }))
     };
     let connections = connections_of(false)?;
-    let scheme = if acceptor.is_some() { "https" } else { "http" };
+    let reloads = reload::Reloads {
+        path: path.to_owned(),
+        running: config.clone(),
+        permissions: Arc::clone(&permissions),
+        front: front.clone(),
+        access_log: Arc::clone(&access_log),
+    };
+    let reloading = tokio::spawn(reload::on_hangup(hangup, reloads));
+    let scheme = if front.is_some() { "https" } else { "http" };
     let address = listener.local_addr().unwrap_or(config.listen);
     tracing::info!(
         "serving S3 at {scheme}://{address}, health and metrics at http://{}",
@@ -293,7 +338,7 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     let (graceful, inner_graceful) = (GracefulShutdown::new(), Arc::new(GracefulShutdown::new()));
     let (most, inner_connections) = (config.limits.connections, connections_of(true)?);
     // They have places of their own: clients that hold all the others must not keep gateways apart.
-    let (of_inner, acceptor) = (Arc::clone(&inner_graceful), acceptor.as_ref());
+    let (of_inner, acceptor) = (Arc::clone(&inner_graceful), front.as_deref());
     let mut accepting_inner = Box::pin(async move {
         accept_inner(inner_listener, &inner_connections, acceptor, most, &of_inner).await;
     });
@@ -308,8 +353,10 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     if let Some(why) = broken {
         // Nothing can be stored, since what became of it can't be noted. A new start can.
         opened.end_broken().await;
-        return Err(why.to_owned());
+        return Err(why.to_owned().into());
     }
+    // What is loaded from here on would be for nobody.
+    reloading.abort();
     tracing::info!("stopping: no new requests are taken");
     let until = Instant::now() + config.limits.drain;
     engine.begin_drain();
@@ -338,7 +385,7 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
         why = opened.breaks_down() => {
             say_what_is_left(&engine);
             opened.end_broken().await;
-            return Err(why.to_owned());
+            return Err(why.to_owned().into());
         }
         _ = terminate.recv() => say_what_is_left(&engine),
         _ = interrupt.recv() => say_what_is_left(&engine),
@@ -350,7 +397,7 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
 async fn accept_inner(
     listener: Option<TcpListener>,
     connections: &Arc<Connections>,
-    acceptor: Option<&SslAcceptor>,
+    acceptor: Option<&tls::Front>,
     most: usize,
     graceful: &GracefulShutdown,
 ) {
@@ -364,7 +411,7 @@ async fn accept_inner(
 async fn accept(
     listener: TcpListener,
     connections: &Arc<Connections>,
-    acceptor: Option<&SslAcceptor>,
+    acceptor: Option<&tls::Front>,
     most: usize,
     graceful: &GracefulShutdown,
 ) {
@@ -376,7 +423,7 @@ async fn accept(
             Ok((stream, peer)) => {
                 // Small answers must not wait for the client's acknowledgement.
                 let _ = stream.set_nodelay(true);
-                connections.start(stream, peer, acceptor.cloned(), place, graceful);
+                connections.start(stream, peer, acceptor.map(tls::Front::acceptor), place, graceful);
             }
             Err(error) => {
                 tracing::warn!("cannot accept a connection: {error}");

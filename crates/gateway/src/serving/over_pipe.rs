@@ -34,7 +34,7 @@ impl OverPipe {
             slots: slots(),
             question_slots: slots(),
             ping_slots: slots(),
-            access_log: Arc::new(AccessLog::open(None)?),
+            access_log: Arc::new(AccessLog::open(None).map_err(|why| why.text().to_owned())?),
             peers: None,
             engine,
             addressing,

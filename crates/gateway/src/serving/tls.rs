@@ -3,11 +3,33 @@
 use openssl::pkey::PKey;
 use openssl::ssl::{SslAcceptor, SslMethod, SslVersion};
 use openssl::x509::X509;
-use underlay_files::{read, read_secret};
+use underlay_files::{read, read_given_secret};
+use underlay_sync::RwLock;
 
 use crate::config::Tls;
 
 const MOST_BYTES: u64 = 1 << 20;
+
+/// What connections that come from now on are shaken hands with: another one, once the files have been read anew.
+pub(super) struct Front {
+    acceptor: RwLock<SslAcceptor>,
+}
+
+impl Front {
+    /// # Errors
+    /// As [`acceptor`].
+    pub(super) fn new(tls: &Tls) -> Result<Front, String> {
+        Ok(Front { acceptor: RwLock::new(acceptor(tls)?) })
+    }
+
+    pub(super) fn acceptor(&self) -> SslAcceptor {
+        self.acceptor.read().clone()
+    }
+
+    pub(super) fn replace(&self, acceptor: SslAcceptor) {
+        *self.acceptor.write() = acceptor;
+    }
+}
 
 /// # Errors
 /// When the files can't be read, others can read the key, or the two don't belong together.
@@ -15,7 +37,7 @@ pub(super) fn acceptor(tls: &Tls) -> Result<SslAcceptor, String> {
     let of =
         |path: &std::path::Path, error: &dyn std::fmt::Display| format!("[tls]: {}: {error}", path.display());
     let chain = read(&tls.certificate, MOST_BYTES).map_err(|error| of(&tls.certificate, &error))?;
-    let key = read_secret(&tls.key, MOST_BYTES).map_err(|error| of(&tls.key, &error))?;
+    let key = read_given_secret(&tls.key, MOST_BYTES).map_err(|error| of(&tls.key, &error))?;
     let key = PKey::private_key_from_pem(key.as_bytes()).map_err(|error| of(&tls.key, &error))?;
     let mut chain = X509::stack_from_pem(&chain).map_err(|error| of(&tls.certificate, &error))?.into_iter();
     let own = chain.next().ok_or_else(|| of(&tls.certificate, &"it has no certificate"))?;

@@ -8,6 +8,7 @@ mod names;
 mod one_name;
 mod open;
 mod root;
+mod said;
 mod turns;
 mod unfinished;
 mod wire;
@@ -18,6 +19,7 @@ pub use names::{NameError, key_of, path_of};
 pub(crate) use names::{OWNERS, has_own_name};
 pub(crate) use open::{Reached, create_below, open};
 pub(crate) use root::Identity;
+pub(crate) use said::read_any as read_any_error;
 pub(crate) use wire::read_any;
 
 use std::ops::Range;
@@ -592,19 +594,9 @@ pub(crate) fn failed(what: &str, error: object_store::Error) -> Error {
             Error::NotImplemented(format!("{implementer} can't do {operation}"))
         }
         denied @ (object_store::Error::PermissionDenied { .. }
-        | object_store::Error::Unauthenticated { .. }) => Error::Store(format!(
-            "{what}: the store denies it to the gateway, and S3 answers so of what is not there, too, where the bucket may not be listed (s3:ListBucket): {denied}"
-        )),
-        other => Error::Store(format!("{what}: {other}{}", innermost(&other))),
+        | object_store::Error::Unauthenticated { .. }) => {
+            Error::Store(format!("{what}: {}", said::denied(&denied)))
+        }
+        other => Error::Store(format!("{what}: {}", said::said(&other))),
     }
-}
-
-/// The innermost cause says most (a refused connection, a certificate that nobody trusts), and what is around it leaves it out.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    let (text, said) = (error.to_string(), cause.to_string());
-    if text.contains(&said) { String::new() } else { format!(": {said}") }
 }

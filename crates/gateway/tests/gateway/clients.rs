@@ -224,7 +224,7 @@ fn boto3_and_object_store_work_unchanged() {
 }
 
 /// A certificate for loopback that signs itself, and its key, as files of this user.
-fn certificate(directory: &Path) -> (PathBuf, PathBuf) {
+pub(crate) fn certificate(directory: &Path) -> (PathBuf, PathBuf) {
     use openssl::asn1::Asn1Time;
     use openssl::hash::MessageDigest;
     use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};

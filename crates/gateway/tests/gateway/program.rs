@@ -61,6 +61,17 @@ impl Program {
         Program { child: spawn(&config), directory: directory.to_owned(), address, admin, config }
     }
 
+    /// Starts one by a configuration that something else has written.
+    pub(crate) fn start_as_written(
+        directory: &Path,
+        config: &Path,
+        address: SocketAddr,
+        admin: SocketAddr,
+    ) -> Program {
+        let config = config.to_owned();
+        Program { child: spawn(&config), directory: directory.to_owned(), address, admin, config }
+    }
+
     pub(crate) fn wait_ready(&mut self) {
         let begun = Instant::now();
         while !self.ask("/health/ready", "").is_some_and(|answer| answer.starts_with("HTTP/1.1 200")) {
@@ -128,6 +139,11 @@ impl Program {
 
     pub(crate) fn go_on(&self) {
         self.signal(rustix::process::Signal::CONT);
+    }
+
+    /// SIGHUP.
+    pub(crate) fn reload(&self) {
+        self.signal(rustix::process::Signal::HUP);
     }
 
     /// SIGTERM.

@@ -99,6 +99,17 @@ pub(crate) fn sign(
 
 /// The same for another host or region.
 pub(crate) fn sign_for(
+    place: (&str, &str),
+    asked: (&str, &str, &str),
+    headers: &[(&str, &str)],
+    hash: &str,
+    length: u64,
+) -> Signed {
+    sign_as((KEY, SECRET), place, asked, headers, hash, length)
+}
+
+fn sign_as(
+    (id, secret): (&str, &str),
     (host, region): (&str, &str),
     (method, target, path): (&str, &str, &str),
     headers: &[(&str, &str)],
@@ -117,7 +128,7 @@ pub(crate) fn sign_for(
     let request = format!("{method}\n{path}\n{query}\n{canonical}\n{list}\n{hash}");
     let scope = format!("{day}/{region}/s3/aws4_request");
     let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{}", hex(&Sha256::digest(request.as_bytes())));
-    let mut key = hmac(format!("AWS4{SECRET}").as_bytes(), &day);
+    let mut key = hmac(format!("AWS4{secret}").as_bytes(), &day);
     for part in [region, "s3", "aws4_request"] {
         key = hmac(&key, part);
     }
@@ -127,7 +138,7 @@ pub(crate) fn sign_for(
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     head.push_str(&format!(
-        "authorization: AWS4-HMAC-SHA256 Credential={KEY}/{scope}, SignedHeaders={list}, Signature={signature}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+        "authorization: AWS4-HMAC-SHA256 Credential={id}/{scope}, SignedHeaders={list}, Signature={signature}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
     ));
     Signed { head, signature, date, scope, key }
 }
@@ -140,9 +151,21 @@ pub(crate) fn ask(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> std::io::Result<Reply> {
+    ask_as((KEY, SECRET), address, method, target, headers, body)
+}
+
+/// The same with another key.
+pub(crate) fn ask_as(
+    by: (&str, &str),
+    address: SocketAddr,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> std::io::Result<Reply> {
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     let hash = hex(&Sha256::digest(body));
-    let signed = sign(address, (method, target, path), headers, &hash, body.len() as u64);
+    let signed = sign_as(by, (&address.to_string(), REGION), (method, target, path), headers, &hash, body.len() as u64);
     exchange(address, &signed.head, body)
 }
 

@@ -1,0 +1,23 @@
+//! Why the program ends otherwise than it should. Each kind has its exit code: whoever supervises the gateway decides by it whether a new start can help.
+
+/// What ended a command.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// An argument, the configuration, or a file that it names (a secret, a certificate): a new start does not help before somebody has changed it.
+    Mistake(String),
+    /// Something that the gateway needs: a disk, a store, etcd, a port. The next start may find it.
+    Failed(String),
+}
+
+impl Failure {
+    pub(crate) fn text(&self) -> &str {
+        let (Failure::Mistake(text) | Failure::Failed(text)) = self;
+        text
+    }
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Failure {
+        Failure::Failed(text)
+    }
+}

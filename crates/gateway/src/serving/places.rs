@@ -1,0 +1,42 @@
+//! Directories that the configuration names, looked at before anything is opened: one of somebody else's, or something that is no directory, is a mistake
+//! in the configuration, and no new start will find it otherwise. One that is not there may have to be mounted, so that is for the store to say.
+
+use std::io::{Error, ErrorKind};
+use std::path::Path;
+
+use underlay_files::{Access, Folder};
+
+use crate::config::{Config, StorePlace};
+use crate::failure::Failure;
+
+/// Makes the local directory where it is missing, and looks whether those that are there are this user's alone.
+///
+/// # Errors
+/// A mistake, where one can't be used as it is.
+pub(super) fn check(config: &Config) -> Result<(), Failure> {
+    let local = &config.local.directory;
+    Folder::make(local, Access::Private).map_err(|error| failure("`directory` of [local]", local, &error))?;
+    let of_buckets =
+        config.buckets.iter().map(|bucket| (format!("`store` of [bucket.{}]", bucket.name), &bucket.store));
+    let of_new = config.new_buckets.iter().map(|new| ("`store` of [new_buckets]".to_owned(), &new.under));
+    for (name, store) in of_buckets.chain(of_new) {
+        if let StorePlace::Directory(place) = store
+            && let Err(error) = Folder::open(place)
+            && let found @ Failure::Mistake(_) = failure(&name, place, &error)
+        {
+            return Err(found);
+        }
+    }
+    Ok(())
+}
+
+fn failure(name: &str, place: &Path, error: &Error) -> Failure {
+    let text = format!("{name}: {}: {error}", place.display());
+    match error.kind() {
+        ErrorKind::PermissionDenied
+        | ErrorKind::NotADirectory
+        | ErrorKind::AlreadyExists
+        | ErrorKind::ReadOnlyFilesystem => Failure::Mistake(text),
+        _ => Failure::Failed(text),
+    }
+}
