@@ -13,6 +13,7 @@ pub mod digests;
 pub mod engine;
 pub mod errors;
 pub mod form;
+mod headers;
 pub mod journal;
 mod meta;
 pub mod model;
@@ -22,6 +23,7 @@ mod placement;
 mod s3;
 mod serving;
 pub mod store;
+mod supervision;
 
 /// The program `underlay-gateway`.
 pub fn main() -> std::process::ExitCode {

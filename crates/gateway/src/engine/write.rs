@@ -78,6 +78,7 @@ impl Engine {
     ) -> Result<Stored> {
         let state = self.bucket(bucket)?;
         state.backend.path(key)?;
+        request.headers.check()?;
         self.check_keepable(&state, &request.headers, &request.tags)?;
         let pass = self.to_write(bucket, &[key]).await?;
         let name = Name::new(bucket, key);

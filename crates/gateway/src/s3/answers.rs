@@ -31,7 +31,10 @@ pub(super) fn error(error: Error) -> S3Error {
         Error::TooLarge(_) => S3ErrorCode::EntityTooLarge,
         Error::NotImplemented(_) => S3ErrorCode::NotImplemented,
         Error::Busy(_) => S3ErrorCode::SlowDown,
-        Error::Store(_) => S3ErrorCode::ServiceUnavailable,
+        Error::Store(_) | Error::Refused { .. } => S3ErrorCode::ServiceUnavailable,
+        Error::MetadataTooLarge => S3ErrorCode::MetadataTooLarge,
+        // S3's list of error codes has it, and `s3s` has not.
+        Error::HeadersTooLarge => S3ErrorCode::Custom("RequestHeaderSectionTooLarge".into()),
         Error::Local(_) => {
             tracing::error!("{text}");
             let text = "the gateway's own storage failed, and its log says how";
