@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::{Config, MOST_BYTES, Secrets, StorePlace, at_rest_of};
-use crate::serving::{self, Opened};
+use crate::serving::{self, Broken, Opened};
 use crate::{check, cluster};
 
 /// As `underlay` has them: a script tells by them whose turn it is.
@@ -111,6 +111,21 @@ enum Command {
 enum Failure {
     Mistake(String),
     Failed(String),
+    Bug(String),
+}
+
+impl From<Broken> for Failure {
+    fn from(broken: Broken) -> Failure {
+        match broken {
+            Broken::Failed(why) => Failure::Failed(why),
+            Broken::Bug(why) => Failure::Bug(why),
+        }
+    }
+}
+
+/// Of a command that stores what is not stored yet.
+fn stored(is_stored: bool) -> ExitCode {
+    if is_stored { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -137,6 +152,7 @@ pub(crate) fn main() -> ExitCode {
             let (text, code) = match failure {
                 Failure::Mistake(text) => (text, MISTAKE),
                 Failure::Failed(text) => (text, FAILED),
+                Failure::Bug(text) => (text, BUG),
             };
             let _ = writeln!(std::io::stderr(), "underlay-gateway: {text}");
             ExitCode::from(code)
@@ -212,8 +228,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             let outcome = runtime.block_on(serving::serve(config));
             // What waits for a disk that hangs is not waited for.
             runtime.shutdown_timeout(serving::END_LIMIT);
-            outcome.map_err(Failure::Failed)?;
-            Ok(ExitCode::SUCCESS)
+            Ok(stored(outcome?))
         }
         Command::Top { config, once, json } => {
             serving::top(&read_config(&config)?, once, json).map_err(Failure::Failed)?;
@@ -250,6 +265,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Drain { config, timeout, without_etcd, not_abandoned, into_empty } => {
             let config = read_config(&config)?;
             check_named(&config, &into_empty)?;
+            check::require_metadata(&config.local.directory).map_err(Failure::Failed)?;
             let is_clean = runtime()?.block_on(async {
                 let secrets = Secrets::read(&config)?;
                 let limit = Duration::from_secs(timeout);
@@ -265,14 +281,11 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
                         Err(_) => return Err(format!("the gateway was not ready within {timeout} s, and nothing was stored: do its store and, with [cluster], etcd answer?")),
                     },
                 };
-                let is_clean = opened.finish(until).await;
+                let finished = opened.finish(until).await;
                 opened.engine.close().await;
-                Ok::<bool, String>(is_clean)
+                Ok::<bool, String>(finished.is_stored && finished.has_left)
             });
-            match is_clean.map_err(Failure::Failed)? {
-                true => Ok(ExitCode::SUCCESS),
-                false => Ok(ExitCode::from(INCOMPLETE)),
-            }
+            Ok(stored(is_clean.map_err(Failure::Failed)?))
         }
     }
 }

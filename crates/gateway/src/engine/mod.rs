@@ -10,6 +10,7 @@ mod conditions;
 mod copy;
 mod elsewhere;
 mod expiry;
+mod failing;
 mod flush;
 mod import;
 mod list;
@@ -33,6 +34,7 @@ pub use coming::Short;
 pub use conditions::Conditions;
 pub use copy::{CopyRequest, SourceConditions};
 pub use elsewhere::{Answer, Elsewhere, Question, Sharing};
+pub(crate) use failing::Unstored;
 pub(crate) use import::Progress;
 pub use pages::{Entry, ListRequest, Listing, UploadSummary};
 pub use parts::CompletedPart;
@@ -58,6 +60,7 @@ use crate::journal::{Commits, Journal};
 use crate::meta::{Committer, Metadata, Name};
 use crate::model::ContentId;
 use crate::store::{Backend, Found, MayGoOn};
+use crate::supervision::Supervisor;
 use buckets::Removals;
 use queue::Queue;
 use recovery::{SEALED_BY, is_sealed_anew, open_metadata, recover};
@@ -116,6 +119,8 @@ pub struct Engine {
     told: Mutex<HashSet<ContentId>>,
     /// Nobody else may use the directory while we do.
     _lock: std::fs::File,
+    /// Of all that runs for as long as the gateway.
+    pub(crate) supervisor: Supervisor,
     pub(crate) counters: Counters,
 }
 
@@ -291,7 +296,10 @@ impl Engine {
         let cache_folder = folder.make_inner(CACHE, Access::Private).map_err(|error| error.to_string())?;
         let flash = (setup.local.flash_bytes > 0).then(|| (cache_folder.path(), setup.local.flash_bytes));
         let (block_bytes, memory_bytes) = (setup.local.block_bytes, setup.local.memory_bytes);
-        let blocks = Blocks::open(block_bytes, memory_bytes, flash, setup.at_rest.clone()).await?;
+        let supervisor = Supervisor::default();
+        let blocks = Blocks::open(block_bytes, memory_bytes, flash, setup.at_rest.clone())
+            .await?
+            .supervised_by(&supervisor);
         let (queue, served) = (Arc::new(Queue::default()), Arc::new(Served::default()));
         let committer = {
             let (journal, queue, served) = (Arc::clone(&journal), Arc::clone(&queue), Arc::clone(&served));
@@ -358,6 +366,7 @@ impl Engine {
             making: tokio::sync::Mutex::default(),
             told: Mutex::default(),
             _lock: lock,
+            supervisor,
             counters: Counters::default(),
         };
         engine.open_buckets().await?;
@@ -371,6 +380,7 @@ impl Engine {
         engine.start_expiring();
         engine.start_looking_out();
         engine.start_watching();
+        engine.start_reporting();
         Ok(engine)
     }
 
@@ -416,7 +426,7 @@ impl Engine {
     /// Flushes everything at once from now on.
     pub fn begin_drain(&self) {
         self.served.is_draining.store(true, Ordering::Relaxed);
-        self.queue.hasten_all();
+        self.queue.hurry();
     }
 
     /// Whether everything is in the stores.

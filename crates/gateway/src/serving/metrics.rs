@@ -6,14 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::StatusCode;
-use underlay_record::{GatewayPrefix, GatewayStatus};
+use underlay_record::{GatewayFailing, GatewayPrefix, GatewayStatus};
 use underlay_sync::Mutex;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Unstored};
 use crate::model::now_ms;
 
 /// Upper bounds of the latency's buckets.
 const BOUNDS_S: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0];
+
+/// Names that fail to be stored, of which `/metrics` and `/status` speak.
+const MOST_FAILING: usize = 20;
 
 /// Requests that were answered.
 #[derive(Default)]
@@ -105,12 +108,30 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
         changed_by_others: of(&engine.counters.strangers),
         withheld_by_store: of(&engine.counters.withheld),
         away_stores: engine.away_stores(),
+        failing_objects: engine
+            .failing_counts()
+            .into_iter()
+            .map(|(cause, count)| (cause.word().to_owned(), count as u64))
+            .collect(),
+        failing_long: engine.failing(MOST_FAILING).into_iter().filter_map(failing_of).collect(),
+        panics: engine.supervisor.panics(),
         sent_bytes: requests.sent_bytes.load(Ordering::Relaxed),
         requests: count,
         failed_requests: failed,
         prefixes: prefixes.collect(),
         cluster: None,
     }
+}
+
+fn failing_of(unstored: Unstored) -> Option<GatewayFailing> {
+    let failed = unstored.failed?;
+    Some(GatewayFailing {
+        bucket: unstored.name.bucket,
+        key: unstored.name.key,
+        failing_s: (now_ms() - failed.since_ms).max(0) as f64 / 1000.0,
+        cause: failed.cause.word().to_owned(),
+        why: failed.why,
+    })
 }
 
 /// What there is to say before the gateway is open, and behind that as well.
@@ -281,6 +302,34 @@ pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
         }
     }
     let label = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let _ = writeln!(
+        out,
+        "# HELP underlay_gateway_failing_objects Names whose last attempt to be stored failed, by cause.\n# TYPE underlay_gateway_failing_objects gauge"
+    );
+    for (cause, count) in &status.failing_objects {
+        let _ = writeln!(out, "underlay_gateway_failing_objects{{cause=\"{}\"}} {count}", label(cause));
+    }
+    let _ = writeln!(
+        out,
+        "# HELP underlay_gateway_failing_object_seconds How long names fail to be stored, the first {MOST_FAILING} that have for over a minute.\n# TYPE underlay_gateway_failing_object_seconds gauge"
+    );
+    for one in &status.failing_long {
+        let _ = writeln!(
+            out,
+            "underlay_gateway_failing_object_seconds{{bucket=\"{}\",key=\"{}\",cause=\"{}\"}} {}",
+            label(&one.bucket),
+            label(&one.key),
+            label(&one.cause),
+            one.failing_s
+        );
+    }
+    let _ = writeln!(
+        out,
+        "# HELP underlay_gateway_loop_panics_total Panics of the gateway's own loops, which are bugs.\n# TYPE underlay_gateway_loop_panics_total counter"
+    );
+    for (name, count) in &status.panics {
+        let _ = writeln!(out, "underlay_gateway_loop_panics_total{{loop=\"{}\"}} {count}", label(name));
+    }
     for (name, help, value) in [
         (
             "block_hits_total",
