@@ -237,16 +237,20 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read_again(value in "\\PC{0,80}", words in "(=\\?|\\?=|UTF-8|\\?[BQbq]\\?|[a-zA-Z0-9/+=_]{0,8}| ){0,12}") {
-            prop_assert_eq!(read(&written(&value)), &*value);
-            prop_assert_eq!(read(&written(&words)), &*words);
-            read_any(&words);
+            for text in [value, words] {
+                let written = written(&text);
+                prop_assert_eq!(read(&written), &*text);
+                read_any(&text);
+            }
         }
 
         #[test]
         fn what_is_taken_a_request_can_carry(name in "\\PC{0,8}", value in "[\\x00-\\x7fé]{0,20}") {
             if user(&name, &value).check().is_ok() {
-                prop_assert!(HeaderName::from_bytes(format!("{USER_PREFIX}{name}").as_bytes()).is_ok());
-                prop_assert!(HeaderValue::from_str(&written(&value)).is_ok());
+                let full_name = format!("{USER_PREFIX}{name}");
+                prop_assert!(HeaderName::from_bytes(full_name.as_bytes()).is_ok());
+                let value = written(&value);
+                prop_assert!(HeaderValue::from_str(&value).is_ok());
             }
         }
     }

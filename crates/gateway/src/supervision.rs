@@ -86,7 +86,7 @@ impl Supervisor {
         tokio::spawn(async move {
             loop {
                 let Err(said) = AssertUnwindSafe(begin()).catch_unwind().await else { return };
-                supervisor.note(name, Kind::Loop, "no single item", said.as_ref());
+                supervisor.note(name, Kind::Loop, &"no single item", said.as_ref());
                 if supervisor.failure().is_some() {
                     return;
                 }
@@ -104,7 +104,7 @@ impl Supervisor {
         let supervisor = self.clone();
         tokio::spawn(async move {
             if let Err(said) = AssertUnwindSafe(work).catch_unwind().await {
-                supervisor.note(name, Kind::Vital, "no single item", said.as_ref());
+                supervisor.note(name, Kind::Vital, &"no single item", said.as_ref());
             }
         })
     }

@@ -395,3 +395,33 @@ pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_and_what_panics_is_told_of() {
+        let failing = GatewayFailing {
+            bucket: "lake".to_owned(),
+            key: "a\"b\nc".to_owned(),
+            failing_s: 90.0,
+            cause: "denied".to_owned(),
+            why: "as the test wants it".to_owned(),
+        };
+        let status = GatewayStatus {
+            failing_objects: BTreeMap::from([("denied".to_owned(), 3)]),
+            failing_long: vec![failing],
+            panics: BTreeMap::from([("flusher".to_owned(), 2)]),
+            ..GatewayStatus::default()
+        };
+        let text = text(&status, &Requests::default());
+        for line in [
+            "underlay_gateway_failing_objects{cause=\"denied\"} 3\n",
+            "underlay_gateway_failing_object_seconds{bucket=\"lake\",key=\"a\\\"b\\nc\",cause=\"denied\"} 90\n",
+            "underlay_gateway_loop_panics_total{loop=\"flusher\"} 2\n",
+        ] {
+            assert!(text.contains(line), "{line} is not in {text}");
+        }
+    }
+}

@@ -68,3 +68,59 @@ pub(super) fn found(meta: &ObjectMeta, attributes: &Attributes) -> Found {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderName;
+    use object_store::path::Path;
+
+    use super::*;
+
+    fn meta(etag: &str) -> ObjectMeta {
+        ObjectMeta {
+            location: Path::parse("a").unwrap(),
+            last_modified: chrono::DateTime::UNIX_EPOCH,
+            size: 1,
+            e_tag: Some(etag.to_owned()),
+            version: None,
+        }
+    }
+
+    /// What an earlier version acknowledged is stored all the same, as far as a request can carry it.
+    #[test]
+    fn headers_that_no_request_can_carry_stop_no_object() {
+        let headers = Headers {
+            content_type: Some("image/png\u{1}".to_owned()),
+            cache_control: Some("a\r\nb: c".to_owned()),
+            user: vec![("a b".to_owned(), "c".to_owned()), ("d".to_owned(), "e\nf\0".to_owned())],
+            ..Headers::default()
+        };
+        let attributes = attributes(Kind::S3, &headers);
+        assert_eq!(attributes.len(), 3);
+        for (attribute, value) in &attributes {
+            assert!(is_header_value(value), "{value:?}");
+            if let Attribute::Metadata(name) = attribute {
+                assert!(HeaderName::from_bytes(name.as_bytes()).is_ok(), "{name}");
+            }
+        }
+        assert_eq!(found(&meta("e"), &attributes).headers.user, [("d".to_owned(), "e\nf\0".to_owned())]);
+    }
+
+    #[test]
+    fn what_is_given_to_a_store_is_found_again() {
+        let headers = Headers {
+            content_type: Some("text/plain".to_owned()),
+            content_disposition: Some("attachment; filename=\"é =?UTF-8?B?w6k=?=\"".to_owned()),
+            user: vec![("a".to_owned(), "é".to_owned()), ("b".to_owned(), "=?UTF-8?B?w6k=?=".to_owned())],
+            ..Headers::default()
+        };
+        assert_eq!(found(&meta("e"), &attributes(Kind::S3, &headers)).headers, headers);
+    }
+
+    /// It would come back as a condition, in a header.
+    #[test]
+    fn an_etag_that_no_request_can_carry_counts_as_none() {
+        assert_eq!(found(&meta("a\nb"), &Attributes::new()).etag, None);
+        assert_eq!(found(&meta("\"a\""), &Attributes::new()).etag.as_deref(), Some("\"a\""));
+    }
+}
