@@ -481,7 +481,7 @@ impl Blocks {
             let mut left = run.into_iter().collect::<std::collections::VecDeque<_>>();
             // Readers wait for these blocks, and whoever asks for them later would.
             let fetching = blocks.fetch(&origin, &mut left, &mut teller);
-            let outcome = blocks.supervisor.attempt("fetch of blocks", &origin.key, fetching).await;
+            let outcome = blocks.supervisor.shield("fetch of blocks", &origin.key, fetching).await;
             let outcome = outcome.unwrap_or_else(|panicked| Err(Error::Store(panicked.to_string())));
             let error = outcome.err().unwrap_or_else(|| wrong_length(&origin, "shorter"));
             if let Some(teller) = teller {

@@ -17,7 +17,7 @@ use underlay_sync::Mutex;
 const COUNTED_FOR: Duration = Duration::from_secs(600);
 /// So many of a loop itself, outside of any item, show that it can't do its work.
 const MOST_OF_LOOP: usize = 10;
-/// Items are set aside one by one, so that many of them do not stop the others. So many show that the fault is not in the items.
+/// Items are set aside one by one, so that many of them do not stop the others. So many in a row show that the fault is not in the items.
 const MOST_OF_ITEMS: usize = 1_000;
 /// Before a loop that panicked begins anew.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
@@ -70,6 +70,8 @@ struct Panics {
 /// How much of a panic the gateway goes on after.
 #[derive(Clone, Copy)]
 enum Kind {
+    /// Of a client: it may ask again and again, and must not end the gateway by that.
+    Request,
     Item,
     Loop,
     /// None: what the task knew is lost with it.
@@ -119,8 +121,37 @@ impl Supervisor {
         item: &(dyn fmt::Display + Sync),
         work: impl Future<Output = T>,
     ) -> Result<T, Panicked> {
+        let outcome = self.caught(name, Kind::Item, item, work).await;
+        if outcome.is_ok()
+            && let Some(panics) = self.state.lock().panics.get_mut(name)
+        {
+            panics.of_items.clear();
+        }
+        outcome
+    }
+
+    /// Does what a client has asked for, or set off.
+    ///
+    /// # Errors
+    /// When it panics.
+    pub(crate) async fn shield<T>(
+        &self,
+        name: &'static str,
+        item: &(dyn fmt::Display + Sync),
+        work: impl Future<Output = T>,
+    ) -> Result<T, Panicked> {
+        self.caught(name, Kind::Request, item, work).await
+    }
+
+    async fn caught<T>(
+        &self,
+        name: &'static str,
+        kind: Kind,
+        item: &(dyn fmt::Display + Sync),
+        work: impl Future<Output = T>,
+    ) -> Result<T, Panicked> {
         AssertUnwindSafe(work).catch_unwind().await.map_err(|said| {
-            self.note(name, Kind::Item, item, said.as_ref());
+            self.note(name, kind, item, said.as_ref());
             Panicked { loop_name: name }
         })
     }
@@ -134,6 +165,7 @@ impl Supervisor {
         let panics = state.panics.entry(name).or_default();
         panics.count += 1;
         let is_over = match kind {
+            Kind::Request => false,
             Kind::Item => is_too_often(&mut panics.of_items, MOST_OF_ITEMS),
             Kind::Loop => is_too_often(&mut panics.of_loop, MOST_OF_LOOP),
             Kind::Vital => true,
@@ -224,6 +256,7 @@ mod tests {
     async fn an_item_that_panics_is_set_aside_and_others_go_on() {
         let supervisor = Supervisor::default();
         for item in 0..MOST_OF_ITEMS {
+            // Every second one.
             let outcome = supervisor.attempt("test loop", &item, async {
                 assert!(item % 2 == 1, "as the test wants it");
                 item
@@ -231,6 +264,18 @@ mod tests {
             assert_eq!(outcome.await.ok(), (item % 2 == 1).then_some(item));
         }
         assert_eq!(supervisor.panics()["test loop"], MOST_OF_ITEMS as u64 / 2);
+        // However many of a client's requests panic, others go on.
+        for item in 0..2 * MOST_OF_ITEMS {
+            assert!(
+                supervisor.shield("request", &item, async { panic!("as the test wants it") }).await.is_err()
+            );
+        }
         assert_eq!(supervisor.failure(), None);
+        for item in 0..=MOST_OF_ITEMS {
+            assert_eq!(supervisor.failure(), None);
+            let panics = supervisor.attempt("test loop", &item, async { panic!("as the test wants it") });
+            assert!(panics.await.is_err());
+        }
+        assert!(supervisor.failure().is_some(), "the fault is not in the items");
     }
 }

@@ -131,7 +131,7 @@ impl Engine {
             let _permit = permit;
             // Whoever wants it hears of an error.
             let fetching = blocks.prefetch(&origin, wanted);
-            let _ = supervisor.attempt("read-ahead", &origin.key, fetching).await;
+            let _ = supervisor.shield("read-ahead", &origin.key, fetching).await;
         });
     }
 }

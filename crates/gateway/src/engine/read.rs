@@ -118,7 +118,7 @@ impl Engine {
                     tokio::time::sleep(KEPT_AFTER).await;
                     let keeping = engine.keep_headers(&name, version, headers);
                     if let Ok(Err(error)) =
-                        engine.supervisor.attempt("keeping of headers", &name, keeping).await
+                        engine.supervisor.shield("keeping of headers", &name, keeping).await
                     {
                         tracing::debug!("the headers of {name} are not kept: {error}");
                     }

@@ -181,7 +181,15 @@ impl Connections {
     }
 
     async fn here(&self, request: Request<Received>, note: &Note) -> Result<Response<Body>, HttpError> {
-        let mut response = self.service.call(request.map(Body::http_body)).await?;
+        let item = PathOf(request.uri().clone());
+        let calling = self.service.call(request.map(Body::http_body));
+        let mut response = match self.engine.supervisor.shield("request", &item, calling).await {
+            Ok(response) => response?,
+            Err(panicked) => {
+                let text = panicked.to_string();
+                return Ok(refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &text));
+            }
+        };
         put_right(&note.0.lock().operation, &mut response);
         Ok(response)
     }
@@ -282,6 +290,15 @@ fn too_many() -> Response<Body> {
     );
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
+}
+
+/// Shows a path alone: a presigned URL has its signature in the query.
+struct PathOf(hyper::Uri);
+
+impl std::fmt::Display for PathOf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&beginning(self.0.path()))
+    }
 }
 
 /// What is written down of a path: anybody may send a long one, signed or not.
