@@ -269,7 +269,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             let is_clean = runtime()?.block_on(async {
                 let secrets = Secrets::read(&config)?;
                 let limit = Duration::from_secs(timeout);
-                let until = Instant::now().checked_add(limit).ok_or("the timeout is too long")?;
+                let until =
+                    Instant::now().checked_add(limit).ok_or_else(|| "the timeout is too long".to_owned())?;
                 let opened = match without_etcd {
                     true => {
                         let alone = cluster::alone(&config, not_abandoned).await?;
@@ -278,14 +279,14 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
                     // In a cluster it waits for etcd, and may do so for ever.
                     false => match tokio::time::timeout(limit, Opened::to_drain(&config, &secrets, into_empty)).await {
                         Ok(opened) => opened?,
-                        Err(_) => return Err(format!("the gateway was not ready within {timeout} s, and nothing was stored: do its store and, with [cluster], etcd answer?")),
+                        Err(_) => return Err(Broken::Failed(format!("the gateway was not ready within {timeout} s, and nothing was stored: do its store and, with [cluster], etcd answer?"))),
                     },
                 };
-                let finished = opened.finish(until).await;
+                let finished = opened.finish_unless_broken(until).await?;
                 opened.engine.close().await;
-                Ok::<bool, String>(finished.is_stored && finished.has_left)
+                Ok::<bool, Broken>(finished.is_stored && finished.has_left)
             });
-            Ok(stored(is_clean.map_err(Failure::Failed)?))
+            Ok(stored(is_clean?))
         }
     }
 }

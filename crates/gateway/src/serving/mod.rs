@@ -158,6 +158,22 @@ impl Opened {
         Finished { is_stored: is_clean && !self.keeps_back(), has_left }
     }
 
+    /// The same, where nobody else looks whether it can go on.
+    ///
+    /// # Errors
+    /// When it can't.
+    pub(crate) async fn finish_unless_broken(&self, until: Instant) -> Result<Finished, Broken> {
+        let no_other = Supervisor::default();
+        tokio::select! {
+            finished = self.finish(until) => Ok(finished),
+            broken = self.breaks_down(&no_other) => {
+                say_what_is_left(&self.engine);
+                self.end_broken().await;
+                Err(broken)
+            }
+        }
+    }
+
     /// Waits until everything is handed over, or takes the gateway from the cluster at the end of its patience.
     async fn leave_within(&self, patience: Option<Duration>, leaving: impl Future<Output = bool>) -> bool {
         let Some(patience) = patience else { return leaving.await };
