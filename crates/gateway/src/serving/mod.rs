@@ -25,6 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use underlay_files::Folder;
 
+use crate::check::require_metadata;
 use crate::cluster::{self, Member, Peers};
 use crate::config::{Config, Secrets, StorePlace};
 use crate::engine::{Alone, Engine, Progress, Setup, Sharing, lock_directory};
@@ -299,6 +300,8 @@ pub(crate) async fn serve(config: Config) -> Result<bool, Broken> {
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
 
+    // One that is new has acknowledged nothing.
+    let is_new = require_metadata(&config.local.directory).is_err();
     // Whose directory it is is settled before a token is made in it.
     let locked = lock_directory(&config.local.directory)?;
     let (readiness, requests) = (Arc::new(Readiness::default()), Arc::new(Requests::default()));
@@ -322,8 +325,8 @@ pub(crate) async fn serve(config: Config) -> Result<bool, Broken> {
     let opened = tokio::select! {
         opened = opening => opened?,
         // What was taken over by then stays, and the next start goes on.
-        _ = terminate.recv() => return Ok(true),
-        _ = interrupt.recv() => return Ok(true),
+        _ = terminate.recv() => return Ok(ends_unopened(is_new)),
+        _ = interrupt.recv() => return Ok(ends_unopened(is_new)),
     };
     let engine = Arc::clone(&opened.engine);
     // With those that clients have made.
@@ -415,6 +418,16 @@ pub(crate) async fn serve(config: Config) -> Result<bool, Broken> {
     };
     engine.close().await;
     Ok(is_stored)
+}
+
+/// At a signal before it was open. Returns whether the stores have everything, as far as is known.
+fn ends_unopened(is_new: bool) -> bool {
+    if !is_new {
+        tracing::warn!(
+            "stopped before it was open, so nobody knows whether the stores have everything: `drain` sees to it"
+        );
+    }
+    is_new
 }
 
 /// At a second signal. Returns whether the stores have everything.
