@@ -122,10 +122,34 @@ impl Supervisor {
         work: impl Future<Output = T>,
     ) -> Result<T, Panicked> {
         let outcome = self.caught(name, Kind::Item, item, work).await;
-        if outcome.is_ok()
-            && let Some(panics) = self.state.lock().panics.get_mut(name)
-        {
+        if outcome.is_ok() {
+            self.forget_in_a_row(name);
+        }
+        outcome
+    }
+
+    fn forget_in_a_row(&self, name: &str) {
+        if let Some(panics) = self.state.lock().panics.get_mut(name) {
             panics.of_items.clear();
+        }
+    }
+
+    /// The same on a thread that may wait.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn attempt_now<T>(
+        &self,
+        name: &'static str,
+        item: &dyn fmt::Display,
+        work: impl FnOnce() -> T,
+    ) -> Result<T, Panicked> {
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(work)).map_err(|said| {
+            self.note(name, Kind::Item, item, said.as_ref());
+            Panicked { loop_name: name }
+        });
+        if outcome.is_ok() {
+            self.forget_in_a_row(name);
         }
         outcome
     }

@@ -309,6 +309,7 @@ impl Engine {
                 journal.release(effects.released);
             })
             .map_err(|error| format!("cannot start a thread: {error}"))?
+            .supervised_by(&supervisor)
         };
         // An earlier gateway would take a sealed journal for damaged, and others' stores for its own.
         let needs_format = sealed_by != 0 || setup.sharing.is_some();
