@@ -26,6 +26,7 @@ use crate::bypass::Bypass;
 use crate::config::region_bytes;
 use crate::errors::{Error, Result};
 use crate::store::{Backend, failed};
+use crate::supervision::Supervisor;
 use admission::Admission;
 pub(crate) use arriving::Arriving;
 use arriving::{HandedOn, Teller, end_of};
@@ -166,6 +167,7 @@ pub(crate) struct Blocks {
     block_bytes: u64,
     under_way: Mutex<HashMap<u128, watch::Receiver<Outcome>>>,
     fetches: Arc<Semaphore>,
+    supervisor: Supervisor,
 }
 
 impl Blocks {
@@ -216,7 +218,13 @@ impl Blocks {
             block_bytes,
             under_way: Mutex::new(HashMap::new()),
             fetches: Arc::new(Semaphore::new(FETCHES)),
+            supervisor: Supervisor::default(),
         })
+    }
+
+    /// The same, whose panics are counted with those of the whole gateway.
+    pub(crate) fn supervised_by(self, supervisor: &Supervisor) -> Blocks {
+        Blocks { supervisor: supervisor.clone(), ..self }
     }
 
     pub(crate) fn block_bytes(&self) -> u64 {
@@ -471,7 +479,10 @@ impl Blocks {
         let (blocks, origin) = (Arc::clone(self), origin.clone());
         tokio::spawn(async move {
             let mut left = run.into_iter().collect::<std::collections::VecDeque<_>>();
-            let outcome = blocks.fetch(&origin, &mut left, &mut teller).await;
+            // Readers wait for these blocks, and whoever asks for them later would.
+            let fetching = blocks.fetch(&origin, &mut left, &mut teller);
+            let outcome = blocks.supervisor.shield("fetch of blocks", &origin.key, fetching).await;
+            let outcome = outcome.unwrap_or_else(|panicked| Err(Error::Store(panicked.to_string())));
             let error = outcome.err().unwrap_or_else(|| wrong_length(&origin, "shorter"));
             if let Some(teller) = teller {
                 let _ = teller.found.send(Err(error.clone()));

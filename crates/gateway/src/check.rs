@@ -212,10 +212,20 @@ pub(crate) fn repair(
 }
 
 fn existing(directory: &Path) -> Result<(underlay_files::Folder, std::fs::File), String> {
-    if !directory.join(crate::meta::FILE).exists() {
-        return Err(format!("{} has no metadata of a gateway", directory.display()));
-    }
+    require_metadata(directory)?;
     lock_directory(directory)
+}
+
+/// # Errors
+/// When a directory is none of a gateway's. To make one there would answer for another, as where the configuration has a typing error.
+pub(crate) fn require_metadata(directory: &Path) -> Result<(), String> {
+    match directory.join(crate::meta::FILE).exists() {
+        true => Ok(()),
+        false => Err(format!(
+            "{} has no metadata of a gateway\n  what to do: see that `directory` of [local] is the one that the gateway used, and that it is mounted",
+            directory.display()
+        )),
+    }
 }
 
 fn open(folder: &underlay_files::Folder, at_rest: Option<&AtRest>) -> Result<Metadata, String> {

@@ -11,7 +11,7 @@ use crate::config::{Config, Secrets, StorePlace, at_rest_of};
 use crate::failure::Failure;
 use crate::init::{self, Wishes};
 use crate::meta::wait_until_closed;
-use crate::serving::{self, Opened};
+use crate::serving::{self, Broken, Opened};
 use crate::{check, cluster};
 
 /// As `underlay` has them: a script tells by them whose turn it is.
@@ -115,6 +115,11 @@ enum Command {
     },
 }
 
+/// Of a command that stores what is not stored yet.
+fn stored(is_stored: bool) -> ExitCode {
+    if is_stored { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
+}
+
 pub(crate) fn main() -> ExitCode {
     // Whatever is made is for this user alone.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
@@ -139,6 +144,7 @@ pub(crate) fn main() -> ExitCode {
             let (text, code) = match failure {
                 Failure::Mistake(text) => (text, MISTAKE),
                 Failure::Failed(text) => (text, FAILED),
+                Failure::Bug(text) => (text, BUG),
             };
             let _ = writeln!(std::io::stderr(), "underlay-gateway: {text}");
             ExitCode::from(code)
@@ -216,8 +222,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             // What waits for a disk that hangs is not waited for.
             runtime.shutdown_timeout(serving::END_LIMIT);
             wait_until_closed(CLOSE_LIMIT);
-            outcome?;
-            Ok(ExitCode::SUCCESS)
+            Ok(stored(outcome?))
         }
         Command::Top { config, once, json } => {
             serving::top(&read_config(&config)?, once, json).map_err(Failure::Failed)?;
@@ -256,10 +261,12 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             let config = read_config(&config)?;
             check_named(&config, &into_empty)?;
             let secrets = Secrets::read(&config).map_err(Failure::Mistake)?;
+            check::require_metadata(&config.local.directory).map_err(Failure::Failed)?;
             let runtime = runtime()?;
             let is_clean = runtime.block_on(async {
                 let limit = Duration::from_secs(timeout);
-                let until = Instant::now().checked_add(limit).ok_or("the timeout is too long")?;
+                let until =
+                    Instant::now().checked_add(limit).ok_or_else(|| "the timeout is too long".to_owned())?;
                 let opened = match without_etcd {
                     true => {
                         let alone = cluster::alone(&config, not_abandoned).await?;
@@ -268,19 +275,16 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
                     // In a cluster it waits for etcd, and may do so for ever.
                     false => match tokio::time::timeout(limit, Opened::to_drain(&config, &secrets, into_empty)).await {
                         Ok(opened) => opened?,
-                        Err(_) => return Err(format!("the gateway was not ready within {timeout} s, and nothing was stored: do its store and, with [cluster], etcd answer?")),
+                        Err(_) => return Err(Broken::Failed(format!("the gateway was not ready within {timeout} s, and nothing was stored: do its store and, with [cluster], etcd answer?"))),
                     },
                 };
-                let is_clean = opened.finish(until).await;
+                let finished = opened.finish_unless_broken(until).await?;
                 opened.engine.close().await;
-                Ok::<bool, String>(is_clean)
+                Ok::<bool, Broken>(finished.is_stored && finished.has_left)
             });
             runtime.shutdown_timeout(serving::END_LIMIT);
             wait_until_closed(CLOSE_LIMIT);
-            match is_clean.map_err(Failure::Failed)? {
-                true => Ok(ExitCode::SUCCESS),
-                false => Ok(ExitCode::from(INCOMPLETE)),
-            }
+            Ok(stored(is_clean?))
         }
     }
 }

@@ -56,9 +56,53 @@ pub enum Error {
     /// Our own disk, or what is on it.
     #[error("{0}")]
     Local(String),
+    #[error("user metadata have at most 2 KiB")]
+    MetadataTooLarge,
+    #[error("the headers that are kept with an object have at most 7 KiB together")]
+    HeadersTooLarge,
+    /// The store behind refuses it, and will again.
+    #[error("{text}")]
+    Refused { refusal: Refusal, text: String },
     /// Of a chunk of a body, or of what comes behind it.
     #[error("the signature of a part of the body is wrong: {0}")]
     WrongSignature(String),
+}
+
+/// Why a store refuses a request that it would refuse again, as far as its answer's type tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Refusal {
+    /// It takes no such request.
+    Request,
+    /// The gateway may not do it.
+    Denied,
+    /// The store's bucket is not there.
+    NoBucket,
+    /// The object, or its headers, are too large.
+    TooLarge,
+    /// It has no such operation.
+    NotSupported,
+    /// It has no place for this name: it is too long, or taken by a directory.
+    Name,
+    /// It can't give the file another name there: too many links, or another file system.
+    Links,
+    /// It can't be written to at all.
+    ReadOnly,
+}
+
+impl Refusal {
+    /// The label of `/metrics` and `top`.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Refusal::Request => "request_refused",
+            Refusal::Denied => "denied",
+            Refusal::NoBucket => "no_bucket",
+            Refusal::TooLarge => "too_large",
+            Refusal::NotSupported => "not_supported",
+            Refusal::Name => "name",
+            Refusal::Links => "links",
+            Refusal::ReadOnly => "read_only",
+        }
+    }
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;

@@ -1,5 +1,7 @@
 //! Why the program ends otherwise than it should. Each kind has its exit code: whoever supervises the gateway decides by it whether a new start can help.
 
+use crate::serving::Broken;
+
 /// What ended a command.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -7,11 +9,13 @@ pub(crate) enum Failure {
     Mistake(String),
     /// Something that the gateway needs: a disk, a store, etcd, a port. The next start may find it.
     Failed(String),
+    /// A bug in the gateway.
+    Bug(String),
 }
 
 impl Failure {
     pub(crate) fn text(&self) -> &str {
-        let (Failure::Mistake(text) | Failure::Failed(text)) = self;
+        let (Failure::Mistake(text) | Failure::Failed(text) | Failure::Bug(text)) = self;
         text
     }
 }
@@ -19,5 +23,14 @@ impl Failure {
 impl From<String> for Failure {
     fn from(text: String) -> Failure {
         Failure::Failed(text)
+    }
+}
+
+impl From<Broken> for Failure {
+    fn from(broken: Broken) -> Failure {
+        match broken {
+            Broken::Failed(why) => Failure::Failed(why),
+            Broken::Bug(why) => Failure::Bug(why),
+        }
     }
 }

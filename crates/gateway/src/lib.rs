@@ -16,6 +16,7 @@ pub mod errors;
 mod failure;
 pub mod form;
 mod from_disk;
+mod headers;
 mod init;
 pub mod journal;
 mod meta;
@@ -27,6 +28,7 @@ mod refusals;
 mod s3;
 mod serving;
 pub mod store;
+mod supervision;
 
 /// The program `underlay-gateway`.
 pub fn main() -> std::process::ExitCode {

@@ -1,5 +1,7 @@
 //! A cache between a system and the object store below it.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -89,11 +91,32 @@ pub struct GatewayStatus {
     /// Writes that were refused for want of room, by what there was none in.
     #[serde(default)]
     pub refused_for_room: Vec<(String, u64)>,
+    /// Names whose last attempt to be stored failed, by cause.
+    #[serde(default)]
+    pub failing_objects: BTreeMap<String, u64>,
+    /// Those that have failed for over a minute, the first ones that did.
+    #[serde(default)]
+    pub failing_long: Vec<GatewayFailing>,
+    /// How often each loop of the gateway has panicked.
+    #[serde(default)]
+    pub panics: BTreeMap<String, u64>,
     pub sent_bytes: u64,
     pub requests: u64,
     pub failed_requests: u64,
     pub prefixes: Vec<GatewayPrefix>,
     pub cluster: Option<GatewayClusterStatus>,
+}
+
+/// A name that can't be stored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GatewayFailing {
+    pub bucket: String,
+    pub key: String,
+    pub failing_s: f64,
+    /// A word for its kind.
+    pub cause: String,
+    /// What the store said last.
+    pub why: String,
 }
 
 /// The same where several gateways share a store.

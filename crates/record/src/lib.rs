@@ -44,7 +44,7 @@ pub mod topology;
 pub mod wall;
 
 pub use benchmark::{BenchmarkFigure, BenchmarkMark, BenchmarkRecord, Better, Dilation, FigureSample};
-pub use cache::{CacheUse, GatewayClusterStatus, GatewayPrefix, GatewayStatus};
+pub use cache::{CacheUse, GatewayClusterStatus, GatewayFailing, GatewayPrefix, GatewayStatus};
 pub use cell::{
     Arrangement, Benchmark, Cell, CellStatus, DirtyLimitRecord, Job, MemoryRecord, Named, Rate, RatePart,
     Requests, RunRecord, Scale, StorageRecord, Work,

@@ -252,7 +252,7 @@ impl Control {
             taken.into_iter().filter(|(slot, _)| !unsettled.contains(slot)).collect();
         let shared = Arc::clone(&self.shared);
         self.mover = Some(tokio::spawn(async move {
-            let outcome = async {
+            let moved = async {
                 shared.engine.forget_slots(&lost).await?;
                 if !taken.is_empty() {
                     let begun = Instant::now();
@@ -262,8 +262,15 @@ impl Control {
                 }
                 Ok::<(), crate::errors::Error>(())
             };
-            if let Err(error) = outcome.await {
-                tracing::warn!("cannot take over keys: {error}");
+            let item = format!("{} slots that were taken and {} that were lost", taken.len(), lost.len());
+            let outcome = shared.engine.supervisor.attempt("mover of slots", &item, moved).await;
+            let why = match outcome {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(panicked) => Some(panicked.to_string()),
+            };
+            if let Some(why) = why {
+                tracing::warn!("cannot take over keys: {why}");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             shared.poked.notify_one();

@@ -290,7 +290,12 @@ impl Member {
             }
         }
         *shared.came_round.lock() = Instant::now();
-        let tasks = [tokio::spawn(Arc::clone(&shared).hold()), tokio::spawn(Arc::clone(&shared).control())];
+        // Begun anew, they would not know what is still on its way to etcd, so a panic of either ends the gateway.
+        let supervisor = &shared.engine.supervisor;
+        let tasks = [
+            supervisor.run_vital("holder of the cluster's lease", Arc::clone(&shared).hold()),
+            supervisor.run_vital("control of the cluster's slots", Arc::clone(&shared).control()),
+        ];
         Ok(Some(Member { shared, tasks }))
     }
 

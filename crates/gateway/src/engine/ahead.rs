@@ -126,10 +126,12 @@ impl Engine {
         let Ok(permit) = Arc::clone(&self.ahead.fetches).try_acquire_owned() else { return };
         self.ahead.bytes.fetch_add(wanted.end.saturating_sub(wanted.start), Ordering::Relaxed);
         let (blocks, origin) = (Arc::clone(&self.blocks), origin.clone());
+        let supervisor = self.supervisor.clone();
         tokio::spawn(async move {
             let _permit = permit;
             // Whoever wants it hears of an error.
-            blocks.prefetch(&origin, wanted).await;
+            let fetching = blocks.prefetch(&origin, wanted);
+            let _ = supervisor.shield("read-ahead", &origin.key, fetching).await;
         });
     }
 }

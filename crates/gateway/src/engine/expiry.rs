@@ -1,5 +1,6 @@
 //! Uploads that nobody goes on with. Their parts are in the journal, which has room for so much.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,10 +9,13 @@ use underlay_sync::Mutex;
 
 use super::Engine;
 use crate::errors::Result;
+use crate::meta::Name;
 use crate::model::now_ms;
 
 /// The longest and the shortest pause between two looks.
 const PAUSE: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
+
+const EXPIRY: &str = "expiry of uploads";
 
 /// The time of day as it is at least. A clock that jumps ahead must not end what somebody is at: what counts is no more than
 /// the time at our start and how long that is ago. One that has been ahead for as long as an upload may rest was wrong at our start, and
@@ -62,12 +66,17 @@ impl Engine {
     pub(super) fn start_expiring(self: &Arc<Self>) {
         let pause = (self.setup.uploads_expire / 10).clamp(*PAUSE.start(), *PAUSE.end());
         let engine = Arc::downgrade(self);
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(pause).await;
-                let Some(engine) = engine.upgrade() else { return };
-                if let Err(error) = engine.end_expired_uploads().await {
-                    tracing::warn!("cannot end uploads that nobody goes on with: {error}");
+        // What can't be ended is looked at again by the next start.
+        let set_aside = Arc::new(Mutex::new(HashSet::new()));
+        self.supervisor.run(EXPIRY, move || {
+            let (engine, set_aside) = (engine.clone(), Arc::clone(&set_aside));
+            async move {
+                loop {
+                    tokio::time::sleep(pause).await;
+                    let Some(engine) = engine.upgrade() else { return };
+                    if let Err(error) = engine.end_expired_uploads(&set_aside).await {
+                        tracing::warn!("cannot end uploads that nobody goes on with: {error}");
+                    }
                 }
             }
         });
@@ -87,28 +96,39 @@ impl Engine {
         Ok(())
     }
 
-    async fn end_expired_uploads(&self) -> Result<()> {
+    async fn end_expired_uploads(&self, set_aside: &Mutex<HashSet<String>>) -> Result<()> {
         let after_ms = i64::try_from(self.setup.uploads_expire.as_millis()).unwrap_or(i64::MAX);
         let before_ms = self.clock.certainly_ms(now_ms()).saturating_sub(after_ms);
         let begun = self.metadata.view()?.all_uploads()?;
         for ((name, upload), _) in begun.into_iter().filter(|(_, record)| record.begun_ms < before_ms) {
-            let at = (name.clone(), upload.clone());
-            let ended = self
-                .committer
-                .commit(Vec::new(), move |change| match change.upload(&at.0, &at.1)? {
-                    // Looked at here, so that no part comes in between.
-                    Some(record) if record.begun_ms.max(change.last_part_ms(&at.1)?) < before_ms => {
-                        change.remove_upload(&at.0, &at.1).map(|()| true)
-                    }
-                    _ => Ok(false),
-                })
-                .await?;
-            if ended {
+            if set_aside.lock().contains(&upload) {
+                continue;
+            }
+            let item = format!("upload {upload} of {name}");
+            let ending = self.end_upload_that_expired(name.clone(), upload.clone(), before_ms);
+            let Ok(ended) = self.supervisor.attempt(EXPIRY, &item, ending).await else {
+                set_aside.lock().insert(upload);
+                continue;
+            };
+            if ended? {
                 self.counters.expired_uploads.fetch_add(1, Ordering::Relaxed);
                 tracing::info!("an upload to {name} has expired: nothing came for {after_ms} ms");
             }
         }
         Ok(())
+    }
+
+    /// Returns whether it had expired, and is ended.
+    async fn end_upload_that_expired(&self, name: Name, upload: String, before_ms: i64) -> Result<bool> {
+        self.committer
+            .commit(Vec::new(), move |change| match change.upload(&name, &upload)? {
+                // Looked at here, so that no part comes in between.
+                Some(record) if record.begun_ms.max(change.last_part_ms(&upload)?) < before_ms => {
+                    change.remove_upload(&name, &upload).map(|()| true)
+                }
+                _ => Ok(false),
+            })
+            .await
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use underlay_sync::Mutex;
 
+use super::failing::{Cause, Failure};
 use super::queue::{Attempt, Turn};
 use super::read::{Resolved, Run};
 use super::slots::Fence;
@@ -27,6 +28,7 @@ const READERS_GET: Duration = Duration::from_secs(60);
 /// that writes through.
 const OVERWRITTEN_READERS_GET: Duration = Duration::from_secs(5);
 const READERS_PAUSE: Duration = Duration::from_millis(5);
+const FLUSHER: &str = "flusher";
 
 /// What there is to do for a name.
 enum Task {
@@ -62,20 +64,32 @@ impl Engine {
         }
         for _ in 0..self.setup.flushes {
             let (engine, queue) = (Arc::downgrade(self), Arc::clone(&self.queue));
-            tokio::spawn(async move {
-                while let Some(turn) = queue.next().await {
-                    // An engine that is gone flushes at its next start.
-                    let Some(engine) = engine.upgrade() else { return };
-                    let attempt = engine.flush_ours(&turn).await;
-                    if let Attempt::Failed(error) = &attempt {
-                        engine.counters.flush_failures.fetch_add(1, Ordering::Relaxed);
-                        tracing::warn!("{} is not in the store yet: {error}", turn.name);
+            self.supervisor.run(FLUSHER, move || {
+                let (engine, queue) = (engine.clone(), Arc::clone(&queue));
+                async move {
+                    while let Some(turn) = queue.next().await {
+                        // An engine that is gone flushes at its next start.
+                        let Some(engine) = engine.upgrade() else { return };
+                        let attempt = engine.flush_in_any_case(&turn).await;
+                        if let Attempt::Failed(failure) = &attempt {
+                            engine.counters.flush_failures.fetch_add(1, Ordering::Relaxed);
+                            tracing::warn!("{} is not in the store yet: {}", turn.name, failure.error);
+                        }
+                        queue.finish(&turn.name, attempt);
                     }
-                    queue.finish(&turn.name, attempt);
                 }
             });
         }
         Ok(())
+    }
+
+    /// A panic is a failure of this name, which is tried again much later: others are to have their turns.
+    async fn flush_in_any_case(&self, turn: &Turn) -> Attempt {
+        let flushed = self.supervisor.attempt(FLUSHER, &turn.name, self.flush_ours(turn)).await;
+        flushed.unwrap_or_else(|panicked| {
+            let error = Error::Store(panicked.to_string());
+            Attempt::Failed(Failure { cause: Cause::Panicked, error })
+        })
     }
 
     /// What is not ours now is left alone. The name stays under way until the store has answered, or has been given up: a request that
@@ -84,26 +98,28 @@ impl Engine {
         if !self.may_flush(&turn.name) {
             return Attempt::NotOurs;
         }
-        match self.flush(&turn.name, turn.is_stuck).await {
+        match self.flush(turn).await {
             Ok(attempt) => attempt,
             Err(_) if !self.may_flush(&turn.name) => Attempt::NotOurs,
-            Err(Error::NoSuchKey | Error::PreconditionFailed) => Attempt::Failed(Error::Store(
-                "the store has not what it consists of, or has something else there".to_owned(),
-            )),
-            Err(error) => Attempt::Failed(error),
+            Err(Error::NoSuchKey | Error::PreconditionFailed) => {
+                let why = "the store has not what it consists of, or has something else there";
+                Attempt::Failed(Error::Store(why.to_owned()).into())
+            }
+            Err(error) => Attempt::Failed(error.into()),
         }
     }
 
-    async fn flush(&self, name: &Name, is_stuck: bool) -> Result<Attempt> {
+    async fn flush(&self, turn: &Turn) -> Result<Attempt> {
+        let name = &turn.name;
         let state = self.bucket(&name.bucket)?;
         self.check_whose(&state).await?;
         let fence = self.fence_of(name)?;
-        let (resolved, task) = self.task_of(&state, name)?;
+        let (resolved, task) = self.task_of(&state, turn)?;
         match task {
             Task::Nothing => {
                 self.clear(name, resolved.map(|resolved| resolved.record.version), fence).await?
             }
-            Task::Blocked(_) if !is_stuck => return Ok(Attempt::Blocked),
+            Task::Blocked(_) if !turn.is_stuck => return Ok(Attempt::Blocked),
             Task::Blocked(content) => {
                 // Its own pins are no reader's.
                 drop(resolved);
@@ -145,7 +161,8 @@ impl Engine {
     }
 
     /// Looks what has to be done. The object stays readable while the [`Resolved`] lives.
-    fn task_of(&self, state: &BucketState, name: &Name) -> Result<(Option<Resolved>, Task)> {
+    fn task_of(&self, state: &BucketState, turn: &Turn) -> Result<(Option<Resolved>, Task)> {
+        let name = &turn.name;
         let resolved = self.resolve_ours(state, name)?;
         let view = self.metadata.view()?;
         if view.pending(name)?.is_none() {
@@ -177,7 +194,8 @@ impl Engine {
             }
             return Ok((resolved, Task::Blocked(*content)));
         }
-        if let Some(extent) = object.extents.first()
+        let can_copy = !turn.wants_bytes && state.backend.can_copy(object.size_bytes);
+        if let Some(extent) = object.extents.first().filter(|_| can_copy)
             && let Some(content) = view.content(extent.content)?
             && is_whole(&object, extent.content, &content)
             && let Place::Remote { bucket, key, headers_hash, cached_as, .. } = &content.place

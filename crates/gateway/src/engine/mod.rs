@@ -10,6 +10,7 @@ mod conditions;
 mod copy;
 mod elsewhere;
 mod expiry;
+mod failing;
 mod flush;
 mod import;
 mod list;
@@ -36,6 +37,7 @@ pub use coming::Short;
 pub use conditions::Conditions;
 pub use copy::{CopyRequest, SourceConditions};
 pub use elsewhere::{Answer, Elsewhere, Question, Sharing};
+pub(crate) use failing::Unstored;
 pub(crate) use import::Progress;
 pub use pages::{
     Entry, ListRequest, Listing, UploadEntry, UploadListing, UploadSummary, UploadsRequest,
@@ -64,6 +66,7 @@ use crate::journal::{Commits, Journal};
 use crate::meta::{Committer, Metadata, Name};
 use crate::model::ContentId;
 use crate::store::{Backend, Found, MayGoOn};
+use crate::supervision::Supervisor;
 use buckets::Removals;
 use queue::Queue;
 use recovery::{SEALED_BY, is_sealed_anew, recover};
@@ -125,6 +128,8 @@ pub struct Engine {
     told: Mutex<HashSet<ContentId>>,
     /// Nobody else may use the directory while we do.
     _lock: std::fs::File,
+    /// Of all that runs for as long as the gateway.
+    pub(crate) supervisor: Supervisor,
     pub(crate) counters: Counters,
 }
 
@@ -315,6 +320,7 @@ impl Engine {
         let capacity_bytes = setup.local.journal_bytes;
         let journal = recover(&metadata, journal_folder, Arc::clone(&disk), capacity_bytes, framing)
             .map_err(|error| error.to_string())?;
+        let supervisor = Supervisor::default();
         let (queue, served) = (Arc::new(Queue::default()), Arc::new(Served::default()));
         let committer = {
             let (journal, queue, served) = (Arc::clone(&journal), Arc::clone(&queue), Arc::clone(&served));
@@ -324,6 +330,7 @@ impl Engine {
                 journal.release(effects.released);
             })
             .map_err(|error| format!("cannot start a thread: {error}"))?
+            .supervised_by(&supervisor)
         };
         // An earlier gateway would take a sealed journal for damaged, and others' stores for its own.
         let needs_format = sealed_by != 0 || setup.sharing.is_some();
@@ -350,7 +357,9 @@ impl Engine {
         let life = life.map_err(|error| error.to_string())?;
         let flash = (setup.local.flash_bytes > 0).then(|| (cache_folder.path(), setup.local.flash_bytes));
         let (block_bytes, memory_bytes) = (setup.local.block_bytes, setup.local.memory_bytes);
-        let blocks = Blocks::open(block_bytes, memory_bytes, flash, setup.at_rest.clone()).await?;
+        let blocks = Blocks::open(block_bytes, memory_bytes, flash, setup.at_rest.clone())
+            .await?
+            .supervised_by(&supervisor);
         match &setup.sharing {
             Some(sharing) => sharing.ownership.be(format!("{identity:016x}")),
             // Objects that it does not know, another gateway may have.
@@ -389,6 +398,7 @@ impl Engine {
             making: tokio::sync::Mutex::default(),
             told: Mutex::default(),
             _lock: lock,
+            supervisor,
             counters: Counters::default(),
         };
         engine.open_buckets().await?;
@@ -403,6 +413,7 @@ impl Engine {
         engine.start_expiring();
         engine.start_looking_out();
         engine.start_watching();
+        engine.start_reporting();
         Ok(engine)
     }
 
@@ -453,7 +464,7 @@ impl Engine {
     /// Flushes everything at once from now on.
     pub fn begin_drain(&self) {
         self.served.is_draining.store(true, Ordering::Relaxed);
-        self.queue.hasten_all();
+        self.queue.hurry();
     }
 
     /// Whether everything is in the stores.

@@ -20,6 +20,7 @@ use crate::store::{Backend, Found, Identity, OWNERS, PATIENCE};
 
 /// How often it is looked whether a directory is there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+const MOUNTS_LOOK: &str = "look at directories";
 /// What takes long to look at is looked at less often: a pause is so many times as long as the look, and no longer than this.
 const PAUSE_BY: u32 = 10;
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -269,22 +270,27 @@ impl Engine {
 
     fn start_waiting_for(self: &Arc<Self>, state: Arc<BucketState>) {
         let engine = Arc::downgrade(self);
-        tokio::spawn(async move {
-            let (mut pause, mut told) = (LOOK_EVERY, String::new());
-            loop {
-                tokio::time::sleep(pause).await;
-                let Some(engine) = engine.upgrade() else { return };
-                let begun = Instant::now();
-                match engine.look_again(&state).await {
-                    Ok(true) => return,
-                    Ok(false) => {}
-                    Err(why) if why != told => {
-                        tracing::warn!("the directory of bucket {} can't be used yet: {why}", state.name);
-                        told = why;
+        self.supervisor.run(MOUNTS_LOOK, move || {
+            let (engine, state) = (engine.clone(), Arc::clone(&state));
+            async move {
+                let (mut pause, mut told) = (LOOK_EVERY, String::new());
+                loop {
+                    tokio::time::sleep(pause).await;
+                    let Some(engine) = engine.upgrade() else { return };
+                    let begun = Instant::now();
+                    let looked =
+                        engine.supervisor.attempt(MOUNTS_LOOK, &state.name, engine.look_again(&state));
+                    match looked.await.unwrap_or_else(|panicked| Err(panicked.to_string())) {
+                        Ok(true) => return,
+                        Ok(false) => {}
+                        Err(why) if why != told => {
+                            tracing::warn!("the directory of bucket {} can't be used yet: {why}", state.name);
+                            told = why;
+                        }
+                        Err(_) => {}
                     }
-                    Err(_) => {}
+                    pause = (begun.elapsed() * PAUSE_BY).clamp(LOOK_EVERY, LONGEST_PAUSE);
                 }
-                pause = (begun.elapsed() * PAUSE_BY).clamp(LOOK_EVERY, LONGEST_PAUSE);
             }
         });
     }
@@ -297,25 +303,32 @@ impl Engine {
         // Once it has hung, nobody else asks whether it answers again.
         if let Some(under) = self.under.get().cloned() {
             let engine = Arc::downgrade(self);
-            tokio::spawn(async move {
-                while engine.strong_count() > 0 {
-                    tokio::time::sleep(LOOK_EVERY).await;
-                    let _ = under.watch().await;
+            self.supervisor.run(MOUNTS_LOOK, move || {
+                let (engine, under) = (engine.clone(), under.clone());
+                async move {
+                    while engine.strong_count() > 0 {
+                        tokio::time::sleep(LOOK_EVERY).await;
+                        let _ = under.watch().await;
+                    }
                 }
             });
         }
         let engine = Arc::downgrade(self);
-        tokio::spawn(async move {
-            let mut returns: HashMap<String, u64> = HashMap::new();
-            loop {
-                tokio::time::sleep(LOOK_EVERY).await;
-                let Some(engine) = engine.upgrade() else { return };
-                for state in engine.bucket_states() {
-                    // Its log says what became of it.
-                    let _ = state.backend.watch().await;
-                    let Some(now) = state.backend.returns() else { continue };
-                    if returns.insert(state.name.clone(), now).unwrap_or(0) != now {
-                        engine.queue.hasten_bucket(&state.name);
+        self.supervisor.run(MOUNTS_LOOK, move || {
+            let engine = engine.clone();
+            async move {
+                let mut returns: HashMap<String, u64> = HashMap::new();
+                loop {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                    let Some(engine) = engine.upgrade() else { return };
+                    for state in engine.bucket_states() {
+                        // Its log says how it is, and the supervisor's that it panicked.
+                        let watching = state.backend.watch();
+                        let _ = engine.supervisor.attempt(MOUNTS_LOOK, &state.name, watching).await;
+                        let Some(now) = state.backend.returns() else { continue };
+                        if returns.insert(state.name.clone(), now).unwrap_or(0) != now {
+                            engine.queue.hasten_bucket(&state.name);
+                        }
                     }
                 }
             }

@@ -14,6 +14,8 @@ const GOOD_FOR: Duration = Duration::from_secs(30);
 /// A store that does not answer at the start is asked again; nothing is flushed to it before that.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+const OWNERS_LOOK: &str = "look at whose stores are";
+
 /// What a store said last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Looked {
@@ -108,7 +110,9 @@ impl Engine {
     /// Looks at every store once more.
     pub(crate) async fn look_out(&self) {
         for state in self.bucket_states().iter().filter(|state| self.has_to_look(state)) {
-            if let Err(error) = self.look_whose(state, &state.backend).await {
+            let looking = self.look_whose(state, &state.backend);
+            // A panic is told of already, and the next look may succeed.
+            if let Ok(Err(error)) = self.supervisor.attempt(OWNERS_LOOK, &state.name, looking).await {
                 tracing::debug!("bucket {}: {error}", state.name);
             }
         }
@@ -117,11 +121,14 @@ impl Engine {
     /// Looks now and then, for as long as the engine lives: also one to which nobody writes must not go on reading.
     pub(super) fn start_looking_out(self: &Arc<Self>) {
         let engine = Arc::downgrade(self);
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(GOOD_FOR).await;
-                let Some(engine) = engine.upgrade() else { return };
-                engine.look_out().await;
+        self.supervisor.run(OWNERS_LOOK, move || {
+            let engine = engine.clone();
+            async move {
+                loop {
+                    tokio::time::sleep(GOOD_FOR).await;
+                    let Some(engine) = engine.upgrade() else { return };
+                    engine.look_out().await;
+                }
             }
         });
     }

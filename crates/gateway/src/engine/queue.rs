@@ -1,18 +1,19 @@
 //! Names that are to be flushed, and when. The metadata have the same names durably; this is how the flushers wait for them.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use underlay_sync::Mutex;
 
-use crate::errors::{Error, Result};
+use super::failing::{Cause, Failed, Failure, MOST_REFUSED_COPIES, Unstored};
+use crate::errors::Result;
 use crate::meta::Name;
-use crate::model::ContentId;
+use crate::model::{ContentId, now_ms};
 
-/// The longest pause after failures.
-const MOST_PAUSE: Duration = Duration::from_secs(30);
+/// A name that was refused so often since a drain began is not waited for.
+const REFUSED_IN_VAIN: u32 = 4;
 /// A name whose turn depends on another's looks again after so long, if nothing wakes it before.
 const BLOCKED_PAUSE: Duration = Duration::from_secs(2);
 /// And so does one that is another gateway's, as far as is known.
@@ -33,13 +34,24 @@ struct State {
     /// meanwhile, and no second flusher may have the name before the first is through with it.
     under_way: HashSet<Name>,
     is_stopped: bool,
+    /// Whether somebody waits for everything.
+    is_hurried: bool,
     last_failure: Option<(String, String)>,
+    /// Those whose last attempt failed, the first that did first.
+    failing: BTreeSet<(i64, Name)>,
+    failing_by_cause: BTreeMap<Cause, usize>,
 }
 
 struct Item {
     since_ms: i64,
     due: Instant,
+    /// Those that failed, in a row.
     attempts: u32,
+    /// Of those, the ones that the store refused.
+    refusals: u32,
+    failed: Option<Failed>,
+    /// Whether there is something else to store than at the last attempt.
+    is_renewed: bool,
     blocked_since: Option<Instant>,
     /// What the store has at the name until a flush overwrites it. Some may be reading it still.
     formers: Vec<ContentId>,
@@ -52,7 +64,7 @@ pub(super) enum Attempt {
     Done,
     /// Others need what the store has at this name.
     Blocked,
-    Failed(Error),
+    Failed(Failure),
     /// It is not ours to flush now.
     NotOurs,
 }
@@ -62,6 +74,8 @@ pub(super) struct Turn {
     pub(super) name: Name,
     /// Nothing else can be done before this one is: what others need of it has to be fetched.
     pub(super) is_stuck: bool,
+    /// The store has refused it again and again, so it is not to copy it itself.
+    pub(super) wants_bytes: bool,
 }
 
 impl Queue {
@@ -122,8 +136,45 @@ impl Queue {
         self.hasten_those(|name| name.bucket == bucket);
     }
 
-    pub(super) fn hasten_all(&self) {
+    /// Somebody waits for everything from now on.
+    pub(super) fn hurry(&self) {
+        let mut state = self.state.lock();
+        state.is_hurried = true;
+        state.items.values_mut().for_each(|item| item.attempts = 0);
+        drop(state);
         self.hasten_those(|_| true);
+    }
+
+    /// Names whose attempts have failed since before this time, no more than `most`.
+    pub(super) fn failing(&self, before_ms: i64, most: usize) -> Vec<Unstored> {
+        let state = self.state.lock();
+        let failing = state.failing.iter().take_while(|(since_ms, _)| *since_ms <= before_ms);
+        failing.take(most).map(|(_, name)| state.unstored(name)).collect()
+    }
+
+    pub(super) fn failing_counts(&self) -> Vec<(Cause, usize)> {
+        let state = self.state.lock();
+        state.failing_by_cause.iter().map(|(cause, count)| (*cause, *count)).collect()
+    }
+
+    /// Names that are not stored, those that fail first, no more than `most`.
+    pub(super) fn unstored(&self, most: usize) -> Vec<Unstored> {
+        let state = self.state.lock();
+        let failing = state.failing.iter().map(|(_, name)| name);
+        let others = state.items.iter().filter(|(_, item)| item.failed.is_none()).map(|(name, _)| name);
+        failing.chain(others).take(most).map(|name| state.unstored(name)).collect()
+    }
+
+    /// Whether nothing but what is refused is left, or waits for that.
+    pub(super) fn is_held_up(&self) -> bool {
+        let state = self.state.lock();
+        let is_refused = |item: &Item| {
+            item.attempts >= REFUSED_IN_VAIN
+                && item.failed.as_ref().is_some_and(|failed| failed.cause.is_lasting())
+        };
+        state.is_hurried
+            && !state.failing.is_empty()
+            && state.items.values().all(|item| item.blocked_since.is_some() || is_refused(item))
     }
 
     /// Calls `take` for every name that is pending or that somebody is flushing.
@@ -197,13 +248,21 @@ impl Queue {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         state.under_way.remove(name);
-        let mut failure = None;
+        let mut last_failure = None;
         if let Some(item) = state.items.get_mut(name) {
             let now = Instant::now();
+            let former = item.failed.take();
+            if let Some(former) = &former {
+                state.failing.remove(&(former.since_ms, name.clone()));
+                uncount(&mut state.failing_by_cause, former.cause);
+            }
+            if std::mem::take(&mut item.is_renewed) {
+                (item.attempts, item.refusals) = (0, 0);
+            }
             let due = match attempt {
                 // Still there: a newer version came meanwhile, and may have time.
                 Attempt::Done => {
-                    (item.attempts, item.blocked_since) = (0, None);
+                    (item.attempts, item.refusals, item.blocked_since) = (0, 0, None);
                     item.due.max(now)
                 }
                 Attempt::Blocked => {
@@ -211,21 +270,26 @@ impl Queue {
                     now + BLOCKED_PAUSE
                 }
                 Attempt::NotOurs => now + NOT_OURS_PAUSE,
-                Attempt::Failed(error) => {
+                Attempt::Failed(failure) => {
                     item.attempts += 1;
-                    failure = Some((name.to_string(), error.to_string()));
+                    item.refusals += u32::from(matches!(failure.cause, Cause::Refused(_)));
+                    let since_ms = former.map_or_else(now_ms, |former| former.since_ms);
+                    item.failed = Some(Failed { since_ms, cause: failure.cause, why: failure.why() });
+                    state.failing.insert((since_ms, name.clone()));
+                    *state.failing_by_cause.entry(failure.cause).or_default() += 1;
+                    last_failure = Some((name.to_string(), failure.error.to_string()));
                     for waiter in item.waiters.drain(..) {
                         // The client may be gone.
-                        let _ = waiter.send(Err(error.clone()));
+                        let _ = waiter.send(Err(failure.error.clone()));
                     }
-                    now + MOST_PAUSE.min(Duration::from_millis(100) * 2_u32.pow(item.attempts.min(12)))
+                    now + failure.cause.pause(item.attempts, state.is_hurried)
                 }
             };
             item.due = due;
             state.order.insert((due, name.clone()));
         }
-        if failure.is_some() {
-            state.last_failure = failure;
+        if last_failure.is_some() {
+            state.last_failure = last_failure;
         }
         drop(guard);
         self.changed.notify_waiters();
@@ -234,7 +298,12 @@ impl Queue {
 
 impl State {
     fn enter(&mut self, name: Name, since_ms: i64, due: Instant) {
-        if self.items.contains_key(&name) {
+        if let Some(item) = self.items.get_mut(&name) {
+            item.is_renewed = true;
+            // What failed before may succeed now.
+            if item.failed.is_some() && due < item.due {
+                self.set_due(&name, due);
+            }
             return;
         }
         if !self.under_way.contains(&name) {
@@ -244,6 +313,9 @@ impl State {
             since_ms,
             due,
             attempts: 0,
+            refusals: 0,
+            failed: None,
+            is_renewed: false,
             blocked_since: None,
             formers: Vec::new(),
             waiters: Vec::new(),
@@ -254,12 +326,21 @@ impl State {
     fn settle(&mut self, name: &Name) {
         let Some(item) = self.items.remove(name) else { return };
         self.order.remove(&(item.due, name.clone()));
+        if let Some(failed) = item.failed {
+            self.failing.remove(&(failed.since_ms, name.clone()));
+            uncount(&mut self.failing_by_cause, failed.cause);
+        }
         for waiter in item.waiters {
             let _ = waiter.send(Ok(()));
         }
         if self.items.is_empty() {
             self.last_failure = None;
         }
+    }
+
+    fn unstored(&self, name: &Name) -> Unstored {
+        let failed = self.items.get(name).and_then(|item| item.failed.clone());
+        Unstored { name: name.clone(), failed }
     }
 
     fn set_due(&mut self, name: &Name, due: Instant) {
@@ -284,14 +365,25 @@ impl State {
             self.items.iter().any(|(other, item)| *other != name && item.blocked_since.is_none());
         let waited = self.items.get(&name).and_then(|item| item.blocked_since).map(|since| now - since);
         let is_stuck = waited.is_some_and(|waited| !others_can || waited > Duration::from_secs(60));
+        let wants_bytes = self.items.get(&name).is_some_and(|item| item.refusals >= MOST_REFUSED_COPIES);
         self.under_way.insert(name.clone());
-        Ok(Turn { name, is_stuck })
+        Ok(Turn { name, is_stuck, wants_bytes })
+    }
+}
+
+fn uncount(by_cause: &mut BTreeMap<Cause, usize>, cause: Cause) {
+    if let Some(count) = by_cause.get_mut(&cause) {
+        *count -= 1;
+        if *count == 0 {
+            by_cause.remove(&cause);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::errors::{Error, Refusal};
 
     fn take(queue: &Queue) -> Option<Name> {
         queue.state.lock().take(Instant::now()).ok().map(|turn| turn.name)
@@ -318,6 +410,74 @@ mod tests {
         apply(&queue, &name, None, Duration::ZERO);
         queue.finish(&name, Attempt::Done);
         assert_eq!((take(&queue), queue.summary().0), (None, 0));
+    }
+
+    fn fail(queue: &Queue, name: &Name, error: &Error) {
+        queue.hasten_those(|_| true);
+        assert_eq!(take(queue), Some(name.clone()));
+        queue.finish(name, Attempt::Failed(error.clone().into()));
+    }
+
+    fn refused() -> Error {
+        Error::Refused { refusal: Refusal::Denied, text: "as the test wants it".to_owned() }
+    }
+
+    #[test]
+    fn what_fails_is_listed_until_it_is_stored() {
+        let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+        apply(&queue, &name, Some(1), Duration::ZERO);
+        fail(&queue, &name, &Error::Store("as the test wants it".to_owned()));
+        let since_ms = queue.failing(i64::MAX, 9)[0].failed.as_ref().unwrap().since_ms;
+        assert!(queue.failing(since_ms - 1, 9).is_empty(), "it has not failed for so long");
+        fail(&queue, &name, &refused());
+        let listed = queue.failing(since_ms, 9);
+        let failed = Failed {
+            since_ms,
+            cause: Cause::Refused(Refusal::Denied),
+            why: "as the test wants it".to_owned(),
+        };
+        assert_eq!(listed, [Unstored { name: name.clone(), failed: Some(failed) }]);
+        assert_eq!((queue.unstored(9), queue.failing_counts().len()), (listed, 1));
+        apply(&queue, &name, None, Duration::ZERO);
+        assert!(queue.failing(i64::MAX, 9).is_empty() && queue.failing_counts().is_empty());
+    }
+
+    #[test]
+    fn a_copy_that_is_refused_is_sent_as_bytes_until_there_is_something_else_to_store() {
+        let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+        let wants_bytes = || {
+            queue.hasten_those(|_| true);
+            let turn = queue.state.lock().take(Instant::now()).ok().unwrap();
+            turn.wants_bytes
+        };
+        apply(&queue, &name, Some(1), Duration::ZERO);
+        for _ in 0..MOST_REFUSED_COPIES {
+            assert!(!wants_bytes());
+            queue.finish(&name, Attempt::Failed(refused().into()));
+        }
+        assert!(wants_bytes());
+        // A client overwrites it meanwhile, and that is another matter.
+        apply(&queue, &name, Some(1), Duration::ZERO);
+        queue.finish(&name, Attempt::Failed(refused().into()));
+        assert!(!wants_bytes());
+    }
+
+    #[test]
+    fn nobody_waits_for_what_is_refused_again_and_again() {
+        let (queue, name, other) = (Queue::default(), Name::new("lake", "a"), Name::new("lake", "b"));
+        apply(&queue, &name, Some(1), Duration::ZERO);
+        for _ in 0..9 {
+            fail(&queue, &name, &refused());
+        }
+        assert!(!queue.is_held_up(), "nobody waits for it");
+        queue.hurry();
+        for _ in 0..REFUSED_IN_VAIN {
+            assert!(!queue.is_held_up(), "it is tried some times more");
+            fail(&queue, &name, &refused());
+        }
+        assert!(queue.is_held_up());
+        apply(&queue, &other, Some(2), Duration::from_secs(3600));
+        assert!(!queue.is_held_up(), "another one may yet be stored");
     }
 
     #[test]

@@ -116,7 +116,10 @@ impl Engine {
                 tokio::spawn(async move {
                     // Where cores are few, a commit would take the time of the bytes that this reader waits for.
                     tokio::time::sleep(KEPT_AFTER).await;
-                    if let Err(error) = engine.keep_headers(&name, version, headers).await {
+                    let keeping = engine.keep_headers(&name, version, headers);
+                    if let Ok(Err(error)) =
+                        engine.supervisor.shield("keeping of headers", &name, keeping).await
+                    {
                         tracing::debug!("the headers of {name} are not kept: {error}");
                     }
                 });

@@ -61,6 +61,7 @@ impl Engine {
     ) -> Result<String> {
         let state = self.bucket(bucket)?;
         state.backend.path(key)?;
+        headers.check()?;
         self.check_keepable(&state, &headers, &tags)?;
         let pass = self.to_write(bucket, &[key]).await?;
         if !state.is_exclusive(key) {

@@ -78,6 +78,7 @@ impl Engine {
     ) -> Result<Stored> {
         let state = self.bucket(bucket)?;
         state.backend.path(key)?;
+        request.headers.check()?;
         self.check_keepable(&state, &request.headers, &request.tags)?;
         let pass = self.to_write(bucket, &[key]).await?;
         let name = Name::new(bucket, key);
@@ -202,7 +203,7 @@ impl Engine {
                 let answer = self.queue.hasten(name);
                 match tokio::time::timeout(self.setup.patience.max(Duration::from_secs(1)), answer).await {
                     Ok(Ok(outcome)) => outcome.map_err(|error| match error {
-                        Error::Store(_) => error,
+                        Error::Store(_) | Error::Refused { .. } => error,
                         other => Error::Store(other.to_string()),
                     }),
                     _ => Err(Error::Busy(

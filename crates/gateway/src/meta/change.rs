@@ -41,6 +41,8 @@ pub(crate) struct Change<'t> {
     pub(crate) is_changed: bool,
     /// Whether a change stopped half-way: then nothing may be committed.
     pub(crate) is_broken: bool,
+    /// Whether one of the changes has panicked, which says nothing of the disk.
+    pub(crate) has_panicked: bool,
 }
 
 fn put<V: Serialize>(table: &mut Open<'_>, key: &[u8], value: &V) -> Result<()> {
@@ -70,6 +72,7 @@ impl<'t> Change<'t> {
             unblocked: Vec::new(),
             is_changed: false,
             is_broken: false,
+            has_panicked: false,
         })
     }
 

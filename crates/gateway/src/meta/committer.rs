@@ -16,6 +16,7 @@ use crate::disk_room::DiskRoom;
 use crate::errors::{Error, Result};
 use crate::journal::{Released, Segment, Written};
 use crate::model::ContentId;
+use crate::supervision::Supervisor;
 
 /// So many changes share a commit at most: one that waits behind more of them would wait for long.
 const MOST_CHANGES: usize = 512;
@@ -44,6 +45,8 @@ enum Outcome {
     Durable,
     /// Nothing of it is there.
     NotMade(Error),
+    /// The same, for a bug in one of its changes: the next one may be made.
+    Stopped(Error),
     /// The disk failed while it was made durable: the next start may find it or not, so what it points to has to stay.
     Unknown(Error),
     /// Nothing of it is there, and the metadata take no more before they are opened again, as behind an error of the disk, a read's as well.
@@ -54,7 +57,10 @@ impl Outcome {
     fn error(&self) -> Option<&Error> {
         match self {
             Outcome::Durable => None,
-            Outcome::NotMade(error) | Outcome::Unknown(error) | Outcome::Over(error) => Some(error),
+            Outcome::NotMade(error)
+            | Outcome::Stopped(error)
+            | Outcome::Unknown(error)
+            | Outcome::Over(error) => Some(error),
         }
     }
 }
@@ -79,6 +85,7 @@ pub(crate) struct Committer {
     jobs: Sender<Job>,
     is_broken: Arc<AtomicBool>,
     has_ended: Arc<AtomicBool>,
+    supervisor: Supervisor,
 }
 
 impl Committer {
@@ -104,7 +111,12 @@ impl Committer {
             let _ended = ended;
             run(&database, disk.as_deref(), &waiting, &broken, applied);
         })?;
-        Ok(Committer { jobs, is_broken, has_ended })
+        Ok(Committer { jobs, is_broken, has_ended, supervisor: Supervisor::default() })
+    }
+
+    /// The same, whose panics are counted with those of the whole gateway.
+    pub(crate) fn supervised_by(self, supervisor: &Supervisor) -> Committer {
+        Committer { supervisor: supervisor.clone(), ..self }
     }
 
     /// Whether a commit failed. The metadata store may take no more after that until it is opened again.
@@ -130,13 +142,25 @@ impl Committer {
     ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
         let segments = written.iter().map(Written::segment).collect();
+        let supervisor = self.supervisor.clone();
         let run = Box::new(move |at: &mut Change<'_>| -> Finish {
-            let outcome = change(at);
+            let changed = supervisor.attempt_now("committer", &"a change of the metadata", || change(at));
             // It may have stopped half-way.
-            at.is_broken |= matches!(outcome, Err(Error::Local(_)));
+            let outcome = match changed {
+                Ok(outcome) => {
+                    at.is_broken |= matches!(outcome, Err(Error::Local(_)));
+                    outcome
+                }
+                Err(panicked) => {
+                    at.has_panicked = true;
+                    Err(Error::Local(panicked.to_string()))
+                }
+            };
             Box::new(move |committed: Outcome| {
                 // Before the answer: whoever hears that nothing was made finds the room free.
-                match outcome.is_ok() && !matches!(committed, Outcome::NotMade(_) | Outcome::Over(_)) {
+                let is_none =
+                    matches!(committed, Outcome::NotMade(_) | Outcome::Stopped(_) | Outcome::Over(_));
+                match outcome.is_ok() && !is_none {
                     true => written.into_iter().for_each(Written::keep),
                     false => drop(written),
                 }
@@ -185,7 +209,9 @@ fn run(
                 Outcome::Durable
             }
             Err(failure) => {
-                is_broken.store(true, Ordering::Relaxed);
+                if !matches!(failure, Outcome::Stopped(_)) {
+                    is_broken.store(true, Ordering::Relaxed);
+                }
                 if let Some(error) = failure.error() {
                     tracing::error!("a commit failed, and everything in it: {error}");
                 }
@@ -196,7 +222,7 @@ fn run(
             Outcome::Durable => false,
             // Later changes would build on what may not be there.
             Outcome::Unknown(_) | Outcome::Over(_) => true,
-            Outcome::NotMade(_) => !takes_more(database),
+            Outcome::NotMade(_) | Outcome::Stopped(_) => !takes_more(database),
         };
         for finish in finishes {
             finish(outcome.clone());
@@ -243,7 +269,7 @@ fn carry_out(
         }
     };
     let mut effects = Effects::default();
-    let (is_changed, is_broken) = {
+    let (is_changed, is_broken, has_panicked) = {
         let mut change = Change::begin(&transaction).map_err(Outcome::Over)?;
         for job in jobs {
             finishes.push((job.run)(&mut change));
@@ -256,8 +282,13 @@ fn carry_out(
         effects.released = std::mem::take(&mut change.released);
         effects.queued = std::mem::take(&mut change.queued);
         effects.unblocked = std::mem::take(&mut change.unblocked);
-        (change.is_changed, change.is_broken)
+        (change.is_changed, change.is_broken, change.has_panicked)
     };
+    if has_panicked && !is_broken {
+        transaction.abort().map_err(|error| over(&error))?;
+        let text = "a bug stopped a change of the metadata, and the log says where";
+        return Err(Outcome::Stopped(Error::Local(text.to_owned())));
+    }
     if is_broken {
         transaction.abort().map_err(|error| over(&error))?;
         let text = "a change of the metadata failed, and the log says how";
@@ -353,6 +384,24 @@ mod tests {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
         assert_eq!(journal.used_bytes(), kept);
+    }
+
+    #[tokio::test]
+    async fn a_change_that_panics_is_undone_and_others_are_made() {
+        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
+        let supervisor = Supervisor::default();
+        let committer = Committer::start(Arc::new(database), |_| {}).unwrap().supervised_by(&supervisor);
+        let half = committer.commit(Vec::new(), |change| -> Result<()> {
+            change.set_number(b"half", 1)?;
+            panic!("as the test wants it")
+        });
+        assert!(matches!(half.await, Err(Error::Local(_))));
+        committer.commit(Vec::new(), |change| change.set_number(b"test", 1)).await.unwrap();
+        let found =
+            committer.commit(Vec::new(), |change| Ok((change.number(b"half")?, change.number(b"test")?)));
+        assert_eq!(found.await, Ok((None, Some(1))));
+        assert!(!committer.is_broken() && !committer.has_ended());
+        assert_eq!(supervisor.panics()["committer"], 1);
     }
 
     /// Whoever else has the other half of a cluster's keys waits for this one to say that it can't go on.

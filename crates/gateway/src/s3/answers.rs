@@ -39,6 +39,15 @@ pub(super) fn error(error: Error) -> S3Error {
         Error::NotImplemented(_) => S3ErrorCode::NotImplemented,
         Error::Busy(_) => S3ErrorCode::SlowDown,
         Error::Store(_) => S3ErrorCode::ServiceUnavailable,
+        Error::Refused { refusal, .. } => {
+            // Where the store is, and what it says, is not for clients.
+            tracing::warn!("{text}");
+            let text = format!("the store behind refuses it: {}", refusal.word());
+            return S3Error::with_message(S3ErrorCode::ServiceUnavailable, text);
+        }
+        Error::MetadataTooLarge => S3ErrorCode::MetadataTooLarge,
+        // S3's list of error codes has it, and `s3s` has not.
+        Error::HeadersTooLarge => S3ErrorCode::Custom("RequestHeaderSectionTooLarge".into()),
         Error::Local(_) => {
             tracing::error!("{text}");
             let text = "the gateway's own storage failed, and its log says how";

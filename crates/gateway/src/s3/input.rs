@@ -15,8 +15,7 @@ use crate::engine::Verify;
 use crate::errors::{Error, Result};
 use crate::model::Checksums;
 
-/// S3's limits of user metadata and of tags.
-const MOST_METADATA_BYTES: usize = 2048;
+/// S3's limit of tags.
 const MOST_TAGS: usize = 10;
 
 /// The body as a stream. Errors of `s3s` have no public types, so their text says what they are.
@@ -227,18 +226,11 @@ pub(super) fn copied_range(text: &str, size_bytes: u64) -> S3Result<std::ops::Ra
     }
 }
 
-/// User metadata, in order and within S3's limit.
-pub(super) fn metadata(metadata: Option<s3s::dto::Metadata>) -> S3Result<Vec<(String, String)>> {
+/// User metadata, in order. Whether they can be kept, the engine checks with the other headers.
+pub(super) fn metadata(metadata: Option<s3s::dto::Metadata>) -> Vec<(String, String)> {
     let mut pairs: Vec<(String, String)> = metadata.into_iter().flatten().collect();
     pairs.sort();
-    let bytes: usize = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
-    match bytes <= MOST_METADATA_BYTES {
-        true => Ok(pairs),
-        false => Err(s3s::S3Error::with_message(
-            s3s::S3ErrorCode::MetadataTooLarge,
-            "user metadata have at most 2 KiB",
-        )),
-    }
+    pairs
 }
 
 /// Tags as a header has them: `a=1&b=2`.

@@ -32,7 +32,7 @@ macro_rules! headers_of {
             content_encoding: $crate::s3::object::encoding_of($input.content_encoding.as_deref()),
             content_language: $input.content_language.clone(),
             expires: $input.expires.as_ref().and_then($crate::s3::object::http_date),
-            user: $crate::s3::input::metadata($input.metadata.clone())?,
+            user: $crate::s3::input::metadata($input.metadata.clone()),
         }
     };
 }

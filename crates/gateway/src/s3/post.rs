@@ -31,6 +31,7 @@ use crate::digests::{ALGORITHMS, Algorithm};
 use crate::engine::{Conditions, Engine, PutRequest, Stored};
 use crate::errors::Error;
 use crate::form::{self, Form, MOST_HEAD_BYTES, Reader};
+use crate::headers::read;
 use crate::model::{Checksums, Headers, now_ms};
 
 /// A file is kept in memory until all of it is there, since no form says how long it is.
@@ -406,7 +407,10 @@ fn put_of(form: &Form) -> S3Result<(PutRequest, Promised)> {
     let user = form
         .fields
         .iter()
-        .filter_map(|(name, value)| Some((name.strip_prefix("x-amz-meta-")?.to_owned(), value.clone())));
+        // Encoded words are read as those of a header are.
+        .filter_map(|(name, value)| {
+            Some((name.strip_prefix("x-amz-meta-")?.to_owned(), read(value).into_owned()))
+        });
     let headers = Headers {
         content_type: text("content-type").or_else(|| form.file_type.clone()),
         cache_control: text("cache-control"),
@@ -414,7 +418,7 @@ fn put_of(form: &Form) -> S3Result<(PutRequest, Promised)> {
         content_encoding: encoding_of(form.field("content-encoding")),
         content_language: None,
         expires: text("expires"),
-        user: metadata(Some(user.collect()))?,
+        user: metadata(Some(user.collect())),
     };
     let tags = match form.field("tagging") {
         None => Vec::new(),

@@ -21,6 +21,7 @@ use crate::cluster::Peers;
 use crate::config::Config;
 use crate::engine::{Engine, Progress};
 use crate::ownership::Ownership;
+use crate::supervision::Supervisor;
 
 /// In the local directory, if the configuration names no other.
 const TOKEN_FILE: &str = "admin-token";
@@ -33,6 +34,8 @@ pub(super) struct Admin {
     pub(super) requests: Arc<Requests>,
     pub(super) readiness: Arc<Readiness>,
     pub(super) token: String,
+    /// Of what runs whether the gateway is open or not.
+    pub(super) supervisor: Supervisor,
 }
 
 /// What there is to tell of once the gateway is open.
@@ -68,7 +71,7 @@ fn said(path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("the token for the admin port, {}: {error}", path.display())
 }
 
-pub(super) async fn serve(listener: TcpListener, admin: Arc<Admin>) {
+pub(super) async fn serve(listener: Arc<TcpListener>, admin: Arc<Admin>) {
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -125,12 +128,12 @@ impl Admin {
             ("/metrics", opened) => {
                 let mut text = metrics::of_opening(opened.is_none(), self.progress.listed());
                 if let Some(opened) = opened {
-                    text.push_str(&metrics::text(&opened.status(&self.requests), &self.requests));
+                    text.push_str(&metrics::text(&self.status(opened), &self.requests));
                 }
                 plain(StatusCode::OK, text)
             }
             ("/status", Some(opened)) => {
-                let status = opened.status(&self.requests);
+                let status = self.status(opened);
                 plain(StatusCode::OK, serde_json::to_string(&status).unwrap_or_default())
             }
             ("/status", None) => self.not_yet(),
@@ -154,6 +157,14 @@ impl Admin {
             true => plain(StatusCode::OK, "yes\n".to_owned()),
             false => plain(StatusCode::SERVICE_UNAVAILABLE, "no\n".to_owned()),
         }
+    }
+
+    fn status(&self, opened: &Opened) -> GatewayStatus {
+        let mut status = opened.status(&self.requests);
+        for (name, count) in self.supervisor.panics() {
+            *status.panics.entry(name).or_default() += count;
+        }
+        status
     }
 
     fn not_yet(&self) -> Response<Full<Bytes>> {

@@ -28,6 +28,7 @@ use crate::cluster::{Asked, Peers};
 use crate::engine::Engine;
 use crate::ownership::Route;
 use crate::s3::{Addressing, Forms, Note, answer_of, make_well_formed, put_right, refused_at_once};
+use crate::supervision::Panicked;
 
 /// A client that is slower than this to say what it wants is not waited for.
 const HEADERS_IN: Duration = Duration::from_secs(30);
@@ -133,7 +134,10 @@ impl Connections {
         let (mut response, slot) = match (is_form(&request), &self.forms) {
             // They are received before anybody knows whose they are, and have places of their own.
             (true, Some(forms)) => {
-                (forms.answer(request.map(|body| Body::http_body(received(body)))).await, None)
+                let item = PathOf(request.uri().clone());
+                let answering = forms.answer(request.map(|body| Body::http_body(received(body))));
+                let answered = self.engine.supervisor.shield("form", &item, answering).await;
+                (answered.unwrap_or_else(|panicked| broken_by(&panicked)), None)
             }
             (true, None) => (no_forms(), None),
             (false, _) => match Arc::clone(self.slots_for(&request)).try_acquire_owned() {
@@ -183,7 +187,12 @@ impl Connections {
     }
 
     async fn here(&self, request: Request<Received>, note: &Note) -> Result<Response<Body>, HttpError> {
-        let mut response = self.service.call(request.map(Body::http_body)).await?;
+        let item = PathOf(request.uri().clone());
+        let calling = self.service.call(request.map(Body::http_body));
+        let mut response = match self.engine.supervisor.shield("request", &item, calling).await {
+            Ok(response) => response?,
+            Err(panicked) => return Ok(broken_by(&panicked)),
+        };
         put_right(&note.0.lock().operation, &mut response);
         Ok(response)
     }
@@ -288,6 +297,20 @@ fn too_many() -> Response<Body> {
     );
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
+}
+
+/// To a request that has run into a bug.
+fn broken_by(panicked: &Panicked) -> Response<Body> {
+    refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &panicked.to_string())
+}
+
+/// Shows a path alone: a presigned URL has its signature in the query.
+struct PathOf(hyper::Uri);
+
+impl std::fmt::Display for PathOf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&beginning(self.0.path()))
+    }
 }
 
 /// What is written down of a path: anybody may send a long one, signed or not.

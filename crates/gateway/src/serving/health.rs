@@ -24,7 +24,7 @@ const MOST_HEAD_BYTES: usize = 8 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers for as long as it is waited for.
-pub(super) async fn serve(listener: TcpListener, admin: Arc<Admin>) {
+pub(super) async fn serve(listener: Arc<TcpListener>, admin: Arc<Admin>) {
     let mut under_way: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {

@@ -6,14 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::StatusCode;
-use underlay_record::{GatewayPrefix, GatewayStatus};
+use underlay_record::{GatewayFailing, GatewayPrefix, GatewayStatus};
 use underlay_sync::Mutex;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Unstored};
 use crate::model::now_ms;
 
 /// Upper bounds of the latency's buckets.
 const BOUNDS_S: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0];
+
+/// Names that fail to be stored, of which `/metrics` and `/status` speak.
+const MOST_FAILING: usize = 20;
 
 /// Requests that were answered.
 #[derive(Default)]
@@ -107,12 +110,30 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
         away_stores: engine.away_stores(),
         local_free_bytes: engine.disk().free_bytes(),
         refused_for_room: engine.disk().refusals().counts(),
+        failing_objects: engine
+            .failing_counts()
+            .into_iter()
+            .map(|(cause, count)| (cause.word().to_owned(), count as u64))
+            .collect(),
+        failing_long: engine.failing(MOST_FAILING).into_iter().filter_map(failing_of).collect(),
+        panics: engine.supervisor.panics(),
         sent_bytes: requests.sent_bytes.load(Ordering::Relaxed),
         requests: count,
         failed_requests: failed,
         prefixes: prefixes.collect(),
         cluster: None,
     }
+}
+
+fn failing_of(unstored: Unstored) -> Option<GatewayFailing> {
+    let failed = unstored.failed?;
+    Some(GatewayFailing {
+        bucket: unstored.name.bucket,
+        key: unstored.name.key,
+        failing_s: (now_ms() - failed.since_ms).max(0) as f64 / 1000.0,
+        cause: failed.cause.word().to_owned(),
+        why: failed.why,
+    })
 }
 
 /// What there is to say before the gateway is open, and behind that as well.
@@ -298,6 +319,34 @@ pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
         let _ = writeln!(out, "underlay_gateway_refused_for_room_total{{cause=\"{cause}\"}} {count}");
     }
     let label = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let _ = writeln!(
+        out,
+        "# HELP underlay_gateway_failing_objects Names whose last attempt to be stored failed, by cause.\n# TYPE underlay_gateway_failing_objects gauge"
+    );
+    for (cause, count) in &status.failing_objects {
+        let _ = writeln!(out, "underlay_gateway_failing_objects{{cause=\"{}\"}} {count}", label(cause));
+    }
+    let _ = writeln!(
+        out,
+        "# HELP underlay_gateway_failing_object_seconds How long names fail to be stored, the first {MOST_FAILING} that have for over a minute.\n# TYPE underlay_gateway_failing_object_seconds gauge"
+    );
+    for one in &status.failing_long {
+        let _ = writeln!(
+            out,
+            "underlay_gateway_failing_object_seconds{{bucket=\"{}\",key=\"{}\",cause=\"{}\"}} {}",
+            label(&one.bucket),
+            label(&one.key),
+            label(&one.cause),
+            one.failing_s
+        );
+    }
+    let _ = writeln!(
+        out,
+        "# HELP underlay_gateway_loop_panics_total Panics of the gateway's own loops, which are bugs.\n# TYPE underlay_gateway_loop_panics_total counter"
+    );
+    for (name, count) in &status.panics {
+        let _ = writeln!(out, "underlay_gateway_loop_panics_total{{loop=\"{}\"}} {count}", label(name));
+    }
     for (name, help, value) in [
         (
             "block_hits_total",
@@ -392,5 +441,30 @@ mod tests {
         }
         let rows = page.lines().filter(|line| line.starts_with("| `underlay_gateway_cluster_")).count();
         assert_eq!(rows, names.len());
+    }
+
+    #[test]
+    fn what_fails_and_what_panics_is_told_of() {
+        let failing = GatewayFailing {
+            bucket: "lake".to_owned(),
+            key: "a\"b\nc".to_owned(),
+            failing_s: 90.0,
+            cause: "denied".to_owned(),
+            why: "as the test wants it".to_owned(),
+        };
+        let status = GatewayStatus {
+            failing_objects: BTreeMap::from([("denied".to_owned(), 3)]),
+            failing_long: vec![failing],
+            panics: BTreeMap::from([("flusher".to_owned(), 2)]),
+            ..GatewayStatus::default()
+        };
+        let text = text(&status, &Requests::default());
+        for line in [
+            "underlay_gateway_failing_objects{cause=\"denied\"} 3\n",
+            "underlay_gateway_failing_object_seconds{bucket=\"lake\",key=\"a\\\"b\\nc\",cause=\"denied\"} 90\n",
+            "underlay_gateway_loop_panics_total{loop=\"flusher\"} 2\n",
+        ] {
+            assert!(text.contains(line), "{line} is not in {text}");
+        }
     }
 }

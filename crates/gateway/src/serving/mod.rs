@@ -28,6 +28,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use underlay_files::Folder;
 
+use crate::check::require_metadata;
 use crate::cluster::{self, Member, Peers};
 use crate::config::{Config, Machine, Secrets, StorePlace, check_sizes};
 use crate::engine::{Alone, Engine, Progress, Setup, Sharing, lock_directory};
@@ -35,11 +36,16 @@ use crate::failure::Failure;
 use crate::ownership::Ownership;
 use crate::s3::{Addressing, Forms, Permissions, service};
 use crate::store::{self, Reached};
+use crate::supervision::Supervisor;
 use access_log::AccessLog;
 use connection::Connections;
 use metrics::Requests;
 use request_ids::RequestIds;
 
+/// A drain waits so long at least for what a store refuses.
+const REFUSED_FOR: Duration = Duration::from_secs(20);
+/// Names that are not stored, of which the log speaks at the end.
+const MOST_SAID_UNSTORED: usize = 100;
 /// How often a drain says what it waits for.
 const SAY_EVERY: Duration = Duration::from_secs(2);
 const LEAVE_AT_LEAST: Duration = Duration::from_secs(5);
@@ -133,8 +139,8 @@ impl Opened {
         Ok(Opened { engine, member: None, ownership: None, peers: None })
     }
 
-    /// Stores everything, hands it to the others, and says what is left. Returns whether nothing is.
-    pub(crate) async fn finish(&self, until: Instant) -> bool {
+    /// Stores everything, hands it to the others, and says what is left.
+    pub(crate) async fn finish(&self, until: Instant) -> Finished {
         self.engine.begin_drain();
         let leaving = async {
             let Some(member) = &self.member else { return true };
@@ -142,19 +148,59 @@ impl Opened {
             let left = until.saturating_duration_since(Instant::now()).max(LEAVE_AT_LEAST);
             member.leave(tokio::time::Instant::now() + left).await
         };
+        tokio::pin!(leaving);
         // At once: as long as others send requests on to slots of ours, there is always something to store.
-        let (is_clean, has_left) = tokio::join!(drain(&self.engine, until), leaving);
-        is_clean && has_left && !self.keeps_back()
+        let draining = drain(&self.engine, until);
+        tokio::pin!(draining);
+        let (is_clean, has_left) = tokio::select! {
+            is_clean = &mut draining => {
+                // What the store refuses keeps its slots from being handed over.
+                let patience = if is_clean { None } else { Some(LEAVE_AT_LEAST) };
+                (is_clean, self.leave_within(patience, leaving).await)
+            }
+            has_left = &mut leaving => (draining.await, has_left),
+        };
+        Finished { is_stored: is_clean && !self.keeps_back(), has_left }
+    }
+
+    /// The same, where nobody else looks whether it can go on.
+    ///
+    /// # Errors
+    /// When it can't.
+    pub(crate) async fn finish_unless_broken(&self, until: Instant) -> Result<Finished, Broken> {
+        let no_other = Supervisor::default();
+        tokio::select! {
+            finished = self.finish(until) => Ok(finished),
+            broken = self.breaks_down(&no_other) => {
+                say_what_is_left(&self.engine);
+                self.end_broken().await;
+                Err(broken)
+            }
+        }
+    }
+
+    /// Waits until everything is handed over, or takes the gateway from the cluster at the end of its patience.
+    async fn leave_within(&self, patience: Option<Duration>, leaving: impl Future<Output = bool>) -> bool {
+        let Some(patience) = patience else { return leaving.await };
+        match (tokio::time::timeout(patience, leaving).await, &self.member) {
+            (Ok(has_left), _) => has_left,
+            (Err(_), Some(member)) => member.leave(tokio::time::Instant::now()).await,
+            (Err(_), None) => true,
+        }
     }
 
     /// Returns once the gateway can't go on, with the reason.
-    async fn breaks_down(&self) -> &'static str {
+    async fn breaks_down(&self, of_process: &Supervisor) -> Broken {
         loop {
             if self.engine.takes_no_more() {
-                return "the metadata can't be written any more, and the log says why: what was acknowledged is safe in the journal\n  what to do: see to the disk of [local], and start the gateway again";
+                return Broken::Failed("the metadata can't be written any more, and the log says why: what was acknowledged is safe in the journal\n  what to do: see to the disk of [local], and start the gateway again".to_owned());
+            }
+            let supervisors = [&self.engine.supervisor, of_process];
+            if let Some(why) = supervisors.into_iter().find_map(Supervisor::failure) {
+                return Broken::Bug(why);
             }
             if self.member.as_ref().is_some_and(Member::has_broken_down) {
-                return "a task of the gateway has ended, which is a bug: please report it with the lines above\n  what to do: start the gateway again";
+                return Broken::Bug("a task of the gateway has ended, which is a bug: please report it with the lines above\n  what to do: start the gateway again".to_owned());
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -191,6 +237,30 @@ impl Opened {
     }
 }
 
+/// What became of the end of a gateway.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Finished {
+    /// Whether the stores have everything.
+    pub(crate) is_stored: bool,
+    /// Whether other gateways have all keys.
+    pub(crate) has_left: bool,
+}
+
+/// Why a gateway can't go on. Each kind has its exit code.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// Something that it needs failed.
+    Failed(String),
+    /// A bug in the gateway.
+    Bug(String),
+}
+
+impl From<String> for Broken {
+    fn from(why: String) -> Broken {
+        Broken::Failed(why)
+    }
+}
+
 /// Whether requests are served, for `/health/ready`.
 #[derive(Default)]
 pub(crate) struct Readiness {
@@ -218,12 +288,12 @@ async fn bind(address: std::net::SocketAddr) -> Result<TcpListener, Failure> {
     })
 }
 
-/// Serves until a signal comes, and then until everything is in the stores or the time for that is over. SIGHUP has it read `path` anew, which the
-/// configuration is from.
+/// Serves until a signal comes, and then until everything is in the stores or the time for that is over. Returns whether it is. SIGHUP has it read
+/// `path` anew, which the configuration is from.
 ///
 /// # Errors
-/// When something that it needs is not there.
-pub(crate) async fn serve(config: Config, path: &Path) -> Result<(), Failure> {
+/// When something that it needs is not there, or it can't go on.
+pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> {
     // Before anything else: until somebody listens, this signal ends the process.
     let hangup = signal(SignalKind::hangup()).map_err(|error| error.to_string())?;
     // Other gateways have as many places as clients, and what is sent on to them takes a connection for each request.
@@ -260,6 +330,8 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<(), Failure> {
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
 
+    // One that is new has acknowledged nothing.
+    let is_new = require_metadata(&config.local.directory).is_err();
     // Whose directory it is is settled before a token is made in it.
     let locked = lock_directory(&config.local.directory)?;
     let (readiness, requests) = (Arc::new(Readiness::default()), Arc::new(Requests::default()));
@@ -273,11 +345,18 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<(), Failure> {
             Some(_) => Failure::Mistake(why),
             None => Failure::Failed(why),
         })?,
+        supervisor: Supervisor::default(),
     });
     // A large bucket may take hours to list: whoever supervises the gateway must not take it for dead meanwhile.
-    tokio::spawn(admin::serve(admin_listener, Arc::clone(&admin)));
+    let (admin_listener, of_admin) = (Arc::new(admin_listener), Arc::clone(&admin));
+    admin
+        .supervisor
+        .run("admin port", move || admin::serve(Arc::clone(&admin_listener), Arc::clone(&of_admin)));
     if let Some(listener) = health_listener {
-        tokio::spawn(health::serve(listener, Arc::clone(&admin)));
+        let (listener, of_health) = (Arc::new(listener), Arc::clone(&admin));
+        admin
+            .supervisor
+            .run("health port", move || health::serve(Arc::clone(&listener), Arc::clone(&of_health)));
     }
 
     let (sharing, peers) = cluster::sharing_of(&config, &secrets)?.unzip();
@@ -286,8 +365,8 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<(), Failure> {
     let opened = tokio::select! {
         opened = opening => opened?,
         // What was taken over by then stays, and the next start goes on.
-        _ = terminate.recv() => return Ok(()),
-        _ = interrupt.recv() => return Ok(()),
+        _ = terminate.recv() => return Ok(ends_unopened(is_new)),
+        _ = interrupt.recv() => return Ok(ends_unopened(is_new)),
     };
     let engine = Arc::clone(&opened.engine);
     // With those that clients have made.
@@ -327,7 +406,15 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<(), Failure> {
         front: front.clone(),
         access_log: Arc::clone(&access_log),
     };
-    let reloading = tokio::spawn(reload::on_hangup(hangup, reloads));
+    // Behind a lock, so that a panic does not take what the next signal needs.
+    let reloads = Arc::new(tokio::sync::Mutex::new((hangup, reloads)));
+    let reloading = admin.supervisor.run("reload", move || {
+        let reloads = Arc::clone(&reloads);
+        async move {
+            let (hangup, reloads) = &mut *reloads.lock().await;
+            reload::on_hangup(hangup, reloads).await;
+        }
+    });
     let scheme = if front.is_some() { "https" } else { "http" };
     let address = listener.local_addr().unwrap_or(config.listen);
     tracing::info!(
@@ -345,7 +432,7 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<(), Failure> {
     let broken = tokio::select! {
         () = accept(listener, &connections, acceptor, most, &graceful) => None,
         () = &mut accepting_inner => None,
-        why = opened.breaks_down() => Some(why),
+        why = opened.breaks_down(&admin.supervisor) => Some(why),
         _ = terminate.recv() => None,
         _ = interrupt.recv() => None,
     };
@@ -353,7 +440,7 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<(), Failure> {
     if let Some(why) = broken {
         // Nothing can be stored, since what became of it can't be noted. A new start can.
         opened.end_broken().await;
-        return Err(why.to_owned().into());
+        return Err(why.into());
     }
     // What is loaded from here on would be for nobody.
     reloading.abort();
@@ -366,32 +453,52 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<(), Failure> {
             if tokio::time::timeout(config.limits.drain / 2, graceful.shutdown()).await.is_err() {
                 tracing::warn!("some requests did not end in time and are broken off");
             }
-            opened.finish(until).await;
+            opened.finish(until).await.is_stored
         };
         // Until the keys are another's, other gateways send requests for them here.
-        tokio::select! {
-            () = handing_over => {}
-            () = &mut accepting_inner => {}
-        }
+        let is_stored = tokio::select! {
+            is_stored = handing_over => is_stored,
+            () = &mut accepting_inner => engine.is_clean(),
+        };
         drop(accepting_inner);
         if let Some(inner_graceful) = Arc::into_inner(inner_graceful)
             && tokio::time::timeout(LAST_ANSWERS, inner_graceful.shutdown()).await.is_err()
         {
             tracing::warn!("some requests of other gateways did not end in time and are broken off");
         }
+        is_stored
     };
-    tokio::select! {
-        () = finish => {}
-        why = opened.breaks_down() => {
+    let is_stored = tokio::select! {
+        is_stored = finish => is_stored,
+        why = opened.breaks_down(&admin.supervisor) => {
             say_what_is_left(&engine);
             opened.end_broken().await;
-            return Err(why.to_owned().into());
+            return Err(why.into());
         }
-        _ = terminate.recv() => say_what_is_left(&engine),
-        _ = interrupt.recv() => say_what_is_left(&engine),
-    }
+        _ = terminate.recv() => ends_at_once(&engine),
+        _ = interrupt.recv() => ends_at_once(&engine),
+    };
     engine.close().await;
-    Ok(())
+    Ok(is_stored)
+}
+
+/// At a signal before it was open. Returns whether the stores have everything, as far as is known.
+fn ends_unopened(is_new: bool) -> bool {
+    if !is_new {
+        tracing::warn!(
+            "stopped before it was open, so nobody knows whether the stores have everything: `drain` sees to it"
+        );
+    }
+    is_new
+}
+
+/// At a second signal. Returns whether the stores have everything.
+fn ends_at_once(engine: &Engine) -> bool {
+    let is_clean = engine.is_clean();
+    if !is_clean {
+        say_what_is_left(engine);
+    }
+    is_clean
 }
 
 async fn accept_inner(
@@ -435,9 +542,15 @@ async fn accept(
 
 /// Waits until the stores have everything, and says what it waits for. Returns whether they have.
 pub(crate) async fn drain(engine: &Engine, until: Instant) -> bool {
-    let mut said = Instant::now();
+    let begun = Instant::now();
+    let mut said = begun;
     while !engine.is_clean() {
         if Instant::now() >= until {
+            say_what_is_left(engine);
+            return false;
+        }
+        if begun.elapsed() >= REFUSED_FOR && engine.is_held_up() {
+            tracing::warn!("what is left is refused each time, so it is not waited for");
             say_what_is_left(engine);
             return false;
         }
@@ -462,4 +575,11 @@ fn say_what_is_left(engine: &Engine) {
     tracing::warn!(
         "{count} objects are not in their store yet: they are safe in the journal, and the next start goes on"
     );
+    let unstored = engine.unstored(MOST_SAID_UNSTORED);
+    for one in &unstored {
+        tracing::warn!("not stored: {one}");
+    }
+    if count > unstored.len() {
+        tracing::warn!("not stored: {} more", count - unstored.len());
+    }
 }

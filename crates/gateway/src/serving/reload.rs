@@ -34,7 +34,7 @@ struct Found {
 }
 
 /// Reads everything anew each time that the signal comes.
-pub(super) async fn on_hangup(mut hangup: Signal, mut reloads: Reloads) {
+pub(super) async fn on_hangup(hangup: &mut Signal, reloads: &mut Reloads) {
     while hangup.recv().await.is_some() {
         // Files may lie on a disk that hangs.
         let (path, was) = (reloads.path.clone(), reloads.running.clone());

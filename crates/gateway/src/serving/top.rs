@@ -96,6 +96,24 @@ fn shown(status: &GatewayStatus, former: Option<&GatewayStatus>) -> String {
         status.deleted_in_store,
         status.flush_failures
     ));
+    for (cause, count) in &status.failing_objects {
+        text.push_str(&format!("          {count} objects fail to be stored: {cause}\n"));
+    }
+    for one in &status.failing_long {
+        text.push_str(&format!(
+            "          {}/{} fails for {:.0} s: {}: {}\n",
+            one.bucket.escape_debug(),
+            one.key.escape_debug(),
+            one.failing_s,
+            one.cause,
+            one.why.escape_debug()
+        ));
+    }
+    for (name, count) in &status.panics {
+        text.push_str(&format!(
+            "bugs      the {name} panicked {count} times: please report it with the log\n"
+        ));
+    }
     if status.withheld_by_store > 0 {
         text.push_str(&format!(
             "          {} reads failed since it does not give what was stored there\n",

@@ -1,5 +1,6 @@
 //! Stores behind the gateway: each bucket's objects are in one, an S3 endpoint's or a local directory, reached by `object_store`.
 
+mod attributes;
 mod confirm;
 mod crypto;
 mod leftovers;
@@ -7,6 +8,7 @@ mod links;
 mod names;
 mod one_name;
 mod open;
+mod refusals;
 mod root;
 mod said;
 mod turns;
@@ -30,13 +32,13 @@ use bytes::{Bytes, BytesMut};
 use futures_util::stream::{BoxStream, StreamExt as _};
 use object_store::path::Path;
 use object_store::{
-    Attribute, AttributeValue, Attributes, CopyMode, CopyOptions, GetOptions, GetRange, MultipartUpload,
-    ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload,
-    UpdateVersion,
+    Attributes, CopyMode, CopyOptions, GetOptions, GetRange, MultipartUpload, ObjectStore,
+    ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload, UpdateVersion,
 };
 
-use crate::errors::{Error, Result};
+use crate::errors::{Error, Refusal, Result};
 use crate::model::Headers;
+use attributes::{found, is_header_value};
 use unfinished::Unfinished;
 
 /// Objects up to this size are sent by one request, and longer ones in parts of this size or more.
@@ -55,6 +57,9 @@ const READ_PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_PATIENCE: Duration = Duration::from_secs(10);
 
 const MOST_MARKER_BYTES: u64 = 1024;
+
+/// S3's limit of a copy: what is longer is sent as bytes.
+const MOST_COPY_BYTES: u64 = 5 << 30;
 
 /// S3's own limit, with the prefix of the bucket's objects.
 const MOST_S3_KEY_BYTES: usize = 1024;
@@ -248,8 +253,29 @@ impl Backend {
         let outcome = tokio::time::timeout(patience, work).await;
         self.check_there().await?;
         match outcome {
-            Ok(outcome) => outcome.map_err(|error| failed(what, error)),
+            Ok(outcome) => outcome.map_err(|error| match what {
+                "HEAD" | "GET" | "LIST" => failed(what, error),
+                _ => self.failed_to_write(what, error),
+            }),
             Err(_) => Err(Error::Store(format!("{what}: no answer for {} s", patience.as_secs()))),
+        }
+    }
+
+    /// The same as [`failed`] of a request that changes something, with what the store refuses told from what passes.
+    fn failed_to_write(&self, what: &str, error: object_store::Error) -> Error {
+        let refusal = match (&error, what) {
+            // What is written is not there yet, so it is the bucket that is missing.
+            (object_store::Error::NotFound { .. }, "PUT" | "CreateMultipartUpload")
+                if self.kind == Kind::S3 =>
+            {
+                Some(Refusal::NoBucket)
+            }
+            _ => refusals::refusal_of(self.kind, &error),
+        };
+        let text = format!("{what}: {error}{}", innermost(&error));
+        match refusal {
+            Some(refusal) => Error::Refused { refusal, text },
+            None => failed(what, error),
         }
     }
 
@@ -270,7 +296,7 @@ impl Backend {
         range: Range<u64>,
     ) -> Result<(Found, BoxStream<'static, object_store::Result<Bytes>>)> {
         // A directory's ETags have the time of change in them: good to compare, and `object_store` does.
-        let if_match = etag.map(str::to_owned);
+        let if_match = etag.filter(|etag| is_header_value(etag)).map(str::to_owned);
         let asked = Some(GetRange::Bounded(range.clone()));
         let options = GetOptions { range: asked, if_match, ..GetOptions::default() };
         let path = self.reach(key).await?;
@@ -294,7 +320,7 @@ impl Backend {
         mut body: BoxStream<'_, Result<Bytes>>,
         may_go_on: &MayGoOn<'_>,
     ) -> Result<Option<String>> {
-        let attributes = self.attributes(headers);
+        let attributes = attributes::attributes(self.kind, headers);
         if size_bytes <= PART_BYTES {
             let mut payload = Vec::new();
             while let Some(piece) = body.next().await {
@@ -304,6 +330,8 @@ impl Backend {
             let mode = match only {
                 Only::Always => PutMode::Overwrite,
                 Only::IfAbsent => PutMode::Create,
+                // No store has such a one.
+                Only::IfMatch(etag) if !is_header_value(etag) => return Err(Error::PreconditionFailed),
                 Only::IfMatch(etag) => {
                     PutMode::Update(UpdateVersion { e_tag: Some(etag.clone()), version: None })
                 }
@@ -377,7 +405,9 @@ impl Backend {
         parts: &mut futures_util::stream::FuturesUnordered<object_store::UploadPart>,
     ) -> Result<Option<Result<()>>> {
         match tokio::time::timeout(PATIENCE, parts.next()).await {
-            Ok(next) => Ok(next.map(|outcome| outcome.map_err(|error| failed("UploadPart", error)))),
+            Ok(next) => {
+                Ok(next.map(|outcome| outcome.map_err(|error| self.failed_to_write("UploadPart", error))))
+            }
             Err(_) => Err(Error::Store(format!("UploadPart: no answer for {} s", PATIENCE.as_secs()))),
         }
     }
@@ -403,6 +433,11 @@ impl Backend {
         self.copy_object(from, to, may_go_on).await?;
         // The copy's answer is not handed on.
         Ok(self.head(to).await?.etag)
+    }
+
+    /// Whether the store may take a copy of an object of this size.
+    pub(crate) fn can_copy(&self, size_bytes: u64) -> bool {
+        self.kind == Kind::Directory || size_bytes <= MOST_COPY_BYTES
     }
 
     async fn copy_object(&self, from: &str, to: &str, may_go_on: &MayGoOn<'_>) -> Result<()> {
@@ -523,28 +558,6 @@ impl Backend {
     pub(crate) async fn is_empty(&self) -> Result<bool> {
         Ok(self.list("", None)?.next().await.transpose()?.is_none())
     }
-
-    fn attributes(&self, headers: &Headers) -> Attributes {
-        let mut attributes = Attributes::new();
-        if self.kind == Kind::Directory {
-            // It has no place for them. Where the gateway is the only one to write, its metadata has them.
-            return attributes;
-        }
-        let mut set = |attribute: Attribute, value: &Option<String>| {
-            if let Some(value) = value {
-                attributes.insert(attribute, AttributeValue::from(value.clone()));
-            }
-        };
-        set(Attribute::ContentType, &headers.content_type);
-        set(Attribute::CacheControl, &headers.cache_control);
-        set(Attribute::ContentDisposition, &headers.content_disposition);
-        set(Attribute::ContentEncoding, &headers.content_encoding);
-        set(Attribute::ContentLanguage, &headers.content_language);
-        for (name, value) in &headers.user {
-            set(Attribute::Metadata(name.clone().into()), &Some(value.clone()));
-        }
-        attributes
-    }
 }
 
 /// Of an object that is sent in parts.
@@ -554,32 +567,6 @@ fn part_bytes(size_bytes: u64) -> u64 {
 
 fn marker_path() -> Result<Path> {
     Path::parse(names::OWNERS).map_err(|error| Error::InvalidArgument(error.to_string()))
-}
-
-fn found(meta: &ObjectMeta, attributes: &Attributes) -> Found {
-    let text = |attribute: Attribute| attributes.get(&attribute).map(|value| value.as_ref().to_owned());
-    let mut user: Vec<(String, String)> = attributes
-        .iter()
-        .filter_map(|(attribute, value)| match attribute {
-            Attribute::Metadata(name) => Some((name.to_string(), value.as_ref().to_owned())),
-            _ => None,
-        })
-        .collect();
-    user.sort();
-    Found {
-        size_bytes: meta.size,
-        etag: meta.e_tag.clone(),
-        modified_ms: meta.last_modified.timestamp_millis(),
-        headers: Headers {
-            content_type: text(Attribute::ContentType),
-            cache_control: text(Attribute::CacheControl),
-            content_disposition: text(Attribute::ContentDisposition),
-            content_encoding: text(Attribute::ContentEncoding),
-            content_language: text(Attribute::ContentLanguage),
-            expires: None,
-            user,
-        },
-    }
 }
 
 /// What the store said, in our terms.

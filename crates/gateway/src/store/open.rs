@@ -280,6 +280,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_is_above_the_limit_of_copies_is_none_in_s3() {
+        let (_directory, directory) = directory();
+        let s3 = Backend::new(Arc::new(object_store::memory::InMemory::new()), Kind::S3);
+        assert!(s3.can_copy(5 << 30) && !s3.can_copy((5 << 30) + 1));
+        assert!(directory.can_copy(1 << 50));
+    }
+
     #[tokio::test]
     async fn no_link_is_followed() {
         let (directory, backend) = directory();

@@ -4,12 +4,18 @@
 //!
 //! Keys with an empty segment elsewhere keep the word on the way, since some stores refuse `a//b` and others take it for `a/b`. What others have put under such
 //! a key is hidden: `object_store` would refuse the whole listing.
+//!
+//! Two more things that `object_store` does not let through are handed on here. Header values that are not ASCII, which it refuses, come to it in ASCII and are
+//! [read](as_sent) above it. Answers that refuse a request become errors whose type says so, since it shows no status.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use hyper::Uri;
-use hyper::header::AUTHORIZATION;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::header::{AUTHORIZATION, HeaderValue};
+use hyper::{HeaderMap, Uri};
 use object_store::ClientOptions;
 use object_store::aws::{AmazonS3, AwsAuthorizer, AwsCredentialProvider};
 use object_store::client::{
@@ -20,6 +26,7 @@ use underlay_sync::Mutex;
 
 use super::crypto::Crypto;
 use super::names::{EMPTY, EMPTY_ENCODED, NO_KEY};
+use super::refusals::{may_refuse, refused};
 
 const DIGEST: &str = "x-amz-content-sha256";
 const COPY_SOURCE: &str = "x-amz-copy-source";
@@ -76,8 +83,48 @@ impl HttpService for Service {
             }
             _ => request,
         };
-        let answer = self.client.execute(request).await?;
+        let mut answer = self.client.execute(request).await?;
+        into_ascii(answer.headers_mut());
+        if may_refuse(answer.status()) {
+            return told_apart(answer).await;
+        }
         if lists && answer.status().is_success() { with_words(answer).await } else { Ok(answer) }
+    }
+}
+
+/// Before the base64 of a header's value that is not ASCII.
+const BYTES: &str = "%underlay-bytes-";
+
+/// Writes values that are not ASCII in ASCII, so that `object_store` takes them.
+fn into_ascii(headers: &mut HeaderMap) {
+    for value in headers.values_mut() {
+        if value.to_str().is_err() {
+            let ascii = format!("{BYTES}{}", STANDARD.encode(value.as_bytes()));
+            if let Ok(ascii) = HeaderValue::try_from(ascii) {
+                *value = ascii;
+            }
+        }
+    }
+}
+
+/// What the store has sent as a header's value: UTF-8 as a rule, and else what HTTP had before, ISO 8859-1 (RFC 9110, section 5.5).
+pub(super) fn as_sent(value: &str) -> Cow<'_, str> {
+    let bytes = value.strip_prefix(BYTES).and_then(|text| STANDARD.decode(text).ok());
+    match bytes.map(String::from_utf8) {
+        None => Cow::Borrowed(value),
+        Some(Ok(text)) => Cow::Owned(text),
+        Some(Err(other)) => Cow::Owned(other.as_bytes().iter().map(|byte| char::from(*byte)).collect()),
+    }
+}
+
+/// An answer that may be a refusal: as the error that says so, or as it is.
+async fn told_apart(answer: HttpResponse) -> Result<HttpResponse, HttpError> {
+    let (parts, body) = answer.into_parts();
+    let bytes = body.bytes().await?;
+    match refused(parts.status, &String::from_utf8_lossy(&bytes)) {
+        // `object_store` sends no request of this kind again.
+        Some(refused) => Err(HttpError::new(HttpErrorKind::Unknown, refused)),
+        None => Ok(HttpResponse::from_parts(parts, bytes.into())),
     }
 }
 
@@ -157,6 +204,9 @@ async fn with_words(answer: HttpResponse) -> Result<HttpResponse, HttpError> {
 /// For the fuzzer: any text as a listing.
 pub(crate) fn read_any(listing: &str) {
     let _ = keys_with_words(listing);
+    let _ = as_sent(listing);
+    let _ = refused(hyper::StatusCode::BAD_REQUEST, listing);
+    crate::headers::read_any(listing);
 }
 
 /// `None` if it can take all of them as they are.
@@ -266,6 +316,18 @@ mod tests {
         ] {
             assert!(by_key(&request("GET", target)).is_none(), "{target}");
         }
+    }
+
+    #[test]
+    fn header_values_that_are_not_ascii_get_through() {
+        let values: [&[u8]; 4] = ["é".as_bytes(), b"caf\xe9", b"plain", b"=?UTF-8?B?w6k=?="];
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append("x-amz-meta-u", HeaderValue::from_bytes(value).unwrap());
+        }
+        into_ascii(&mut headers);
+        let found = headers.get_all("x-amz-meta-u").iter().map(|value| as_sent(value.to_str().unwrap()));
+        assert_eq!(found.collect::<Vec<_>>(), ["é", "café", "plain", "=?UTF-8?B?w6k=?="]);
     }
 
     #[test]

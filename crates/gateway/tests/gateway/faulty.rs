@@ -90,6 +90,10 @@ pub(crate) struct Mood {
     pub(crate) denies_all_reads: AtomicBool,
     /// Nothing may be listed.
     pub(crate) denies_lists: AtomicBool,
+    /// It gives no file a second name, as where that would be in another file system.
+    pub(crate) refuses_copies: AtomicBool,
+    /// A request that changes one of these panics, as a dependency may.
+    pub(crate) panics_at: Mutex<HashSet<String>>,
     pub(crate) puts: AtomicU64,
     pub(crate) copies: AtomicU64,
     pub(crate) deletes: AtomicU64,
@@ -115,9 +119,10 @@ impl Mood {
         }
         self.always.lock().clear();
         self.once.lock().clear();
-        for denies in [&self.denies_reads, &self.denies_all_reads, &self.denies_lists] {
+        for denies in [&self.denies_reads, &self.denies_all_reads, &self.denies_lists, &self.refuses_copies] {
             denies.store(false, Ordering::Relaxed);
         }
+        self.panics_at.lock().clear();
     }
 
     pub(crate) fn tell(&self, lies: &[Lie]) {
@@ -181,6 +186,11 @@ fn stream_of(bytes: Bytes) -> GetResultPayload {
 impl Faulty {
     pub(crate) fn new(inner: Arc<dyn ObjectStore>, mood: Arc<Mood>) -> Faulty {
         Faulty { inner, mood }
+    }
+
+    fn panic_if_wanted(&self, location: &Path) {
+        let is_wanted = self.mood.panics_at.lock().contains(location.as_ref());
+        assert!(!is_wanted, "the store's client panics, as the test wants it");
     }
 
     async fn fate(&self) -> Fate {
@@ -406,6 +416,7 @@ impl fmt::Display for Faulty {
 #[async_trait]
 impl ObjectStore for Faulty {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.panic_if_wanted(location);
         if self.mood.loses_answers.load(Ordering::Relaxed) {
             drop(self.inner.put_opts(location, payload, options).await);
             self.mood.puts.fetch_add(1, Ordering::Relaxed);
@@ -459,7 +470,9 @@ impl ObjectStore for Faulty {
                 let faulty = faulty.clone();
                 async move {
                     faulty.mood.deletes.fetch_add(1, Ordering::Relaxed);
-                    faulty.done(faulty.delete(location?)).await
+                    let location = location?;
+                    faulty.panic_if_wanted(&location);
+                    faulty.done(faulty.delete(location)).await
                 }
             })
             .boxed()
@@ -483,6 +496,10 @@ impl ObjectStore for Faulty {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.mood.copies.fetch_add(1, Ordering::Relaxed);
+        if self.mood.refuses_copies.load(Ordering::Relaxed) {
+            let source = Box::new(std::io::Error::from_raw_os_error(libc::EXDEV));
+            return Err(object_store::Error::Generic { store: "faulty", source });
+        }
         self.done(self.copy(from, to, options)).await
     }
 }

@@ -22,6 +22,7 @@ mod opening;
 mod own_etcd;
 mod own_s3;
 mod program;
+mod refusing;
 mod requests;
 mod rig;
 mod rules;

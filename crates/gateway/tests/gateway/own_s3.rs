@@ -1,4 +1,5 @@
-//! An S3 store of the test's own, as far as a gateway needs one: it lists a page when the test lets it, and refuses PUTs when it is told to.
+//! An S3 store of the test's own, as far as a gateway needs one: it lists a page when the test lets it, and refuses PUTs when it is told to. It keeps headers as they are
+//! sent, byte by byte, and takes no copy, as AWS takes none of an object above 5 GiB.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -13,9 +14,16 @@ pub(crate) const PAGE: usize = 3;
 /// As the store calls its bucket.
 const BUCKET: &str = "company";
 
+/// Headers that it keeps besides user metadata.
+const KEPT: [&str; 3] = ["content-type", "content-disposition", "cache-control"];
+
 #[derive(Default)]
 struct State {
     objects: BTreeMap<String, Vec<u8>>,
+    /// Lines that came with an object, or that it was given.
+    headers: BTreeMap<String, Vec<Vec<u8>>>,
+    /// Copies that were asked for.
+    copies: usize,
     /// Pages that may be answered still.
     pages: usize,
     refuses_puts: bool,
@@ -69,6 +77,24 @@ impl OwnS3 {
         self.state.0.lock().unwrap().refuses_puts = refuses;
     }
 
+    /// As others would store it, with lines of headers as they are.
+    pub(crate) fn put_directly(&self, key: &str, object: &[u8], headers: &[&[u8]]) {
+        let mut state = self.state.0.lock().unwrap();
+        state.objects.insert(key.to_owned(), object.to_vec());
+        state.headers.insert(key.to_owned(), headers.iter().map(|line| line.to_vec()).collect());
+    }
+
+    /// Lines of headers that an object has.
+    pub(crate) fn headers(&self, key: &str) -> Vec<String> {
+        let state = self.state.0.lock().unwrap();
+        let lines = state.headers.get(key).into_iter().flatten();
+        lines.map(|line| String::from_utf8_lossy(line).into_owned()).collect()
+    }
+
+    pub(crate) fn copies(&self) -> usize {
+        self.state.0.lock().unwrap().copies
+    }
+
     pub(crate) fn object(&self, key: &str) -> Option<Vec<u8>> {
         self.state.0.lock().unwrap().objects.get(key).cloned()
     }
@@ -77,6 +103,7 @@ impl OwnS3 {
 fn answer(stream: TcpStream, shared: &(Mutex<State>, Condvar)) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     let (mut first, mut length, mut range) = (String::new(), 0, None);
+    let (mut kept, mut is_copy) = (Vec::new(), false);
     reader.read_line(&mut first)?;
     loop {
         let mut line = String::new();
@@ -88,6 +115,10 @@ fn answer(stream: TcpStream, shared: &(Mutex<State>, Condvar)) -> std::io::Resul
             length = value.trim().parse().unwrap();
         } else if name.eq_ignore_ascii_case("range") {
             range = range_of(value.trim());
+        } else if name.eq_ignore_ascii_case("x-amz-copy-source") {
+            is_copy = true;
+        } else if name.starts_with("x-amz-meta-") || KEPT.contains(&name) {
+            kept.push(line.trim_end().as_bytes().to_vec());
         }
     }
     let mut body = vec![0; length];
@@ -98,37 +129,56 @@ fn answer(stream: TcpStream, shared: &(Mutex<State>, Condvar)) -> std::io::Resul
     let key = path.strip_prefix(&format!("/{BUCKET}/")).unwrap_or_default();
     let (status, headers, body) = match method {
         "GET" if query.contains("list-type=2") => {
-            ("200 OK", String::new(), list(&wait_for_turn(shared), query).into_bytes())
+            ("200 OK", Vec::new(), list(&wait_for_turn(shared), query).into_bytes())
         }
         "PUT" => {
             let mut state = shared.0.lock().unwrap();
-            if state.refuses_puts {
-                ("403 Forbidden", String::new(), b"<Error><Code>AccessDenied</Code></Error>".to_vec())
+            if is_copy {
+                state.copies += 1;
+                let why = b"<Error><Code>InvalidRequest</Code></Error>".to_vec();
+                ("400 Bad Request", Vec::new(), why)
+            } else if state.refuses_puts {
+                ("403 Forbidden", Vec::new(), b"<Error><Code>AccessDenied</Code></Error>".to_vec())
             } else {
                 let etag = etag_of(&body);
                 state.objects.insert(key.to_owned(), body);
-                ("200 OK", etag, Vec::new())
+                state.headers.insert(key.to_owned(), kept);
+                ("200 OK", vec![etag], Vec::new())
             }
         }
-        "GET" | "HEAD" => match shared.0.lock().unwrap().objects.get(key) {
-            Some(object) => match range {
-                None => ("200 OK", etag_of(object), object.clone()),
-                Some((first, last)) => {
-                    let end = (last + 1).min(object.len());
-                    let range = format!("Content-Range: bytes {first}-{}/{}\r\n", end - 1, object.len());
-                    ("206 Partial Content", etag_of(object) + &range, object[first..end].to_vec())
+        "GET" | "HEAD" => {
+            let state = shared.0.lock().unwrap();
+            match state.objects.get(key) {
+                Some(object) => {
+                    let mut lines = state.headers.get(key).cloned().unwrap_or_default();
+                    lines.push(etag_of(object));
+                    match range {
+                        None => ("200 OK", lines, object.clone()),
+                        Some((first, last)) => {
+                            let end = (last + 1).min(object.len());
+                            let range = format!("Content-Range: bytes {first}-{}/{}", end - 1, object.len());
+                            lines.push(range.into_bytes());
+                            ("206 Partial Content", lines, object[first..end].to_vec())
+                        }
+                    }
                 }
-            },
-            None => ("404 Not Found", String::new(), b"<Error><Code>NoSuchKey</Code></Error>".to_vec()),
-        },
-        _ => ("501 Not Implemented", String::new(), Vec::new()),
+                None => ("404 Not Found", Vec::new(), b"<Error><Code>NoSuchKey</Code></Error>".to_vec()),
+            }
+        }
+        _ => ("501 Not Implemented", Vec::new(), Vec::new()),
     };
     let mut stream = reader.into_inner();
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n{headers}Connection: close\r\n\r\n",
+    let mut head = format!(
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\nConnection: close\r\n",
         body.len()
-    );
-    stream.write_all(head.as_bytes())?;
+    )
+    .into_bytes();
+    for line in headers {
+        head.extend_from_slice(&line);
+        head.extend_from_slice(b"\r\n");
+    }
+    head.extend_from_slice(b"\r\n");
+    stream.write_all(&head)?;
     if method != "HEAD" {
         stream.write_all(&body)?;
     }
@@ -141,8 +191,8 @@ fn range_of(text: &str) -> Option<(usize, usize)> {
     Some((first.parse().ok()?, last.parse().ok()?))
 }
 
-fn etag_of(object: &[u8]) -> String {
-    format!("ETag: \"{:032x}\"\r\n", object.len())
+fn etag_of(object: &[u8]) -> Vec<u8> {
+    format!("ETag: \"{:032x}\"", object.len()).into_bytes()
 }
 
 /// Waits for a page that may be answered, and returns what there is to list.

@@ -1,0 +1,126 @@
+//! Headers of objects as `object_store` has them, and back.
+
+use object_store::{Attribute, AttributeValue, Attributes, ObjectMeta};
+
+use super::{Found, Kind, wire};
+use crate::headers;
+use crate::model::Headers;
+
+/// What a store is given with an object.
+pub(super) fn attributes(kind: Kind, headers: &Headers) -> Attributes {
+    let mut attributes = Attributes::new();
+    if kind == Kind::Directory {
+        // It has no place for them. Where the gateway is the only one to write, its metadata has them.
+        return attributes;
+    }
+    let mut set = |attribute: Attribute, value: &Option<String>| {
+        if let Some(value) = value {
+            // Earlier versions took control characters, too.
+            let carried = value.replace(|one: char| one.is_ascii_control() && one != '\t', " ");
+            attributes.insert(attribute, AttributeValue::from(carried));
+        }
+    };
+    set(Attribute::ContentType, &headers.content_type);
+    set(Attribute::CacheControl, &headers.cache_control);
+    set(Attribute::ContentDisposition, &headers.content_disposition);
+    set(Attribute::ContentEncoding, &headers.content_encoding);
+    set(Attribute::ContentLanguage, &headers.content_language);
+    // Earlier versions took names that no request can carry. Their objects are to be stored all the same.
+    for (name, value) in headers.user.iter().filter(|(name, _)| headers::is_user_name(name)) {
+        let written = headers::written(value).into_owned();
+        attributes.insert(Attribute::Metadata(name.clone().into()), AttributeValue::from(written));
+    }
+    attributes
+}
+
+/// Whether a request can carry this in a header. A listing may have ETags that none can.
+pub(super) fn is_header_value(text: &str) -> bool {
+    hyper::header::HeaderValue::from_str(text).is_ok()
+}
+
+pub(super) fn found(meta: &ObjectMeta, attributes: &Attributes) -> Found {
+    let text = |attribute: Attribute| {
+        attributes.get(&attribute).map(|value| wire::as_sent(value.as_ref()).into_owned())
+    };
+    let mut user: Vec<(String, String)> = attributes
+        .iter()
+        .filter_map(|(attribute, value)| match attribute {
+            Attribute::Metadata(name) => {
+                let sent = wire::as_sent(value.as_ref());
+                Some((name.to_string(), headers::read(&sent).into_owned()))
+            }
+            _ => None,
+        })
+        .collect();
+    user.sort();
+    Found {
+        size_bytes: meta.size,
+        etag: meta.e_tag.clone().filter(|etag| is_header_value(etag)),
+        modified_ms: meta.last_modified.timestamp_millis(),
+        headers: Headers {
+            content_type: text(Attribute::ContentType),
+            cache_control: text(Attribute::CacheControl),
+            content_disposition: text(Attribute::ContentDisposition),
+            content_encoding: text(Attribute::ContentEncoding),
+            content_language: text(Attribute::ContentLanguage),
+            expires: None,
+            user,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderName;
+    use object_store::path::Path;
+
+    use super::*;
+
+    fn meta(etag: &str) -> ObjectMeta {
+        ObjectMeta {
+            location: Path::parse("a").unwrap(),
+            last_modified: chrono::DateTime::UNIX_EPOCH,
+            size: 1,
+            e_tag: Some(etag.to_owned()),
+            version: None,
+        }
+    }
+
+    /// What an earlier version acknowledged is stored all the same, as far as a request can carry it.
+    #[test]
+    fn headers_that_no_request_can_carry_stop_no_object() {
+        let headers = Headers {
+            content_type: Some("image/png\u{1}".to_owned()),
+            cache_control: Some("a\r\nb: c".to_owned()),
+            user: vec![("a b".to_owned(), "c".to_owned()), ("d".to_owned(), "e\nf\0".to_owned())],
+            ..Headers::default()
+        };
+        let attributes = attributes(Kind::S3, &headers);
+        assert_eq!(attributes.len(), 3);
+        for (attribute, value) in &attributes {
+            assert!(is_header_value(value), "{value:?}");
+            if let Attribute::Metadata(name) = attribute {
+                assert!(HeaderName::from_bytes(name.as_bytes()).is_ok(), "{name}");
+            }
+        }
+        assert_eq!(found(&meta("e"), &attributes).headers.user, [("d".to_owned(), "e\nf\0".to_owned())]);
+    }
+
+    #[test]
+    fn what_is_given_to_a_store_is_found_again() {
+        let headers = Headers {
+            content_type: Some("text/plain".to_owned()),
+            content_disposition: Some("attachment; filename=\"é =?UTF-8?B?w6k=?=\"".to_owned()),
+            user: vec![("a".to_owned(), "é".to_owned()), ("b".to_owned(), "=?UTF-8?B?w6k=?=".to_owned())],
+            ..Headers::default()
+        };
+        assert_eq!(found(&meta("e"), &attributes(Kind::S3, &headers)).headers, headers);
+    }
+
+    /// It would come back as a condition, in a header.
+    #[test]
+    fn an_etag_that_no_request_can_carry_counts_as_none() {
+        assert_eq!(found(&meta("a\nb"), &Attributes::new()).etag, None);
+        assert_eq!(found(&meta("\"a\""), &Attributes::new()).etag.as_deref(), Some("\"a\""));
+    }
+}

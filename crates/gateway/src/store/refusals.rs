@@ -1,0 +1,199 @@
+//! Which failures of a store are refusals: the same request would fail again. What tells are types alone: the status and code of an S3 store's answer, the error
+//! number of a directory's.
+
+use std::error::Error as _;
+use std::fmt;
+
+use hyper::StatusCode;
+
+use super::Kind;
+use crate::errors::Refusal;
+
+/// Of what a store says of an error.
+const MOST_SAID_CHARS: usize = 600;
+
+/// An answer of an S3 store that refuses a request. It stands for the answer, since `object_store` shows no status to its callers.
+#[derive(Debug)]
+pub(super) struct RefusedAnswer {
+    status: StatusCode,
+    refusal: Refusal,
+    said: String,
+}
+
+impl fmt::Display for RefusedAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the store answers {}: {}", self.status, self.said)
+    }
+}
+
+impl std::error::Error for RefusedAnswer {}
+
+/// Codes with a status of refusals that are none: the next request may succeed, or it was spoiled on its way. From S3's list of error codes.
+const PASSING: [&str; 14] = [
+    "RequestTimeout",
+    "ExpiredToken",
+    "TokenRefreshRequired",
+    "RequestTimeTooSkewed",
+    "BadDigest",
+    "IncompleteBody",
+    "XAmzContentSHA256Mismatch",
+    "InvalidPart",
+    "InvalidPartOrder",
+    "SlowDown",
+    "SlowDownRead",
+    "SlowDownWrite",
+    "ServiceUnavailable",
+    "InternalError",
+];
+
+/// Codes that say more than their status does.
+const TELLING: [(&str, Refusal); 9] = [
+    ("EntityTooLarge", Refusal::TooLarge),
+    ("MetadataTooLarge", Refusal::TooLarge),
+    ("RequestHeaderSectionTooLarge", Refusal::TooLarge),
+    ("MaxMessageLengthExceeded", Refusal::TooLarge),
+    ("KeyTooLongError", Refusal::Name),
+    ("InvalidURI", Refusal::Name),
+    ("InvalidAccessKeyId", Refusal::Denied),
+    ("AccountProblem", Refusal::Denied),
+    ("NotImplemented", Refusal::NotSupported),
+];
+
+/// Whether an answer with this status may be a refusal. Those that `object_store` has its own errors for are not among them.
+pub(super) fn may_refuse(status: StatusCode) -> bool {
+    matches!(
+        status.as_u16(),
+        400 | 402 | 405 | 406 | 410 | 411 | 413 | 414 | 415 | 417 | 421 | 422 | 431 | 451 | 501 | 505
+    )
+}
+
+/// What an answer with a status of [refusals](may_refuse) and this body is.
+pub(super) fn refused(status: StatusCode, body: &str) -> Option<RefusedAnswer> {
+    let code = body
+        .split_once("<Code>")
+        .and_then(|(_, behind)| behind.split_once("</Code>"))
+        .map_or("", |(code, _)| code.trim());
+    if PASSING.contains(&code) {
+        return None;
+    }
+    let told = TELLING.iter().find(|(known, _)| *known == code).map(|(_, refusal)| *refusal);
+    let refusal = told.unwrap_or(match status.as_u16() {
+        413 | 431 => Refusal::TooLarge,
+        414 => Refusal::Name,
+        405 | 501 | 505 => Refusal::NotSupported,
+        _ => Refusal::Request,
+    });
+    let said: String = body.chars().take(MOST_SAID_CHARS).collect();
+    Some(RefusedAnswer { status, refusal, said: said.escape_debug().to_string() })
+}
+
+/// Whether an error of a request that changes something is a refusal.
+pub(super) fn refusal_of(kind: Kind, error: &object_store::Error) -> Option<Refusal> {
+    match error {
+        object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
+            return Some(Refusal::Denied);
+        }
+        object_store::Error::NotSupported { .. } | object_store::Error::NotImplemented { .. } => {
+            return Some(Refusal::NotSupported);
+        }
+        object_store::Error::InvalidPath { .. } => return Some(Refusal::Name),
+        // What is there decides, and that changes.
+        object_store::Error::NotFound { .. }
+        | object_store::Error::AlreadyExists { .. }
+        | object_store::Error::Precondition { .. }
+        | object_store::Error::NotModified { .. } => return None,
+        _ => {}
+    }
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        match kind {
+            Kind::S3 => {
+                if let Some(answer) = error.downcast_ref::<RefusedAnswer>() {
+                    return Some(answer.refusal);
+                }
+            }
+            Kind::Directory => {
+                if let Some(error) = error.downcast_ref::<std::io::Error>() {
+                    return refusal_of_number(error.raw_os_error()?);
+                }
+            }
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// Of what the kernel says of a file. Full disks and quotas are none: they pass.
+fn refusal_of_number(number: i32) -> Option<Refusal> {
+    Some(match number {
+        libc::EMLINK | libc::EXDEV => Refusal::Links,
+        libc::EACCES | libc::EPERM => Refusal::Denied,
+        libc::EROFS => Refusal::ReadOnly,
+        libc::EFBIG => Refusal::TooLarge,
+        libc::EOPNOTSUPP | libc::ENOSYS => Refusal::NotSupported,
+        libc::ENAMETOOLONG
+        | libc::EISDIR
+        | libc::ENOTDIR
+        | libc::ENOTEMPTY
+        | libc::EEXIST
+        | libc::ELOOP
+        | libc::EILSEQ
+        | libc::EINVAL => Refusal::Name,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_directory(number: i32) -> object_store::Error {
+        let source = Box::new(std::io::Error::from_raw_os_error(number));
+        object_store::Error::Generic { store: "test", source }
+    }
+
+    #[test]
+    fn refusals_are_told_from_what_passes() {
+        let status = |code| StatusCode::from_u16(code).unwrap();
+        let of = |code: u16, body: &str| {
+            refused(status(code), body).filter(|_| may_refuse(status(code))).map(|answer| answer.refusal)
+        };
+        for (code, body, refusal) in [
+            (400, "<Error><Code>InvalidRequest</Code></Error>", Some(Refusal::Request)),
+            (400, "", Some(Refusal::Request)),
+            (400, "<Error><Code>RequestTimeout</Code></Error>", None),
+            (400, "<Error><Code>BadDigest</Code></Error>", None),
+            (400, "<Error><Code>KeyTooLongError</Code></Error>", Some(Refusal::Name)),
+            (400, "<Error><Code>MetadataTooLarge</Code></Error>", Some(Refusal::TooLarge)),
+            (405, "", Some(Refusal::NotSupported)),
+            (413, "", Some(Refusal::TooLarge)),
+            (501, "", Some(Refusal::NotSupported)),
+            (500, "", None),
+            (503, "<Error><Code>SlowDown</Code></Error>", None),
+            (404, "", None),
+            (408, "", None),
+            (429, "", None),
+        ] {
+            assert_eq!(of(code, body), refusal, "{code} {body}");
+        }
+    }
+
+    #[test]
+    fn what_a_directory_can_never_take_is_a_refusal() {
+        for (number, refusal) in [
+            (libc::EMLINK, Some(Refusal::Links)),
+            (libc::EXDEV, Some(Refusal::Links)),
+            (libc::EPERM, Some(Refusal::Denied)),
+            (libc::EROFS, Some(Refusal::ReadOnly)),
+            (libc::ENAMETOOLONG, Some(Refusal::Name)),
+            (libc::EISDIR, Some(Refusal::Name)),
+            (libc::ENOSPC, None),
+            (libc::EDQUOT, None),
+            (libc::EIO, None),
+        ] {
+            assert_eq!(refusal_of(Kind::Directory, &of_directory(number)), refusal, "{number}");
+            // A connection that a firewall refuses has such numbers, too.
+            assert_eq!(refusal_of(Kind::S3, &of_directory(number)), None, "{number}");
+        }
+    }
+}
