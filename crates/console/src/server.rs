@@ -243,8 +243,8 @@ impl Console {
             let listener = tokio::net::TcpListener::from_std(self.listener)?;
             let own_listener = tokio::net::UnixListener::from_std(self.own_listener)?;
             let router = routes::router(Arc::clone(&self.shared));
-            let accepting_own = tokio::spawn(connection::accept_own(own_listener, router.clone()));
-            let accepting = tokio::spawn(connection::accept(listener, router, self.tls));
+            let mut accepting_own = tokio::spawn(connection::accept_own(own_listener, router.clone()));
+            let mut accepting = tokio::spawn(connection::accept(listener, router, self.tls));
             while !stop.load(Ordering::Relaxed) && !accepting.is_finished() && !accepting_own.is_finished() {
                 self.shared.entry.expire();
                 tokio::time::sleep(POLL).await;
@@ -254,6 +254,10 @@ impl Console {
             self.shared.socket.remove();
             accepting.abort();
             accepting_own.abort();
+            // Neither ends by itself: a console that nobody can reach any more must not end as if it had been stopped.
+            let panicked = [(&mut accepting).await, (&mut accepting_own).await]
+                .into_iter()
+                .any(|ended| ended.is_err_and(|error| error.is_panic()));
             self.shared.under_way.close();
             let ending = Instant::now();
             let mut has_waited = false;
@@ -268,7 +272,12 @@ impl Console {
                 // The answer is on its way.
                 tokio::time::sleep(POLL).await;
             }
-            Ok(())
+            match panicked {
+                true => Err(std::io::Error::other(
+                    "a bug ended what takes its connections, please report it with the lines above",
+                )),
+                false => Ok(()),
+            }
         });
         // Where it failed at once. Tasks that are not waited for share them, so that they aren't dropped here.
         self.shared.entry.close();

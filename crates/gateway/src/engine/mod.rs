@@ -39,9 +39,7 @@ pub use copy::{CopyRequest, SourceConditions};
 pub use elsewhere::{Answer, Elsewhere, Question, Sharing};
 pub(crate) use failing::Unstored;
 pub(crate) use import::Progress;
-pub use pages::{
-    Entry, ListRequest, Listing, UploadEntry, UploadListing, UploadSummary, UploadsRequest,
-};
+pub use pages::{Entry, ListRequest, Listing, UploadEntry, UploadListing, UploadSummary, UploadsRequest};
 pub use parts::CompletedPart;
 pub use read::{Body, Resolved};
 pub(crate) use slots::Held;
@@ -302,7 +300,9 @@ impl Engine {
         // Before anything is removed or written by what these say.
         crate::journal::set_epoch(&journal_folder, metadata.epoch).map_err(|error| {
             let what_to_do = match is_out_of_room(&error) {
-                true => "\n  what to do: make room on that disk, and start the gateway again; nothing is lost",
+                true => {
+                    "\n  what to do: make room on that disk, and start the gateway again; nothing is lost"
+                }
                 false => "",
             };
             format!("{}: {error}{what_to_do}", folder.path().display())

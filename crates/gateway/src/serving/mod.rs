@@ -383,9 +383,8 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
         let has_forms = opened.peers.is_none();
         Ok::<_, String>(Arc::new(Connections {
             service: service(Arc::clone(&engine), Arc::clone(&permissions), Arc::clone(&addressing)),
-            forms: has_forms.then(|| {
-                Forms::new(Arc::clone(&engine), Arc::clone(&permissions), Arc::clone(&addressing))
-            }),
+            forms: has_forms
+                .then(|| Forms::new(Arc::clone(&engine), Arc::clone(&permissions), Arc::clone(&addressing))),
             ids: RequestIds::new()?,
             requests: Arc::clone(&requests),
             slots: Arc::new(Semaphore::new(config.limits.requests)),
