@@ -112,6 +112,8 @@ pub struct Engine {
     under: OnceLock<Backend>,
     /// Buckets are made and removed one at a time.
     making: tokio::sync::Mutex<Removals>,
+    /// Has slow clients give up their room in the journal.
+    room_asker: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Contents of which the log has said that the store withholds them.
     told: Mutex<HashSet<ContentId>>,
     /// Nobody else may use the directory while we do.
@@ -356,6 +358,7 @@ impl Engine {
             next_number,
             under: OnceLock::new(),
             making: tokio::sync::Mutex::default(),
+            room_asker: OnceLock::new(),
             told: Mutex::default(),
             _lock: lock,
             counters: Counters::default(),
@@ -372,6 +375,12 @@ impl Engine {
         engine.start_looking_out();
         engine.start_watching();
         Ok(engine)
+    }
+
+    /// `ask` is called now and then while the journal has no room for somebody.
+    pub(crate) fn ask_for_room(&self, ask: impl Fn() + Send + Sync + 'static) {
+        // There is one port for clients.
+        let _ = self.room_asker.set(Box::new(ask));
     }
 
     /// A number that was never given before.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -16,7 +16,7 @@ use super::{BucketState, Engine};
 use crate::config::Write;
 use crate::digests::{Algorithm, Digests, Sums, hex};
 use crate::errors::{Error, Result};
-use crate::journal::Written;
+use crate::journal::{Writer, Written};
 use crate::meta::{Change, Name};
 use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, now_ms};
 use crate::ownership::Route;
@@ -24,6 +24,8 @@ use crate::store::Kind;
 
 /// A client that sends nothing for so long gives up its room in the journal.
 const SILENCE: Duration = Duration::from_secs(60);
+/// How long a write waits for room in the journal before slow clients are asked for theirs.
+const ROOM_PAUSE: Duration = Duration::from_millis(500);
 /// One part in so many of the journal is for whole objects alone. They leave by being flushed; parts may never do, and
 /// must not shut everybody else out.
 const KEPT_FROM_PARTS: u64 = 8;
@@ -138,7 +140,7 @@ impl Engine {
             0 => None,
             _ => {
                 let content = ContentId(self.number());
-                Some(self.journal.reserve(content, size_bytes, self.setup.patience, most_bytes).await?)
+                Some(self.reserve(content, size_bytes, most_bytes).await?)
             }
         };
         loop {
@@ -169,6 +171,24 @@ impl Engine {
             self.counters.accepted_bytes.fetch_add(written.size_bytes(), Ordering::Relaxed);
         }
         Ok((written, digests.finish()?))
+    }
+
+    /// Room in the journal. While there is none, clients that are slow with theirs are asked for it.
+    async fn reserve(&self, content: ContentId, size_bytes: u64, most_bytes: u64) -> Result<Writer> {
+        let until = Instant::now() + self.setup.patience;
+        loop {
+            let begun = Instant::now();
+            let pause = until.saturating_duration_since(begun).min(ROOM_PAUSE);
+            match self.journal.reserve(content, size_bytes, pause, most_bytes).await {
+                // What says so at once is full for another reason than the journal's limit.
+                Err(Error::Busy(_)) if begun.elapsed() >= pause && Instant::now() < until => {
+                    if let Some(ask) = self.room_asker.get() {
+                        ask();
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     fn record(

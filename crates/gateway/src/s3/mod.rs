@@ -5,6 +5,7 @@ mod access;
 mod acl;
 mod answers;
 mod bucket;
+mod chunks;
 mod input;
 mod listing;
 mod multipart;
@@ -14,6 +15,7 @@ mod tagging;
 
 pub(crate) use access::{Note, Permissions, refused_at_once};
 pub(crate) use answers::put_right;
+pub(crate) use chunks::Rechunker;
 pub(crate) use post::Forms;
 
 use std::collections::HashMap;
@@ -36,6 +38,11 @@ use input::Promised;
 /// For the fuzzer: any text as what requests bring, as far as `s3s` leaves it to us.
 pub(crate) fn read_any(text: &str) {
     let _ = (input::tags(Some(text)), input::copied_range(text, 1 << 20), listing::position(text));
+}
+
+/// For the fuzzer: any bytes as a body in chunks.
+pub(crate) fn read_any_chunks(data: &[u8], step: usize) {
+    chunks::read_any(data, step);
 }
 
 /// For the fuzzer: any head of a request, as far as it is looked at before an operation.

@@ -138,6 +138,11 @@ impl Forms {
         Forms { engine, permissions, places: Semaphore::new(FORMS), files: Semaphore::new(FILES) }
     }
 
+    /// Whether no form would be received now.
+    pub(crate) fn are_full(&self) -> bool {
+        self.places.available_permits() == 0
+    }
+
     /// Answers an upload by a form.
     pub(crate) async fn answer(&self, request: Request<Body>) -> Response<Body> {
         match self.post(request).await {

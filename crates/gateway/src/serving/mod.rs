@@ -6,7 +6,9 @@ mod connection;
 mod descriptors;
 mod metrics;
 mod over_pipe;
+mod received;
 mod request_ids;
+mod seats;
 mod tls;
 mod top;
 
@@ -22,7 +24,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use openssl::ssl::SslAcceptor;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use underlay_files::Folder;
 
 use crate::cluster::{self, Member, Peers};
@@ -32,9 +34,10 @@ use crate::ownership::Ownership;
 use crate::s3::{Forms, Permissions, service};
 use crate::store::{self, Reached};
 use access_log::AccessLog;
-use connection::Connections;
+use connection::{Connections, DOCUMENTS_KIB};
 use metrics::Requests;
 use request_ids::RequestIds;
+use seats::{Scarce, Seats};
 
 /// How often a drain says what it waits for.
 const SAY_EVERY: Duration = Duration::from_secs(2);
@@ -45,6 +48,10 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
 /// How often it is looked whether the gateway can go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long a new connection waits for the place of one that is being closed before another one is.
+const PLACE_PAUSE: Duration = Duration::from_millis(50);
+/// What a socket keeps of an answer besides what is on its way.
+const MOST_UNSENT_BYTES: libc::c_int = 128 << 10;
 /// After an error of `accept` (no descriptors left, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -272,6 +279,9 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
             slots: Arc::new(Semaphore::new(config.limits.requests)),
             question_slots: Arc::new(Semaphore::new(config.limits.requests)),
             ping_slots: Arc::new(Semaphore::new(config.limits.requests)),
+            seats: Seats::new(is_inner),
+            documents: Arc::new(Semaphore::new(DOCUMENTS_KIB)),
+            permissions: Arc::clone(&permissions),
             access_log: Arc::clone(&access_log),
             peers: opened.peers.clone(),
             engine: Arc::clone(&engine),
@@ -279,6 +289,8 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
         }))
     };
     let connections = connections_of(false)?;
+    let seats = Arc::clone(&connections.seats);
+    engine.ask_for_room(move || drop(seats.make_room(Scarce::Journal)));
     let scheme = if acceptor.is_some() { "https" } else { "http" };
     let address = listener.local_addr().unwrap_or(config.listen);
     tracing::info!(
@@ -356,7 +368,7 @@ async fn accept_inner(
     }
 }
 
-/// Takes connections for as long as it is waited for.
+/// Takes connections for as long as it is waited for, and gives up those whose peers are too slow.
 async fn accept(
     listener: TcpListener,
     connections: &Arc<Connections>,
@@ -365,13 +377,21 @@ async fn accept(
     graceful: &GracefulShutdown,
 ) {
     let places = Arc::new(Semaphore::new(most));
+    let mut looks = tokio::time::interval(LOOK_EVERY);
     loop {
-        // One that finds no place waits in the kernel's queue, and takes no memory of ours.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = looks.tick() => {
+                connections.seats.look();
+                continue;
+            }
+        };
+        match accepted {
             Ok((stream, peer)) => {
+                let place = place_for_one_more(&places, &connections.seats).await;
                 // Small answers must not wait for the client's acknowledgement.
                 let _ = stream.set_nodelay(true);
+                limit_unsent(&stream);
                 connections.start(stream, peer, acceptor.cloned(), place, graceful);
             }
             Err(error) => {
@@ -379,6 +399,37 @@ async fn accept(
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+/// Where all places are taken, the connection that has been without a request for longest is closed. Further ones wait in the kernel's queue
+/// meanwhile, and take no memory of ours.
+async fn place_for_one_more(places: &Arc<Semaphore>, seats: &Seats) -> OwnedSemaphorePermit {
+    loop {
+        if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+            return place;
+        }
+        seats.close_idlest();
+        seats.look();
+        let next = tokio::time::timeout(PLACE_PAUSE, Arc::clone(places).acquire_owned()).await;
+        if let Ok(Ok(place)) = next {
+            return place;
+        }
+    }
+}
+
+/// The kernel keeps up to megabytes for a client that takes nothing, and counts them as ours.
+fn limit_unsent(stream: &tokio::net::TcpStream) {
+    use std::os::fd::AsRawFd as _;
+    let bytes: libc::c_int = MOST_UNSENT_BYTES;
+    let length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the descriptor is open for as long as the stream is borrowed, and the kernel reads `length` bytes of an integer that lives here.
+    let set = unsafe {
+        let value = std::ptr::from_ref(&bytes).cast();
+        libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value, length)
+    };
+    if set != 0 {
+        tracing::debug!("cannot limit what a socket keeps: {}", std::io::Error::last_os_error());
     }
 }
 

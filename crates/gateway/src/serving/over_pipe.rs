@@ -8,8 +8,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Semaphore;
 
 use super::access_log::AccessLog;
-use super::connection::Connections;
+use super::connection::{Connections, DOCUMENTS_KIB};
 use super::request_ids::RequestIds;
+use super::seats::Seats;
 use crate::engine::Engine;
 use crate::s3::{Forms, Permissions, service};
 
@@ -27,12 +28,15 @@ impl OverPipe {
         let slots = || Arc::new(Semaphore::new(REQUESTS));
         Ok(OverPipe(Arc::new(Connections {
             service: service(Arc::clone(&engine), Arc::clone(&permissions)),
-            forms: Some(Forms::new(Arc::clone(&engine), permissions)),
+            forms: Some(Forms::new(Arc::clone(&engine), Arc::clone(&permissions))),
             ids: RequestIds::new()?,
             requests: Arc::default(),
             slots: slots(),
             question_slots: slots(),
             ping_slots: slots(),
+            seats: Seats::new(false),
+            documents: Arc::new(Semaphore::new(DOCUMENTS_KIB)),
+            permissions,
             access_log: Arc::new(AccessLog::open(None)?),
             peers: None,
             engine,
