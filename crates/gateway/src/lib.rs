@@ -14,6 +14,7 @@ pub mod engine;
 pub mod errors;
 pub mod form;
 pub mod journal;
+mod memory;
 mod meta;
 pub mod model;
 pub mod outside;

@@ -10,7 +10,7 @@ use super::pages::{Entry, ListRequest, Listing};
 use super::shared::record_of;
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
-use crate::model::ObjectRecord;
+use crate::model::{Headers, ObjectRecord};
 use crate::ownership::Share;
 use crate::store::{Kind, has_own_name};
 
@@ -58,8 +58,20 @@ impl Grouping<'_> {
         match self.group_of(key) {
             Some(group) if self.last_group() == Some(group) => {}
             Some(group) => self.entries.push(Entry::Prefix(group.to_owned())),
-            None => self.entries.push(Entry::Object(key.to_owned(), Box::new(record))),
+            None => self.entries.push(Entry::Object(key.to_owned(), Box::new(shortened(record)))),
         }
+    }
+}
+
+/// Without what no listing tells of: some of it is as long as an object has parts.
+fn shortened(record: ObjectRecord) -> ObjectRecord {
+    ObjectRecord {
+        extents: Vec::new(),
+        part_sizes_bytes: Vec::new(),
+        part_checksums: Vec::new(),
+        tags: Vec::new(),
+        headers: Headers::default(),
+        ..record
     }
 }
 

@@ -9,6 +9,7 @@ mod completed;
 mod conditions;
 mod copy;
 mod elsewhere;
+mod entries;
 mod expiry;
 mod flush;
 mod import;
@@ -20,6 +21,7 @@ mod parts;
 mod queue;
 mod read;
 mod recovery;
+mod rescue;
 mod shared;
 mod slots;
 mod to_its_end;
@@ -55,10 +57,12 @@ use crate::config::{Bucket, Consistency, Local, NewBuckets, Rule, StorePlace, Wr
 use crate::errors::{Error, Result};
 use crate::journal::frame::Framing;
 use crate::journal::{Commits, Journal};
+use crate::memory::Memory;
 use crate::meta::{Committer, Metadata, Name};
 use crate::model::ContentId;
 use crate::store::{Backend, Found, MayGoOn};
 use buckets::Removals;
+use entries::Uploads;
 use queue::Queue;
 use recovery::{SEALED_BY, is_sealed_anew, open_metadata, recover};
 pub(crate) use recovery::{check_seal, sealed_by};
@@ -97,6 +101,11 @@ pub struct Engine {
     journal: Arc<Journal>,
     blocks: Arc<Blocks>,
     queue: Arc<Queue>,
+    uploads: Arc<Uploads>,
+    /// For answers on their way to clients.
+    reading: Memory,
+    /// For objects on their way to stores.
+    storing: Memory,
     served: Arc<Served>,
     ahead: ahead::Ahead,
     clock: expiry::Clock,
@@ -232,6 +241,9 @@ impl BucketState {
 
 /// Numbers beyond the epoch: so many can be given after one start.
 const NUMBER_BITS: u32 = 40;
+/// Memory besides that of the cache, however little that has.
+const LEAST_READING_BYTES: u64 = 16 << 20;
+const LEAST_STORING_BYTES: u64 = 32 << 20;
 /// Where the journal is in the local directory.
 pub(crate) const JOURNAL: &str = "journal";
 const CACHE: &str = "cache";
@@ -294,11 +306,16 @@ impl Engine {
         let flash = (setup.local.flash_bytes > 0).then(|| (cache_folder.path(), setup.local.flash_bytes));
         let (block_bytes, memory_bytes) = (setup.local.block_bytes, setup.local.memory_bytes);
         let blocks = Blocks::open(block_bytes, memory_bytes, flash, setup.at_rest.clone()).await?;
-        let (queue, served) = (Arc::new(Queue::default()), Arc::new(Served::default()));
+        let queue = Arc::new(Queue::new(entries::most_names(memory_bytes)));
+        let served = Arc::new(Served::default());
+        let uploads = metadata.view().and_then(|view| Uploads::counted(&view, setup.local.journal_bytes));
+        let uploads = Arc::new(uploads.map_err(|error| error.to_string())?);
         let committer = {
             let (journal, queue, served) = (Arc::clone(&journal), Arc::clone(&queue), Arc::clone(&served));
+            let uploads = Arc::clone(&uploads);
             Committer::start(metadata.database(), move |effects| {
                 commits.note(effects.commits);
+                uploads.apply(effects.unfinished);
                 queue.apply(effects.queued, &effects.unblocked, |name| served.delay_of(name));
                 journal.release(effects.released);
             })
@@ -348,6 +365,9 @@ impl Engine {
             journal,
             blocks: Arc::new(blocks),
             queue,
+            uploads,
+            reading: Memory::new((memory_bytes / 2).max(LEAST_READING_BYTES)),
+            storing: Memory::new((memory_bytes / 4).max(LEAST_STORING_BYTES)),
             served,
             ahead: ahead::Ahead::default(),
             clock: expiry::Clock::new(setup.uploads_expire),

@@ -1,6 +1,7 @@
 //! Names that are to be flushed, and when. The metadata have the same names durably; this is how the flushers wait for them.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
@@ -22,6 +23,8 @@ const NOT_OURS_PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Queue {
     state: Mutex<State>,
     changed: Notify,
+    /// How many names it may have, if that is limited.
+    most: Option<usize>,
 }
 
 #[derive(Default)]
@@ -32,6 +35,8 @@ struct State {
     /// Names that somebody is flushing, kept apart from the items: a commit may settle an item and enter the name anew
     /// meanwhile, and no second flusher may have the name before the first is through with it.
     under_way: HashSet<Name>,
+    /// Names that are about to be entered.
+    reserved: usize,
     is_stopped: bool,
     last_failure: Option<(String, String)>,
 }
@@ -65,6 +70,46 @@ pub(super) struct Turn {
 }
 
 impl Queue {
+    pub(super) fn new(most: usize) -> Queue {
+        Queue { most: Some(most), ..Queue::default() }
+    }
+
+    /// Places for those of the names that are not pending, waited for up to `patience`.
+    ///
+    /// # Errors
+    /// `Busy` if there are none.
+    pub(super) async fn reserve(self: &Arc<Self>, names: &[Name], patience: Duration) -> Result<Reserved> {
+        let until = Instant::now() + patience;
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut state = self.state.lock();
+                let count = names.iter().filter(|name| !state.items.contains_key(*name)).count();
+                let has_room = |most| state.items.len() + state.reserved + count <= most;
+                if count == 0 || self.most.is_none_or(has_room) {
+                    state.reserved += count;
+                    return Ok(Reserved { queue: Arc::clone(self), count });
+                }
+            }
+            if tokio::time::timeout_at(until, changed).await.is_err() {
+                return Err(Error::Busy(
+                    "the gateway has as many objects that the store does not have as it may keep in mind, since the store behind takes them more slowly than they come: try again later"
+                        .to_owned(),
+                ));
+            }
+        }
+    }
+
+    /// Places that have been used, or are not needed.
+    fn give_back(&self, count: usize) {
+        if count > 0 {
+            self.state.lock().reserved -= count;
+            self.changed.notify_waiters();
+        }
+    }
+
     /// Enters names or takes them out, as a commit said. `delay_of` says how long a new one may wait.
     pub(super) fn apply(
         &self,
@@ -232,6 +277,18 @@ impl Queue {
     }
 }
 
+/// Places for names that a commit is about to enter. They are given back behind it.
+pub(super) struct Reserved {
+    queue: Arc<Queue>,
+    count: usize,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.queue.give_back(self.count);
+    }
+}
+
 impl State {
     fn enter(&mut self, name: Name, since_ms: i64, due: Instant) {
         if self.items.contains_key(&name) {
@@ -318,6 +375,31 @@ mod tests {
         apply(&queue, &name, None, Duration::ZERO);
         queue.finish(&name, Attempt::Done);
         assert_eq!((take(&queue), queue.summary().0), (None, 0));
+    }
+
+    #[tokio::test]
+    async fn no_more_names_are_pending_than_may_be() {
+        let queue = Arc::new(Queue::new(2));
+        let name = |key: &str| Name::new("lake", key);
+        let patience = Duration::from_millis(20);
+        let first = queue.reserve(&[name("a")], patience).await.unwrap();
+        apply(&queue, &name("b"), Some(1), Duration::ZERO);
+        assert!(matches!(queue.reserve(&[name("c")], patience).await, Err(Error::Busy(_))));
+        // Of two that are asked for at once, none is had.
+        assert!(matches!(queue.reserve(&[name("b"), name("c")], patience).await, Err(Error::Busy(_))));
+        // What is pending already takes no further place.
+        assert!(queue.reserve(&[name("b")], patience).await.is_ok());
+        drop(first);
+        let second = queue.reserve(&[name("c")], patience).await.unwrap();
+        let waiting = tokio::spawn({
+            let queue = Arc::clone(&queue);
+            async move { queue.reserve(&[Name::new("lake", "d")], Duration::from_secs(60)).await.map(drop) }
+        });
+        tokio::task::yield_now().await;
+        apply(&queue, &name("b"), None, Duration::ZERO);
+        assert_eq!(waiting.await.unwrap(), Ok(()));
+        drop(second);
+        assert_eq!(queue.state.lock().reserved, 0);
     }
 
     #[test]

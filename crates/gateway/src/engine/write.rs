@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
+use tokio::time::Instant;
 
 use super::conditions::Conditions;
 use super::elsewhere::{Answer, Question, confused};
@@ -105,6 +106,7 @@ impl Engine {
         let (conditions, at, fence) = (request.conditions, name.clone(), Fence::of(&pass));
         let content =
             written.as_ref().map(|written| (written.content(), written.size_bytes(), written.place()));
+        let place = self.queue.reserve(std::slice::from_ref(&name), self.setup.patience).await?;
         self.committer
             .commit(written.into_iter().collect(), move |change| {
                 fence.check(change)?;
@@ -116,6 +118,7 @@ impl Engine {
                 change.mark_pending(&at)
             })
             .await?;
+        drop(place);
         self.counters.accepted_objects.fetch_add(1, Ordering::Relaxed);
         self.settled(&state, &name).await?;
         pass.check()?;
@@ -305,6 +308,8 @@ impl Engine {
             }
         }
         let (of_change, fence) = (ours.clone(), Fence::of(&pass));
+        let names: Vec<Name> = ours.iter().map(|(_, name, _)| name.clone()).collect();
+        let places = self.queue.reserve(&names, self.setup.patience).await?;
         let committed = self
             .committer
             .commit(Vec::new(), move |change| {
@@ -316,6 +321,7 @@ impl Engine {
                 Ok(outcomes)
             })
             .await?;
+        drop(places);
         for ((at, name, _), outcome) in ours.into_iter().zip(committed) {
             outcomes[at] = match outcome {
                 Ok(true) => self.settled(&state, &name).await,

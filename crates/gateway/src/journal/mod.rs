@@ -10,7 +10,7 @@ mod segment;
 pub(crate) use commits::Commits;
 pub(crate) use segment::Segment;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -32,6 +32,8 @@ const EXTENSION: &str = "segment";
 const EPOCH: &str = "epoch";
 /// The metadata are on the same disk, and have to grow even when it is full: a journal that took the last byte would stop them.
 const LEFT_FREE_BYTES: u64 = 64 << 20;
+/// What is taken beyond the limit leaves one part in so many of the disk, or of the limit, to the writes of clients.
+const KEPT_FOR_WRITES: u64 = 8;
 /// Chunks that are written by one call: 1 MiB.
 const CHUNKS_A_WRITE: usize = 16;
 
@@ -50,6 +52,9 @@ struct State {
     active: Option<Arc<Segment>>,
     next_number: u64,
     used_bytes: u64,
+    /// Ranges of what was taken beyond the limit, and how many of the bytes above are theirs.
+    beyond: HashSet<(u64, u64)>,
+    beyond_bytes: u64,
     /// Contents that someone is reading, and how many are.
     pins: HashMap<ContentId, usize>,
     /// Ranges that are free as soon as nobody reads them.
@@ -62,6 +67,8 @@ pub(crate) struct Known {
     pub(crate) segment: u64,
     pub(crate) offset_bytes: u64,
     pub(crate) size_bytes: u64,
+    /// Whether it was taken beyond the limit.
+    pub(crate) is_beyond: bool,
 }
 
 /// A range of the journal that nothing uses any more.
@@ -104,8 +111,12 @@ impl Journal {
         framing: frame::Framing,
     ) -> io::Result<Journal> {
         let mut in_use: BTreeMap<u64, BTreeMap<u64, u64>> = BTreeMap::new();
+        let (mut beyond, mut beyond_bytes) = (HashSet::new(), 0);
         for range in known {
             let stored = framing.stored_bytes(range.size_bytes);
+            if range.is_beyond && beyond.insert((range.segment, range.offset_bytes)) {
+                beyond_bytes += stored;
+            }
             in_use.entry(range.segment).or_default().insert(range.offset_bytes, stored);
         }
         let mut next_number = in_use.keys().next_back().map_or(0, |last| last + 1);
@@ -134,6 +145,8 @@ impl Journal {
             active: None,
             next_number,
             used_bytes,
+            beyond,
+            beyond_bytes,
             pins: HashMap::new(),
             waiting: HashMap::new(),
         };
@@ -183,14 +196,40 @@ impl Journal {
         }
     }
 
-    /// Room whatever the limit says, for bytes that are about to be overwritten in the store.
+    /// Room besides the limit for what clients write, for bytes that are about to be overwritten in the store. Of these there may be as many as
+    /// the limit says, or one content that is longer.
     ///
     /// # Errors
-    /// When the disk has none.
+    /// `Busy` while others have that room, or when the disk has none that clients' writes don't need.
     pub(crate) fn reserve_beyond(self: &Arc<Self>, content: ContentId, size_bytes: u64) -> Result<Writer> {
-        let writer =
-            self.reserve_below(content, size_bytes, self.framing.stored_bytes(size_bytes), u64::MAX)?;
-        writer.ok_or_else(|| Error::Busy("the journal has no room".to_owned()))
+        let stored = self.framing.stored_bytes(size_bytes);
+        let is_taken = {
+            let state = self.state.lock();
+            state.beyond_bytes > 0 && state.beyond_bytes.saturating_add(stored) > self.capacity_bytes
+        };
+        if is_taken || !self.leaves_room(stored)? {
+            return Err(Error::Busy(format!(
+                "{size_bytes} bytes that copies or unfinished uploads consist of have to be fetched before the store's object is replaced, and there is no room for them yet"
+            )));
+        }
+        let writer = self.reserve_below(content, size_bytes, stored, u64::MAX)?;
+        let writer = writer.ok_or_else(|| Error::Busy("the journal has no room".to_owned()))?;
+        let mut state = self.state.lock();
+        if state.beyond.insert((writer.segment.number(), writer.offset_bytes)) {
+            state.beyond_bytes += stored;
+        }
+        drop(state);
+        Ok(writer)
+    }
+
+    /// Whether the disk has room for a part of what clients write besides these bytes.
+    fn leaves_room(&self, stored: u64) -> Result<bool> {
+        let disk = rustix::fs::statvfs(self.folder.path())
+            .map_err(|error| Error::local("cannot look at the local disk", std::io::Error::from(error)))?;
+        let part = (disk.f_blocks.saturating_mul(disk.f_frsize) / KEPT_FOR_WRITES)
+            .min(self.capacity_bytes / KEPT_FOR_WRITES);
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        Ok(free >= stored.saturating_add(part).saturating_add(LEFT_FREE_BYTES))
     }
 
     fn reserve_below(
@@ -209,7 +248,7 @@ impl Journal {
             return Err(Error::Busy("the gateway's local disk is full: try again later".to_owned()));
         }
         let mut state = self.state.lock();
-        if state.used_bytes.saturating_add(stored) > limit_bytes {
+        if state.used_bytes.saturating_sub(state.beyond_bytes).saturating_add(stored) > limit_bytes {
             return Ok(None);
         }
         loop {
@@ -261,6 +300,9 @@ impl Journal {
         let Some(segment) = state.segments.get(&segment).cloned() else { return };
         let (length, is_over) = segment.free(offset_bytes);
         state.used_bytes = state.used_bytes.saturating_sub(length);
+        if state.beyond.remove(&(segment.number(), offset_bytes)) {
+            state.beyond_bytes = state.beyond_bytes.saturating_sub(length);
+        }
         if is_over {
             self.remove_if_empty(state, &segment);
         }

@@ -8,7 +8,7 @@ mod committer;
 mod tables;
 mod view;
 
-pub(crate) use change::Change;
+pub(crate) use change::{Change, Unfinished};
 pub(crate) use committer::Committer;
 pub(crate) use tables::{Name, upload_key};
 pub(crate) use view::View;
