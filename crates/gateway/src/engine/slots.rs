@@ -274,7 +274,9 @@ impl Engine {
     /// When the metadata can't be read.
     pub(crate) fn slots_with_uploads(&self) -> Result<HashSet<u16>> {
         let mut slots = HashSet::new();
-        self.metadata.view()?.each_upload(|name, _, _| drop(slots.insert(self.slot_of(&name))))?;
+        self.metadata.view()?.each_upload(|name, _, _| {
+            slots.insert(self.slot_of(&name));
+        })?;
         Ok(slots)
     }
 

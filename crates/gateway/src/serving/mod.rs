@@ -290,7 +290,9 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     };
     let connections = connections_of(false)?;
     let seats = Arc::clone(&connections.seats);
-    engine.ask_for_room(move || drop(seats.make_room(Scarce::Journal)));
+    engine.ask_for_room(move || {
+        seats.make_room(Scarce::Journal);
+    });
     let scheme = if acceptor.is_some() { "https" } else { "http" };
     let address = listener.local_addr().unwrap_or(config.listen);
     tracing::info!(

@@ -22,7 +22,7 @@ const DOCUMENT_IN: Duration = Duration::from_secs(30);
 /// A connection without a request. `hyper` has a limit of its own for heads, and none for a peer that does not take the end of an answer.
 const IDLE: Duration = Duration::from_secs(35);
 /// Nobody loses anything before it was waited for so long,
-const RIPE: Duration = Duration::from_secs(2);
+const RIPE: Duration = Duration::from_secs(1);
 /// nor who brings or takes as much in a second.
 const FAST_BYTES: u64 = 64 << 10;
 /// Room in the journal is for bodies that are whole in so long.

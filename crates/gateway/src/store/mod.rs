@@ -670,3 +670,6 @@ fn innermost(error: &dyn std::error::Error) -> String {
     let (text, said) = (error.to_string(), cause.to_string());
     if text.contains(&said) { String::new() } else { format!(": {said}") }
 }
+
+#[cfg(test)]
+mod tests;

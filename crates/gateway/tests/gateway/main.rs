@@ -2,12 +2,14 @@
 
 mod ahead;
 mod at_rest;
+mod bounded;
 mod cached;
 mod chunked;
 mod clients;
 mod cluster;
 mod damage;
 mod faulty;
+mod greedy;
 mod kills;
 mod lies;
 mod markers;
