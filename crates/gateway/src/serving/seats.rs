@@ -14,8 +14,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use underlay_sync::Mutex;
 
-/// Whoever is waited for has to bring or take [`LEAST_BYTES`] in so long.
-const WINDOW: Duration = Duration::from_secs(30);
+/// A body has to bring [`LEAST_BYTES`] in so long,
+const BODY_WINDOW: Duration = Duration::from_secs(60);
+/// and a reader has to take as many in so long: some work on what they have read before they read on.
+const READER_WINDOW: Duration = Duration::from_secs(300);
 const LEAST_BYTES: u64 = 32 << 10;
 /// A document is in memory as a whole, so all of it has to come in so long.
 const DOCUMENT_IN: Duration = Duration::from_secs(30);
@@ -26,12 +28,12 @@ const RIPE: Duration = Duration::from_secs(1);
 /// nor who brings or takes as much in a second.
 const FAST_BYTES: u64 = 64 << 10;
 /// Room in the journal is for bodies that are whole in so long.
-const WHOLE_IN: Duration = Duration::from_secs(600);
+const WHOLE_IN: Duration = Duration::from_secs(3600);
 
 /// Why a peer is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum GivenUp {
-    #[error("too little of the request's body came in time: at least 32 KiB in 30 s, and a whole document in 30 s")]
+    #[error("too little of the request's body came in time: at least 32 KiB in 60 s, and a whole document in 30 s")]
     TooSlow,
     #[error("the request came slowly, and others needed its place: try again")]
     MadeRoom,
@@ -102,8 +104,8 @@ impl Wait {
     }
 
     /// Whether it is too slow. A window that was not begins anew.
-    fn fails(&mut self, now: Instant) -> bool {
-        if self.waited(now) < WINDOW {
+    fn fails(&mut self, now: Instant, window: Duration) -> bool {
+        if self.waited(now) < window {
             return false;
         }
         if self.moved_bytes < LEAST_BYTES {
@@ -243,11 +245,11 @@ impl Seat {
         let is_late = pace.kind == Some(Kind::Document)
             && pace.body.since.is_some()
             && pace.body_begun.is_some_and(|begun| now.saturating_duration_since(begun) >= DOCUMENT_IN);
-        if (pace.body.since.is_some() && pace.body.fails(now)) || is_late {
+        if (pace.body.since.is_some() && pace.body.fails(now, BODY_WINDOW)) || is_late {
             pace.give_up(GivenUp::TooSlow);
         }
         let is_idle = pace.idle_since.is_some_and(|since| now.saturating_duration_since(since) >= IDLE);
-        let takes_nothing = pace.writing.since.is_some() && pace.writing.fails(now);
+        let takes_nothing = pace.writing.since.is_some() && pace.writing.fails(now, READER_WINDOW);
         // While it takes an answer's end, that is what counts.
         if takes_nothing || (is_idle && pace.writing.since.is_none()) {
             self.close(&mut pace);

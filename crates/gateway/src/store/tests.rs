@@ -1,6 +1,5 @@
 //! Sending objects with little memory.
 
-use futures_util::StreamExt as _;
 use object_store::memory::InMemory;
 
 use super::*;

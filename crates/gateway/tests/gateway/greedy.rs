@@ -294,7 +294,7 @@ fn a_document_that_stands_still_keeps_nobody_from_a_place() {
 /// One that is longer than the memory that there is, by a client that sends its whole body as one chunk.
 #[test]
 fn a_body_of_one_chunk_is_stored_in_little_memory() {
-    const LENGTH: usize = 96 << 20;
+    const LENGTH: usize = 128 << 20;
     let directory = tempfile::tempdir().unwrap();
     let program = start(directory.path(), 100, 8);
     let bytes = content(7, LENGTH);

@@ -39,16 +39,16 @@ fn a_body_has_to_bring_something_in_every_window() {
     moving.seat.body_is_awaited(Waker::noop()).unwrap();
     let now = Instant::now();
     for seated in [&silent, &trickling, &moving] {
-        seated.seat.look(now + WINDOW - s(1));
+        seated.seat.look(now + BODY_WINDOW - s(1));
         assert_eq!(seated.seat.given_up(), None);
-        seated.seat.look(now + WINDOW + s(1));
+        seated.seat.look(now + BODY_WINDOW + s(1));
     }
     assert_eq!(silent.seat.given_up(), Some(GivenUp::TooSlow));
     assert_eq!(silent.seat.body_is_awaited(Waker::noop()), Err(GivenUp::TooSlow));
     assert_eq!(trickling.seat.given_up(), Some(GivenUp::TooSlow));
     // What it brought counts for its own window alone.
     assert_eq!(moving.seat.given_up(), None);
-    moving.seat.look(now + WINDOW * 2 + s(2));
+    moving.seat.look(now + BODY_WINDOW * 2 + s(2));
     assert_eq!(moving.seat.given_up(), Some(GivenUp::TooSlow));
 }
 
@@ -87,7 +87,7 @@ fn a_peer_that_takes_nothing_is_closed() {
     // The slot went with the last byte that was handed on, and the peer still takes none.
     stalled.seat.request_ends();
     for seated in [&stalled, &reading] {
-        seated.seat.look(now + WINDOW + s(1));
+        seated.seat.look(now + READER_WINDOW + s(1));
     }
     assert!(stalled.seat.pace.lock().is_over && !reading.seat.pace.lock().is_over);
     assert!(!stalled.seat.request_begins());
