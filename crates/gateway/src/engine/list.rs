@@ -1,6 +1,6 @@
 //! Listings: from the metadata where a prefix is ours alone, and from the store, merged in, where others write as well.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
 use futures_util::StreamExt as _;
@@ -12,12 +12,10 @@ use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
 use crate::model::{Headers, ObjectRecord};
 use crate::ownership::Share;
-use crate::store::{Kind, has_own_name};
+use crate::store::{Found, Kind, has_own_name};
 
 /// The largest character: behind a prefix and this one there is no key with that prefix.
 const LAST: char = '\u{10ffff}';
-/// A directory has no order, so its names are sorted here: more than so many are refused.
-const MOST_UNSORTED: usize = 1_000_000;
 
 /// Groups keys that come in order.
 struct Grouping<'a> {
@@ -189,26 +187,26 @@ impl Engine {
         let mut grouping = Grouping { request, entries: Vec::new() };
         if state.backend.kind == Kind::Directory {
             let mut listed = state.backend.list(&request.prefix, None)?;
-            let mut found = Vec::new();
+            // A directory has no order, so all of it has to be looked at. Only what the page shows is kept.
+            let mut shown: BTreeMap<String, Option<Found>> = BTreeMap::new();
             while let Some(entry) = listed.next().await {
                 let (key, object) = entry?;
-                if key.starts_with(&request.prefix) && !state.is_exclusive(&key) && grouping.is_behind(&key) {
-                    found.push((key, object));
+                if !key.starts_with(&request.prefix) || state.is_exclusive(&key) || !grouping.is_behind(&key) {
+                    continue;
                 }
-                if found.len() > MOST_UNSORTED {
-                    return Err(Error::NotImplemented(format!(
-                        "the directory behind has more than {MOST_UNSORTED} names here: list a longer prefix"
-                    )));
-                }
-            }
-            found.sort_by(|a, b| a.0.cmp(&b.0));
-            for (key, object) in found {
-                grouping.add(&key, record_of(&object));
-                if grouping.is_full() {
-                    break;
+                match grouping.group_of(&key) {
+                    Some(group) => shown.insert(group.to_owned(), None),
+                    None => shown.insert(key, Some(object)),
+                };
+                if shown.len() > request.most + 1 {
+                    shown.pop_last();
                 }
             }
-            return Ok(grouping.entries);
+            let entries = shown.into_iter().map(|(name, object)| match object {
+                Some(object) => Entry::Object(name, Box::new(shortened(record_of(&object)))),
+                None => Entry::Prefix(name),
+            });
+            return Ok(entries.collect());
         }
         let mut after = request.after.clone().filter(|after| *after > request.prefix);
         if let (Some(after), Some(delimiter)) = (&mut after, &request.delimiter)

@@ -35,7 +35,7 @@ use crate::model::{Checksums, Headers, now_ms};
 /// A file is kept in memory until all of it is there, since no form says how long it is.
 const MOST_FILE_BYTES: usize = 16 << 20;
 /// So many files at once: with the one above it bounds the memory.
-const FILES: usize = 8;
+const FILES: usize = 4;
 /// Forms that are received at once, most of them from nobody knows whom: they have places of their own, so that they take none from others.
 const FORMS: usize = 32;
 /// A client that sends nothing for so long is given up, and so is one whose fields or whose file are not there after so long.
@@ -138,9 +138,9 @@ impl Forms {
         Forms { engine, permissions, places: Semaphore::new(FORMS), files: Semaphore::new(FILES) }
     }
 
-    /// Whether no form would be received now.
+    /// Whether no form would be received now, or no file of one.
     pub(crate) fn are_full(&self) -> bool {
-        self.places.available_permits() == 0
+        self.places.available_permits() == 0 || self.files.available_permits() == 0
     }
 
     /// Answers an upload by a form.

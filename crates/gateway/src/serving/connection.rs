@@ -43,6 +43,8 @@ const MOST_HEADER_BYTES: usize = 64 << 10;
 const MOST_LOGGED_BYTES: usize = 2048;
 /// How long a request waits for the place of one whose client is slow.
 const SLOT_IN: Duration = Duration::from_secs(4);
+/// How long whoever is to make room may take for it before another one is asked.
+const ROOM_PAUSE: Duration = Duration::from_millis(100);
 /// Memory for the long documents of all requests together, in KiB; the beginning of each is not counted.
 pub(super) const DOCUMENTS_KIB: usize = 24 << 10;
 /// What is handed to TLS at once: it copies it.
@@ -261,12 +263,8 @@ impl Connections {
     /// Has a slow client give up what `is_full` says to be scarce, if there is one, and waits for that.
     async fn make_room(&self, scarce: Scarce, is_full: impl Fn() -> bool) {
         let until = Instant::now() + SLOT_IN;
-        let mut room = self.seats.make_room(scarce);
-        while is_full() && room != Room::None && Instant::now() < until {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            if room != Room::Coming {
-                room = self.seats.make_room(scarce);
-            }
+        while is_full() && self.seats.make_room(scarce) != Room::None && Instant::now() < until {
+            tokio::time::sleep(ROOM_PAUSE).await;
         }
     }
 
