@@ -81,8 +81,7 @@ mod tests {
 
     #[test]
     fn uploads_and_parts_are_counted_as_they_come_and_go() {
-        let uploads =
-            Uploads { by_bucket: Mutex::default(), parts: AtomicI64::new(0), most_parts: 2 };
+        let uploads = Uploads { by_bucket: Mutex::default(), parts: AtomicI64::new(0), most_parts: 2 };
         let change = |uploads, parts| Unfinished { bucket: "lake".to_owned(), uploads, parts };
         uploads.apply(vec![change(MOST_UPLOADS, 0), change(0, 1)]);
         assert!(matches!(uploads.check_begin("lake"), Err(Error::Busy(_))));

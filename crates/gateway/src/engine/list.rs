@@ -9,7 +9,7 @@ use super::elsewhere::{Answer, Question, confused};
 use super::pages::{Entry, ListRequest, Listing};
 use super::shared::record_of;
 use super::{BucketState, Engine};
-use crate::errors::{Error, Result};
+use crate::errors::Result;
 use crate::model::{Headers, ObjectRecord};
 use crate::ownership::Share;
 use crate::store::{Found, Kind, has_own_name};
@@ -191,7 +191,8 @@ impl Engine {
             let mut shown: BTreeMap<String, Option<Found>> = BTreeMap::new();
             while let Some(entry) = listed.next().await {
                 let (key, object) = entry?;
-                if !key.starts_with(&request.prefix) || state.is_exclusive(&key) || !grouping.is_behind(&key) {
+                if !key.starts_with(&request.prefix) || state.is_exclusive(&key) || !grouping.is_behind(&key)
+                {
                     continue;
                 }
                 match grouping.group_of(&key) {

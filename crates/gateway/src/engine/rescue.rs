@@ -177,10 +177,8 @@ impl Uses {
 
 /// What the extents cover, in order.
 fn merged(extents: &[Extent]) -> Vec<Range<u64>> {
-    let mut ranges: Vec<Range<u64>> = extents
-        .iter()
-        .map(|extent| extent.offset_bytes..extent.offset_bytes + extent.length_bytes)
-        .collect();
+    let mut ranges: Vec<Range<u64>> =
+        extents.iter().map(|extent| extent.offset_bytes..extent.offset_bytes + extent.length_bytes).collect();
     ranges.sort_by_key(|range| range.start);
     let mut merged: Vec<Range<u64>> = Vec::new();
     for range in ranges {
@@ -282,7 +280,10 @@ mod tests {
         ];
         let extents = [extent(1, 150, 50), extent(2, 150, 50), extent(1, 500, 100), extent(1, 300, 10)];
         let found = moved(&extents, ContentId(1), &fetched);
-        assert_eq!(found, Some(vec![extent(8, 50, 50), extent(2, 150, 50), extent(9, 0, 100), extent(1, 300, 10)]));
+        assert_eq!(
+            found,
+            Some(vec![extent(8, 50, 50), extent(2, 150, 50), extent(9, 0, 100), extent(1, 300, 10)])
+        );
         assert_eq!(moved(&extents, ContentId(3), &fetched), None);
     }
 }

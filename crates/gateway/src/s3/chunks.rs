@@ -203,8 +203,8 @@ impl Rechunker {
         // Without one it is not what was signed: `s3s` says so, too.
         chain.expected = signature.ok_or(Spoiled::Mismatch)?.to_owned();
         chain.hash = Sha256::new();
-        self.passes = chain.ours.is_none()
-            && (size == 0 || (SHORT_CHUNK_BYTES..=PIECE_BYTES as u64).contains(&size));
+        self.passes =
+            chain.ours.is_none() && (size == 0 || (SHORT_CHUNK_BYTES..=PIECE_BYTES as u64).contains(&size));
         if self.passes {
             self.piece.extend_from_slice(&line);
         } else if chain.ours.is_none() {

@@ -404,14 +404,16 @@ async fn accept(
     }
 }
 
-/// Where all places are taken, the connection that has been without a request for longest is closed. Further ones wait in the kernel's queue
+/// Where all places are taken, the connection that has been without a request for longest is closed, or that of the slowest client. Further ones wait in the kernel's queue
 /// meanwhile, and take no memory of ours.
 async fn place_for_one_more(places: &Arc<Semaphore>, seats: &Seats) -> OwnedSemaphorePermit {
     loop {
         if let Ok(place) = Arc::clone(places).try_acquire_owned() {
             return place;
         }
-        seats.close_idlest();
+        if !seats.close_idlest() {
+            seats.make_room(Scarce::Slot);
+        }
         seats.look();
         let next = tokio::time::timeout(PLACE_PAUSE, Arc::clone(places).acquire_owned()).await;
         if let Ok(Ok(place)) = next {

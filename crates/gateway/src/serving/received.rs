@@ -220,7 +220,8 @@ impl hyper::body::Body for Received {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let here = self.gathered.len() as u64 + self.ready.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
+        let here =
+            self.gathered.len() as u64 + self.ready.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
         match (&self.rechunker, self.body.size_hint().exact()) {
             (None, Some(left)) => SizeHint::with_exact(left + here),
             _ => SizeHint::new(),

@@ -33,7 +33,9 @@ const WHOLE_IN: Duration = Duration::from_secs(3600);
 /// Why a peer is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum GivenUp {
-    #[error("too little of the request's body came in time: at least 32 KiB in 60 s, and a whole document in 30 s")]
+    #[error(
+        "too little of the request's body came in time: at least 32 KiB in 60 s, and a whole document in 30 s"
+    )]
     TooSlow,
     #[error("the request came slowly, and others needed its place: try again")]
     MadeRoom,
@@ -338,9 +340,13 @@ impl Seats {
 
     /// Closes the connection that has been without a request for longest. `false` if there is none.
     pub(super) fn close_idlest(&self) -> bool {
+        let now = Instant::now();
         let idle = self.all().into_iter().filter_map(|seat| {
             let pace = seat.pace.lock();
-            let since = pace.idle_since.filter(|_| !pace.is_over);
+            // The end of its answer may be on its way.
+            let takes_it =
+                pace.writing.since.is_some_and(|since| now.saturating_duration_since(since) < RIPE);
+            let since = pace.idle_since.filter(|_| !pace.is_over && !takes_it);
             drop(pace);
             since.map(|since| (since, seat))
         });

@@ -105,7 +105,9 @@ async fn be_greedy(kind: Kind, address: SocketAddr, key: usize) -> std::io::Resu
         Kind::DocumentInTinyPieces => head_of(address, delete, NO_HASH, (Some(1 << 20), 0))
             .replace("content-length: 0\r\n", "transfer-encoding: chunked\r\n"),
         Kind::SilentBody | Kind::TricklingBody => head_of(address, put, NO_HASH, (None, LONG_BYTES)),
-        Kind::OneChunk | Kind::TinyChunks => head_of(address, put, UNSIGNED, (Some(LONG_BYTES), 2 * LONG_BYTES)),
+        Kind::OneChunk | Kind::TinyChunks => {
+            head_of(address, put, UNSIGNED, (Some(LONG_BYTES), 2 * LONG_BYTES))
+        }
         Kind::OneSignedChunk => head_of(address, put, SIGNED, (Some(LONG_BYTES), 2 * LONG_BYTES)),
         Kind::ReadsNothing | Kind::ReadsATrickle => {
             head_of(address, ("GET", "/lake/long"), NO_HASH, (None, 0))

@@ -174,7 +174,10 @@ fn lengths_of_more_than_eight_digits_are_read_or_refused() {
         assert_eq!(parse_line(line.as_bytes()).map(|(size, _)| size), size, "{line:?}");
     }
     assert_eq!(rechunked(false, 10, b"f0000000\r\n0123456789", 100), Err(Spoiled::TooLong));
-    assert_eq!(rechunked(false, 10, b"8\r\n01234567\r\n8\r\n01234567\r\n0\r\n\r\n", 100), Err(Spoiled::TooLong));
+    assert_eq!(
+        rechunked(false, 10, b"8\r\n01234567\r\n8\r\n01234567\r\n0\r\n\r\n", 100),
+        Err(Spoiled::TooLong)
+    );
 }
 
 #[test]
