@@ -34,6 +34,7 @@ impl Engine {
         mut resolved: Resolved,
         range: Range<u64>,
     ) -> Result<Short> {
+        resolved.forget_parts();
         let hold = match range.end - range.start {
             length if length <= UNCOUNTED_BYTES => None,
             length => match self.reading.try_hold(length) {

@@ -84,7 +84,7 @@ impl Engine {
         let pass = self.to_write(&to.bucket, &[&to.key]).await?;
         let (version, is_directory) = (self.number(), target.backend.kind == Kind::Directory);
         let (at, fence) = (to.clone(), Fence::of(&pass));
-        let place = self.queue.reserve(std::slice::from_ref(&to), self.setup.patience).await?;
+        let place = self.place_of(std::slice::from_ref(&to)).await?;
         let stored = self
             .committer
             .commit(Vec::new(), move |change| {

@@ -22,6 +22,7 @@ mod queue;
 mod read;
 mod recovery;
 mod rescue;
+mod room;
 mod shared;
 mod slots;
 mod to_its_end;
@@ -39,6 +40,7 @@ pub(crate) use import::Progress;
 pub use pages::{Entry, ListRequest, Listing, UploadSummary};
 pub use parts::CompletedPart;
 pub use read::{Body, Resolved};
+pub(crate) use room::Wanted;
 pub(crate) use slots::Held;
 pub use upload::{MOST_PARTS, PartSummary};
 pub use write::{PutRequest, Stored, Verify};
@@ -121,8 +123,8 @@ pub struct Engine {
     under: OnceLock<Backend>,
     /// Buckets are made and removed one at a time.
     making: tokio::sync::Mutex<Removals>,
-    /// Has slow clients give up their room in the journal.
-    room_asker: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Requests that wait for room.
+    waiting: room::Waiting,
     /// Contents of which the log has said that the store withholds them.
     told: Mutex<HashSet<ContentId>>,
     /// Nobody else may use the directory while we do.
@@ -378,7 +380,7 @@ impl Engine {
             next_number,
             under: OnceLock::new(),
             making: tokio::sync::Mutex::default(),
-            room_asker: OnceLock::new(),
+            waiting: room::Waiting::default(),
             told: Mutex::default(),
             _lock: lock,
             counters: Counters::default(),
@@ -395,12 +397,6 @@ impl Engine {
         engine.start_looking_out();
         engine.start_watching();
         Ok(engine)
-    }
-
-    /// `ask` is called now and then while the journal has no room for somebody.
-    pub(crate) fn ask_for_room(&self, ask: impl Fn() + Send + Sync + 'static) {
-        // There is one port for clients.
-        let _ = self.room_asker.set(Box::new(ask));
     }
 
     /// A number that was never given before.

@@ -329,9 +329,7 @@ impl Engine {
         // It is read with the other blocks: its bytes must not wait here until all is over.
         resolved.arriving = None;
         self.read_ahead(bucket, key, &resolved, &range);
-        // No answer needs them any more, and they are as long as an upload had parts.
-        resolved.record.part_sizes_bytes = Vec::new();
-        resolved.record.part_checksums = Vec::new();
+        resolved.forget_parts();
         Reading::new(Arc::clone(self), Name::new(bucket, key), resolved, range).boxed()
     }
 
@@ -429,6 +427,12 @@ impl Engine {
 impl Resolved {
     pub(super) fn elsewhere(record: ObjectRecord, runs: Vec<Run>) -> Resolved {
         Resolved { record, runs, arriving: None, _pins: None }
+    }
+
+    /// Whoever reads its bytes needs no list of its parts any more, and may take long.
+    pub(super) fn forget_parts(&mut self) {
+        self.record.part_sizes_bytes = Vec::new();
+        self.record.part_checksums = Vec::new();
     }
 
     pub(super) fn runs(&self) -> &[Run] {

@@ -313,7 +313,7 @@ impl Engine {
         }
         let is_directory = state.backend.kind == Kind::Directory;
         let (at, upload, fence) = (name.clone(), upload.to_owned(), Fence::of(&pass));
-        let place = self.queue.reserve(std::slice::from_ref(&name), self.setup.patience).await?;
+        let place = self.place_of(std::slice::from_ref(&name)).await?;
         let outcome = self
             .committer
             .commit(Vec::new(), move |change| {

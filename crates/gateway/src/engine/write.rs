@@ -8,16 +8,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
-use tokio::time::Instant;
 
 use super::conditions::Conditions;
 use super::elsewhere::{Answer, Question, confused};
+use super::room::Wanted;
 use super::slots::Fence;
 use super::{BucketState, Engine};
 use crate::config::Write;
 use crate::digests::{Algorithm, Digests, Sums, hex};
 use crate::errors::{Error, Result};
-use crate::journal::{Writer, Written};
+use crate::journal::Written;
 use crate::meta::{Change, Name};
 use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, now_ms};
 use crate::ownership::Route;
@@ -25,8 +25,6 @@ use crate::store::Kind;
 
 /// A client that sends nothing for so long gives up its room in the journal.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How long a write waits for room in the journal before slow clients are asked for theirs.
-const ROOM_PAUSE: Duration = Duration::from_millis(500);
 /// One part in so many of the journal is for whole objects alone. They leave by being flushed; parts may never do, and
 /// must not shut everybody else out.
 const KEPT_FROM_PARTS: u64 = 8;
@@ -106,7 +104,7 @@ impl Engine {
         let (conditions, at, fence) = (request.conditions, name.clone(), Fence::of(&pass));
         let content =
             written.as_ref().map(|written| (written.content(), written.size_bytes(), written.place()));
-        let place = self.queue.reserve(std::slice::from_ref(&name), self.setup.patience).await?;
+        let place = self.place_of(std::slice::from_ref(&name)).await?;
         self.committer
             .commit(written.into_iter().collect(), move |change| {
                 fence.check(change)?;
@@ -143,7 +141,8 @@ impl Engine {
             0 => None,
             _ => {
                 let content = ContentId(self.number());
-                Some(self.reserve(content, size_bytes, most_bytes).await?)
+                let reserve = |pause| self.journal.reserve(content, size_bytes, pause, most_bytes);
+                Some(self.wait_for(Wanted::Bytes, reserve).await?)
             }
         };
         loop {
@@ -174,24 +173,6 @@ impl Engine {
             self.counters.accepted_bytes.fetch_add(written.size_bytes(), Ordering::Relaxed);
         }
         Ok((written, digests.finish()?))
-    }
-
-    /// Room in the journal. While there is none, clients that are slow with theirs are asked for it.
-    async fn reserve(&self, content: ContentId, size_bytes: u64, most_bytes: u64) -> Result<Writer> {
-        let until = Instant::now() + self.setup.patience;
-        loop {
-            let begun = Instant::now();
-            let pause = until.saturating_duration_since(begun).min(ROOM_PAUSE);
-            match self.journal.reserve(content, size_bytes, pause, most_bytes).await {
-                // What says so at once is full for another reason than the journal's limit.
-                Err(Error::Busy(_)) if begun.elapsed() >= pause && Instant::now() < until => {
-                    if let Some(ask) = self.room_asker.get() {
-                        ask();
-                    }
-                }
-                outcome => return outcome,
-            }
-        }
     }
 
     fn record(
@@ -309,7 +290,7 @@ impl Engine {
         }
         let (of_change, fence) = (ours.clone(), Fence::of(&pass));
         let names: Vec<Name> = ours.iter().map(|(_, name, _)| name.clone()).collect();
-        let places = self.queue.reserve(&names, self.setup.patience).await?;
+        let places = self.place_of(&names).await?;
         let committed = self
             .committer
             .commit(Vec::new(), move |change| {

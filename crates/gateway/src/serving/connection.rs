@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,8 @@ pub(super) struct Connections {
     pub(super) question_slots: Arc<Semaphore>,
     pub(super) ping_slots: Arc<Semaphore>,
     pub(super) seats: Arc<Seats>,
+    /// Requests that wait for a slot.
+    pub(super) slot_wishes: Arc<AtomicUsize>,
     /// Memory for documents, in KiB.
     pub(super) documents: Arc<Semaphore>,
     /// Whose signatures chunks of bodies have.
@@ -243,11 +245,14 @@ impl Connections {
         if let Ok(slot) = Arc::clone(slots).try_acquire_owned() {
             return Some(slot);
         }
+        let _wish = Wish::begin(&self.slot_wishes);
         let until = Instant::now() + SLOT_IN;
         loop {
             let pause = match self.seats.make_room(Scarce::Slot) {
                 Room::Coming => until.saturating_duration_since(Instant::now()),
                 Room::After(pause) => pause,
+                // Those give up their places as soon as they hear of the wish.
+                Room::None if !self.is_inner && self.engine.waiting_for_room() > 0 => ROOM_PAUSE,
                 Room::None => return Arc::clone(slots).try_acquire_owned().ok(),
             };
             // In the order in which they came.
@@ -384,6 +389,22 @@ fn refused(status: StatusCode, code: &str, message: &str) -> Response<Body> {
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
     response
+}
+
+/// A request that waits for a slot.
+struct Wish(Arc<AtomicUsize>);
+
+impl Wish {
+    fn begin(wishes: &Arc<AtomicUsize>) -> Wish {
+        wishes.fetch_add(1, Ordering::Relaxed);
+        Wish(Arc::clone(wishes))
+    }
+}
+
+impl Drop for Wish {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The body of an answer, which is written down when it has been sent.

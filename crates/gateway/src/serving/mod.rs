@@ -29,7 +29,7 @@ use underlay_files::Folder;
 
 use crate::cluster::{self, Member, Peers};
 use crate::config::{Config, Secrets, StorePlace};
-use crate::engine::{Alone, Engine, Progress, Setup, Sharing, lock_directory};
+use crate::engine::{Alone, Engine, Progress, Setup, Sharing, Wanted, lock_directory};
 use crate::ownership::Ownership;
 use crate::s3::{Forms, Permissions, service};
 use crate::store::{self, Reached};
@@ -280,6 +280,7 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
             question_slots: Arc::new(Semaphore::new(config.limits.requests)),
             ping_slots: Arc::new(Semaphore::new(config.limits.requests)),
             seats: Seats::new(is_inner),
+            slot_wishes: Arc::default(),
             documents: Arc::new(Semaphore::new(DOCUMENTS_KIB)),
             permissions: Arc::clone(&permissions),
             access_log: Arc::clone(&access_log),
@@ -289,9 +290,12 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
         }))
     };
     let connections = connections_of(false)?;
-    let seats = Arc::clone(&connections.seats);
-    engine.ask_for_room(move || {
-        seats.make_room(Scarce::Journal);
+    let (seats, wishes) = (Arc::clone(&connections.seats), Arc::clone(&connections.slot_wishes));
+    engine.ask_for_room(move |wanted| {
+        if wanted == Wanted::Bytes {
+            seats.make_room(Scarce::Journal);
+        }
+        wishes.load(Ordering::Relaxed) > 0
     });
     let scheme = if acceptor.is_some() { "https" } else { "http" };
     let address = listener.local_addr().unwrap_or(config.listen);

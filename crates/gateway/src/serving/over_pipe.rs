@@ -35,6 +35,7 @@ impl OverPipe {
             question_slots: slots(),
             ping_slots: slots(),
             seats: Seats::new(false),
+            slot_wishes: Arc::default(),
             documents: Arc::new(Semaphore::new(DOCUMENTS_KIB)),
             permissions,
             access_log: Arc::new(AccessLog::open(None)?),

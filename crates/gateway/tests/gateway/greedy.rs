@@ -294,6 +294,35 @@ fn a_document_that_stands_still_keeps_nobody_from_a_place() {
     assert!(answers.iter().any(|answer| answer.contains("<Code>SlowDown</Code>")), "{answers:?}");
 }
 
+/// As many as may be, and more behind them, half of them with a part of a request's head.
+#[test]
+fn connections_without_a_request_make_room_for_new_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = start(directory.path(), 20, 8);
+    let waiting: Vec<std::net::TcpStream> = (0..100)
+        .map(|at| {
+            let mut stream = std::net::TcpStream::connect(program.address).unwrap();
+            if at % 2 == 0 {
+                let _ =
+                    std::io::Write::write_all(&mut stream, b"GET /lake/a HTTP/1.1\r\nHost: test\r\nx-amz-");
+            }
+            stream
+        })
+        .collect();
+    for round in 0..5 {
+        let target = format!("/lake/{round}");
+        served(program.address, "PUT", &target, b"bytes");
+        assert_eq!(served(program.address, "GET", &target, b""), b"bytes");
+    }
+    // The ones that came first have been closed.
+    let mut first = &waiting[0];
+    first.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let ended = std::io::Read::read(&mut first, &mut [0; 100]);
+    assert!(!matches!(&ended, Ok(1..)), "{ended:?}");
+    let kind = ended.err().map(|error| error.kind());
+    assert!(!matches!(kind, Some(std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)), "{kind:?}");
+}
+
 /// One that is longer than the memory that there is, by a client that sends its whole body as one chunk.
 #[test]
 fn a_body_of_one_chunk_is_stored_in_little_memory() {
