@@ -28,6 +28,7 @@ use super::request_ids::{RequestId, RequestIds};
 use super::seats::{GivenUp, Kind, Paced, Room, Scarce, Seat, Seated, Seats};
 use crate::cluster::{Asked, Peers};
 use crate::engine::Engine;
+use crate::memory::Memory;
 use crate::ownership::Route;
 use crate::s3::{Forms, Note, Permissions, Rechunker, put_right, refused_at_once};
 
@@ -46,7 +47,10 @@ const SLOT_IN: Duration = Duration::from_secs(4);
 /// How long whoever is to make room may take for it before another one is asked.
 const ROOM_PAUSE: Duration = Duration::from_millis(100);
 /// Memory for the long documents of all requests together, in KiB; the beginning of each is not counted.
-pub(super) const DOCUMENTS_KIB: usize = 24 << 10;
+pub(super) const DOCUMENTS_KIB: usize = 32 << 10;
+/// The same for answers that are documents, such as listings: shorter ones are not counted.
+pub(super) const ANSWERS_BYTES: u64 = 32 << 20;
+const SHORT_ANSWER_BYTES: usize = 64 << 10;
 /// What is handed to TLS at once: it copies it.
 const SEALED_BYTES: usize = 64 << 10;
 /// The type of a browser's form.
@@ -68,6 +72,8 @@ pub(super) struct Connections {
     pub(super) slot_wishes: Arc<AtomicUsize>,
     /// Memory for documents, in KiB.
     pub(super) documents: Arc<Semaphore>,
+    /// And for answers that are.
+    pub(super) answers: Memory,
     /// Whose signatures chunks of bodies have.
     pub(super) permissions: Arc<Permissions>,
     pub(super) access_log: Arc<AccessLog>,
@@ -281,7 +287,25 @@ impl Connections {
         let request = request.map(|body| Body::http_body(body.read_here(rechunker, promised, whose)));
         let mut response = self.service.call(request).await?;
         put_right(&note.0.lock().operation, &mut response);
-        Ok(response)
+        let is_document = note.0.lock().operation != "GetObject";
+        Ok(if is_document { self.counted(response) } else { response })
+    }
+
+    /// An answer that is a document is in memory as a whole for as long as its client takes.
+    fn counted(&self, mut response: Response<Body>) -> Response<Body> {
+        let Some(bytes) = response.body().bytes().filter(|bytes| bytes.len() > SHORT_ANSWER_BYTES) else {
+            return response;
+        };
+        match self.answers.try_hold(bytes.len() as u64) {
+            Some(hold) => {
+                *response.body_mut() = Body::from(hold.wrap(bytes));
+                response
+            }
+            None => {
+                self.seats.make_room(Scarce::Answer);
+                given_up(GivenUp::NoMemory)
+            }
+        }
     }
 
     /// Here, or by the gateway that has the key.
@@ -355,6 +379,7 @@ fn too_many() -> Response<Body> {
 fn given_up(why: GivenUp) -> Response<Body> {
     let text = why.to_string();
     match why {
+        GivenUp::ManyTags => refused(StatusCode::BAD_REQUEST, "MaxMessageLengthExceeded", &text),
         GivenUp::TooSlow => refused(StatusCode::BAD_REQUEST, "RequestTimeout", &text),
         GivenUp::MadeRoom | GivenUp::NoMemory => {
             let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", &text);

@@ -30,11 +30,12 @@ use underlay_files::Folder;
 use crate::cluster::{self, Member, Peers};
 use crate::config::{Config, Secrets, StorePlace};
 use crate::engine::{Alone, Engine, Progress, Setup, Sharing, Wanted, lock_directory};
+use crate::memory::Memory;
 use crate::ownership::Ownership;
 use crate::s3::{Forms, Permissions, service};
 use crate::store::{self, Reached};
 use access_log::AccessLog;
-use connection::{Connections, DOCUMENTS_KIB};
+use connection::{ANSWERS_BYTES, Connections, DOCUMENTS_KIB};
 use metrics::Requests;
 use request_ids::RequestIds;
 use seats::{Scarce, Seats};
@@ -282,6 +283,7 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
             seats: Seats::new(is_inner),
             slot_wishes: Arc::default(),
             documents: Arc::new(Semaphore::new(DOCUMENTS_KIB)),
+            answers: Memory::new(ANSWERS_BYTES),
             permissions: Arc::clone(&permissions),
             access_log: Arc::clone(&access_log),
             peers: opened.peers.clone(),

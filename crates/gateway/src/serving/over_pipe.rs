@@ -8,10 +8,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Semaphore;
 
 use super::access_log::AccessLog;
-use super::connection::{Connections, DOCUMENTS_KIB};
+use super::connection::{ANSWERS_BYTES, Connections, DOCUMENTS_KIB};
 use super::request_ids::RequestIds;
 use super::seats::Seats;
 use crate::engine::Engine;
+use crate::memory::Memory;
 use crate::s3::{Forms, Permissions, service};
 
 const PEER: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
@@ -37,6 +38,7 @@ impl OverPipe {
             seats: Seats::new(false),
             slot_wishes: Arc::default(),
             documents: Arc::new(Semaphore::new(DOCUMENTS_KIB)),
+            answers: Memory::new(ANSWERS_BYTES),
             permissions,
             access_log: Arc::new(AccessLog::open(None)?),
             peers: None,

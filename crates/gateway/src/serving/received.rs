@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::seats::{GivenUp, Kind, Scarce, Seat, Seats};
 use crate::s3::{Note, Rechunker};
@@ -16,6 +16,10 @@ use crate::s3::{Note, Rechunker};
 const GATHERED_BYTES: usize = 64 << 10;
 /// Every request may have as much of a document in memory.
 const FREE_BYTES: u64 = 128 << 10;
+/// What an element of a document takes besides, once it has been read: a part of an upload some 250 bytes, and it has three elements or more.
+const ELEMENT_BYTES: u64 = 128;
+/// The parts of an upload, 10,000 of them, have some 80,000 tags.
+const MOST_TAGS: u64 = 120_000;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -34,8 +38,10 @@ pub(super) struct Received {
     rechunker: Option<Rechunker>,
     /// Of a document.
     gathered: Vec<u8>,
+    tags: u64,
     taken_bytes: u64,
-    memory: Vec<OwnedSemaphorePermit>,
+    /// What it has of the memory for documents.
+    has_kib: u64,
     ready: VecDeque<Bytes>,
     is_over: bool,
 }
@@ -57,8 +63,9 @@ impl Received {
             promised_bytes: 0,
             rechunker: None,
             gathered: Vec::new(),
+            tags: 0,
             taken_bytes: 0,
-            memory: Vec::new(),
+            has_kib: 0,
             ready: VecDeque::new(),
             is_over: false,
         }
@@ -99,12 +106,17 @@ impl Received {
         self.kind == Some(Kind::Document)
     }
 
-    /// Memory for these bytes of a document.
-    fn reserve(&mut self, bytes: u64) -> Result<(), GivenUp> {
-        self.taken_bytes += bytes;
+    /// Memory for these bytes of a document, and for what becomes of them.
+    fn reserve(&mut self, bytes: &[u8]) -> Result<(), GivenUp> {
+        let tags = bytes.iter().filter(|byte| **byte == b'<').count() as u64;
+        self.tags += tags;
+        if self.tags > MOST_TAGS {
+            self.seat.give_up(GivenUp::ManyTags);
+            return Err(GivenUp::ManyTags);
+        }
+        self.taken_bytes += bytes.len() as u64 + tags * ELEMENT_BYTES;
         let counted_kib = self.taken_bytes.saturating_sub(FREE_BYTES).div_ceil(1024);
-        let has_kib: usize = self.memory.iter().map(OwnedSemaphorePermit::num_permits).sum();
-        let missing_kib = counted_kib.saturating_sub(has_kib as u64);
+        let missing_kib = counted_kib.saturating_sub(self.has_kib);
         if missing_kib == 0 {
             return Ok(());
         }
@@ -112,7 +124,8 @@ impl Received {
         let wanted = u32::try_from(missing_kib.next_multiple_of(64)).unwrap_or(u32::MAX);
         match Arc::clone(&self.documents).try_acquire_many_owned(wanted) {
             Ok(permit) => {
-                self.memory.push(permit);
+                self.has_kib += u64::from(wanted);
+                self.seat.keep_memory(permit);
                 Ok(())
             }
             Err(_) => {
@@ -140,7 +153,7 @@ impl Received {
     fn take_rechunked(&mut self) -> Result<(), BoxError> {
         while let Some(bytes) = self.rechunker.as_mut().and_then(Rechunker::next) {
             if self.is_document() {
-                self.reserve(bytes.len() as u64)?;
+                self.reserve(&bytes)?;
             }
             self.ready.push_back(bytes);
         }
@@ -148,7 +161,7 @@ impl Received {
     }
 
     fn gather(&mut self, bytes: &[u8]) -> Result<(), GivenUp> {
-        self.reserve(bytes.len() as u64)?;
+        self.reserve(bytes)?;
         self.gathered.extend_from_slice(bytes);
         if self.gathered.len() >= GATHERED_BYTES {
             self.ready.push_back(Bytes::from(std::mem::take(&mut self.gathered)));

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use underlay_sync::Mutex;
 
 /// A body has to bring [`LEAST_BYTES`] in so long,
@@ -39,8 +39,10 @@ pub(super) enum GivenUp {
     TooSlow,
     #[error("the request came slowly, and others needed its place: try again")]
     MadeRoom,
-    #[error("the gateway is reading as many long documents as it has memory for: try again later")]
+    #[error("the gateway is reading or sending as many documents as it has memory for: try again later")]
     NoMemory,
+    #[error("a document has at most 120,000 tags")]
+    ManyTags,
 }
 
 /// What a request's body is.
@@ -62,6 +64,8 @@ pub(super) enum Scarce {
     Journal,
     /// Memory for documents.
     Document,
+    /// Memory for answers that are documents.
+    Answer,
     /// A place among the forms.
     Form,
 }
@@ -130,6 +134,8 @@ struct Pace {
     body: Wait,
     waker: Option<Waker>,
     writing: Wait,
+    /// For the document that the request has brought.
+    memory: Vec<OwnedSemaphorePermit>,
     given_up: Option<GivenUp>,
     is_over: bool,
 }
@@ -151,6 +157,7 @@ impl Seat {
             body: Wait::default(),
             waker: None,
             writing: Wait::default(),
+            memory: Vec::new(),
             given_up: None,
             is_over: false,
         };
@@ -164,6 +171,7 @@ impl Seat {
             return false;
         }
         (pace.idle_since, pace.given_up, pace.kind) = (None, None, None);
+        pace.memory = Vec::new();
         (pace.body, pace.body_begun, pace.body_bytes) = (Wait::default(), None, 0);
         true
     }
@@ -177,6 +185,12 @@ impl Seat {
         let mut pace = self.pace.lock();
         (pace.idle_since, pace.has_slot, pace.kind) = (Some(Instant::now()), false, None);
         (pace.body.since, pace.waker) = (None, None);
+        pace.memory = Vec::new();
+    }
+
+    /// Memory that the request has until it ends: what is made of a document outlives its body.
+    pub(super) fn keep_memory(&self, permit: OwnedSemaphorePermit) {
+        self.pace.lock().memory.push(permit);
     }
 
     /// The body is read from now on, and is this.
@@ -288,6 +302,7 @@ impl Pace {
             }
             // Who reads what is in the journal keeps it there.
             (Scarce::Journal, _) => self.has_slot && self.body.since.is_none() && speed < FAST_BYTES,
+            (Scarce::Answer, _) => self.body.since.is_none() && speed < FAST_BYTES,
             (Scarce::Document, kind) => kind == Some(Kind::Document) && speed < FAST_BYTES,
             (Scarce::Form, kind) => kind == Some(Kind::Form) && speed < FAST_BYTES,
         };

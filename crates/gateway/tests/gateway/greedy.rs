@@ -52,10 +52,12 @@ enum Kind {
     TinyChunks,
     ReadsNothing,
     ReadsATrickle,
+    ReadsNoListing,
+    ManyElements,
     BeginsUploads,
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 15] = [
     Kind::SaysNothing,
     Kind::HalfAHead,
     Kind::SilentDocument,
@@ -68,6 +70,8 @@ const KINDS: [Kind; 13] = [
     Kind::TinyChunks,
     Kind::ReadsNothing,
     Kind::ReadsATrickle,
+    Kind::ReadsNoListing,
+    Kind::ManyElements,
     Kind::BeginsUploads,
 ];
 
@@ -101,7 +105,7 @@ async fn be_greedy(kind: Kind, address: SocketAddr, key: usize) -> std::io::Resu
         Kind::SaysNothing => String::new(),
         Kind::HalfAHead => "GET /lake/a HTTP/1.1\r\nHost: test\r\nx-amz-".to_owned(),
         Kind::SilentDocument => head_of(address, delete, NO_HASH, (None, 1000)),
-        Kind::LongDocument => head_of(address, delete, NO_HASH, (None, 4 << 20)),
+        Kind::LongDocument | Kind::ManyElements => head_of(address, delete, NO_HASH, (None, 4 << 20)),
         Kind::DocumentInTinyPieces => head_of(address, delete, NO_HASH, (Some(1 << 20), 0))
             .replace("content-length: 0\r\n", "transfer-encoding: chunked\r\n"),
         Kind::SilentBody | Kind::TricklingBody => head_of(address, put, NO_HASH, (None, LONG_BYTES)),
@@ -111,6 +115,10 @@ async fn be_greedy(kind: Kind, address: SocketAddr, key: usize) -> std::io::Resu
         Kind::OneSignedChunk => head_of(address, put, SIGNED, (Some(LONG_BYTES), 2 * LONG_BYTES)),
         Kind::ReadsNothing | Kind::ReadsATrickle => {
             head_of(address, ("GET", "/lake/long"), NO_HASH, (None, 0))
+        }
+        Kind::ReadsNoListing => {
+            let target = "/lake?list-type=2&prefix=listed%2F";
+            head_of(address, ("GET", target), NO_HASH, (None, 0))
         }
         Kind::BeginsUploads => {
             let target = format!("{target}?uploads=");
@@ -124,6 +132,11 @@ async fn be_greedy(kind: Kind, address: SocketAddr, key: usize) -> std::io::Resu
         Kind::LongDocument => {
             for _ in 0..63 {
                 stream.write_all(&zeros).await?;
+            }
+        }
+        Kind::ManyElements => {
+            for _ in 0..63 {
+                stream.write_all(&b"<Object/>       ".repeat(4 << 10)).await?;
             }
         }
         Kind::DocumentInTinyPieces => {
@@ -159,11 +172,15 @@ async fn be_greedy(kind: Kind, address: SocketAddr, key: usize) -> std::io::Resu
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         },
-        Kind::SaysNothing | Kind::HalfAHead | Kind::ReadsNothing | Kind::BeginsUploads => {}
+        Kind::SaysNothing
+        | Kind::HalfAHead
+        | Kind::ReadsNothing
+        | Kind::ReadsNoListing
+        | Kind::BeginsUploads => {}
     }
     match kind {
         // It says when the gateway has closed it, and takes nothing.
-        Kind::ReadsNothing => {
+        Kind::ReadsNothing | Kind::ReadsNoListing => {
             while stream.write_all(b"\r\n").await.is_ok() {
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
@@ -215,6 +232,12 @@ fn greedy_clients_of_every_kind_shut_nobody_out() {
     // Distinct blocks, so that readers share none.
     let long = content(1, 24 << 20);
     assert!(served(address, "PUT", "/lake/long", &long).is_empty());
+
+    // A listing of them has more than 100 KiB.
+    let folder = "d".repeat(200);
+    for at in 0..150 {
+        served(address, "PUT", &format!("/lake/listed/{at}/{folder}/{folder}/{folder}"), b"");
+    }
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (ends, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
