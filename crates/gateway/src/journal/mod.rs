@@ -34,8 +34,8 @@ const EPOCH: &str = "epoch";
 const LEFT_FREE_BYTES: u64 = 64 << 20;
 /// What is taken beyond the limit leaves one part in so many of the disk, or of the limit, to the writes of clients.
 const KEPT_FOR_WRITES: u64 = 8;
-/// Chunks that are written by one call: 1 MiB.
-const CHUNKS_A_WRITE: usize = 16;
+/// Chunks that are written by one call: 256 KiB. Every body that is coming has so much in memory.
+const CHUNKS_A_WRITE: usize = 4;
 
 /// See the module.
 pub(crate) struct Journal {
@@ -507,6 +507,11 @@ impl Writer {
         let step = self.journal.framing.step_bytes();
         while !bytes.is_empty() {
             let in_chunk = self.buffer.len() % step;
+            if in_chunk == 0 {
+                // Chunk by chunk, and no more: doubling would take twice what is needed.
+                let left = self.journal.framing.stored_bytes(self.size_bytes - self.written_bytes);
+                self.buffer.reserve_exact(step.min(left as usize));
+            }
             let piece = bytes.split_to(bytes.len().min(frame::CHUNK_BYTES as usize - in_chunk));
             self.buffer.extend_from_slice(&piece);
             self.written_bytes += piece.len() as u64;
