@@ -23,8 +23,9 @@ use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, now_ms};
 use crate::ownership::Route;
 use crate::store::Kind;
 
-/// A client that sends nothing for so long gives up its room in the journal.
-const SILENCE: Duration = Duration::from_secs(60);
+/// A body that brings nothing for so long gives up its room in the journal. The pace of clients is looked after where their bytes come in; here
+/// they come in pieces, the slowest of which take minutes.
+const SILENCE: Duration = Duration::from_secs(300);
 /// One part in so many of the journal is for whole objects alone. They leave by being flushed; parts may never do, and
 /// must not shut everybody else out.
 const KEPT_FROM_PARTS: u64 = 8;

@@ -349,7 +349,7 @@ fn connections_without_a_request_make_room_for_new_ones() {
 /// One that is longer than the memory that there is, by a client that sends its whole body as one chunk.
 #[test]
 fn a_body_of_one_chunk_is_stored_in_little_memory() {
-    const LENGTH: usize = 128 << 20;
+    const LENGTH: usize = 192 << 20;
     let directory = tempfile::tempdir().unwrap();
     let program = start(directory.path(), 100, 8);
     let bytes = content(7, LENGTH);
