@@ -165,7 +165,14 @@ pub(crate) fn ask_as(
 ) -> std::io::Result<Reply> {
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     let hash = hex(&Sha256::digest(body));
-    let signed = sign_as(by, (&address.to_string(), REGION), (method, target, path), headers, &hash, body.len() as u64);
+    let signed = sign_as(
+        by,
+        (&address.to_string(), REGION),
+        (method, target, path),
+        headers,
+        &hash,
+        body.len() as u64,
+    );
     exchange(address, &signed.head, body)
 }
 
