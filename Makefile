@@ -17,12 +17,15 @@ MINUTES = 60
 KILLS = 500
 # Peers for `make gateway-performance` that are not where Debian has them: `--nginx PATH`, `--alluxio DIR_OR_JARS`, `--tag PATH`.
 PEERS =
+# How long `make gateway-greedy` takes, in seconds.
+GREEDY_SECONDS ?= 600
+export GREEDY_SECONDS
 # How often `make gateway-kills` kills the gateway's engine.
 GATEWAY_KILLS = 200
 # How many replicas and how many masters `make je-ha-kills` kills.
 MEMBER_KILLS = 20
 
-.PHONY: quickstart build gateway gateway-kills spark-variants test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity gateway-performance gateway-s3-tests volume-performance jvm-hop generator slow-motion certificate prediction console-cost schema vm clean help
+.PHONY: quickstart build gateway gateway-kills gateway-greedy spark-variants test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity gateway-performance gateway-s3-tests volume-performance jvm-hop generator slow-motion certificate prediction console-cost schema vm clean help
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes with the build)"
@@ -39,6 +42,7 @@ help:
 	@echo "make gateway-kills  200 kills of the S3 gateway's engine under load while the store behind fails: whatever was acknowledged must be there"
 	@echo "make je-ha-kills  20 kills of replicas and of masters of replicated Berkeley DB JE under load: whatever was acknowledged must be there"
 	@echo "make oracle-nosql-kills  the same of storage nodes of Oracle NoSQL Database, from the installation that KVHOME names"
+	@echo "make gateway-greedy  256 slow and greedy clients of each kind and 10,000 idle connections for ten minutes, the gateway in a control group of 256 MiB: others are served all the time"
 	@echo "make spark-variants  Spark 4.1, below YARN, with the external shuffle service, on a cluster that runs already, and behind Alluxio and each way of the gateway"
 	@echo "make overhead     measure what an attachment costs beside a plain loop device, and write docs/overhead.md"
 	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
@@ -121,6 +125,10 @@ volume-kills:
 gateway-kills:
 	@scripts/install-packages test
 	UNDERLAY_GATEWAY_KILLS=$(GATEWAY_KILLS) cargo test --locked -p underlay-gateway --test gateway kills
+
+gateway-greedy:
+	@scripts/install-packages test
+	scripts/gateway-greedy
 
 je-ha-kills:
 	@scripts/install-packages test

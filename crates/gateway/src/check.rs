@@ -254,7 +254,8 @@ fn look(metadata: &Metadata, folder: &underlay_files::Folder, framing: &Framing)
         .values()
         .filter_map(|record| match record.place {
             Place::Local { segment, offset_bytes } => {
-                Some(Known { segment, offset_bytes, size_bytes: record.size_bytes })
+                let (size_bytes, is_beyond) = (record.size_bytes, record.was_fetched());
+                Some(Known { segment, offset_bytes, size_bytes, is_beyond })
             }
             Place::Remote { .. } => None,
         })

@@ -97,11 +97,21 @@ impl DiskRoom {
         Some(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
+    /// Of the whole file system; `None` where it does not say.
+    pub(crate) fn size_bytes(&self) -> Option<u64> {
+        let disk = rustix::fs::statvfs(self.folder.path()).ok()?;
+        Some(disk.f_blocks.saturating_mul(disk.f_frsize))
+    }
+
     pub(crate) fn refusals(&self) -> &Refusals {
         &self.refusals
     }
 
-    fn has_room(&self, need: Need) -> Result<bool> {
+    /// Whether there is room for this, without counting it as a refusal where there is none.
+    ///
+    /// # Errors
+    /// When the file system can't be asked.
+    pub(crate) fn has_room(&self, need: Need) -> Result<bool> {
         let disk = rustix::fs::statvfs(self.folder.path()).map_err(io::Error::from);
         let disk = disk.map_err(|error| match underlay_files::is_storage_failure(&error) {
             true => Error::Busy(format!("the gateway's local disk: {error}")),

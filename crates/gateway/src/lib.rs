@@ -19,6 +19,7 @@ mod from_disk;
 mod headers;
 mod init;
 pub mod journal;
+mod memory;
 mod meta;
 pub mod model;
 pub mod outside;

@@ -100,8 +100,16 @@ pub struct ContentRecord {
     pub place: Place,
     /// Of what this gateway has stored, and has looked that the store has it, or has found in a listing: since when, by the store's own clock (since
     /// 1970). What was changed by others has none, nor has what an earlier version wrote: the field is the last one, and such a row ends before it.
+    /// Of bytes in the journal only what was fetched from the store has one.
     #[serde(deserialize_with = "or_none")]
     pub confirmed_ms: Option<i64>,
+}
+
+impl ContentRecord {
+    /// Whether the journal has it although no client has written it there: it was fetched from the store, which had confirmed it before.
+    pub fn was_fetched(&self) -> bool {
+        matches!(self.place, Place::Local { .. }) && self.confirmed_ms.is_some()
+    }
 }
 
 fn or_none<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {

@@ -74,6 +74,12 @@ pub fn read_form(data: &[u8]) {
     assert_eq!(whole, Ok(None));
 }
 
+/// Takes a body in chunks as it comes in pieces, the first byte saying how long they are.
+pub fn read_chunks(data: &[u8]) {
+    let [step, body @ ..] = data else { return };
+    crate::s3::read_any_chunks(body, usize::from(*step) * 64 + 1);
+}
+
 const BOUNDARY: &str = "--x";
 
 #[cfg(test)]
@@ -86,6 +92,7 @@ mod tests {
             super::read(&data);
             super::read_head(&data);
             super::read_form(&data);
+            super::read_chunks(&data);
         }
 
         #[test]

@@ -71,7 +71,6 @@ impl Engine {
     /// # Errors
     /// When the metadata can't be read.
     pub(crate) fn kept_back(&self) -> crate::errors::Result<usize> {
-        let pending = self.metadata.view()?.all_pending()?;
-        Ok(pending.iter().filter(|(name, _)| self.is_kept_back(name)).count())
+        self.metadata.view()?.count_pending(|name| self.is_kept_back(name))
     }
 }

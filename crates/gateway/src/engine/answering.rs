@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use super::Engine;
 use super::elsewhere::{Answer, Question};
-use super::pages::Entry;
 use crate::errors::{Error, Result};
 use crate::meta::Name;
-use crate::model::Headers;
 
 /// Most bytes that are read at once.
 const MOST_READ_BYTES: u64 = 64 << 20;
@@ -16,16 +14,6 @@ const MOST_READ_BYTES: u64 = 64 << 20;
 const PING_LIMIT: Duration = Duration::from_secs(20);
 /// S3's pages have a thousand.
 const MOST_ENTRIES: usize = 1_000;
-
-/// What no listing tells of: some of it is as long as an object has parts.
-fn shorten(entry: &mut Entry) {
-    let Entry::Object(_, record) = entry else { return };
-    record.extents = Vec::new();
-    record.part_sizes_bytes = Vec::new();
-    record.part_checksums = Vec::new();
-    record.tags = Vec::new();
-    record.headers = Headers::default();
-}
 
 impl Engine {
     /// Answers another gateway.
@@ -36,9 +24,7 @@ impl Engine {
         match question {
             Question::List { bucket, mut request, slots } => {
                 request.most = request.most.min(MOST_ENTRIES);
-                let mut entries = self.list_slots(&bucket, &request, &slots)?;
-                entries.iter_mut().for_each(shorten);
-                Ok(Answer::Entries(entries))
+                self.list_slots(&bucket, &request, &slots).map(Answer::Entries)
             }
             Question::ListUploads { bucket, prefix, after, most, slots } => {
                 let after = after.as_ref().map(|(key, upload)| (key.as_str(), upload.as_deref()));

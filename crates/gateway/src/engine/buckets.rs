@@ -51,7 +51,8 @@ impl Engine {
         record: &BucketRecord,
     ) -> std::result::Result<BucketState, String> {
         let backend = (self.setup.open_store)(place)
-            .map_err(|problem| format!("the store of bucket {name}: {problem}"))?;
+            .map_err(|problem| format!("the store of bucket {name}: {problem}"))?
+            .with_memory(self.storing.clone());
         let rules = rules
             .iter()
             .map(|rule| RuleState {
@@ -159,8 +160,8 @@ impl Engine {
     /// A bucket that the configuration no longer has may be left out only when its store has everything.
     fn check_left_out(&self, bucket: &str) -> std::result::Result<(), String> {
         let view = self.metadata.view().map_err(|error| error.to_string())?;
-        let pending = view.all_pending().map_err(|error| error.to_string())?;
-        match pending.iter().filter(|(name, _)| name.bucket == bucket).count() {
+        let pending = view.count_pending(|name| name.bucket == bucket);
+        match pending.map_err(|error| error.to_string())? {
             0 => match self.needed_elsewhere(|name| name.bucket == bucket) {
                 Ok(0) => Ok(()),
                 Ok(count) => Err(format!(

@@ -9,9 +9,10 @@ use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 
 use super::Engine;
-use super::read::{Body, Resolved, Run, Source};
+use super::read::{Body, Resolved, Run, Source, UNCOUNTED_BYTES};
 use crate::blocks::Arriving;
 use crate::errors::{Error, Result};
+use crate::memory::Hold;
 use crate::meta::Name;
 
 /// The bytes of a short range.
@@ -33,15 +34,28 @@ impl Engine {
         mut resolved: Resolved,
         range: Range<u64>,
     ) -> Result<Short> {
+        resolved.forget_parts();
+        let hold = match range.end - range.start {
+            length if length <= UNCOUNTED_BYTES => None,
+            length => match self.reading.try_hold(length) {
+                // Many read slowly: this one gets it bit by bit.
+                None => return Ok(Short::Coming(self.body(bucket, key, resolved, range))),
+                hold => hold,
+            },
+        };
         self.read_ahead(bucket, key, &resolved, &range);
         let name = Name::new(bucket, key);
         if let Some(mut arriving) = self.arriving(&mut resolved, &range).await?
             // With no byte of it, a status can still tell how it went.
             && let Some(first) = arriving.pieces.recv().await
         {
-            return Ok(Short::Coming(self.coming(name, resolved, arriving, first, range)));
+            return Ok(Short::Coming(self.coming(name, resolved, (arriving, first), range, hold)));
         }
-        self.piece(&name, &resolved, range).await.map(Short::Whole)
+        let bytes = self.piece(&name, &resolved, range).await?;
+        Ok(Short::Whole(match hold {
+            Some(hold) => hold.wrap(bytes),
+            None => bytes,
+        }))
     }
 
     /// The block that the range lies in, if it is on its way for this reader or has to be fetched for it.
@@ -76,9 +90,9 @@ impl Engine {
         self: &Arc<Self>,
         name: Name,
         resolved: Resolved,
-        arriving: Arriving,
-        first: Bytes,
+        (arriving, first): (Arriving, Bytes),
         range: Range<u64>,
+        hold: Option<Hold>,
     ) -> Body {
         let begins = resolved.runs.first().map_or(0, |run| run.range.start);
         let coming = Coming {
@@ -90,6 +104,7 @@ impl Engine {
             first: Some(first),
             pieces: arriving.pieces,
             resolved,
+            _hold: hold,
         };
         futures_util::stream::try_unfold(coming, Coming::next).boxed()
     }
@@ -108,6 +123,7 @@ struct Coming {
     at: u64,
     /// What has not been handed on yet.
     left: Range<u64>,
+    _hold: Option<Hold>,
 }
 
 impl Coming {

@@ -93,6 +93,7 @@ impl Engine {
         let pass = self.to_write(&to.bucket, &[&to.key]).await?;
         let (version, is_directory) = (self.number(), target.backend.kind == Kind::Directory);
         let (at, fence) = (to.clone(), Fence::of(&pass));
+        let place = self.place_of(std::slice::from_ref(&to)).await?;
         let stored = self
             .committer
             .commit(Vec::new(), move |change| {
@@ -117,6 +118,7 @@ impl Engine {
                 })
             })
             .await?;
+        drop(place);
         self.counters.accepted_objects.fetch_add(1, Ordering::Relaxed);
         self.settled(&target, &to).await?;
         pass.check()?;

@@ -10,7 +10,7 @@ use underlay_sync::Mutex;
 use super::Engine;
 use crate::errors::Result;
 use crate::meta::Name;
-use crate::model::now_ms;
+use crate::model::{UploadRecord, now_ms};
 
 /// The longest and the shortest pause between two looks.
 const PAUSE: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
@@ -84,8 +84,7 @@ impl Engine {
 
     /// Ends all uploads of a bucket that is to go.
     pub(super) async fn end_uploads_of(&self, bucket: &str) -> Result<()> {
-        let begun = self.metadata.view()?.all_uploads()?;
-        for ((name, upload), _) in begun.into_iter().filter(|((name, _), _)| name.bucket == bucket) {
+        for (name, upload) in self.uploads_that(|name, _| name.bucket == bucket)? {
             self.committer
                 .commit(Vec::new(), move |change| match change.upload(&name, &upload)? {
                     Some(_) => change.remove_upload(&name, &upload),
@@ -96,11 +95,21 @@ impl Engine {
         Ok(())
     }
 
+    /// Names of uploads alone: what they were begun with is long.
+    fn uploads_that(&self, are_wanted: impl Fn(&Name, &UploadRecord) -> bool) -> Result<Vec<(Name, String)>> {
+        let mut wanted = Vec::new();
+        self.metadata.view()?.each_upload(|name, upload, record| {
+            if are_wanted(&name, &record) {
+                wanted.push((name, upload));
+            }
+        })?;
+        Ok(wanted)
+    }
+
     async fn end_expired_uploads(&self, set_aside: &Mutex<HashSet<String>>) -> Result<()> {
         let after_ms = i64::try_from(self.setup.uploads_expire.as_millis()).unwrap_or(i64::MAX);
         let before_ms = self.clock.certainly_ms(now_ms()).saturating_sub(after_ms);
-        let begun = self.metadata.view()?.all_uploads()?;
-        for ((name, upload), _) in begun.into_iter().filter(|(_, record)| record.begun_ms < before_ms) {
+        for (name, upload) in self.uploads_that(|_, record| record.begun_ms < before_ms)? {
             if set_aside.lock().contains(&upload) {
                 continue;
             }

@@ -22,9 +22,7 @@ use crate::meta::Name;
 use crate::model::{ContentId, ContentRecord, Extent, ObjectRecord, Place, StoredRecord, now_ms};
 use crate::store::{Fingerprint, Found, Kind, Only};
 
-/// A reader that is slower than this may find its bytes gone: it is told so, and never gets wrong ones.
-const READERS_GET: Duration = Duration::from_secs(60);
-/// The same of a reader of what is about to be overwritten or deleted in the store. It holds up one flusher, and a client
+/// A reader of what is about to be overwritten or deleted in the store holds up one flusher for so long, and a client
 /// that writes through.
 const OVERWRITTEN_READERS_GET: Duration = Duration::from_secs(5);
 const READERS_PAUSE: Duration = Duration::from_millis(5);
@@ -54,14 +52,14 @@ impl Engine {
     /// Starts the flushers, with what was left pending.
     pub(super) fn start_flushing(self: &Arc<Self>) -> Result<()> {
         let now = tokio::time::Instant::now();
-        for (name, record) in self.metadata.view()?.all_pending()? {
+        self.metadata.view()?.each_pending(|name, record| {
             if self.is_kept_back(&name) {
-                continue;
+                return;
             }
             let age = Duration::from_millis(u64::try_from(now_ms() - record.since_ms).unwrap_or(0));
             let due = now + self.served.delay_of(&name).saturating_sub(age);
             self.queue.load(name, record.since_ms, due);
-        }
+        })?;
         for _ in 0..self.setup.flushes {
             let (engine, queue) = (Arc::downgrade(self), Arc::clone(&self.queue));
             self.supervisor.run(FLUSHER, move || {
@@ -369,41 +367,6 @@ impl Engine {
                 change.clear_pending(&at)
             })
             .await
-    }
-
-    /// Fetches a content from the store into the journal, since its object is to be overwritten or deleted while others still
-    /// need the bytes.
-    async fn rescue(&self, content: ContentId) -> Result<()> {
-        let waited = tokio::time::Instant::now();
-        while self.journal.pin_count(content) > 0 && waited.elapsed() < READERS_GET {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        let view = self.metadata.view()?;
-        let Some(record) = view.content(content)? else { return Ok(()) };
-        let Place::Remote { bucket, .. } = &record.place else { return Ok(()) };
-        let state = self.bucket(bucket)?;
-        let size = record.size_bytes;
-        let whole = [Extent { content, offset_bytes: 0, length_bytes: size }];
-        let runs = self.runs_of(&view, &state, &whole)?;
-        drop(view);
-        let mut writer = self.journal.reserve_beyond(content, size)?;
-        let step = self.blocks.block_bytes();
-        for number in 0..size.div_ceil(step) {
-            writer
-                .write(self.read_runs(&runs, number * step..((number + 1) * step).min(size)).await?)
-                .await?;
-        }
-        let written = writer.finish().await?;
-        let place = written.place();
-        self.counters.rescued_bytes.fetch_add(size, Ordering::Relaxed);
-        self.committer
-            .commit(vec![written], move |change| match change.content(content)? {
-                Some(now) if now.place == record.place => change.move_content(content, place),
-                // It was freed or moved meanwhile; the journal takes its room back.
-                _ => Err(Error::NoSuchKey),
-            })
-            .await
-            .or_else(|error| if error == Error::NoSuchKey { Ok(()) } else { Err(error) })
     }
 }
 

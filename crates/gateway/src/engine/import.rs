@@ -271,8 +271,7 @@ impl Engine {
         let is_theirs = |name: &Name| {
             name.bucket == state.name && name.key.starts_with(&prefix.key) && !state.is_exclusive(&name.key)
         };
-        let pending = view.all_pending().map_err(|error| error.to_string())?;
-        let left = pending.iter().filter(|(name, _)| is_theirs(name)).count();
+        let left = view.count_pending(is_theirs).map_err(|error| error.to_string())?;
         drop(view);
         if left > 0 {
             return Err(format!(

@@ -1,6 +1,6 @@
 //! Listings: from the metadata where a prefix is ours alone, and from the store, merged in, where others write as well.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
 use futures_util::StreamExt as _;
@@ -10,15 +10,13 @@ use super::pages::{Entry, ListRequest, Listing};
 use super::shared::record_of;
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
-use crate::model::ObjectRecord;
+use crate::model::{Headers, ObjectRecord};
 use crate::ownership::Share;
-use crate::store::{Kind, has_own_name};
+use crate::store::{Found, Kind, has_own_name};
 
 /// The largest character. Few keys have it, so what a prefix and this one make is behind nearly all keys with that prefix, and never behind
 /// a key without it. It is a character that keys may have, so whoever goes on from there may still meet the same prefix.
 const LAST: char = '\u{10ffff}';
-/// A directory has no order, so its names are sorted here: more than so many are refused.
-const MOST_UNSORTED: usize = 1_000_000;
 
 /// Groups keys that come in order.
 struct Grouping<'a> {
@@ -59,7 +57,7 @@ impl Grouping<'_> {
         match self.group_of(key) {
             Some(group) if self.last_group() == Some(group) => {}
             Some(group) => self.entries.push(Entry::Prefix(group.to_owned())),
-            None => self.entries.push(Entry::Object(key.to_owned(), Box::new(record))),
+            None => self.entries.push(Entry::Object(key.to_owned(), Box::new(shortened(record)))),
         }
     }
 }
@@ -75,6 +73,18 @@ fn successor_of(prefix: &str) -> Option<String> {
         }
     }
     None
+}
+
+/// Without what no listing tells of: some of it is as long as an object has parts.
+fn shortened(record: ObjectRecord) -> ObjectRecord {
+    ObjectRecord {
+        extents: Vec::new(),
+        part_sizes_bytes: Vec::new(),
+        part_checksums: Vec::new(),
+        tags: Vec::new(),
+        headers: Headers::default(),
+        ..record
+    }
 }
 
 impl Engine {
@@ -198,26 +208,27 @@ impl Engine {
         let mut grouping = Grouping { request, entries: Vec::new() };
         if state.backend.kind == Kind::Directory {
             let mut listed = state.backend.list(&request.prefix, None)?;
-            let mut found = Vec::new();
+            // A directory has no order, so all of it has to be looked at. Only what the page shows is kept.
+            let mut shown: BTreeMap<String, Option<Found>> = BTreeMap::new();
             while let Some(entry) = listed.next().await {
                 let (key, object) = entry?;
-                if key.starts_with(&request.prefix) && !state.is_exclusive(&key) && grouping.is_behind(&key) {
-                    found.push((key, object));
+                if !key.starts_with(&request.prefix) || state.is_exclusive(&key) || !grouping.is_behind(&key)
+                {
+                    continue;
                 }
-                if found.len() > MOST_UNSORTED {
-                    return Err(Error::NotImplemented(format!(
-                        "the directory behind has more than {MOST_UNSORTED} names here: list a longer prefix"
-                    )));
-                }
-            }
-            found.sort_by(|a, b| a.0.cmp(&b.0));
-            for (key, object) in found {
-                grouping.add(&key, record_of(&object));
-                if grouping.is_full() {
-                    break;
+                match grouping.group_of(&key) {
+                    Some(group) => shown.insert(group.to_owned(), None),
+                    None => shown.insert(key, Some(object)),
+                };
+                if shown.len() > request.most + 1 {
+                    shown.pop_last();
                 }
             }
-            return Ok(grouping.entries);
+            let entries = shown.into_iter().map(|(name, object)| match object {
+                Some(object) => Entry::Object(name, Box::new(shortened(record_of(&object)))),
+                None => Entry::Prefix(name),
+            });
+            return Ok(entries.collect());
         }
         let mut after = request.after.clone().filter(|after| *after > request.prefix);
         if let (Some(after), Some(delimiter)) = (&mut after, &request.delimiter)

@@ -9,6 +9,7 @@ mod completed;
 mod conditions;
 mod copy;
 mod elsewhere;
+mod entries;
 mod expiry;
 mod failing;
 mod flush;
@@ -23,6 +24,8 @@ mod queue;
 mod read;
 mod recovery;
 mod regions;
+mod rescue;
+mod room;
 mod shared;
 mod slots;
 mod suitable;
@@ -42,6 +45,7 @@ pub(crate) use import::Progress;
 pub use pages::{Entry, ListRequest, Listing, UploadEntry, UploadListing, UploadSummary, UploadsRequest};
 pub use parts::CompletedPart;
 pub use read::{Body, Resolved};
+pub(crate) use room::Wanted;
 pub(crate) use slots::Held;
 pub use upload::{MOST_PARTS, PartSummary};
 pub use write::{PutRequest, Stored, Verify};
@@ -61,11 +65,13 @@ use crate::disk_room::{DiskRoom, is_out_of_room};
 use crate::errors::{Error, Result};
 use crate::journal::frame::Framing;
 use crate::journal::{Commits, Journal};
+use crate::memory::Memory;
 use crate::meta::{Committer, Metadata, Name};
 use crate::model::ContentId;
 use crate::store::{Backend, Found, MayGoOn};
 use crate::supervision::Supervisor;
 use buckets::Removals;
+use entries::Uploads;
 use queue::Queue;
 use recovery::{SEALED_BY, is_sealed_anew, recover};
 pub(crate) use recovery::{check_seal, open_metadata, sealed_by};
@@ -105,6 +111,11 @@ pub struct Engine {
     disk: Arc<DiskRoom>,
     blocks: Arc<Blocks>,
     queue: Arc<Queue>,
+    uploads: Arc<Uploads>,
+    /// For answers on their way to clients.
+    reading: Memory,
+    /// For objects on their way to stores.
+    storing: Memory,
     served: Arc<Served>,
     ahead: ahead::Ahead,
     clock: expiry::Clock,
@@ -122,6 +133,8 @@ pub struct Engine {
     under: OnceLock<Backend>,
     /// Buckets are made and removed one at a time.
     making: tokio::sync::Mutex<Removals>,
+    /// Requests that wait for room.
+    waiting: room::Waiting,
     /// Contents of which the log has said that the store withholds them.
     told: Mutex<HashSet<ContentId>>,
     /// Nobody else may use the directory while we do.
@@ -247,6 +260,9 @@ pub(crate) fn read_any(data: &[u8]) {
 
 /// Numbers beyond the epoch: so many can be given after one start.
 const NUMBER_BITS: u32 = 40;
+/// Memory besides that of the cache, however little that has.
+const LEAST_READING_BYTES: u64 = 16 << 20;
+const LEAST_STORING_BYTES: u64 = 32 << 20;
 /// Where the journal is in the local directory.
 pub(crate) const JOURNAL: &str = "journal";
 const CACHE: &str = "cache";
@@ -321,11 +337,17 @@ impl Engine {
         let journal = recover(&metadata, journal_folder, Arc::clone(&disk), capacity_bytes, framing)
             .map_err(|error| error.to_string())?;
         let supervisor = Supervisor::default();
-        let (queue, served) = (Arc::new(Queue::default()), Arc::new(Served::default()));
+        let memory_bytes = setup.local.memory_bytes;
+        let queue = Arc::new(Queue::new(entries::most_names(memory_bytes)));
+        let served = Arc::new(Served::default());
+        let uploads = metadata.view().and_then(|view| Uploads::counted(&view, setup.local.journal_bytes));
+        let uploads = Arc::new(uploads.map_err(|error| error.to_string())?);
         let committer = {
             let (journal, queue, served) = (Arc::clone(&journal), Arc::clone(&queue), Arc::clone(&served));
+            let uploads = Arc::clone(&uploads);
             Committer::start_on(metadata.database(), Some(Arc::clone(&disk)), move |effects| {
                 commits.note(effects.commits);
+                uploads.apply(effects.unfinished);
                 queue.apply(effects.queued, &effects.unblocked, |name| served.delay_of(name));
                 journal.release(effects.released);
             })
@@ -356,7 +378,7 @@ impl Engine {
         let life = lives::begin(&metadata, &committer, &cache_folder).await;
         let life = life.map_err(|error| error.to_string())?;
         let flash = (setup.local.flash_bytes > 0).then(|| (cache_folder.path(), setup.local.flash_bytes));
-        let (block_bytes, memory_bytes) = (setup.local.block_bytes, setup.local.memory_bytes);
+        let block_bytes = setup.local.block_bytes;
         let blocks = Blocks::open(block_bytes, memory_bytes, flash, setup.at_rest.clone())
             .await?
             .supervised_by(&supervisor);
@@ -385,6 +407,9 @@ impl Engine {
             disk,
             blocks: Arc::new(blocks),
             queue,
+            uploads,
+            reading: Memory::new((memory_bytes / 2).max(LEAST_READING_BYTES)),
+            storing: Memory::new((memory_bytes / 4).max(LEAST_STORING_BYTES)),
             served,
             ahead: ahead::Ahead::default(),
             clock: expiry::Clock::new(setup.uploads_expire),
@@ -396,6 +421,7 @@ impl Engine {
             next_number,
             under: OnceLock::new(),
             making: tokio::sync::Mutex::default(),
+            waiting: room::Waiting::default(),
             told: Mutex::default(),
             _lock: lock,
             supervisor,

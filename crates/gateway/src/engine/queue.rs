@@ -1,6 +1,7 @@
 //! Names that are to be flushed, and when. The metadata have the same names durably; this is how the flushers wait for them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
@@ -23,6 +24,8 @@ const NOT_OURS_PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Queue {
     state: Mutex<State>,
     changed: Notify,
+    /// How many names it may have, if that is limited.
+    most: Option<usize>,
 }
 
 #[derive(Default)]
@@ -33,6 +36,8 @@ struct State {
     /// Names that somebody is flushing, kept apart from the items: a commit may settle an item and enter the name anew
     /// meanwhile, and no second flusher may have the name before the first is through with it.
     under_way: HashSet<Name>,
+    /// Names that are about to be entered.
+    reserved: usize,
     is_stopped: bool,
     /// Whether somebody waits for everything.
     is_hurried: bool,
@@ -79,6 +84,37 @@ pub(super) struct Turn {
 }
 
 impl Queue {
+    pub(super) fn new(most: usize) -> Queue {
+        Queue { most: Some(most), ..Queue::default() }
+    }
+
+    /// Places for those of the names that are not pending, waited for where there are none.
+    pub(super) async fn reserve(self: &Arc<Self>, names: &[Name]) -> Reserved {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut state = self.state.lock();
+                let count = names.iter().filter(|name| !state.items.contains_key(*name)).count();
+                let has_room = |most| state.items.len() + state.reserved + count <= most;
+                if count == 0 || self.most.is_none_or(has_room) {
+                    state.reserved += count;
+                    return Reserved { queue: Arc::clone(self), count };
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Places that have been used, or are not needed.
+    fn give_back(&self, count: usize) {
+        if count > 0 {
+            self.state.lock().reserved -= count;
+            self.changed.notify_waiters();
+        }
+    }
+
     /// Enters names or takes them out, as a commit said. `delay_of` says how long a new one may wait.
     pub(super) fn apply(
         &self,
@@ -296,6 +332,18 @@ impl Queue {
     }
 }
 
+/// Places for names that a commit is about to enter. They are given back behind it.
+pub(super) struct Reserved {
+    queue: Arc<Queue>,
+    count: usize,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.queue.give_back(self.count);
+    }
+}
+
 impl State {
     fn enter(&mut self, name: Name, since_ms: i64, due: Instant) {
         if let Some(item) = self.items.get_mut(&name) {
@@ -382,6 +430,8 @@ fn uncount(by_cause: &mut BTreeMap<Cause, usize>, cause: Cause) {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
     use crate::errors::{Error, Refusal};
 
@@ -478,6 +528,30 @@ mod tests {
         assert!(queue.is_held_up());
         apply(&queue, &other, Some(2), Duration::from_secs(3600));
         assert!(!queue.is_held_up(), "another one may yet be stored");
+    }
+
+    #[tokio::test]
+    async fn no_more_names_are_pending_than_may_be() {
+        let queue = Arc::new(Queue::new(2));
+        let name = |key: &str| Name::new("lake", key);
+        let first = queue.reserve(&[name("a")]).await;
+        apply(&queue, &name("b"), Some(1), Duration::ZERO);
+        assert!(queue.reserve(&[name("c")]).now_or_never().is_none());
+        // Of two that are asked for at once, none is had.
+        assert!(queue.reserve(&[name("b"), name("c")]).now_or_never().is_none());
+        // What is pending already takes no further place.
+        assert!(queue.reserve(&[name("b")]).now_or_never().is_some());
+        drop(first);
+        let second = queue.reserve(&[name("c")]).await;
+        let waiting = tokio::spawn({
+            let queue = Arc::clone(&queue);
+            async move { queue.reserve(&[Name::new("lake", "d")]).await }
+        });
+        tokio::task::yield_now().await;
+        apply(&queue, &name("b"), None, Duration::ZERO);
+        drop(waiting.await.unwrap());
+        drop(second);
+        assert_eq!(queue.state.lock().reserved, 0);
     }
 
     #[test]

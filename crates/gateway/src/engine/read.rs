@@ -1,11 +1,12 @@
 //! Reading objects: from the journal, from the cache, from the store.
 
+mod reading;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 
 use super::elsewhere::{Answer, Question, confused};
@@ -18,12 +19,12 @@ use crate::meta::{Name, View};
 use crate::model::{ContentId, Extent, Headers, ObjectRecord, Place};
 use crate::ownership::Route;
 use crate::store::{Found, bare};
+use reading::Reading;
+pub(super) use reading::UNCOUNTED_BYTES;
 
 /// The bytes of an answer.
 pub type Body = BoxStream<'static, Result<Bytes>>;
 
-/// Blocks of one answer that are fetched ahead of the client.
-const AHEAD: usize = 4;
 /// A piece that is read at once, in blocks: small at first, so that the client soon has a byte.
 const MOST_BLOCKS_A_PIECE: u64 = 4;
 /// The first bytes of an answer have left by then, and a disk takes as long to commit anyway.
@@ -40,14 +41,19 @@ pub(super) enum Source {
         segment: u64,
         offset_bytes: u64,
     },
-    Remote(Origin),
+    /// An object can have thousands of these: where they all are in memory, they are small.
+    Remote(Box<Origin>),
     /// Another gateway's object.
-    Elsewhere {
-        owner: String,
-        bucket: String,
-        key: String,
-        etag: String,
-    },
+    Elsewhere(Box<Theirs>),
+}
+
+/// Another gateway's object.
+#[derive(Clone)]
+pub(super) struct Theirs {
+    owner: String,
+    bucket: String,
+    key: String,
+    etag: String,
 }
 
 /// A range of a source.
@@ -168,7 +174,7 @@ impl Engine {
         if !state.is_exclusive(key) {
             let found = self.head_shared(&state, key).await?;
             let origin = self.shared_origin(&state, key, &found);
-            let runs = vec![Run { range: 0..found.size_bytes, source: Source::Remote(origin) }];
+            let runs = vec![Run { range: 0..found.size_bytes, source: Source::Remote(Box::new(origin)) }];
             return Ok(LookedUp::Whole(Resolved::elsewhere(record_of(&found), runs)));
         }
         let name = Name::new(bucket, key);
@@ -204,7 +210,7 @@ impl Engine {
         let question = Question::Look { bucket: bucket.clone(), key: key.clone() };
         let Answer::Object(record) = self.ask(&owner, &question).await? else { return Err(confused()) };
         let (etag, range) = (record.etag.clone(), 0..record.size_bytes);
-        let source = Source::Elsewhere { owner, bucket, key, etag };
+        let source = Source::Elsewhere(Box::new(Theirs { owner, bucket, key, etag }));
         Ok(Resolved::elsewhere(*record, vec![Run { source, range }]))
     }
 
@@ -240,7 +246,7 @@ impl Engine {
                 },
                 Place::Remote { bucket, key, etag, cached_as, .. } => {
                     let owner = self.bucket(&bucket)?;
-                    Source::Remote(Origin {
+                    Source::Remote(Box::new(Origin {
                         backend: owner.backend.clone(),
                         counts: state.rule(&key).counts.clone(),
                         key,
@@ -248,7 +254,7 @@ impl Engine {
                         size_bytes: content.size_bytes,
                         whose: self.whose_content(cached_as),
                         missed: None,
-                    })
+                    }))
                 }
             };
             runs.push(Run { source, range });
@@ -325,24 +331,9 @@ impl Engine {
     ) -> Body {
         // It is read with the other blocks: its bytes must not wait here until all is over.
         resolved.arriving = None;
-        let (engine, name) = (Arc::clone(self), Name::new(bucket, key));
         self.read_ahead(bucket, key, &resolved, &range);
-        let pieces = pieces(&range, self.blocks.block_bytes());
-        let resolved = Arc::new(resolved);
-        futures_util::stream::iter(pieces)
-            .map(move |piece| {
-                let (engine, name, resolved) = (Arc::clone(&engine), name.clone(), Arc::clone(&resolved));
-                async move { engine.piece_apart(&name, &resolved, piece).await }
-            })
-            .buffered(AHEAD)
-            .flat_map(|outcome| {
-                let (blocks, error) = match outcome {
-                    Ok(blocks) => (blocks, None),
-                    Err(error) => (Vec::new(), Some(Err(error))),
-                };
-                futures_util::stream::iter(blocks.into_iter().map(Ok).chain(error))
-            })
-            .boxed()
+        resolved.forget_parts();
+        Reading::new(Arc::clone(self), Name::new(bucket, key), resolved, range).boxed()
     }
 
     /// Whether a range is better read at once than in pieces.
@@ -362,7 +353,7 @@ impl Engine {
         // The bytes are elsewhere by now: a flush has put them there, or somebody else has been at the store.
         let state = self.bucket(&name.bucket)?;
         let changed = || Error::Store(format!("{name} was replaced while it was read"));
-        if resolved.runs.iter().any(|run| matches!(run.source, Source::Elsewhere { .. })) {
+        if resolved.runs.iter().any(|run| matches!(run.source, Source::Elsewhere(_))) {
             // Another gateway's versions say nothing beside ours.
             return Err(changed());
         }
@@ -417,7 +408,8 @@ impl Engine {
     async fn read_source(&self, source: &Source, range: Range<u64>) -> Result<Bytes> {
         match source {
             Source::Remote(origin) => self.blocks.read(origin, range).await,
-            Source::Elsewhere { owner, bucket, key, etag } => {
+            Source::Elsewhere(theirs) => {
+                let Theirs { owner, bucket, key, etag } = &**theirs;
                 self.read_elsewhere(owner, (bucket, key, etag), range).await
             }
             Source::Local { content, size_bytes, segment, offset_bytes } => {
@@ -440,6 +432,12 @@ impl Resolved {
         Resolved { record, runs, arriving: None, _pins: None }
     }
 
+    /// Whoever reads its bytes needs no list of its parts any more, and may take long.
+    pub(super) fn forget_parts(&mut self) {
+        self.record.part_sizes_bytes = Vec::new();
+        self.record.part_checksums = Vec::new();
+    }
+
     pub(super) fn runs(&self) -> &[Run] {
         &self.runs
     }
@@ -455,17 +453,43 @@ fn has_same_bytes(one: &ObjectRecord, other: &ObjectRecord) -> bool {
     one.version == other.version || (one.etag == other.etag && one.size_bytes == other.size_bytes)
 }
 
-/// Cuts a range where blocks end, into pieces that grow.
-pub(super) fn pieces(range: &Range<u64>, block_bytes: u64) -> Vec<Range<u64>> {
-    let mut pieces = Vec::new();
-    let (mut at, mut blocks) = (range.start, 1);
-    while at < range.end {
-        let end = ((at / block_bytes + blocks) * block_bytes).min(range.end);
-        pieces.push(at..end);
-        at = end;
-        blocks = (blocks * 2).min(MOST_BLOCKS_A_PIECE);
+/// Cuts a range where blocks end, into pieces that grow. A long object has millions, so they are cut as they are needed.
+pub(super) struct Pieces {
+    range: Range<u64>,
+    block_bytes: u64,
+    blocks: u64,
+}
+
+impl Pieces {
+    /// The next piece.
+    fn peek(&self) -> Option<Range<u64>> {
+        let Range { start, end } = self.range;
+        let whole = (start / self.block_bytes).saturating_add(self.blocks).saturating_mul(self.block_bytes);
+        (start < end).then(|| start..whole.min(end))
     }
-    pieces
+
+    /// A beginning of it, which ends no later than so many bytes on.
+    fn take_short(&mut self, most_bytes: u64) -> Option<Range<u64>> {
+        let Range { start, end } = self.peek()?;
+        let end = end.min(start.saturating_add(most_bytes));
+        self.range.start = end;
+        Some(start..end)
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Range<u64>;
+
+    fn next(&mut self) -> Option<Range<u64>> {
+        let piece = self.peek()?;
+        self.range.start = piece.end;
+        self.blocks = (self.blocks * 2).min(MOST_BLOCKS_A_PIECE);
+        Some(piece)
+    }
+}
+
+pub(super) fn pieces(range: &Range<u64>, block_bytes: u64) -> Pieces {
+    Pieces { range: range.clone(), block_bytes, blocks: 1 }
 }
 
 #[cfg(test)]
@@ -485,6 +509,33 @@ mod tests {
                 at = piece.end;
             }
             prop_assert_eq!(at, start + length);
+        }
+
+        #[test]
+        fn short_pieces_between_others_cover_the_range_as_well(
+            start in 0..1_000_u64,
+            length in 0..5_000_u64,
+            block in 1..64_u64,
+            short in prop::collection::vec(prop::option::of(1..50_u64), 0..300),
+        ) {
+            let mut pieces = pieces(&(start..start + length), block);
+            let (mut at, mut short) = (start, short.into_iter());
+            loop {
+                let piece = match short.next().flatten() {
+                    Some(most) => pieces.take_short(most),
+                    None => pieces.next(),
+                };
+                let Some(piece) = piece else { break };
+                prop_assert!(piece.start == at && piece.end > at);
+                at = piece.end;
+            }
+            prop_assert_eq!(at, start + length);
+        }
+
+        #[test]
+        fn the_pieces_of_the_longest_object_take_no_memory(at in 0..(5_u64 << 40)) {
+            let mut pieces = pieces(&(at..5 << 40), 64 << 10);
+            prop_assert_eq!(pieces.next().map(|piece| piece.start), Some(at));
         }
     }
 }

@@ -119,7 +119,8 @@ pub(super) fn recover(
     let mut known = Vec::new();
     metadata.view()?.each_content(|_, record| {
         if let Place::Local { segment, offset_bytes } = record.place {
-            known.push(Known { segment, offset_bytes, size_bytes: record.size_bytes });
+            let size_bytes = record.size_bytes;
+            known.push(Known { segment, offset_bytes, size_bytes, is_beyond: record.was_fetched() });
         }
         Ok(())
     })?;

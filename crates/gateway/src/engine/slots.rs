@@ -278,8 +278,11 @@ impl Engine {
     /// # Errors
     /// When the metadata can't be read.
     pub(crate) fn slots_with_uploads(&self) -> Result<HashSet<u16>> {
-        let uploads = self.metadata.view()?.all_uploads()?;
-        Ok(uploads.iter().map(|((name, _), _)| self.slot_of(name)).collect())
+        let mut slots = HashSet::new();
+        self.metadata.view()?.each_upload(|name, _, _| {
+            slots.insert(self.slot_of(&name));
+        })?;
+        Ok(slots)
     }
 
     /// What is pending in these slots is flushed at once.

@@ -70,6 +70,7 @@ impl Engine {
                 return Err(no_place("tags"));
             }
         }
+        self.uploads.check_begin(bucket)?;
         if let Some((algorithm, coverage)) = checksum {
             check_coverage(algorithm, coverage)?;
         }
@@ -127,6 +128,7 @@ impl Engine {
     ) -> Result<Stored> {
         let pass = self.to_write(bucket, &[key]).await?;
         self.upload(bucket, key, upload)?;
+        self.uploads.check_part()?;
         let (written, sums) = self.spool(size_bytes, algorithms, body, For::Part).await?;
         verify(&sums.md5, &sums.checksums)?;
         let stored = self.keep_part((bucket, key), upload, number, written, sums, Fence::of(&pass)).await?;
@@ -188,6 +190,7 @@ impl Engine {
     ) -> Result<Stored> {
         let pass = self.to_write(bucket, &[key]).await?;
         self.upload(bucket, key, upload)?;
+        self.uploads.check_part()?;
         let source = self.bucket(from.0)?;
         let resolved = self.resolve_source(from.0, from.1).await?;
         conditions.check(&resolved.record)?;
@@ -276,6 +279,7 @@ impl Engine {
         if size > MOST_OBJECT_BYTES {
             return Err(Error::TooLarge("an object has at most 5 TiB".to_owned()));
         }
+        state.backend.check_size(size)?;
         if size_bytes.is_some_and(|wanted| wanted != size) {
             return Err(Error::InvalidArgument(format!(
                 "the parts have {size} bytes, and the request says otherwise"
@@ -313,6 +317,7 @@ impl Engine {
         }
         let is_directory = state.backend.kind == Kind::Directory;
         let (at, upload, fence) = (name.clone(), upload.to_owned(), Fence::of(&pass));
+        let place = self.place_of(std::slice::from_ref(&name)).await?;
         let outcome = self
             .committer
             .commit(Vec::new(), move |change| {
@@ -320,7 +325,11 @@ impl Engine {
                 change.upload(&at, &upload)?.ok_or(Error::NoSuchUpload)?;
                 for (number, part) in &found {
                     // One that was uploaded again since is another one.
-                    if change.part(&upload, *number)?.as_ref() != Some(part) {
+                    let now = change.part(&upload, *number)?;
+                    if now.as_ref().is_some_and(|now| is_elsewhere(now, part)) {
+                        return Err(Error::Busy("bytes of the parts are being moved: try again".to_owned()));
+                    }
+                    if now.as_ref() != Some(part) {
                         return Err(Error::InvalidPart(format!("part {number} was replaced meanwhile")));
                     }
                 }
@@ -330,6 +339,7 @@ impl Engine {
                 change.mark_pending(&at)
             })
             .await;
+        drop(place);
         if outcome == Err(Error::NoSuchUpload) {
             // Whoever asked twice at once has the first one's answer.
             return self.completed_here(&state, &name, &parts).await;
@@ -522,6 +532,11 @@ impl Engine {
         uploads.truncate(most);
         Ok((uploads, is_truncated))
     }
+}
+
+/// Whether it is the same part, and its bytes are elsewhere by now.
+fn is_elsewhere(now: &PartRecord, before: &PartRecord) -> bool {
+    now.extents != before.extents && PartRecord { extents: before.extents.clone(), ..now.clone() } == *before
 }
 
 /// A client whose answer was lost asks again. If the object is what the parts make, it was this upload that made it, or one just like it.

@@ -11,6 +11,7 @@ use futures_util::stream::BoxStream;
 
 use super::conditions::Conditions;
 use super::elsewhere::{Answer, Question, confused};
+use super::room::Wanted;
 use super::slots::Fence;
 use super::{BucketState, Engine};
 use crate::config::Write;
@@ -22,8 +23,9 @@ use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, now_ms};
 use crate::ownership::Route;
 use crate::store::Kind;
 
-/// A client that sends nothing for so long gives up its room in the journal.
-const SILENCE: Duration = Duration::from_secs(60);
+/// A body that brings nothing for so long gives up its room in the journal. The pace of clients is looked after where their bytes come in; here
+/// they come in pieces, the slowest of which take minutes.
+const SILENCE: Duration = Duration::from_secs(300);
 /// One part in so many of the journal is for whole objects alone. They leave by being flushed; parts may never do, and
 /// must not shut everybody else out.
 const KEPT_FROM_PARTS: u64 = 8;
@@ -104,6 +106,7 @@ impl Engine {
         let (conditions, at, fence) = (request.conditions, name.clone(), Fence::of(&pass));
         let content =
             written.as_ref().map(|written| (written.content(), written.size_bytes(), written.place()));
+        let place = self.place_of(std::slice::from_ref(&name)).await?;
         self.committer
             .commit(written.into_iter().collect(), move |change| {
                 fence.check(change)?;
@@ -115,6 +118,7 @@ impl Engine {
                 change.mark_pending(&at)
             })
             .await?;
+        drop(place);
         self.counters.accepted_objects.fetch_add(1, Ordering::Relaxed);
         self.settled(&state, &name).await?;
         pass.check()?;
@@ -139,7 +143,9 @@ impl Engine {
             0 => None,
             _ => {
                 let content = ContentId(self.number());
-                Some(self.journal.reserve(content, size_bytes, self.setup.patience, most_bytes).await?)
+                let room = self.journal.reserve(content, size_bytes, most_bytes);
+                let room = self.wait_for(Wanted::Bytes, room).await;
+                Some(room.unwrap_or_else(|| Err(self.journal.refuse(most_bytes)))?)
             }
         };
         loop {
@@ -286,6 +292,8 @@ impl Engine {
             }
         }
         let (of_change, fence) = (ours.clone(), Fence::of(&pass));
+        let names: Vec<Name> = ours.iter().map(|(_, name, _)| name.clone()).collect();
+        let places = self.place_of(&names).await?;
         let committed = self
             .committer
             .commit(Vec::new(), move |change| {
@@ -297,6 +305,7 @@ impl Engine {
                 Ok(outcomes)
             })
             .await?;
+        drop(places);
         for ((at, name, _), outcome) in ours.into_iter().zip(committed) {
             outcomes[at] = match outcome {
                 Ok(true) => self.settled(&state, &name).await,

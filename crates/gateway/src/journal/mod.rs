@@ -12,15 +12,13 @@ pub(crate) use commits::Commits;
 pub(crate) use epoch::{Noted, noted, set_epoch};
 pub(crate) use segment::Segment;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
 use underlay_files::Folder;
 use underlay_sync::Mutex;
 
@@ -33,8 +31,10 @@ use segment::Reserved;
 /// A segment that is longer takes no more.
 const SEGMENT_BYTES: u64 = 256 << 20;
 const EXTENSION: &str = "segment";
-/// Chunks that are written by one call: 1 MiB.
-const CHUNKS_A_WRITE: usize = 16;
+/// What is taken beyond the limit leaves one part in so many of the disk, or of the limit, to the writes of clients.
+const KEPT_FOR_WRITES: u64 = 8;
+/// Chunks that are written by one call: 256 KiB. Every body that is coming has so much in memory.
+const CHUNKS_A_WRITE: usize = 4;
 
 /// See the module.
 pub(crate) struct Journal {
@@ -55,10 +55,22 @@ struct State {
     used_bytes: u64,
     /// Of those, what may still be taken from the disk.
     unallocated_bytes: u64,
+    /// Ranges of what was taken beyond the limit, and how many of the bytes above are theirs.
+    beyond: HashSet<(u64, u64)>,
+    beyond_bytes: u64,
     /// Contents that someone is reading, and how many are.
     pins: HashMap<ContentId, usize>,
     /// Ranges that are free as soon as nobody reads them.
     waiting: HashMap<ContentId, Released>,
+}
+
+/// What part of the journal room is wanted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Share {
+    /// So many bytes of it: what clients write.
+    First(u64),
+    /// Besides the limit.
+    Beyond,
 }
 
 /// A range of the metadata in a segment.
@@ -67,6 +79,8 @@ pub(crate) struct Known {
     pub(crate) segment: u64,
     pub(crate) offset_bytes: u64,
     pub(crate) size_bytes: u64,
+    /// Whether it was taken beyond the limit.
+    pub(crate) is_beyond: bool,
 }
 
 /// A range of the journal that nothing uses any more.
@@ -109,8 +123,12 @@ impl Journal {
         framing: frame::Framing,
     ) -> io::Result<Journal> {
         let mut in_use: BTreeMap<u64, BTreeMap<u64, u64>> = BTreeMap::new();
+        let (mut beyond, mut beyond_bytes) = (HashSet::new(), 0);
         for range in known {
             let stored = framing.stored_bytes(range.size_bytes);
+            if range.is_beyond && beyond.insert((range.segment, range.offset_bytes)) {
+                beyond_bytes += stored;
+            }
             in_use.entry(range.segment).or_default().insert(range.offset_bytes, stored);
         }
         let mut next_number = in_use.keys().next_back().map_or(0, |last| last + 1);
@@ -140,6 +158,8 @@ impl Journal {
             next_number,
             used_bytes,
             unallocated_bytes: 0,
+            beyond,
+            beyond_bytes,
             pins: HashMap::new(),
             waiting: HashMap::new(),
         };
@@ -152,7 +172,8 @@ impl Journal {
         Journal { disk: Some(disk), ..self }
     }
 
-    fn is_full_for(&self, most_bytes: u64) -> Error {
+    /// That there is no room within the first `most_bytes`, for the client and, once, for the count of such answers.
+    pub(crate) fn refuse(&self, most_bytes: u64) -> Error {
         let cause = if most_bytes < self.capacity_bytes { Cause::Uploads } else { Cause::Journal };
         match &self.disk {
             Some(disk) => disk.refusals().refuse(cause),
@@ -168,15 +189,15 @@ impl Journal {
         self.capacity_bytes
     }
 
-    /// Room for a content within the first `most_bytes` of the journal, waited for up to `patience` where they are taken.
+    /// Room for a content within the first `most_bytes` of the journal, waited for where they are taken. Whoever does not wait for ever drops this
+    /// and [refuses](Self::refuse).
     ///
     /// # Errors
-    /// `Busy` if it stays full, `TooLarge` for what never fits, and when the disk has no room.
+    /// `TooLarge` for what never fits, and when the disk has no room.
     pub(crate) async fn reserve(
         self: &Arc<Self>,
         content: ContentId,
         size_bytes: u64,
-        patience: Duration,
         most_bytes: u64,
     ) -> Result<Writer> {
         let most_bytes = most_bytes.min(self.capacity_bytes);
@@ -186,52 +207,72 @@ impl Journal {
                 "{size_bytes} bytes do not fit the {most_bytes} bytes that the gateway's journal has for them: raise `journal` in [local], or send the object in smaller parts"
             )));
         }
-        let until = Instant::now() + patience;
         loop {
             // Registered before looking: what is freed in between must wake us.
             let room = self.room.notified();
             tokio::pin!(room);
             room.as_mut().enable();
-            if let Some(writer) = self.reserve_below(content, size_bytes, stored, most_bytes)? {
+            if let Some(writer) = self.reserve_in(Share::First(most_bytes), content, size_bytes, stored)? {
                 return Ok(writer);
             }
-            if timeout_at(until, room).await.is_err() {
-                return Err(self.is_full_for(most_bytes));
+            room.await;
+        }
+    }
+
+    /// Room besides the limit for what clients write, for bytes that are about to be overwritten in the store. Of these there may be as many as
+    /// the limit says, or one content that is longer.
+    ///
+    /// # Errors
+    /// `Busy` while others have that room, or when the disk has none that clients' writes don't need.
+    pub(crate) fn reserve_beyond(self: &Arc<Self>, content: ContentId, size_bytes: u64) -> Result<Writer> {
+        let stored = self.framing.stored_bytes(size_bytes);
+        self.reserve_in(Share::Beyond, content, size_bytes, stored)?.ok_or_else(|| {
+            Error::Busy(format!(
+                "{size_bytes} bytes that copies or unfinished uploads consist of have to be fetched before the store's object is replaced, and there is no room for them yet"
+            ))
+        })
+    }
+
+    /// Whether this share of the journal has room, and the disk as well. To be asked under the lock: what others have been given by now is no longer
+    /// free, or counted in the state.
+    fn has_room(&self, state: &State, share: Share, stored: u64) -> Result<bool> {
+        let is_within = match share {
+            Share::First(most_bytes) => {
+                state.used_bytes.saturating_sub(state.beyond_bytes).saturating_add(stored) <= most_bytes
+            }
+            Share::Beyond => {
+                state.beyond_bytes == 0 || state.beyond_bytes.saturating_add(stored) <= self.capacity_bytes
+            }
+        };
+        let Some(disk) = self.disk.as_ref().filter(|_| is_within) else { return Ok(is_within) };
+        let needed = stored.saturating_add(state.unallocated_bytes);
+        match share {
+            Share::First(_) => disk.check(Need::Body(needed)).map(|()| true),
+            Share::Beyond => {
+                let kept = disk.size_bytes().unwrap_or(u64::MAX).min(self.capacity_bytes) / KEPT_FOR_WRITES;
+                disk.has_room(Need::Body(needed.saturating_add(kept)))
             }
         }
     }
 
-    /// Room whatever the limit says, for bytes that are about to be overwritten in the store.
-    ///
-    /// # Errors
-    /// When the disk has none.
-    pub(crate) fn reserve_beyond(self: &Arc<Self>, content: ContentId, size_bytes: u64) -> Result<Writer> {
-        let writer =
-            self.reserve_below(content, size_bytes, self.framing.stored_bytes(size_bytes), u64::MAX)?;
-        writer.ok_or_else(|| Error::Busy("the journal has no room".to_owned()))
-    }
-
-    fn reserve_below(
+    fn reserve_in(
         self: &Arc<Self>,
+        share: Share,
         content: ContentId,
         size_bytes: u64,
         stored: u64,
-        limit_bytes: u64,
     ) -> Result<Option<Writer>> {
         let failed = |error: &io::Error| match (is_out_of_room(error), &self.disk) {
-            (true, Some(disk)) => disk.refusals().refuse(Cause::Disk),
+            // What is fetched is no write of a client.
+            (true, Some(disk)) if share != Share::Beyond => disk.refusals().refuse(Cause::Disk),
             _ if underlay_files::is_storage_failure(error) => {
                 Error::Busy(format!("the gateway's local disk: {error}"))
             }
             _ => Error::local("cannot make room in the journal", error),
         };
         let mut state = self.state.lock();
-        if state.used_bytes.saturating_add(stored) > limit_bytes {
+        if !self.has_room(&state, share, stored)? {
             return Ok(None);
-        }
-        if let Some(disk) = &self.disk {
-            // Under the lock: what others have been given by now is no longer free, or counted here.
-            disk.check(Need::Body(stored.saturating_add(state.unallocated_bytes)))?;
         }
         loop {
             let segment = match &state.active {
@@ -256,6 +297,9 @@ impl Journal {
             let reserved = segment.reserve(stored, SEGMENT_BYTES).map_err(|error| failed(&error))?;
             if let Some(Reserved { offset_bytes, is_allocated }) = reserved {
                 state.used_bytes += stored;
+                if share == Share::Beyond && state.beyond.insert((segment.number(), offset_bytes)) {
+                    state.beyond_bytes += stored;
+                }
                 let unallocated_bytes = if is_allocated { 0 } else { stored };
                 state.unallocated_bytes += unallocated_bytes;
                 return Ok(Some(Writer {
@@ -288,6 +332,9 @@ impl Journal {
         let Some(segment) = state.segments.get(&segment).cloned() else { return };
         let (length, is_over) = segment.free(offset_bytes);
         state.used_bytes = state.used_bytes.saturating_sub(length);
+        if state.beyond.remove(&(segment.number(), offset_bytes)) {
+            state.beyond_bytes = state.beyond_bytes.saturating_sub(length);
+        }
         if is_over {
             self.remove_if_empty(state, &segment);
         }
@@ -467,6 +514,11 @@ impl Writer {
         let step = self.journal.framing.step_bytes();
         while !bytes.is_empty() {
             let in_chunk = self.buffer.len() % step;
+            if in_chunk == 0 {
+                // Chunk by chunk, and no more: doubling would take twice what is needed.
+                let left = self.journal.framing.stored_bytes(self.size_bytes - self.written_bytes);
+                self.buffer.reserve_exact(step.min(left as usize));
+            }
             let piece = bytes.split_to(bytes.len().min(frame::CHUNK_BYTES as usize - in_chunk));
             self.buffer.extend_from_slice(&piece);
             self.written_bytes += piece.len() as u64;

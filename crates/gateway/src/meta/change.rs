@@ -37,12 +37,22 @@ pub(crate) struct Change<'t> {
     pub(crate) queued: Vec<(Name, Option<i64>)>,
     /// Names whose object in the store nothing needs any more: it may be overwritten now.
     pub(crate) unblocked: Vec<(Name, ContentId)>,
+    /// Uploads that were begun in a bucket, or ended, and parts that came with them or went.
+    pub(crate) unfinished: Vec<Unfinished>,
     /// Whether there is something to commit.
     pub(crate) is_changed: bool,
     /// Whether a change stopped half-way: then nothing may be committed.
     pub(crate) is_broken: bool,
     /// Whether one of the changes has panicked, which says nothing of the disk.
     pub(crate) has_panicked: bool,
+}
+
+/// How many more uploads of a bucket are under way, and how many more parts they have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unfinished {
+    pub(crate) bucket: String,
+    pub(crate) uploads: i64,
+    pub(crate) parts: i64,
 }
 
 fn put<V: Serialize>(table: &mut Open<'_>, key: &[u8], value: &V) -> Result<()> {
@@ -70,6 +80,7 @@ impl<'t> Change<'t> {
             released: Vec::new(),
             queued: Vec::new(),
             unblocked: Vec::new(),
+            unfinished: Vec::new(),
             is_changed: false,
             is_broken: false,
             has_panicked: false,
@@ -198,7 +209,8 @@ impl<'t> Change<'t> {
         let Some(mut record) = self.content(id)? else { return Ok(()) };
         self.is_changed = true;
         let former = std::mem::replace(&mut record.place, place);
-        record.confirmed_ms = None;
+        // So the next start knows that no client's write has taken the room.
+        record.confirmed_ms = record.confirmed_ms.or(Some(now_ms()));
         self.abandon(id, &former, record.size_bytes)?;
         put(&mut self.contents, &id.0.to_be_bytes(), &record)
     }
@@ -297,6 +309,9 @@ impl<'t> Change<'t> {
 
     pub(crate) fn set_upload(&mut self, name: &Name, upload: &str, record: &UploadRecord) -> Result<()> {
         self.is_changed = true;
+        if self.upload(name, upload)?.is_none() {
+            self.unfinished.push(Unfinished { bucket: name.bucket.clone(), uploads: 1, parts: 0 });
+        }
         put(&mut self.uploads, &upload_key(name, upload), record)
     }
 
@@ -307,6 +322,9 @@ impl<'t> Change<'t> {
     pub(crate) fn set_part(&mut self, upload: &str, number: u16, record: &PartRecord) -> Result<()> {
         self.is_changed = true;
         let former = self.part(upload, number)?;
+        if former.is_none() {
+            self.unfinished.push(Unfinished { bucket: String::new(), uploads: 0, parts: 1 });
+        }
         self.retain(&record.extents)?;
         put(&mut self.parts, &part_key(upload, number), record)?;
         match former {
@@ -333,7 +351,9 @@ impl<'t> Change<'t> {
     /// Removes an upload with its parts.
     pub(crate) fn remove_upload(&mut self, name: &Name, upload: &str) -> Result<()> {
         self.is_changed = true;
-        self.uploads.remove(upload_key(name, upload).as_slice()).map_err(unwritable)?;
+        let removed = self.uploads.remove(upload_key(name, upload).as_slice()).map_err(unwritable)?;
+        let uploads = -i64::from(removed.is_some());
+        drop(removed);
         let mut numbers = Vec::new();
         let start = part_key(upload, 0);
         let prefix = start[..start.len() - 2].to_vec();
@@ -342,6 +362,8 @@ impl<'t> Change<'t> {
             numbers.extend(number);
             Ok(number.is_some())
         })?;
+        let parts = -i64::try_from(numbers.len()).unwrap_or(0);
+        self.unfinished.push(Unfinished { bucket: name.bucket.clone(), uploads, parts });
         for number in numbers {
             let key = part_key(upload, u16::from_be_bytes(number));
             let part: Option<PartRecord> = fetch(&self.parts, &key)?;

@@ -10,7 +10,7 @@ use redb::{Database, Durability};
 use tokio::sync::oneshot;
 
 use super::COMMITS_KEY;
-use super::change::Change;
+use super::change::{Change, Unfinished};
 use super::tables::Name;
 use crate::disk_room::DiskRoom;
 use crate::errors::{Error, Result};
@@ -34,6 +34,7 @@ pub(crate) struct Effects {
     pub(crate) queued: Vec<(Name, Option<i64>)>,
     /// Names at which the store has bytes that no object consists of any more, and which those are.
     pub(crate) unblocked: Vec<(Name, ContentId)>,
+    pub(crate) unfinished: Vec<Unfinished>,
 }
 
 /// Tells the caller, once it is known whether the commit is durable.
@@ -282,6 +283,7 @@ fn carry_out(
         effects.released = std::mem::take(&mut change.released);
         effects.queued = std::mem::take(&mut change.queued);
         effects.unblocked = std::mem::take(&mut change.unblocked);
+        effects.unfinished = std::mem::take(&mut change.unfinished);
         (change.is_changed, change.is_broken, change.has_panicked)
     };
     if has_panicked && !is_broken {

@@ -9,7 +9,7 @@ mod file;
 mod tables;
 mod view;
 
-pub(crate) use change::Change;
+pub(crate) use change::{Change, Unfinished};
 pub(crate) use committer::Committer;
 pub(crate) use file::{Surroundings, wait_until_closed};
 pub(crate) use tables::{Name, upload_key};

@@ -81,6 +81,12 @@ pub(crate) fn part_key(upload: &str, number: u16) -> Vec<u8> {
     bytes
 }
 
+pub(crate) fn split_part_key(bytes: &[u8]) -> Option<(&str, u16)> {
+    let (rest, number) = bytes.split_at_checked(bytes.len().checked_sub(2)?)?;
+    let upload = std::str::from_utf8(rest.strip_suffix(&[0])?).ok()?;
+    Some((upload, u16::from_be_bytes(number.try_into().ok()?)))
+}
+
 pub(crate) fn encode<V: Serialize>(value: &V) -> Result<Vec<u8>> {
     postcard::to_allocvec(value).map_err(|error| Error::local("cannot write metadata", error))
 }

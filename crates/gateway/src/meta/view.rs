@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::tables::{
     BUCKETS, CONTENTS, Name, OBJECTS, PARTS, PENDING, STATE, STORED, Table, UPLOADS, decode, part_key,
-    split_upload_key, upload_key,
+    split_part_key, split_upload_key, upload_key,
 };
 use crate::errors::{Error, Result};
 use crate::model::{
@@ -149,6 +149,51 @@ impl View {
 
     pub(crate) fn all_pending(&self) -> Result<Vec<(Name, PendingRecord)>> {
         self.all(PENDING, Name::from_bytes)
+    }
+
+    /// Every name that is pending, one at a time: there can be a million.
+    pub(crate) fn each_pending(&self, mut take: impl FnMut(Name, PendingRecord)) -> Result<()> {
+        self.each(PENDING, |key, value| {
+            let name = Name::from_bytes(key).ok_or_else(|| unreadable(&"a key is damaged"))?;
+            take(name, decode(value)?);
+            Ok(())
+        })
+    }
+
+    pub(crate) fn count_pending(&self, which: impl Fn(&Name) -> bool) -> Result<usize> {
+        let mut count = 0;
+        self.each_pending(|name, _| count += usize::from(which(&name)))?;
+        Ok(count)
+    }
+
+    /// Every upload that is under way.
+    pub(crate) fn each_upload(&self, mut take: impl FnMut(Name, String, UploadRecord)) -> Result<()> {
+        self.each(UPLOADS, |key, value| {
+            let (name, upload) = split_upload_key(key).ok_or_else(|| unreadable(&"a key is damaged"))?;
+            take(name, upload, decode(value)?);
+            Ok(())
+        })
+    }
+
+    /// Every part of every upload, as long as `take` wants more of them.
+    pub(crate) fn each_part(
+        &self,
+        mut take: impl FnMut(&str, u16, PartRecord) -> Result<bool>,
+    ) -> Result<()> {
+        scan(&self.open(PARTS)?, Bound::Unbounded, |key, value| {
+            let (upload, number) = split_part_key(key).ok_or_else(|| unreadable(&"a key is damaged"))?;
+            take(upload, number, decode(value)?)
+        })
+    }
+
+    /// How many parts all uploads have together.
+    pub(crate) fn count_parts(&self) -> Result<u64> {
+        let mut count = 0;
+        self.each(PARTS, |_, _| {
+            count += 1;
+            Ok(())
+        })?;
+        Ok(count)
     }
 
     pub(crate) fn all_uploads(&self) -> Result<Vec<((Name, String), UploadRecord)>> {

@@ -194,18 +194,44 @@ pub(crate) fn refused_at_once(
     refused_lifetime(uri)
 }
 
+/// What a PUT can be about whose body is a document, whether or not the gateway has such an operation.
+const DOCUMENTS: [&str; 20] = [
+    "accelerate",
+    "acl",
+    "analytics",
+    "cors",
+    "encryption",
+    "intelligent-tiering",
+    "inventory",
+    "legal-hold",
+    "lifecycle",
+    "logging",
+    "metrics",
+    "notification",
+    "object-lock",
+    "ownershipControls",
+    "policy",
+    "publicAccessBlock",
+    "replication",
+    "retention",
+    "tagging",
+    "website",
+];
+
 /// `s3s` stops reading such a one, and calls it an error of its own.
 fn is_long_document(method: &Method, headers: &HeaderMap, uri: &Uri) -> bool {
-    let is_about = |pair: &str| matches!(pair.split('=').next(), Some("tagging" | "acl"));
+    let is_about = |pair: &str| pair.split('=').next().is_some_and(|name| DOCUMENTS.contains(&name));
     let is_document = match *method {
         // Forms have gone another way.
         Method::POST => true,
         Method::PUT => uri.query().is_some_and(|query| query.split('&').any(is_about)),
         _ => false,
     };
-    let length =
-        headers.get(hyper::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    is_document && length.is_some_and(|length: u64| length > MOST_DOCUMENT_BYTES as u64)
+    let is_long = |name: &str| {
+        let length = headers.get(name).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        length.is_some_and(|length| length > MOST_DOCUMENT_BYTES as u64)
+    };
+    is_document && (is_long("content-length") || is_long("x-amz-decoded-content-length"))
 }
 
 /// `s3s` would say of such a URL that it makes no sense, and clients take only 403 for "ask for another one".

@@ -7,6 +7,7 @@ mod addressing;
 mod answers;
 mod authorization;
 mod bucket;
+mod chunks;
 mod documents;
 mod http_dates;
 mod input;
@@ -22,6 +23,7 @@ mod tagging;
 pub(crate) use access::{Note, Permissions, refused_at_once};
 pub(crate) use addressing::{Addressing, Style};
 pub(crate) use answers::{answer_of, make_well_formed, put_right};
+pub(crate) use chunks::Rechunker;
 pub(crate) use post::Forms;
 
 use std::collections::HashMap;
@@ -46,6 +48,11 @@ pub(crate) fn read_any(text: &str) {
     let _ = (input::tags(Some(text)), input::copied_range(text, 1 << 20), listing::position(text));
     let _ = (ranges::parse(text), http_dates::parse(text, 0), Addressing::default().style_of(text));
     let _ = (documents::plain(text.as_bytes()), documents::well_formed(text.as_bytes()));
+}
+
+/// For the fuzzer: any bytes as a body in chunks.
+pub(crate) fn read_any_chunks(data: &[u8], step: usize) {
+    chunks::read_any(data, step);
 }
 
 /// For the fuzzer: any head of a request, as far as it is looked at before an operation.

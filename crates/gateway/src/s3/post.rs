@@ -37,7 +37,7 @@ use crate::model::{Checksums, Headers, now_ms};
 /// A file is kept in memory until all of it is there, since no form says how long it is.
 const MOST_FILE_BYTES: usize = 16 << 20;
 /// So many files at once: with the one above it bounds the memory.
-const FILES: usize = 8;
+const FILES: usize = 4;
 /// Forms that are received at once, most of them from nobody knows whom: they have places of their own, so that they take none from others.
 const FORMS: usize = 32;
 /// A client that sends nothing for so long is given up, and so is one whose fields or whose file are not there after so long.
@@ -144,6 +144,11 @@ impl Forms {
     ) -> Forms {
         let (places, files) = (Semaphore::new(FORMS), Semaphore::new(FILES));
         Forms { engine, permissions, addressing, places, files }
+    }
+
+    /// Whether no form would be received now, or no file of one.
+    pub(crate) fn are_full(&self) -> bool {
+        self.places.available_permits() == 0 || self.files.available_permits() == 0
     }
 
     /// Answers an upload by a form.

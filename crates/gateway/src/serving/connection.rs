@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -23,11 +23,16 @@ use tokio_openssl::SslStream;
 
 use super::access_log::{AccessLog, Line};
 use super::metrics::Requests;
+use super::received::Received;
 use super::request_ids::{RequestId, RequestIds};
+use super::seats::{GivenUp, Kind, Paced, Room, Scarce, Seat, Seated, Seats};
 use crate::cluster::{Asked, Peers};
 use crate::engine::Engine;
+use crate::memory::Memory;
 use crate::ownership::Route;
-use crate::s3::{Addressing, Forms, Note, answer_of, make_well_formed, put_right, refused_at_once};
+use crate::s3::{
+    Addressing, Forms, Note, Permissions, Rechunker, answer_of, make_well_formed, put_right, refused_at_once,
+};
 use crate::supervision::Panicked;
 
 /// A client that is slower than this to say what it wants is not waited for.
@@ -40,6 +45,17 @@ const MOST_HEADERS: usize = 100;
 const MOST_HEADER_BYTES: usize = 64 << 10;
 /// A key has 1024 bytes, of which most need no escape.
 const MOST_LOGGED_BYTES: usize = 2048;
+/// How long a request waits for the place of one whose client is slow.
+const SLOT_IN: Duration = Duration::from_secs(4);
+/// How long whoever is to make room may take for it before another one is asked.
+const ROOM_PAUSE: Duration = Duration::from_millis(100);
+/// Memory for the long documents of all requests together, in KiB; the beginning of each is not counted.
+pub(super) const DOCUMENTS_KIB: usize = 32 << 10;
+/// The same for answers that are documents, such as listings: shorter ones are not counted.
+pub(super) const ANSWERS_BYTES: u64 = 32 << 20;
+const SHORT_ANSWER_BYTES: usize = 64 << 10;
+/// What is handed to TLS at once: it copies it.
+const SEALED_BYTES: usize = 64 << 10;
 /// The type of a browser's form.
 const FORM: &[u8] = b"multipart/form-data";
 
@@ -54,6 +70,15 @@ pub(super) struct Connections {
     /// Those of questions of other gateways, which have to be answered also where clients have taken all others.
     pub(super) question_slots: Arc<Semaphore>,
     pub(super) ping_slots: Arc<Semaphore>,
+    pub(super) seats: Arc<Seats>,
+    /// Requests that wait for a slot.
+    pub(super) slot_wishes: Arc<AtomicUsize>,
+    /// Memory for documents, in KiB.
+    pub(super) documents: Arc<Semaphore>,
+    /// And for answers that are.
+    pub(super) answers: Memory,
+    /// Whose signatures chunks of bodies have.
+    pub(super) permissions: Arc<Permissions>,
     pub(super) access_log: Arc<AccessLog>,
     /// The other gateways, where there are some.
     pub(super) peers: Option<Arc<Peers>>,
@@ -74,21 +99,30 @@ impl Connections {
         graceful: &GracefulShutdown,
     ) {
         let (connections, watcher) = (Arc::clone(self), graceful.watcher());
+        let seated = self.seats.take();
         tokio::spawn(async move {
             let _place = place;
-            match acceptor {
-                None => connections.serve(stream, peer, watcher).await,
-                Some(acceptor) => {
-                    let Ok(mut stream) =
-                        Ssl::new(acceptor.context()).and_then(|ssl| SslStream::new(ssl, stream))
-                    else {
-                        return;
-                    };
-                    let shaken = tokio::time::timeout(HANDSHAKE_IN, Pin::new(&mut stream).accept()).await;
-                    if matches!(shaken, Ok(Ok(()))) {
-                        connections.serve(stream, peer, watcher).await;
+            let seat = seated.seat();
+            let served = async {
+                match acceptor {
+                    None => connections.serve_seated(stream, peer, watcher, &seated, false).await,
+                    Some(acceptor) => {
+                        let Ok(mut stream) =
+                            Ssl::new(acceptor.context()).and_then(|ssl| SslStream::new(ssl, stream))
+                        else {
+                            return;
+                        };
+                        let shaken = tokio::time::timeout(HANDSHAKE_IN, Pin::new(&mut stream).accept()).await;
+                        if matches!(shaken, Ok(Ok(()))) {
+                            connections.serve_seated(stream, peer, watcher, &seated, true).await;
+                        }
                     }
                 }
+            };
+            tokio::select! {
+                biased;
+                () = seat.is_over() => tracing::debug!("{peer}: closed, since its place was needed or it was too slow"),
+                () = served => {}
             }
         });
     }
@@ -99,10 +133,23 @@ impl Connections {
         peer: SocketAddr,
         watcher: hyper_util::server::graceful::Watcher,
     ) {
+        let seated = self.seats.take();
+        self.serve_seated(stream, peer, watcher, &seated, false).await;
+    }
+
+    async fn serve_seated(
+        self: Arc<Self>,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: SocketAddr,
+        watcher: hyper_util::server::graceful::Watcher,
+        seated: &Seated,
+        is_sealed: bool,
+    ) {
+        let (seat, stream) = (seated.seat(), Paced::new(stream, seated.seat()));
         let headers_in = if self.is_inner { INNER_HEADERS_IN } else { HEADERS_IN };
         let service = service_fn(move |request| {
-            let connections = Arc::clone(&self);
-            async move { connections.answer(request, peer).await }
+            let (connections, seat) = (Arc::clone(&self), Arc::clone(&seat));
+            async move { connections.answer(request, peer, seat, is_sealed).await }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -120,7 +167,12 @@ impl Connections {
         self: Arc<Self>,
         mut request: Request<Incoming>,
         peer: SocketAddr,
+        seat: Arc<Seat>,
+        is_sealed: bool,
     ) -> Result<Response<Answer>, HttpError> {
+        if !seat.request_begins() {
+            return Err(HttpError::new("the connection has been given up".into()));
+        }
         let (begun, note) = (Instant::now(), Note::default());
         request.extensions_mut().insert(note.clone());
         let method = request.method().clone();
@@ -130,21 +182,32 @@ impl Connections {
         // `hyper` tells only those to go on who have a body to send. botocore asks also without one, and would take the answer for that to the next
         // request of the connection, whose own it would wait for.
         let is_told_nothing = request.body().is_end_stream() && request.headers().contains_key(EXPECT);
-        let received = |body| Received { body, is_read: Arc::clone(&is_read) };
+        let received =
+            |body| Received::new(body, Arc::clone(&is_read), Arc::clone(&seat), Arc::clone(&self.documents));
         let (mut response, slot) = match (is_form(&request), &self.forms) {
             // They are received before anybody knows whose they are, and have places of their own.
             (true, Some(forms)) => {
+                if forms.are_full() {
+                    self.make_room(Scarce::Form, || forms.are_full()).await;
+                }
                 let item = PathOf(request.uri().clone());
-                let answering = forms.answer(request.map(|body| Body::http_body(received(body))));
-                let answered = self.engine.supervisor.shield("form", &item, answering).await;
+                let request = request.map(|body| Body::http_body(received(body).of_kind(Kind::Form)));
+                let answered = self.engine.supervisor.shield("form", &item, forms.answer(request)).await;
                 (answered.unwrap_or_else(|panicked| broken_by(&panicked)), None)
             }
             (true, None) => (no_forms(), None),
-            (false, _) => match Arc::clone(self.slots_for(&request)).try_acquire_owned() {
-                Err(_) => (too_many(), None),
-                Ok(slot) => (self.carry_out(request.map(received), &note).await?, Some(slot)),
+            (false, _) => match self.slot_for(&request).await {
+                None => (too_many(), None),
+                Some(slot) => {
+                    seat.has_slot();
+                    (self.carry_out(request.map(received), &note).await?, Some(slot))
+                }
             },
         };
+        // What the handler made of a body that broke off says less.
+        if let Some(why) = seat.given_up() {
+            response = given_up(why);
+        }
         make_well_formed(&note.0.lock().operation, &mut response);
         let id = self.ids.draw();
         id.put_into(&mut response);
@@ -166,6 +229,9 @@ impl Connections {
             path,
             peer,
             note,
+            seat,
+            most_bytes: if is_sealed { SEALED_BYTES } else { usize::MAX },
+            rest: Bytes::new(),
             _slot: slot,
             connections: self,
         }))
@@ -186,15 +252,72 @@ impl Connections {
         }
     }
 
+    /// A place among the requests. Where all are taken, one comes free if a client has been slow with its own.
+    async fn slot_for(&self, request: &Request<Incoming>) -> Option<OwnedSemaphorePermit> {
+        let slots = self.slots_for(request);
+        if let Ok(slot) = Arc::clone(slots).try_acquire_owned() {
+            return Some(slot);
+        }
+        let _wish = Wish::begin(&self.slot_wishes);
+        let until = Instant::now() + SLOT_IN;
+        loop {
+            let pause = match self.seats.make_room(Scarce::Slot) {
+                Room::Coming => until.saturating_duration_since(Instant::now()),
+                Room::After(pause) => pause,
+                // Those give up their places as soon as they hear of the wish.
+                Room::None if !self.is_inner && self.engine.waiting_for_room() > 0 => ROOM_PAUSE,
+                Room::None => return Arc::clone(slots).try_acquire_owned().ok(),
+            };
+            // In the order in which they came.
+            if let Ok(slot) = tokio::time::timeout(pause, Arc::clone(slots).acquire_owned()).await {
+                return slot.ok();
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+        }
+    }
+
+    /// Has a slow client give up what `is_full` says to be scarce, if there is one, and waits for that.
+    async fn make_room(&self, scarce: Scarce, is_full: impl Fn() -> bool) {
+        let until = Instant::now() + SLOT_IN;
+        while is_full() && self.seats.make_room(scarce) != Room::None && Instant::now() < until {
+            tokio::time::sleep(ROOM_PAUSE).await;
+        }
+    }
+
     async fn here(&self, request: Request<Received>, note: &Note) -> Result<Response<Body>, HttpError> {
         let item = PathOf(request.uri().clone());
-        let calling = self.service.call(request.map(Body::http_body));
+        let rechunker = Rechunker::of(request.headers(), &self.permissions);
+        let promised = request.headers().get("x-amz-decoded-content-length");
+        let promised = promised.and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0);
+        let whose = (note.clone(), Arc::clone(&self.seats));
+        let request = request.map(|body| Body::http_body(body.read_here(rechunker, promised, whose)));
+        let calling = self.service.call(request);
         let mut response = match self.engine.supervisor.shield("request", &item, calling).await {
             Ok(response) => response?,
             Err(panicked) => return Ok(broken_by(&panicked)),
         };
         put_right(&note.0.lock().operation, &mut response);
-        Ok(response)
+        let is_document = note.0.lock().operation != "GetObject";
+        Ok(if is_document { self.counted(response) } else { response })
+    }
+
+    /// An answer that is a document is in memory as a whole for as long as its client takes.
+    fn counted(&self, mut response: Response<Body>) -> Response<Body> {
+        let Some(bytes) = response.body().bytes().filter(|bytes| bytes.len() > SHORT_ANSWER_BYTES) else {
+            return response;
+        };
+        match self.answers.try_hold(bytes.len() as u64) {
+            Some(hold) => {
+                *response.body_mut() = Body::from(hold.wrap(bytes));
+                response
+            }
+            None => {
+                self.seats.make_room(Scarce::Answer);
+                given_up(GivenUp::NoMemory)
+            }
+        }
     }
 
     /// Here, or by the gateway that has the key.
@@ -251,36 +374,6 @@ impl Connections {
     }
 }
 
-/// The body of a request, which tells whether all of it has been read.
-struct Received {
-    body: Incoming,
-    is_read: Arc<AtomicBool>,
-}
-
-impl hyper::body::Body for Received {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(context);
-        if matches!(polled, Poll::Ready(None)) || self.body.is_end_stream() {
-            self.is_read.store(true, Ordering::Release);
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 fn no_forms() -> Response<Body> {
     refused(
         StatusCode::NOT_IMPLEMENTED,
@@ -297,6 +390,19 @@ fn too_many() -> Response<Body> {
     );
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
+}
+
+fn given_up(why: GivenUp) -> Response<Body> {
+    let text = why.to_string();
+    match why {
+        GivenUp::ManyTags => refused(StatusCode::BAD_REQUEST, "MaxMessageLengthExceeded", &text),
+        GivenUp::TooSlow => refused(StatusCode::BAD_REQUEST, "RequestTimeout", &text),
+        GivenUp::MadeRoom | GivenUp::NoMemory => {
+            let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", &text);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+        }
+    }
 }
 
 /// To a request that has run into a bug.
@@ -340,6 +446,22 @@ fn refused(status: StatusCode, code: &str, message: &str) -> Response<Body> {
     response
 }
 
+/// A request that waits for a slot.
+struct Wish(Arc<AtomicUsize>);
+
+impl Wish {
+    fn begin(wishes: &Arc<AtomicUsize>) -> Wish {
+        wishes.fetch_add(1, Ordering::Relaxed);
+        Wish(Arc::clone(wishes))
+    }
+}
+
+impl Drop for Wish {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The body of an answer, which is written down when it has been sent.
 struct Answer {
     status: Option<StatusCode>,
@@ -352,6 +474,10 @@ struct Answer {
     path: String,
     peer: SocketAddr,
     note: Note,
+    seat: Arc<Seat>,
+    /// No frame is longer; what is left of one comes next.
+    most_bytes: usize,
+    rest: Bytes,
     /// Given back with the last byte.
     _slot: Option<OwnedSemaphorePermit>,
     connections: Arc<Connections>,
@@ -365,10 +491,14 @@ impl hyper::body::Body for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(Some(Ok(frame))) = &polled
-            && let Some(data) = frame.data_ref()
+        let mut polled = match self.rest.is_empty() {
+            true => Pin::new(&mut self.body).poll_frame(context),
+            false => Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.rest))))),
+        };
+        if let Poll::Ready(Some(Ok(frame))) = &mut polled
+            && let Some(data) = frame.data_mut()
         {
+            self.rest = data.split_off(data.len().min(self.most_bytes));
             self.sent_bytes += data.len() as u64;
         }
         if let Poll::Ready(Some(Err(error))) = &polled {
@@ -379,16 +509,28 @@ impl hyper::body::Body for Answer {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let rest = self.rest.len() as u64;
+        match (self.body.size_hint(), rest) {
+            (hint, 0) => hint,
+            (hint, rest) => {
+                let mut whole = SizeHint::new();
+                whole.set_lower(hint.lower() + rest);
+                if let Some(upper) = hint.upper() {
+                    whole.set_upper(upper + rest);
+                }
+                whole
+            }
+        }
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
+        self.seat.request_ends();
         self.connections.requests.sent(self.sent_bytes);
         let noted = self.note.0.lock().clone();
         self.connections.access_log.write(&Line {

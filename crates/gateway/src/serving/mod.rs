@@ -8,8 +8,10 @@ mod health;
 mod metrics;
 mod over_pipe;
 mod places;
+mod received;
 mod reload;
 mod request_ids;
+mod seats;
 mod tls;
 mod top;
 
@@ -25,22 +27,24 @@ use std::time::{Duration, Instant};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use underlay_files::Folder;
 
 use crate::check::require_metadata;
 use crate::cluster::{self, Member, Peers};
 use crate::config::{Config, Machine, Secrets, StorePlace, check_sizes};
-use crate::engine::{Alone, Engine, Progress, Setup, Sharing, lock_directory};
+use crate::engine::{Alone, Engine, Progress, Setup, Sharing, Wanted, lock_directory};
 use crate::failure::Failure;
+use crate::memory::Memory;
 use crate::ownership::Ownership;
 use crate::s3::{Addressing, Forms, Permissions, service};
 use crate::store::{self, Reached};
 use crate::supervision::Supervisor;
 use access_log::AccessLog;
-use connection::Connections;
+use connection::{ANSWERS_BYTES, Connections, DOCUMENTS_KIB};
 use metrics::Requests;
 use request_ids::RequestIds;
+use seats::{Scarce, Seats};
 
 /// A drain waits so long at least for what a store refuses.
 const REFUSED_FOR: Duration = Duration::from_secs(20);
@@ -55,6 +59,10 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
 /// How often it is looked whether the gateway can go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long a new connection waits for the place of one that is being closed before another one is.
+const PLACE_PAUSE: Duration = Duration::from_millis(50);
+/// What a socket keeps of an answer besides what is on its way.
+const MOST_UNSENT_BYTES: libc::c_int = 128 << 10;
 /// After an error of `accept` (no descriptors left, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -390,6 +398,11 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
             slots: Arc::new(Semaphore::new(config.limits.requests)),
             question_slots: Arc::new(Semaphore::new(config.limits.requests)),
             ping_slots: Arc::new(Semaphore::new(config.limits.requests)),
+            seats: Seats::new(is_inner),
+            slot_wishes: Arc::default(),
+            documents: Arc::new(Semaphore::new(DOCUMENTS_KIB)),
+            answers: Memory::new(ANSWERS_BYTES),
+            permissions: Arc::clone(&permissions),
             access_log: Arc::clone(&access_log),
             peers: opened.peers.clone(),
             engine: Arc::clone(&engine),
@@ -398,6 +411,13 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
         }))
     };
     let connections = connections_of(false)?;
+    let (seats, wishes) = (Arc::clone(&connections.seats), Arc::clone(&connections.slot_wishes));
+    engine.ask_for_room(move |wanted| {
+        if wanted == Wanted::Bytes {
+            seats.make_room(Scarce::Journal);
+        }
+        wishes.load(Ordering::Relaxed) > 0
+    });
     let reloads = reload::Reloads {
         path: path.to_owned(),
         running: config.clone(),
@@ -513,7 +533,7 @@ async fn accept_inner(
     }
 }
 
-/// Takes connections for as long as it is waited for.
+/// Takes connections for as long as it is waited for, and gives up those whose peers are too slow.
 async fn accept(
     listener: TcpListener,
     connections: &Arc<Connections>,
@@ -522,13 +542,21 @@ async fn accept(
     graceful: &GracefulShutdown,
 ) {
     let places = Arc::new(Semaphore::new(most));
+    let mut looks = tokio::time::interval(LOOK_EVERY);
     loop {
-        // One that finds no place waits in the kernel's queue, and takes no memory of ours.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = looks.tick() => {
+                connections.seats.look();
+                continue;
+            }
+        };
+        match accepted {
             Ok((stream, peer)) => {
+                let place = place_for_one_more(&places, &connections.seats).await;
                 // Small answers must not wait for the client's acknowledgement.
                 let _ = stream.set_nodelay(true);
+                limit_unsent(&stream);
                 connections.start(stream, peer, acceptor.map(tls::Front::acceptor), place, graceful);
             }
             Err(error) => {
@@ -536,6 +564,39 @@ async fn accept(
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+/// Where all places are taken, the connection that has been without a request for longest is closed, or that of the slowest client. Further ones wait in the kernel's queue
+/// meanwhile, and take no memory of ours.
+async fn place_for_one_more(places: &Arc<Semaphore>, seats: &Seats) -> OwnedSemaphorePermit {
+    loop {
+        if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+            return place;
+        }
+        if !seats.close_idlest() {
+            seats.make_room(Scarce::Slot);
+        }
+        seats.look();
+        let next = tokio::time::timeout(PLACE_PAUSE, Arc::clone(places).acquire_owned()).await;
+        if let Ok(Ok(place)) = next {
+            return place;
+        }
+    }
+}
+
+/// The kernel keeps up to megabytes for a client that takes nothing, and counts them as ours.
+fn limit_unsent(stream: &tokio::net::TcpStream) {
+    use std::os::fd::AsRawFd as _;
+    let bytes: libc::c_int = MOST_UNSENT_BYTES;
+    let length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the descriptor is open for as long as the stream is borrowed, and the kernel reads `length` bytes of an integer that lives here.
+    let set = unsafe {
+        let value = std::ptr::from_ref(&bytes).cast();
+        libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value, length)
+    };
+    if set != 0 {
+        tracing::debug!("cannot limit what a socket keeps: {}", std::io::Error::last_os_error());
     }
 }
 

@@ -8,9 +8,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Semaphore;
 
 use super::access_log::AccessLog;
-use super::connection::Connections;
+use super::connection::{ANSWERS_BYTES, Connections, DOCUMENTS_KIB};
 use super::request_ids::RequestIds;
+use super::seats::Seats;
 use crate::engine::Engine;
+use crate::memory::Memory;
 use crate::s3::{Addressing, Forms, Permissions, service};
 
 const PEER: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
@@ -28,12 +30,17 @@ impl OverPipe {
         let addressing = Arc::new(Addressing::default());
         Ok(OverPipe(Arc::new(Connections {
             service: service(Arc::clone(&engine), Arc::clone(&permissions), Arc::clone(&addressing)),
-            forms: Some(Forms::new(Arc::clone(&engine), permissions, Arc::clone(&addressing))),
+            forms: Some(Forms::new(Arc::clone(&engine), Arc::clone(&permissions), Arc::clone(&addressing))),
             ids: RequestIds::new()?,
             requests: Arc::default(),
             slots: slots(),
             question_slots: slots(),
             ping_slots: slots(),
+            seats: Seats::new(false),
+            slot_wishes: Arc::default(),
+            documents: Arc::new(Semaphore::new(DOCUMENTS_KIB)),
+            answers: Memory::new(ANSWERS_BYTES),
+            permissions,
             access_log: Arc::new(AccessLog::open(None).map_err(|why| why.text().to_owned())?),
             peers: None,
             engine,

@@ -28,7 +28,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt as _};
 use object_store::path::Path;
 use object_store::{
@@ -37,6 +37,7 @@ use object_store::{
 };
 
 use crate::errors::{Error, Refusal, Result};
+use crate::memory::{Hold, Memory};
 use crate::model::Headers;
 use attributes::{found, is_header_value};
 use unfinished::Unfinished;
@@ -47,6 +48,8 @@ const PART_BYTES: u64 = 8 << 20;
 const MOST_PARTS: u64 = 9_000;
 /// Parts of one object that are under way at the same time.
 const PARTS_AT_ONCE: usize = 3;
+/// For parts under way, where nobody says how much there is.
+const MEMORY_BYTES: u64 = 256 << 20;
 /// After so long without an answer the store counts as failing, and the request is tried again later.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -107,6 +110,8 @@ pub struct Backend {
     root: Option<Arc<root::Root>>,
     turns: turns::Turns,
     etags: Arc<confirm::Etags>,
+    /// For bytes on their way there.
+    memory: Memory,
 }
 
 impl Backend {
@@ -116,7 +121,35 @@ impl Backend {
             Kind::Directory => MOST_PATH_BYTES,
         };
         let (turns, etags) = (turns::Turns::default(), Arc::default());
-        Backend { store, kind, most_path_bytes, endpoint: None, root: None, turns, etags }
+        let memory = Memory::new(MEMORY_BYTES);
+        Backend { store, kind, most_path_bytes, endpoint: None, root: None, turns, etags, memory }
+    }
+
+    /// The same, with this memory for what is on its way there: others may have a part of it.
+    pub(crate) fn with_memory(self, memory: Memory) -> Backend {
+        Backend { memory, ..self }
+    }
+
+    /// # Errors
+    /// When an object of this size would have to be sent in parts that there is no memory for.
+    pub(crate) fn check_size(&self, size_bytes: u64) -> Result<()> {
+        let (part, most) = (self.bytes_a_part(size_bytes), self.memory.bytes());
+        match part <= most {
+            true => Ok(()),
+            false => Err(Error::TooLarge(format!(
+                "the store takes an object of {size_bytes} bytes in parts of {} MiB, and this gateway has {} MiB for parts, a fourth of `memory` in [local]: raise it",
+                part.div_ceil(1 << 20),
+                most >> 20
+            ))),
+        }
+    }
+
+    /// Of an object that is sent in parts. A directory takes any number of them.
+    fn bytes_a_part(&self, size_bytes: u64) -> u64 {
+        match self.kind {
+            Kind::S3 => part_bytes(size_bytes),
+            Kind::Directory => PART_BYTES,
+        }
     }
 
     /// The same, below a prefix of so many bytes.
@@ -272,9 +305,8 @@ impl Backend {
             }
             _ => refusals::refusal_of(self.kind, &error),
         };
-        let text = format!("{what}: {error}{}", innermost(&error));
         match refusal {
-            Some(refusal) => Error::Refused { refusal, text },
+            Some(refusal) => Error::Refused { refusal, text: format!("{what}: {}", said::text_of(&error)) },
             None => failed(what, error),
         }
     }
@@ -322,6 +354,7 @@ impl Backend {
     ) -> Result<Option<String>> {
         let attributes = attributes::attributes(self.kind, headers);
         if size_bytes <= PART_BYTES {
+            let _hold = self.memory.hold(size_bytes).await;
             let mut payload = Vec::new();
             while let Some(piece) = body.next().await {
                 payload.push(piece?);
@@ -371,24 +404,39 @@ impl Backend {
         mut body: BoxStream<'_, Result<Bytes>>,
         may_go_on: &MayGoOn<'_>,
     ) -> Result<Option<String>> {
-        let part_bytes = part_bytes(size_bytes) as usize;
+        let part_bytes = self.bytes_a_part(size_bytes);
         let mut under_way = futures_util::stream::FuturesUnordered::new();
-        let mut part = BytesMut::new();
-        let mut is_over = false;
-        while !is_over {
-            match body.next().await {
-                Some(piece) => part.extend_from_slice(&piece?),
-                None => is_over = true,
-            }
-            while part.len() >= part_bytes || (is_over && !part.is_empty()) {
-                may_go_on()?;
-                let whole = part.split_to(part.len().min(part_bytes)).freeze();
-                under_way.push(upload.put_part(PutPayload::from_bytes(whole)));
-                if under_way.len() >= PARTS_AT_ONCE
-                    && let Some(done) = self.next_of(&mut under_way).await?
-                {
-                    done?;
+        // What has come and belongs to the next part.
+        let (mut rest, mut left) = (Bytes::new(), size_bytes);
+        while left > 0 {
+            let length = part_bytes.min(left);
+            let hold = self.hold_for_part(length, &mut under_way).await?;
+            let (mut pieces, mut gathered) = (Vec::new(), 0);
+            while gathered < length {
+                if rest.is_empty() {
+                    let Some(piece) = body.next().await else { break };
+                    rest = piece?;
                 }
+                let piece = rest.split_to(rest.len().min((length - gathered) as usize));
+                gathered += piece.len() as u64;
+                pieces.push(piece);
+            }
+            if gathered < length {
+                // The store would complete what it has; it is not what was promised.
+                return Err(Error::Store("an object ended early on its way to the store".to_owned()));
+            }
+            left -= length;
+            may_go_on()?;
+            let part = upload.put_part(pieces.into_iter().collect());
+            under_way.push(async move {
+                let outcome = part.await;
+                drop(hold);
+                outcome
+            });
+            if under_way.len() >= PARTS_AT_ONCE
+                && let Some(done) = self.next_of(&mut under_way).await?
+            {
+                done?;
             }
         }
         while let Some(done) = self.next_of(&mut under_way).await? {
@@ -400,10 +448,34 @@ impl Backend {
         Ok(put.e_tag)
     }
 
-    async fn next_of(
+    /// Memory for the next part. What this object has of it already comes back as its parts are through, which have to be waited for first.
+    async fn hold_for_part<F>(
         &self,
-        parts: &mut futures_util::stream::FuturesUnordered<object_store::UploadPart>,
-    ) -> Result<Option<Result<()>>> {
+        bytes: u64,
+        under_way: &mut futures_util::stream::FuturesUnordered<F>,
+    ) -> Result<Option<Hold>>
+    where
+        F: Future<Output = object_store::Result<()>>,
+    {
+        loop {
+            if let Some(hold) = self.memory.try_hold(bytes) {
+                return Ok(Some(hold));
+            }
+            match self.next_of(under_way).await? {
+                Some(done) => done?,
+                // It has none, so whoever has some waits for nothing of this one.
+                None => return Ok(self.memory.hold(bytes).await),
+            }
+        }
+    }
+
+    async fn next_of<F>(
+        &self,
+        parts: &mut futures_util::stream::FuturesUnordered<F>,
+    ) -> Result<Option<Result<()>>>
+    where
+        F: Future<Output = object_store::Result<()>>,
+    {
         match tokio::time::timeout(PATIENCE, parts.next()).await {
             Ok(next) => {
                 Ok(next.map(|outcome| outcome.map_err(|error| self.failed_to_write("UploadPart", error))))
@@ -560,7 +632,7 @@ impl Backend {
     }
 }
 
-/// Of an object that is sent in parts.
+/// Of an object that S3 is sent in parts.
 fn part_bytes(size_bytes: u64) -> u64 {
     PART_BYTES.max(size_bytes.div_ceil(MOST_PARTS))
 }
@@ -580,10 +652,9 @@ pub(crate) fn failed(what: &str, error: object_store::Error) -> Error {
         object_store::Error::NotImplemented { operation, implementer } => {
             Error::NotImplemented(format!("{implementer} can't do {operation}"))
         }
-        denied @ (object_store::Error::PermissionDenied { .. }
-        | object_store::Error::Unauthenticated { .. }) => {
-            Error::Store(format!("{what}: {}", said::denied(&denied)))
-        }
-        other => Error::Store(format!("{what}: {}", said::said(&other))),
+        other => Error::Store(format!("{what}: {}", said::text_of(&other))),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,13 +25,22 @@ const MOST_MESSAGE_CHARACTERS: usize = 200;
 const MOST_TEXT_CHARACTERS: usize = 1000;
 
 /// In one line, with the advice in front if there is some.
-pub(super) fn said(error: &object_store::Error) -> String {
+pub(super) fn text_of(error: &object_store::Error) -> String {
+    match error {
+        object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
+            denied(error)
+        }
+        other => said(other),
+    }
+}
+
+fn said(error: &object_store::Error) -> String {
     let text = format!("{error}{}", innermost(error));
     document(&text).unwrap_or_else(|| without_document(&text))
 }
 
 /// The same of a request that the store denies. An answer to HEAD has no document.
-pub(super) fn denied(error: &object_store::Error) -> String {
+fn denied(error: &object_store::Error) -> String {
     document(&error.to_string()).unwrap_or_else(|| {
         format!(
             "the store denies it to the gateway, and S3 answers so of what is not there, too, where the bucket may not be listed (s3:ListBucket): {}",

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod at_rest;
+mod bounded;
 mod cached;
 mod chunked;
 mod clients;
@@ -11,6 +12,7 @@ mod deployment;
 mod directories;
 mod faulty;
 mod full_disk;
+mod greedy;
 mod kills;
 mod lies;
 mod listing;

@@ -47,10 +47,23 @@ impl Program {
 
     /// Starts one, with these lines before the first section as well.
     pub(crate) fn start_without_waiting(directory: &Path, lines: &str, sections: &str) -> Program {
+        let local = "journal = \"1 GiB\"\nmemory = \"64 MiB\"\n";
+        Program::start_with(directory, (lines, local), sections)
+    }
+
+    /// Starts one that is to make do with little memory, and waits until it is ready.
+    pub(crate) fn start_small(directory: &Path, sections: &str) -> Program {
+        let local = "journal = \"1 GiB\"\nmemory = \"16 MiB\"\nmetadata_memory = \"16 MiB\"\n";
+        let mut program = Program::start_with(directory, ("", local), sections);
+        program.wait_ready();
+        program
+    }
+
+    fn start_with(directory: &Path, (lines, of_local): (&str, &str), sections: &str) -> Program {
         let (address, admin) = (free(), free());
         let local = directory.join("local");
         let text = format!(
-            "listen = \"{address}\"\n{lines}[local]\ndirectory = \"{}\"\njournal = \"1 GiB\"\nmemory = \"64 MiB\"\n\
+            "listen = \"{address}\"\n{lines}[local]\ndirectory = \"{}\"\n{of_local}\
              [admin]\nlisten = \"{admin}\"\n\
              [key.test]\nid = \"{KEY}\"\nsecret_env = \"GATEWAY_SECRET\"\nallow = [{{ bucket = \"*\", may = [\"read\", \"write\"] }}]\n\
              [key.reader]\nid = \"READER\"\nsecret_env = \"GATEWAY_SECRET\"\nallow = [{{ bucket = \"lake\", prefix = \"open/\", may = [\"read\"] }}]\n{sections}",
@@ -179,6 +192,10 @@ impl Program {
         }
     }
 
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -194,9 +211,10 @@ fn spawn(config: &Path) -> Child {
         .append(true)
         .open(config.with_extension("toml.log"))
         .unwrap();
-    // What goes beyond a limit of files is an error then, and not the end.
+    // What goes beyond a limit of files is an error then, and not the end. A control group counts what is taken from the first byte on.
+    let script = "trap '' XFSZ; [ -z \"$UNDERLAY_GATEWAY_CGROUP\" ] || echo $$ > \"$UNDERLAY_GATEWAY_CGROUP/cgroup.procs\"; exec \"$0\" \"$@\"";
     Command::new("sh")
-        .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_underlay-gateway"), "serve"])
+        .args(["-c", script, env!("CARGO_BIN_EXE_underlay-gateway"), "serve"])
         .arg(config)
         .env("GATEWAY_SECRET", SECRET)
         .stdout(Stdio::null())

@@ -1,0 +1,289 @@
+//! Bytes that copies and unfinished uploads consist of, and that lie in an object of the store which is to be replaced or deleted: they are fetched
+//! into the journal first. They have room of their own there, so that nobody's writes wait for them; and of a long object only what is in use comes.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Engine;
+use super::read::Run;
+use crate::errors::{Error, Result};
+use crate::journal::Written;
+use crate::meta::{Change, Name, View};
+use crate::model::{ContentId, ContentRecord, Extent, Place};
+
+/// A reader that is slower than this may find its bytes gone: it is told so, and never gets wrong ones.
+const READERS_GET: Duration = Duration::from_secs(60);
+/// A shorter content comes whole: who uses it need not be looked for.
+const SHORT_BYTES: u64 = 16 << 20;
+/// Ranges that are no further apart are fetched as one.
+const GAP_BYTES: u64 = 1 << 20;
+/// What is in use in more ranges than these comes whole.
+const MOST_RANGES: usize = 1_000;
+
+/// What consists of a content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum User {
+    Object(Name),
+    Part { upload: String, number: u16 },
+}
+
+/// What has to be fetched of a content.
+struct Wanted {
+    users: Vec<User>,
+    ranges: Vec<Range<u64>>,
+}
+
+/// Where a range of a content is from now on.
+struct Fetched {
+    range: Range<u64>,
+    content: ContentId,
+    place: Place,
+}
+
+impl Engine {
+    /// Fetches a content from the store into the journal, or what is in use of it, since its object is to be overwritten or deleted while others
+    /// still need the bytes.
+    pub(super) async fn rescue(&self, content: ContentId) -> Result<()> {
+        let waited = tokio::time::Instant::now();
+        while self.journal.pin_count(content) > 0 && waited.elapsed() < READERS_GET {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let view = self.metadata.view()?;
+        let Some(record) = view.content(content)? else { return Ok(()) };
+        let Place::Remote { bucket, .. } = &record.place else { return Ok(()) };
+        let state = self.bucket(bucket)?;
+        let whole = [Extent { content, offset_bytes: 0, length_bytes: record.size_bytes }];
+        let runs = self.runs_of(&view, &state, &whole)?;
+        let wanted = match record.size_bytes > SHORT_BYTES {
+            true => {
+                let of_content = record.clone();
+                // There may be a million names to look at.
+                tokio::task::spawn_blocking(move || wanted_of(&view, content, &of_content))
+                    .await
+                    .unwrap_or_else(|error| Err(Error::local("cannot read the metadata", error)))?
+            }
+            false => None,
+        };
+        let outcome = match wanted {
+            Some(wanted) => self.rescue_ranges(content, record, &runs, wanted).await,
+            None => self.rescue_whole(content, record, &runs).await,
+        };
+        // It was freed or moved meanwhile; the journal takes its room back.
+        outcome.or_else(|error| if error == Error::NoSuchKey { Ok(()) } else { Err(error) })
+    }
+
+    async fn rescue_whole(&self, content: ContentId, record: ContentRecord, runs: &[Run]) -> Result<()> {
+        let written = self.fetch_into_journal(content, runs, 0..record.size_bytes).await?;
+        let place = written.place();
+        self.committer
+            .commit(vec![written], move |change| match change.content(content)? {
+                Some(now) if now.place == record.place => change.move_content(content, place),
+                _ => Err(Error::NoSuchKey),
+            })
+            .await
+    }
+
+    async fn rescue_ranges(
+        &self,
+        content: ContentId,
+        record: ContentRecord,
+        runs: &[Run],
+        wanted: Wanted,
+    ) -> Result<()> {
+        let (mut written, mut fetched) = (Vec::new(), Vec::new());
+        for range in wanted.ranges {
+            let content = ContentId(self.number());
+            let bytes = self.fetch_into_journal(content, runs, range.clone()).await?;
+            fetched.push(Fetched { range, content, place: bytes.place() });
+            written.push(bytes);
+        }
+        let users = wanted.users;
+        self.committer
+            .commit(written, move |change| match change.content(content)? {
+                Some(now) if now.place == record.place => move_users(change, content, &users, &fetched),
+                _ => Err(Error::NoSuchKey),
+            })
+            .await
+    }
+
+    async fn fetch_into_journal(
+        &self,
+        content: ContentId,
+        runs: &[Run],
+        range: Range<u64>,
+    ) -> Result<Written> {
+        let size_bytes = range.end - range.start;
+        let journal = Arc::clone(&self.journal);
+        let mut writer = journal.reserve_beyond(content, size_bytes)?;
+        let mut at = range.start;
+        while at < range.end {
+            let end = (at + self.blocks.block_bytes()).min(range.end);
+            writer.write(self.read_runs(runs, at..end).await?).await?;
+            at = end;
+        }
+        self.counters.rescued_bytes.fetch_add(size_bytes, Ordering::Relaxed);
+        writer.finish().await
+    }
+}
+
+/// Who consists of a content, and of which ranges; `None` where it is better fetched whole: most of it is in use, or not all who use it are
+/// found. Those are parts of unfinished uploads, and objects that are to be flushed.
+fn wanted_of(view: &View, content: ContentId, record: &ContentRecord) -> Result<Option<Wanted>> {
+    let mut uses = Uses { content, users: Vec::new(), extents: Vec::new() };
+    let references = usize::try_from(record.references).unwrap_or(usize::MAX);
+    view.each_part(|upload, number, part| {
+        uses.note(&part.extents, || User::Part { upload: upload.to_owned(), number });
+        Ok(uses.extents.len() < references)
+    })?;
+    if uses.extents.len() < references {
+        let mut failed = None;
+        view.each_pending(|name, _| match view.object(&name) {
+            Ok(Some(object)) => uses.note(&object.extents, || User::Object(name)),
+            Ok(None) => {}
+            Err(error) => failed = Some(error),
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+    }
+    if uses.extents.len() != references {
+        return Ok(None);
+    }
+    let ranges = merged(&uses.extents);
+    let used: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    let is_worth_it = used <= record.size_bytes / 4 * 3 && ranges.len() <= MOST_RANGES;
+    Ok(is_worth_it.then_some(Wanted { users: uses.users, ranges }))
+}
+
+/// The uses of a content, as far as they have been found.
+struct Uses {
+    content: ContentId,
+    users: Vec<User>,
+    extents: Vec<Extent>,
+}
+
+impl Uses {
+    fn note(&mut self, extents: &[Extent], user: impl FnOnce() -> User) {
+        let before = self.extents.len();
+        self.extents.extend(extents.iter().filter(|extent| extent.content == self.content).copied());
+        if self.extents.len() > before {
+            self.users.push(user());
+        }
+    }
+}
+
+/// What the extents cover, in order.
+fn merged(extents: &[Extent]) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> =
+        extents.iter().map(|extent| extent.offset_bytes..extent.offset_bytes + extent.length_bytes).collect();
+    ranges.sort_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end.saturating_add(GAP_BYTES) => {
+                last.end = last.end.max(range.end);
+            }
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+/// The extents with those of a content where they are now; `None` if there is none of it.
+fn moved(extents: &[Extent], content: ContentId, fetched: &[Fetched]) -> Option<Vec<Extent>> {
+    let mut has_moved = false;
+    let moved = extents.iter().map(|extent| {
+        let end = extent.offset_bytes + extent.length_bytes;
+        // They are in order, and none overlaps another.
+        let behind = fetched.partition_point(|fetched| fetched.range.start <= extent.offset_bytes);
+        let covering = fetched[..behind].last().filter(|fetched| end <= fetched.range.end);
+        match covering.filter(|_| extent.content == content) {
+            None => *extent,
+            Some(fetched) => {
+                has_moved = true;
+                let offset_bytes = extent.offset_bytes - fetched.range.start;
+                Extent { content: fetched.content, offset_bytes, ..*extent }
+            }
+        }
+    });
+    let moved = moved.collect();
+    has_moved.then_some(moved)
+}
+
+fn move_users(
+    change: &mut Change<'_>,
+    content: ContentId,
+    users: &[User],
+    fetched: &[Fetched],
+) -> Result<()> {
+    let (mut objects, mut parts, mut used) = (Vec::new(), Vec::new(), HashSet::new());
+    for user in users {
+        match user {
+            User::Object(name) => {
+                let Some(mut record) = change.object(name)? else { continue };
+                let Some(extents) = moved(&record.extents, content, fetched) else { continue };
+                used.extend(extents.iter().map(|extent| extent.content));
+                record.extents = extents;
+                objects.push((name, record));
+            }
+            User::Part { upload, number } => {
+                let Some(mut record) = change.part(upload, *number)? else { continue };
+                let Some(extents) = moved(&record.extents, content, fetched) else { continue };
+                used.extend(extents.iter().map(|extent| extent.content));
+                record.extents = extents;
+                parts.push((upload, *number, record));
+            }
+        }
+    }
+    // One that nobody uses any more would stay for ever.
+    if fetched.iter().any(|fetched| !used.contains(&fetched.content)) {
+        return Err(Error::NoSuchKey);
+    }
+    for Fetched { range, content, place } in fetched {
+        change.add_content(*content, range.end - range.start, place.clone())?;
+        // As `move_content` says it.
+        change.confirm_content(*content, crate::model::now_ms())?;
+    }
+    for (name, record) in objects {
+        change.set_object(name, Some(&record))?;
+    }
+    for (upload, number, record) in parts {
+        change.set_part(upload, number, &record)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(content: u64, offset_bytes: u64, length_bytes: u64) -> Extent {
+        Extent { content: ContentId(content), offset_bytes, length_bytes }
+    }
+
+    #[test]
+    fn ranges_in_use_are_put_together() {
+        let extents = [extent(1, 10 << 20, 1), extent(1, 0, 5), extent(1, 3, 10), extent(1, 10 << 20, 7)];
+        assert_eq!(merged(&extents), [0..13, (10 << 20)..(10 << 20) + 7]);
+        assert_eq!(merged(&[extent(1, 0, 5), extent(1, 5 + GAP_BYTES, 1)]), [0..6 + GAP_BYTES]);
+    }
+
+    #[test]
+    fn extents_follow_their_bytes() {
+        let place = Place::Local { segment: 0, offset_bytes: 0 };
+        let fetched = [
+            Fetched { range: 100..200, content: ContentId(8), place: place.clone() },
+            Fetched { range: 500..600, content: ContentId(9), place },
+        ];
+        let extents = [extent(1, 150, 50), extent(2, 150, 50), extent(1, 500, 100), extent(1, 300, 10)];
+        let found = moved(&extents, ContentId(1), &fetched);
+        assert_eq!(
+            found,
+            Some(vec![extent(8, 50, 50), extent(2, 150, 50), extent(9, 0, 100), extent(1, 300, 10)])
+        );
+        assert_eq!(moved(&extents, ContentId(3), &fetched), None);
+    }
+}

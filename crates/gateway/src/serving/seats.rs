@@ -1,0 +1,503 @@
+//! The pace of peers. Whoever connects takes something that others may need: a connection, a place among the requests, room in the journal, memory.
+//! A *seat* says of each connection how long the gateway has been waiting for its peer, and what that has brought. A peer that brings or takes too
+//! little is given up. Where something is scarce, the slowest peer loses it to whoever needs it.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+use underlay_sync::Mutex;
+
+/// A body has to bring [`LEAST_BYTES`] in so long,
+const BODY_WINDOW: Duration = Duration::from_secs(60);
+/// and a reader has to take as many in so long: some work on what they have read before they read on.
+const READER_WINDOW: Duration = Duration::from_secs(300);
+const LEAST_BYTES: u64 = 32 << 10;
+/// A document is in memory as a whole, so all of it has to come in so long.
+const DOCUMENT_IN: Duration = Duration::from_secs(30);
+/// A connection without a request. `hyper` has a limit of its own for heads, and none for a peer that does not take the end of an answer.
+const IDLE: Duration = Duration::from_secs(35);
+/// Nobody loses anything before it was waited for so long,
+const RIPE: Duration = Duration::from_secs(1);
+/// nor who brings or takes as much in a second.
+const FAST_BYTES: u64 = 64 << 10;
+/// Room in the journal is for bodies that are whole in so long.
+const WHOLE_IN: Duration = Duration::from_secs(3600);
+
+/// Why a peer is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum GivenUp {
+    #[error(
+        "too little of the request's body came in time: at least 32 KiB in 60 s, and a whole document in 30 s"
+    )]
+    TooSlow,
+    #[error("the request came slowly, and others needed its place: try again")]
+    MadeRoom,
+    #[error("the gateway is reading or sending as many documents as it has memory for: try again later")]
+    NoMemory,
+    #[error("a document has at most 120,000 tags")]
+    ManyTags,
+}
+
+/// What a request's body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Read into memory as a whole.
+    Document,
+    /// For the journal, which has kept room for so many bytes.
+    Upload(u64),
+    Form,
+}
+
+/// What somebody needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scarce {
+    /// A place among the requests.
+    Slot,
+    /// Room in the journal.
+    Journal,
+    /// Memory for documents.
+    Document,
+    /// Memory for answers that are documents.
+    Answer,
+    /// A place among the forms.
+    Form,
+}
+
+/// What became of a wish for something scarce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// Somebody is giving it up.
+    Coming,
+    /// Somebody may have to after so long.
+    After(Duration),
+    /// Nobody is slow.
+    None,
+}
+
+/// How long a peer was waited for since its window began, and what it has brought or taken.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wait {
+    since: Option<Instant>,
+    waited: Duration,
+    moved_bytes: u64,
+}
+
+impl Wait {
+    fn begins(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+    }
+
+    fn ends(&mut self, now: Instant, moved_bytes: u64) {
+        self.waited = self.waited(now);
+        self.since = None;
+        self.moved_bytes += moved_bytes;
+    }
+
+    fn waited(&self, now: Instant) -> Duration {
+        self.waited + self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    fn bytes_a_second(&self, now: Instant) -> u64 {
+        let waited_ms = self.waited(now).as_millis().max(1);
+        u64::try_from(u128::from(self.moved_bytes) * 1000 / waited_ms).unwrap_or(u64::MAX)
+    }
+
+    /// Whether it is too slow. A window that was not begins anew.
+    fn fails(&mut self, now: Instant, window: Duration) -> bool {
+        if self.waited(now) < window {
+            return false;
+        }
+        if self.moved_bytes < LEAST_BYTES {
+            return true;
+        }
+        *self = Wait { since: self.since.map(|_| now), ..Wait::default() };
+        false
+    }
+}
+
+/// Of one connection.
+struct Pace {
+    /// Since when there is no request.
+    idle_since: Option<Instant>,
+    has_slot: bool,
+    kind: Option<Kind>,
+    /// When the body's first byte was asked for, and how many have come.
+    body_begun: Option<Instant>,
+    body_bytes: u64,
+    body: Wait,
+    waker: Option<Waker>,
+    writing: Wait,
+    /// For the document that the request has brought.
+    memory: Vec<OwnedSemaphorePermit>,
+    given_up: Option<GivenUp>,
+    is_over: bool,
+}
+
+/// See the module.
+pub(super) struct Seat {
+    pace: Mutex<Pace>,
+    over: Notify,
+}
+
+impl Seat {
+    fn new(now: Instant) -> Seat {
+        let pace = Pace {
+            idle_since: Some(now),
+            has_slot: false,
+            kind: None,
+            body_begun: None,
+            body_bytes: 0,
+            body: Wait::default(),
+            waker: None,
+            writing: Wait::default(),
+            memory: Vec::new(),
+            given_up: None,
+            is_over: false,
+        };
+        Seat { pace: Mutex::new(pace), over: Notify::new() }
+    }
+
+    /// A request has come. `false` if the connection has been given up: then nothing of it may be done.
+    pub(super) fn request_begins(&self) -> bool {
+        let mut pace = self.pace.lock();
+        if pace.is_over {
+            return false;
+        }
+        (pace.idle_since, pace.given_up, pace.kind) = (None, None, None);
+        pace.memory = Vec::new();
+        (pace.body, pace.body_begun, pace.body_bytes) = (Wait::default(), None, 0);
+        true
+    }
+
+    pub(super) fn has_slot(&self) {
+        self.pace.lock().has_slot = true;
+    }
+
+    /// The answer is `hyper`'s.
+    pub(super) fn request_ends(&self) {
+        let mut pace = self.pace.lock();
+        (pace.idle_since, pace.has_slot, pace.kind) = (Some(Instant::now()), false, None);
+        (pace.body.since, pace.waker) = (None, None);
+        pace.memory = Vec::new();
+    }
+
+    /// Memory that the request has until it ends: what is made of a document outlives its body.
+    pub(super) fn keep_memory(&self, permit: OwnedSemaphorePermit) {
+        self.pace.lock().memory.push(permit);
+    }
+
+    /// The body is read from now on, and is this.
+    pub(super) fn body_begins(&self, kind: Kind) {
+        let mut pace = self.pace.lock();
+        (pace.kind, pace.body_begun) = (Some(kind), Some(Instant::now()));
+    }
+
+    /// Nothing of the body is here. Who waits for it is woken if it is given up.
+    ///
+    /// # Errors
+    /// When it has been.
+    pub(super) fn body_is_awaited(&self, waker: &Waker) -> Result<(), GivenUp> {
+        let mut pace = self.pace.lock();
+        if let Some(why) = pace.given_up {
+            return Err(why);
+        }
+        pace.body.begins(Instant::now());
+        if !pace.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            pace.waker = Some(waker.clone());
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// When it has been given up.
+    pub(super) fn body_moves(&self, bytes: u64) -> Result<(), GivenUp> {
+        let mut pace = self.pace.lock();
+        pace.body_bytes += bytes;
+        if pace.body.since.is_some() {
+            pace.body.ends(Instant::now(), bytes);
+        } else {
+            pace.body.moved_bytes += bytes;
+        }
+        pace.given_up.map_or(Ok(()), Err)
+    }
+
+    /// Gives the body up: its reader's fault.
+    pub(super) fn give_up(&self, why: GivenUp) {
+        self.pace.lock().give_up(why);
+    }
+
+    pub(super) fn given_up(&self) -> Option<GivenUp> {
+        self.pace.lock().given_up
+    }
+
+    /// Returns once the connection is to be closed.
+    pub(super) async fn is_over(&self) {
+        loop {
+            let over = self.over.notified();
+            tokio::pin!(over);
+            over.as_mut().enable();
+            if self.pace.lock().is_over {
+                return;
+            }
+            over.await;
+        }
+    }
+
+    fn close(&self, pace: &mut Pace) {
+        pace.is_over = true;
+        self.over.notify_waiters();
+    }
+
+    /// Gives up a peer that is too slow.
+    fn look(&self, now: Instant) {
+        let mut pace = self.pace.lock();
+        let is_late = pace.kind == Some(Kind::Document)
+            && pace.body.since.is_some()
+            && pace.body_begun.is_some_and(|begun| now.saturating_duration_since(begun) >= DOCUMENT_IN);
+        if (pace.body.since.is_some() && pace.body.fails(now, BODY_WINDOW)) || is_late {
+            pace.give_up(GivenUp::TooSlow);
+        }
+        let is_idle = pace.idle_since.is_some_and(|since| now.saturating_duration_since(since) >= IDLE);
+        let takes_nothing = pace.writing.since.is_some() && pace.writing.fails(now, READER_WINDOW);
+        // While it takes an answer's end, that is what counts.
+        if takes_nothing || (is_idle && pace.writing.since.is_none()) {
+            self.close(&mut pace);
+        }
+    }
+}
+
+impl Pace {
+    fn give_up(&mut self, why: GivenUp) {
+        if self.given_up.is_none() {
+            self.given_up = Some(why);
+            if let Some(waker) = self.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    /// How fast a peer is that has what is scarce and is being waited for, and for how long that has been.
+    fn slowness(&self, scarce: Scarce, now: Instant) -> Option<(u64, Duration)> {
+        if self.is_over || self.given_up.is_some() {
+            return None;
+        }
+        let wait = match (self.body.since, self.writing.since) {
+            (Some(_), _) => &self.body,
+            (None, Some(_)) => &self.writing,
+            (None, None) => return None,
+        };
+        let (speed, waited) = (wait.bytes_a_second(now), wait.waited(now));
+        let is_slow = match (scarce, self.kind) {
+            (Scarce::Slot, _) => self.has_slot && speed < FAST_BYTES,
+            (Scarce::Journal, Some(Kind::Upload(size_bytes))) if self.body.since.is_some() => {
+                let left = size_bytes.saturating_sub(self.body_bytes);
+                speed < FAST_BYTES.max(left / WHOLE_IN.as_secs())
+            }
+            // Who reads what is in the journal keeps it there.
+            (Scarce::Journal, _) => self.has_slot && self.body.since.is_none() && speed < FAST_BYTES,
+            (Scarce::Answer, _) => self.body.since.is_none() && speed < FAST_BYTES,
+            (Scarce::Document, kind) => kind == Some(Kind::Document) && speed < FAST_BYTES,
+            (Scarce::Form, kind) => kind == Some(Kind::Form) && speed < FAST_BYTES,
+        };
+        is_slow.then_some((speed, waited))
+    }
+
+    /// What giving it up brings: the most room in the journal first, and else the slowest.
+    fn rank(&self, scarce: Scarce, speed: u64) -> (u64, u64) {
+        match (scarce, self.kind) {
+            (Scarce::Journal, Some(Kind::Upload(size_bytes))) => (u64::MAX - size_bytes, speed),
+            (Scarce::Journal, _) => (u64::MAX, speed),
+            _ => (0, speed),
+        }
+    }
+}
+
+/// All connections of a port.
+pub(super) struct Seats {
+    seats: Mutex<HashMap<u64, Arc<Seat>>>,
+    next_number: AtomicU64,
+    /// Other gateways wait for their own clients, whose pace they look after.
+    is_of_gateways: bool,
+}
+
+impl Seats {
+    pub(super) fn new(is_of_gateways: bool) -> Arc<Seats> {
+        Arc::new(Seats { seats: Mutex::default(), next_number: AtomicU64::new(0), is_of_gateways })
+    }
+
+    /// For a connection that has been accepted.
+    pub(super) fn take(self: &Arc<Self>) -> Seated {
+        let (number, seat) =
+            (self.next_number.fetch_add(1, Ordering::Relaxed), Arc::new(Seat::new(Instant::now())));
+        self.seats.lock().insert(number, Arc::clone(&seat));
+        Seated { seats: Arc::clone(self), number, seat }
+    }
+
+    fn all(&self) -> Vec<Arc<Seat>> {
+        self.seats.lock().values().cloned().collect()
+    }
+
+    /// Gives up peers that are too slow: to be called every second or so.
+    pub(super) fn look(&self) {
+        if self.is_of_gateways {
+            return;
+        }
+        let now = Instant::now();
+        self.all().iter().for_each(|seat| seat.look(now));
+    }
+
+    /// Closes the connection that has been without a request for longest. `false` if there is none.
+    pub(super) fn close_idlest(&self) -> bool {
+        let now = Instant::now();
+        let idle = self.all().into_iter().filter_map(|seat| {
+            let pace = seat.pace.lock();
+            // The end of its answer may be on its way.
+            let takes_it =
+                pace.writing.since.is_some_and(|since| now.saturating_duration_since(since) < RIPE);
+            let since = pace.idle_since.filter(|_| !pace.is_over && !takes_it);
+            drop(pace);
+            since.map(|since| (since, seat))
+        });
+        let Some((_, seat)) = idle.min_by_key(|(since, _)| *since) else { return false };
+        let mut pace = seat.pace.lock();
+        // A request may have come meanwhile.
+        if pace.idle_since.is_some() {
+            seat.close(&mut pace);
+        }
+        true
+    }
+
+    /// Has the slowest peer give up what somebody needs.
+    pub(super) fn make_room(&self, scarce: Scarce) -> Room {
+        self.make_room_by(scarce, Instant::now())
+    }
+
+    fn make_room_by(&self, scarce: Scarce, now: Instant) -> Room {
+        if self.is_of_gateways {
+            return Room::None;
+        }
+        let (mut soonest, mut slowest) = (None, None);
+        for seat in self.all() {
+            let pace = seat.pace.lock();
+            let Some((speed, waited)) = pace.slowness(scarce, now) else { continue };
+            if waited < RIPE {
+                soonest = Some(soonest.map_or(RIPE - waited, |other: Duration| other.min(RIPE - waited)));
+                continue;
+            }
+            let rank = pace.rank(scarce, speed);
+            drop(pace);
+            if slowest.as_ref().is_none_or(|(other, _)| rank < *other) {
+                slowest = Some((rank, seat));
+            }
+        }
+        let Some((_, seat)) = slowest else { return soonest.map_or(Room::None, Room::After) };
+        let mut pace = seat.pace.lock();
+        match pace.body.since.is_some() {
+            true => pace.give_up(GivenUp::MadeRoom),
+            // The head of its answer has been sent, so there is nothing left to say.
+            false if pace.writing.since.is_some() => seat.close(&mut pace),
+            false => {}
+        }
+        Room::Coming
+    }
+}
+
+/// A seat that is taken.
+pub(super) struct Seated {
+    seats: Arc<Seats>,
+    number: u64,
+    seat: Arc<Seat>,
+}
+
+impl Seated {
+    pub(super) fn seat(&self) -> Arc<Seat> {
+        Arc::clone(&self.seat)
+    }
+}
+
+impl Drop for Seated {
+    fn drop(&mut self) {
+        self.seats.seats.lock().remove(&self.number);
+    }
+}
+
+/// A connection that says when its peer takes nothing.
+pub(super) struct Paced<S> {
+    stream: S,
+    seat: Arc<Seat>,
+    /// Whether the peer has ever been waited for: most take all at once.
+    has_waited: bool,
+}
+
+impl<S> Paced<S> {
+    pub(super) fn new(stream: S, seat: Arc<Seat>) -> Paced<S> {
+        Paced { stream, seat, has_waited: false }
+    }
+
+    fn note(&mut self, written: &Poll<io::Result<usize>>) {
+        match written {
+            Poll::Pending => {
+                self.has_waited = true;
+                self.seat.pace.lock().writing.begins(Instant::now());
+            }
+            Poll::Ready(Ok(bytes)) if self.has_waited => {
+                self.seat.pace.lock().writing.ends(Instant::now(), *bytes as u64);
+            }
+            Poll::Ready(_) => {}
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.note(&written);
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.note(&written);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! Sending objects with little memory.
+
+use object_store::memory::InMemory;
+
+use super::*;
+
+fn body_of(bytes: &Bytes) -> BoxStream<'static, Result<Bytes>> {
+    let pieces: Vec<_> = bytes.chunks(1_000_003).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+    futures_util::stream::iter(pieces).boxed()
+}
+
+/// Each would have several parts under way, and there is memory for one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_share_the_memory_for_one_part_all_arrive() {
+    for kind in [Kind::S3, Kind::Directory] {
+        let store = Arc::new(InMemory::new());
+        let backend = Backend::new(store, kind).with_memory(Memory::new(PART_BYTES));
+        let bytes = Bytes::from(vec![7; 2 * PART_BYTES as usize + 12_345]);
+        let puts = (0..5).map(|at| {
+            let (backend, bytes) = (backend.clone(), bytes.clone());
+            async move {
+                let (key, size) = (format!("a{at}"), bytes.len() as u64);
+                let (headers, only) = (Headers::default(), Only::Always);
+                backend.put(&key, &headers, size, &only, body_of(&bytes), &|| Ok(())).await.unwrap();
+                let whole = 0..size;
+                let (_, body) = backend.get(&key, None, size, whole).await.unwrap();
+                let stored: Vec<Bytes> = body.map(|piece| piece.unwrap()).collect().await;
+                assert!(stored.concat() == bytes);
+            }
+        });
+        futures_util::future::join_all(puts).await;
+        assert!(backend.memory.try_hold(PART_BYTES).is_some(), "all of it is free again");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_ends_early_is_not_completed() {
+    let backend = Backend::new(Arc::new(InMemory::new()), Kind::S3);
+    let bytes = Bytes::from(vec![7; 2 * PART_BYTES as usize]);
+    let size = bytes.len() as u64 + 1;
+    let (headers, only) = (Headers::default(), Only::Always);
+    assert!(backend.put("a", &headers, size, &only, body_of(&bytes), &|| Ok(())).await.is_err());
+    assert!(matches!(backend.head("a").await, Err(Error::NoSuchKey)));
+    assert!(backend.memory.is_ample());
+}
+
+#[test]
+fn an_object_whose_parts_need_more_memory_than_there_is_is_refused() {
+    let of_kind = |kind| Backend::new(Arc::new(InMemory::new()), kind).with_memory(Memory::new(32 << 20));
+    let most = MOST_PARTS * (32 << 20);
+    assert!(of_kind(Kind::S3).check_size(most).is_ok());
+    assert!(matches!(of_kind(Kind::S3).check_size(most + 1), Err(Error::TooLarge(_))));
+    assert!(of_kind(Kind::Directory).check_size(5 << 40).is_ok());
+}
