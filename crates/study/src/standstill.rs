@@ -19,6 +19,9 @@ const EVERY: Duration = Duration::from_millis(50);
 const LIST_EVERY: Duration = Duration::from_secs(1);
 /// Looking may take this share of a CPU, and so may listing: beyond, they become rarer.
 const SHARE_OF_A_CPU: f64 = 0.005;
+/// But no rarer than this: a look that this process was stopped in seems to have cost that time.
+const RAREST_LOOK: Duration = Duration::from_secs(2);
+const RAREST_LIST: Duration = Duration::from_secs(10);
 /// A look stands for the time since the one before, but for no more than this many pauses between looks: this process may have been stopped too.
 const STANDS_FOR: u32 = 4;
 /// More than a cell has; of more, the first are kept.
@@ -99,6 +102,11 @@ fn stood_twice(
     found
 }
 
+/// How long to wait after what took this long.
+fn pause_after(took: Duration, shortest: Duration, longest: Duration) -> Duration {
+    longest.min(took.div_f64(SHARE_OF_A_CPU)).max(shortest)
+}
+
 /// Watches until it is dropped.
 pub struct PauseMeter {
     own: PauseWatch,
@@ -123,7 +131,7 @@ impl PauseMeter {
                     listed.is_none_or(|listed| began.saturating_duration_since(listed) >= list_after);
                 if is_due {
                     processes.list();
-                    list_after = LIST_EVERY.max(began.elapsed().div_f64(SHARE_OF_A_CPU));
+                    list_after = pause_after(began.elapsed(), LIST_EVERY, RAREST_LIST);
                     listed = Some(began);
                 }
                 // A list takes long where there are many threads, and is no look.
@@ -145,7 +153,7 @@ impl PauseMeter {
                     }
                 }
                 last = looked;
-                pause = EVERY.max(looked.elapsed().div_f64(SHARE_OF_A_CPU));
+                pause = pause_after(looked.elapsed(), EVERY, RAREST_LOOK);
                 pause
             })
         });
@@ -285,6 +293,14 @@ mod tests {
         assert!(look(&[JAVA]).is_empty(), "nor are two looks apart a stop");
         assert_eq!(look(&[JAVA]).get(&JAVA), Some(&ms(100)), "the first look counts as well");
         assert_eq!(look(&[JAVA]).get(&JAVA), Some(&ms(50)));
+    }
+
+    #[test]
+    fn looks_stay_cheap_and_go_on() {
+        let after = |took| pause_after(took, EVERY, RAREST_LOOK);
+        assert_eq!(after(Duration::from_micros(100)), EVERY);
+        assert_eq!(after(ms(1)), ms(200));
+        assert_eq!(after(Duration::from_secs(3600)), RAREST_LOOK, "it was stopped meanwhile");
     }
 
     /// No figure is asserted, but that it is seen at all: in the window, and as a problem of a step.

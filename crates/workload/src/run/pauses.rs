@@ -118,7 +118,7 @@ impl PauseWatch {
     }
 
     /// How long this process stood still between two instants, of which the second is now or past.
-    pub fn between(&self, begin: Instant, end: Instant) -> Pauses {
+    fn between(&self, begin: Instant, end: Instant) -> Pauses {
         let seen = self.seen.lock();
         // Whoever asks may be the first to run again.
         let open = seen.gap_until(Instant::now(), ahead());

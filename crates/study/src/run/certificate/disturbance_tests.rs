@@ -116,6 +116,16 @@ fn a_pause_that_makes_up_the_tail_of_a_rate_is_not_faithful_however_short() {
     assert_eq!(at_a_rate(500.0), faithful(), "0.4 ms of modelled time");
 }
 
+/// Whatever held the warm-up up, and although nothing stood still in the window.
+#[test]
+fn a_rate_that_answered_the_backlog_of_its_warm_up_is_not_faithful() {
+    let backlog = Measured { operations: 150_000, ..measured() };
+    let quiet = PauseRecord { window_wall_s: 50.0, ..PauseRecord::default() };
+    assert_eq!(certified_pauses(&quiet, Some((&backlog, true)), 1.0), doubtful("offered rate"));
+    assert_eq!(certified_pauses(&quiet, Some((&measured(), true)), 1.0), faithful());
+    assert_eq!(certified_pauses(&quiet, Some((&backlog, false)), 1.0), faithful(), "a closed loop");
+}
+
 #[test]
 fn a_system_or_a_device_process_that_was_stopped_is_not_faithful() {
     let engine = StoppedProcess {

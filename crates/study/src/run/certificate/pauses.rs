@@ -81,7 +81,8 @@ fn tail_problem(
     open_loop: bool,
     time_scale: f64,
 ) -> Option<String> {
-    let pauses = record.own.pauses + record.stopped.len() as u64;
+    let others = record.stopped.iter().filter(|process| process.stopped_wall_s > 0.0).count();
+    let pauses = record.own.pauses + others as u64;
     let longest_us = longest_wall_s(record) * 1e6 / time_scale;
     let operations = measured.operations as f64;
     let hit = match open_loop {
