@@ -159,10 +159,8 @@ impl PauseRecord {
     }
 
     fn stopped_problem(&self) -> Option<String> {
-        let by_window = |one: &&StoppedProcess, other: &&StoppedProcess| {
-            one.stopped_wall_s.total_cmp(&other.stopped_wall_s)
-        };
-        let longest = self.stopped.iter().max_by(by_window)?;
+        let longest =
+            self.stopped.iter().max_by(|one, other| one.stopped_wall_s.total_cmp(&other.stopped_wall_s))?;
         let allowed_s = allowed_wall_s(1, self.window_wall_s);
         if longest.stopped_wall_s > allowed_s {
             return Some(format!(
