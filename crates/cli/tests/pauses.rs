@@ -154,6 +154,27 @@ fn a_system_or_devices_that_were_stopped_are_doubtful() {
     }
 }
 
+/// The engine of an embedded system is a process of its own: stopped alone, it is no less than the generator.
+#[test]
+fn a_load_whose_engine_was_stopped_says_so_and_is_incomplete() {
+    let playground = Playground::new();
+    let dir = playground.path("data");
+    let dir = dir.to_str().unwrap();
+    let data = ["rocksdb", "--dir", dir, "-p", "recordcount=1000"];
+    let load = playground.output(&[&["ycsb", "load"][..], &data].concat());
+    assert!(load.status.success(), "{load:?}");
+    let mut command = playground.underlay(&[&["ycsb", "run"][..], &data, &["--duration", "6"]].concat());
+    let log = playground.path("log");
+    command.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap()).process_group(0);
+    let mut run = Run(command.spawn().unwrap());
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(stop_others(&playground, "\0engine\0") > 0);
+    let status = run.0.wait().unwrap();
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains(" was stopped for "), "{said}");
+}
+
 /// The figures that `underlay ycsb` prints are of a generator that ran.
 #[test]
 fn a_load_that_was_stopped_says_so_and_is_incomplete() {

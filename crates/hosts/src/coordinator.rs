@@ -65,6 +65,8 @@ pub struct Together {
     /// How far apart these may have started.
     pub start_spread: Duration,
     pub unstarted: u64,
+    /// Operations that were answered before or after the measured time.
+    pub outside: u64,
     pub reconnections: u32,
     pub lost_threads: u32,
     /// If there are any, the load was smaller than requested.
@@ -260,6 +262,7 @@ impl Coordinator {
             hosts: Vec::new(),
             start_spread: Duration::ZERO,
             unstarted: 0,
+            outside: 0,
             reconnections: 0,
             lost_threads: 0,
             lost: Vec::new(),
@@ -286,6 +289,7 @@ impl Coordinator {
             });
             begins.push((part.start_lateness_ns, offset.uncertainty_ns));
             together.unstarted = together.unstarted.saturating_add(part.unstarted);
+            together.outside = together.outside.saturating_add(part.outside);
             together.reconnections = together.reconnections.saturating_add(part.reconnections);
             together.lost_threads = together.lost_threads.saturating_add(part.lost_threads);
             part.particulars.add_to(&mut together.particulars);

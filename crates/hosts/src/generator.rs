@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use underlay_record::StoppedProcess;
 use underlay_sync::Mutex;
-use underlay_workload::Control;
 use underlay_workload::client::{Client, ClientError};
+use underlay_workload::{Control, RunWindow};
 
 use crate::job::Job;
 
@@ -14,9 +15,15 @@ pub type Connect = Box<dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Sen
 /// Returns the function that connects to a job's system.
 pub type Connector = Box<dyn Fn(&Job) -> Result<Connect, String> + Send + Sync>;
 
+/// Returns which other processes of a worker were stopped in a window of its run, as clients are that run in a process of their own.
+pub type StoppedIn = Box<dyn Fn(&RunWindow) -> Vec<StoppedProcess> + Send + Sync>;
+/// Begins to watch them for one run.
+pub type Watch = Box<dyn Fn() -> StoppedIn + Send + Sync>;
+
 /// Connects to the systems of jobs, and has the clock that coordinators ask for.
 pub(crate) struct Generator {
     connector: Connector,
+    watch: Option<Watch>,
     /// The start of its clock.
     origin: Instant,
     /// The run that goes on, for whoever watches this worker.
@@ -25,7 +32,16 @@ pub(crate) struct Generator {
 
 impl Generator {
     pub(crate) fn new(connector: Connector) -> Self {
-        Generator { connector, origin: Instant::now(), running: Mutex::new(None) }
+        Generator { connector, watch: None, origin: Instant::now(), running: Mutex::new(None) }
+    }
+
+    pub(crate) fn watched_by(self, watch: Watch) -> Self {
+        Generator { watch: Some(watch), ..self }
+    }
+
+    /// Begins to watch the processes of a run, where somebody can.
+    pub(crate) fn watch(&self) -> Option<StoppedIn> {
+        self.watch.as_ref().map(|watch| watch())
     }
 
     pub(crate) fn now_ns(&self) -> u64 {

@@ -25,7 +25,7 @@ mod worker;
 
 pub use clock_offset::ClockOffset;
 pub use coordinator::{Coordinator, HostReport, LostHost, Together};
-pub use generator::{Connect, Connector};
+pub use generator::{Connect, Connector, StoppedIn, Watch};
 pub use host::HostAddress;
 pub use job::{Job, RateChange};
 pub use merge::merge;

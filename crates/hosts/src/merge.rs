@@ -4,6 +4,8 @@ use underlay_record::{Generator, IntegrityRecord, Latency, Measured, OperationSt
 
 /// How many error messages, and how many wrong values, are kept.
 const MAX_SAMPLES: usize = 10;
+/// How many processes that were stopped are kept.
+const MAX_STOPPED: usize = 100;
 /// The longest time series of a host.
 const MAX_POINTS: usize = 20_000;
 
@@ -27,6 +29,8 @@ pub fn merge(parts: &[Measured]) -> Measured {
             add_operation(whole.by_operation.entry(kind.clone()).or_default(), stats);
         }
         add_samples(&mut whole.error_samples, &part.error_samples);
+        let room = MAX_STOPPED.saturating_sub(whole.stopped_processes.len());
+        whole.stopped_processes.extend(part.stopped_processes.iter().take(room).cloned());
     }
     summarise(&mut whole.latency);
     for stats in whole.by_operation.values_mut() {
@@ -137,7 +141,7 @@ fn generator(parts: &[Measured]) -> Generator {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use underlay_record::Histogram;
+    use underlay_record::{Histogram, StoppedProcess};
 
     use super::*;
 
@@ -241,11 +245,19 @@ mod tests {
             lateness_p99_us: None,
             pauses: Some(Pauses { paused_wall_s: 0.25, delayed_wall_s: 0.5, ..Pauses::default() }),
         };
+        let client = StoppedProcess {
+            name: "java".to_owned(),
+            pid: 7,
+            stopped_wall_s: 2.0,
+            ..StoppedProcess::default()
+        };
+        parts[1].stopped_processes = vec![client.clone()];
         parts[1].error_samples = vec!["read: gone".to_owned()];
         parts[1].integrity =
             Some(IntegrityRecord { checked: 7, mismatches: 1, ..IntegrityRecord::default() });
         let whole = merge(&parts);
         assert_eq!(whole.integrity, parts[1].integrity);
+        assert_eq!(whole.stopped_processes, [client]);
         let expected = Generator {
             cpu_cores: 1.25,
             machine_busy: 0.9,

@@ -126,6 +126,9 @@ pub struct Part {
     pub measured: Measured,
     pub particulars: SentParticulars,
     pub unstarted: u64,
+    /// Operations that were answered before or after the measured time. A worker of an earlier build doesn't say.
+    #[serde(default)]
+    pub outside: u64,
     pub reconnections: u32,
     pub lost_threads: u32,
     /// How much later than requested its threads started, by its own clock.

@@ -11,7 +11,7 @@ use underlay_sync::Mutex;
 use underlay_workload::{Control, RunError, run};
 
 use crate::frame::{FrameError, FrameReader, MAX_BYTES, send};
-use crate::generator::Generator;
+use crate::generator::{Generator, StoppedIn};
 use crate::job::Job;
 use crate::message::{Answer, PREFACE, Part, Report, Request, Welcome};
 use crate::stream::Stream;
@@ -33,6 +33,8 @@ struct Running {
     /// `None` cancels the run.
     start: SyncSender<Option<Instant>>,
     lateness_ns: Arc<AtomicU64>,
+    /// Watches the processes of its clients until it is dropped.
+    stopped_in: Option<StoppedIn>,
     handle: JoinHandle<Result<Measured, RunError>>,
 }
 
@@ -117,12 +119,13 @@ impl<'a> Session<'a> {
         control.on_connected = Some(starter(connected, starts, Arc::clone(&lateness_ns)));
         let control = Arc::new(control);
         let own = Arc::clone(&control);
+        let stopped_in = self.generator.watch();
         let handle = std::thread::Builder::new()
             .name("run".to_owned())
             .spawn(move || run(&spec, &*connect, &own))
             .map_err(|error| format!("no thread for the run: {error}"))?;
         self.generator.set_running(Some(Arc::clone(&control)));
-        self.running = Some(Running { control, start, lateness_ns, handle });
+        self.running = Some(Running { control, start, lateness_ns, stopped_in, handle });
         let latest = Instant::now() + MAX_CONNECT;
         while is_connected.recv_timeout(TICK).is_err() {
             // If the run has ended without connecting, it has an error.
@@ -168,7 +171,7 @@ impl<'a> Session<'a> {
     }
 
     fn collect(&mut self) -> Result<Part, String> {
-        let Running { control, lateness_ns, handle, .. } = match self.running.take() {
+        let Running { control, lateness_ns, stopped_in, handle, .. } = match self.running.take() {
             None => return Err("nothing was prepared".to_owned()),
             Some(running) if !running.handle.is_finished() => {
                 self.running = Some(running);
@@ -180,10 +183,13 @@ impl<'a> Session<'a> {
         match handle.join() {
             Ok(Ok(measured)) => {
                 let aftermath = control.aftermath();
+                let stopped =
+                    stopped_in.zip(aftermath.window).map(|(stopped_in, window)| stopped_in(&window));
                 Ok(Part {
-                    measured,
+                    measured: Measured { stopped_processes: stopped.unwrap_or_default(), ..measured },
                     particulars: control.particulars().into(),
                     unstarted: aftermath.unstarted,
+                    outside: aftermath.outside,
                     reconnections: aftermath.reconnections,
                     lost_threads: aftermath.lost_threads,
                     start_lateness_ns: lateness_ns.load(Ordering::Relaxed),

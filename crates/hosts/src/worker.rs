@@ -12,7 +12,7 @@ use underlay_sync::Mutex;
 
 use crate::HostError;
 use crate::frame::FrameError;
-use crate::generator::{Connector, Generator};
+use crate::generator::{Connector, Generator, Watch};
 use crate::message::Report;
 use crate::session::{Session, report_of, send_welcome};
 use crate::stream::{Stream, Wire};
@@ -125,6 +125,11 @@ impl Listener {
 impl Worker {
     pub fn new(connector: Connector) -> Self {
         Worker { generator: Generator::new(connector), is_busy: AtomicBool::new(false) }
+    }
+
+    /// Has the processes that a run's clients start watched, so that one that was stopped is in the results.
+    pub fn watched_by(self, watch: Watch) -> Self {
+        Worker { generator: self.generator.watched_by(watch), ..self }
     }
 
     /// The progress of this worker's part of a run; `None` while it has none.

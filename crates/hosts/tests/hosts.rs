@@ -21,11 +21,12 @@ use openssl::x509::{X509, X509NameBuilder};
 use underlay_hosts::frame::{FrameReader, MAX_BYTES, send};
 use underlay_hosts::message::{Answer, PREFACE, Request, Welcome};
 use underlay_hosts::{
-    Certificates, Connect, Coordinator, HostAddress, HostError, Job, Listener, Report, Together, Token,
-    Trust, Worker, WorkerProgress,
+    Certificates, Connect, Coordinator, HostAddress, HostError, Job, Listener, Report, StoppedIn, Together,
+    Token, Trust, Worker, WorkerProgress,
 };
-use underlay_workload::MemoryStore;
+use underlay_record::StoppedProcess;
 use underlay_workload::client::{Client, ClientError};
+use underlay_workload::{MemoryStore, RunWindow};
 
 const WORDS: &str = "correct horse battery staple";
 
@@ -129,6 +130,28 @@ fn several_workers_load_every_record_once_and_share_a_rate() {
     let together = run(&workers, &trust, &rated).unwrap();
     assert_eq!(together.measured.latency.histogram.count(), 400);
     assert_eq!(together.measured.by_operation.values().map(|stats| stats.missing).sum::<u64>(), 0);
+}
+
+/// Clients in Java run in a process of their own.
+#[test]
+fn a_worker_tells_who_was_stopped_and_what_it_did_outside_of_the_window() {
+    let (store, trust) = (MemoryStore::new(), token(WORDS));
+    let client =
+        StoppedProcess { name: "java".to_owned(), pid: 7, stopped_wall_s: 2.0, ..StoppedProcess::default() };
+    let told = client.clone();
+    let watch = move || -> StoppedIn {
+        let told = told.clone();
+        Box::new(move |window: &RunWindow| {
+            assert!(window.began < window.ended && window.warm_up == Duration::from_millis(100));
+            vec![told.clone()]
+        })
+    };
+    let worker = started(&trust, working(&store).watched_by(Box::new(watch)));
+    let loading = Job { rate_per_s: Some(2_000.0), warmup: Duration::from_millis(100), ..job("load") };
+    let together = run(&[&worker], &trust, &loading).unwrap();
+    assert_eq!(together.measured.stopped_processes, [client]);
+    assert_eq!(together.measured.operations + together.outside, 1000);
+    assert_eq!(store.record_count(), 1000);
 }
 
 /// What a stranger hears who says these bytes, and then waits.

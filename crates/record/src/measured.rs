@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::histogram::{Histogram, LatencySummary};
 use crate::integrity::IntegrityRecord;
-use crate::pauses::Pauses;
+use crate::pauses::{Pauses, StoppedProcess};
 
 /// A distribution of latencies, with its summary in microseconds for readers that decode no histograms.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -133,9 +133,13 @@ pub struct Measured {
     /// Absent where values were not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub integrity: Option<IntegrityRecord>,
-    /// The first few errors, word for word.
     /// Whether it was ended before its time: the figures are of the part until then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
+    /// Of `underlay ycsb`: other processes that were stopped meanwhile, on all hosts. Empty where none was; a study's record has them among its
+    /// pauses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stopped_processes: Vec<StoppedProcess>,
+    /// The first few errors, word for word.
     pub error_samples: Vec<String>,
 }

@@ -16,6 +16,8 @@ const SINGLE_PAUSE_WALL_S: f64 = 0.2;
 const DELAYED_TOLERANCE: f64 = 0.10;
 /// A clock that stands still while the machine is suspended differs from one that goes on by more than this.
 const SUSPENDED_WALL_S: f64 = 0.01;
+/// A warm-up that stood still for longer than this share of it, and for longer than a single pause may take, did not warm anything up.
+const WARM_UP_TOLERANCE: f64 = 0.25;
 
 /// What a thread of the measuring process saw by waking up every few milliseconds, on this machine's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -31,6 +33,12 @@ pub struct Pauses {
     /// How long the machine was suspended.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub suspended_wall_s: f64,
+    /// How long the warm-up before the window was ...
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub warm_up_wall_s: f64,
+    /// ... and the pauses in it, added up.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub warm_up_paused_wall_s: f64,
 }
 
 /// Another process of the cell that was stopped: a server of the system, one that serves devices.
@@ -39,7 +47,11 @@ pub struct StoppedProcess {
     /// As the kernel names it: `java`
     pub name: String,
     pub pid: u32,
+    /// In the window, and before it as long as that left a backlog.
     pub stopped_wall_s: f64,
+    /// In the warm-up before it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub warm_up_stopped_wall_s: f64,
 }
 
 /// Who stood still in a cell's window.
@@ -71,6 +83,16 @@ fn allowed_wall_s(pauses: u64, window_wall_s: f64) -> f64 {
     }
 }
 
+/// Why a warm-up was none, in words; `None` where it may stand.
+fn warm_up_problem(who: &str, stopped_wall_s: f64, warm_up_wall_s: f64) -> Option<String> {
+    let allowed_s = (WARM_UP_TOLERANCE * warm_up_wall_s).max(SINGLE_PAUSE_WALL_S);
+    (stopped_wall_s > allowed_s).then(|| {
+        format!(
+            "{who} stood still for {stopped_wall_s:.2} s of the {warm_up_wall_s:.2} s of the warm-up (allowed: {allowed_s:.2} s)"
+        )
+    })
+}
+
 impl Pauses {
     /// Why what was measured in a window of this length says nothing, in words: stops and delays. `None` where it may stand.
     pub fn problem(&self, window_wall_s: f64) -> Option<String> {
@@ -86,12 +108,13 @@ impl Pauses {
             ));
         }
         let allowed_s = allowed_wall_s(self.pauses, window_wall_s);
-        (self.paused_wall_s > allowed_s).then(|| {
-            format!(
+        if self.paused_wall_s > allowed_s {
+            return Some(format!(
                 "the measuring process stood still for {:.2} s of {window_wall_s:.2} s, up to {:.2} s at a time (allowed: {allowed_s:.2} s)",
                 self.paused_wall_s, self.longest_wall_s
-            )
-        })
+            ));
+        }
+        warm_up_problem("the measuring process", self.warm_up_paused_wall_s, self.warm_up_wall_s)
     }
 
     /// Whether the process had to wait for a CPU too often: a busy host does that, and slower motion gives it more time.
@@ -119,6 +142,8 @@ impl Pauses {
             pauses: self.pauses.max(other.pauses),
             delayed_wall_s: self.delayed_wall_s.max(other.delayed_wall_s),
             suspended_wall_s: self.suspended_wall_s.max(other.suspended_wall_s),
+            warm_up_wall_s: self.warm_up_wall_s.max(other.warm_up_wall_s),
+            warm_up_paused_wall_s: self.warm_up_paused_wall_s.max(other.warm_up_paused_wall_s),
         }
     }
 }
@@ -137,12 +162,17 @@ impl PauseRecord {
         let longest =
             self.stopped.iter().max_by(|one, other| one.stopped_wall_s.total_cmp(&other.stopped_wall_s))?;
         let allowed_s = allowed_wall_s(1, self.window_wall_s);
-        (longest.stopped_wall_s > allowed_s).then(|| {
-            format!(
+        if longest.stopped_wall_s > allowed_s {
+            return Some(format!(
                 "{} (process {}) was stopped for {:.2} s of {:.2} s (allowed: {allowed_s:.2} s)",
                 longest.name, longest.pid, longest.stopped_wall_s, self.window_wall_s
-            )
-        })
+            ));
+        }
+        let in_warm_up = |process: &StoppedProcess| {
+            let who = format!("{} (process {})", process.name, process.pid);
+            warm_up_problem(&who, process.warm_up_stopped_wall_s, self.own.warm_up_wall_s)
+        };
+        self.stopped.iter().find_map(in_warm_up)
     }
 
     fn edge_problem(&self) -> Option<String> {
@@ -208,7 +238,12 @@ mod tests {
 
     #[test]
     fn whoever_stood_still_is_named() {
-        let stopped = |stopped_wall_s| StoppedProcess { name: "java".into(), pid: 7, stopped_wall_s };
+        let stopped = |stopped_wall_s| StoppedProcess {
+            name: "java".into(),
+            pid: 7,
+            stopped_wall_s,
+            ..StoppedProcess::default()
+        };
         let record = |stopped, counted_off_wall_s| PauseRecord {
             window_wall_s: 10.0,
             stopped,
@@ -220,6 +255,33 @@ mod tests {
         assert_eq!(found, "java (process 7) was stopped for 2.00 s of 10.00 s (allowed: 0.20 s)");
         let edge = record(Vec::new(), Some(-2.0)).stop_problem();
         assert!(edge.is_some_and(|text| text.contains("differs by 2.00 s")));
+    }
+
+    #[test]
+    fn a_warm_up_that_stood_still_warmed_nothing_up() {
+        let own = |warm_up_paused_wall_s, warm_up_wall_s| Pauses {
+            warm_up_wall_s,
+            warm_up_paused_wall_s,
+            ..Pauses::default()
+        };
+        assert_eq!(own(1.0, 5.0).problem(MINUTE_S), None);
+        assert_eq!(own(0.15, 0.2).problem(MINUTE_S), None, "a host that is busy for a moment");
+        let found = own(3.9, 5.0).problem(MINUTE_S).unwrap();
+        assert!(found.contains("3.90 s of the 5.00 s of the warm-up"), "{found}");
+        let engine = StoppedProcess {
+            name: "engine".into(),
+            pid: 9,
+            warm_up_stopped_wall_s: 3.9,
+            ..StoppedProcess::default()
+        };
+        let record = PauseRecord {
+            window_wall_s: MINUTE_S,
+            own: own(0.0, 5.0),
+            stopped: vec![engine],
+            ..PauseRecord::default()
+        };
+        let found = record.stop_problem().unwrap();
+        assert!(found.starts_with("engine (process 9) stood still for 3.90 s of the 5.00 s"), "{found}");
     }
 
     #[test]

@@ -13,4 +13,5 @@ pub mod selection;
 pub mod session;
 mod shortened;
 pub mod spec;
+pub mod standstill;
 mod ticker;

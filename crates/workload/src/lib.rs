@@ -20,7 +20,7 @@ pub use draw::distribution::RequestDistribution;
 pub use mix::{Mix, OperationKind, Proportions};
 pub use run::acknowledged::{AcknowledgedWrites, ReadBack};
 pub use run::ceiling::{null_ceiling, null_ceiling_up_to};
-pub use run::control::{Aftermath, Control, LatenciesSoFar, Phase, Progress};
+pub use run::control::{Aftermath, Control, LatenciesSoFar, Phase, Progress, RunWindow};
 pub use run::memory_client::{MemoryClient, MemoryStore};
 pub use run::null_client::{KeysOnlyClient, NullClient};
 pub use run::pacing::Arrivals;

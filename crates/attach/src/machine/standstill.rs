@@ -54,17 +54,105 @@ impl FrozenGroups {
     }
 }
 
+/// More than this many new numbers between two looks are left to the next list: the host starts processes that are none of ours.
+const MAX_NEW: u32 = 128;
+
+/// All processes that this one has started, with theirs, and those in some control groups, as they come and go.
+#[derive(Debug, Default)]
+pub struct RunProcesses {
+    groups: Vec<PathBuf>,
+    known: BTreeMap<u32, Watched>,
+    /// The latest number that the kernel had given to a process or a thread.
+    newest: Option<u32>,
+}
+
+impl RunProcesses {
+    /// None yet.
+    pub fn in_groups(groups: Vec<PathBuf>) -> RunProcesses {
+        RunProcesses { groups, ..RunProcesses::default() }
+    }
+
+    /// Lists them anew. This reads several files of each thread of theirs.
+    pub fn list(&mut self) {
+        // Before the list: what begins meanwhile is looked at again.
+        self.newest = newest();
+        let all = of_this_run(self.groups.iter().map(PathBuf::as_path));
+        self.known = all.into_iter().map(|process| (process.id.pid, process)).collect();
+    }
+
+    /// Adds those that began since, at the cost of a file, and one more of each group and each new process: those in the groups, and those whose
+    /// parent is known.
+    pub fn add_new(&mut self) {
+        let in_groups: Vec<u32> = self.groups.iter().flat_map(|group| members(group)).collect();
+        for pid in in_groups {
+            self.add(pid);
+        }
+        let (before, now) = (self.newest, newest());
+        self.newest = now;
+        let (Some(before), Some(now)) = (before, now) else { return };
+        // The numbers begin again at some time, which the next list mends.
+        if now <= before || now - before > MAX_NEW {
+            return;
+        }
+        for pid in before + 1..=now {
+            if self.was_started_here(pid) {
+                self.add(pid);
+            }
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Watched> {
+        self.known.values()
+    }
+
+    fn add(&mut self, pid: u32) {
+        let is_new = !self.known.contains_key(&pid) && pid != std::process::id();
+        if is_new
+            && self.known.len() < MAX_PROCESSES
+            && let Some(process) = Watched::of(pid)
+        {
+            self.known.insert(pid, process);
+        }
+    }
+
+    /// Whether this is the number of a process that this one or a known one has started.
+    fn was_started_here(&self, pid: u32) -> bool {
+        let stat = fs::read_to_string(process(pid).join("stat")).unwrap_or_default();
+        let is_ours = parent(&stat)
+            .is_some_and(|parent| parent == std::process::id() || self.known.contains_key(&parent));
+        // A thread has a number too, and the parent of its process.
+        is_ours && leader(&fs::read_to_string(process(pid).join("status")).unwrap_or_default()) == Some(pid)
+    }
+}
+
+/// From `/proc/loadavg`, whose last field is that number.
+fn newest() -> Option<u32> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_ascii_whitespace().last()?.parse().ok()
+}
+
+/// The fourth field of `/proc/PID/stat`.
+fn parent(stat: &str) -> Option<u32> {
+    stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// From `/proc/PID/status`, the number of the process that a thread belongs to.
+fn leader(status: &str) -> Option<u32> {
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// The processes in a control group.
+fn members(group: &Path) -> Vec<u32> {
+    let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    // Those of another namespace have no number here.
+    listed.lines().filter_map(|line| line.trim().parse::<u32>().ok()).filter(|pid| *pid != 0).collect()
+}
+
 /// All processes that this one has started, with theirs, and those in `groups` of control.
-pub fn of_this_run<'g>(groups: impl Iterator<Item = &'g Path>) -> Vec<Watched> {
+fn of_this_run<'g>(groups: impl Iterator<Item = &'g Path>) -> Vec<Watched> {
     let own = std::process::id();
     let mut found = BTreeSet::new();
     let mut generation = vec![own];
-    for group in groups {
-        let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-        generation.extend(
-            listed.lines().filter_map(|line| line.trim().parse::<u32>().ok()).filter(|pid| *pid != 0),
-        );
-    }
+    generation.extend(groups.flat_map(members));
     for _ in 0..MAX_DEPTH {
         let mut next = Vec::new();
         for pid in generation {
@@ -139,6 +227,60 @@ mod tests {
         assert_eq!(state("12 (sleep) S 1 12 12"), Some('S'));
         assert_eq!(state("12 (a) T (b) t) T 1 12"), Some('T'));
         assert_eq!(state("12 (sleep"), None);
+    }
+
+    #[test]
+    fn parents_and_the_processes_of_threads_are_read() {
+        assert_eq!(parent("12 (a) T (b) t) T 7 12"), Some(7));
+        assert_eq!(parent("12 (sleep) S"), None);
+        assert_eq!(leader("Name:\tTgid: 5\nUmask:\t0022\nTgid:\t12\nPid:\t13\n"), Some(12));
+        assert_eq!(leader(""), None);
+    }
+
+    /// One of a benchmark, for example, that begins in the measured time: it may be stopped and continued before the next list.
+    #[test]
+    fn a_process_that_began_since_the_list_is_known_at_the_next_look() {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let mut processes = RunProcesses::in_groups(Vec::new());
+            processes.list();
+            let shell = Command::new("sh").args(["-c", "sleep 600 & wait"]).spawn().unwrap();
+            let shell = Ended(shell);
+            let sleeper = loop {
+                match children(shell.0.id()).first() {
+                    Some(&pid) => break pid,
+                    None => assert!(Instant::now() < deadline),
+                }
+            };
+            processes.add_new();
+            let is_known = |pid: u32| processes.iter().any(|process| process.id.pid == pid);
+            let are_known = is_known(shell.0.id()) && is_known(sleeper);
+            let _ = kill_process(Pid::from_raw(sleeper as i32).unwrap(), Signal::KILL);
+            // Where the host starts hundreds at this moment, the next list has them.
+            if are_known {
+                break;
+            }
+            assert!(Instant::now() < deadline);
+        }
+    }
+
+    #[test]
+    fn a_thread_is_no_process_of_its_own() {
+        let (over, ended) = std::sync::mpsc::channel::<()>();
+        let mut processes = RunProcesses::in_groups(Vec::new());
+        processes.list();
+        // The parent of a thread is that of its process.
+        let Some(parent) = Watched::of(std::os::unix::process::parent_id()) else { return };
+        processes.known.insert(parent.id.pid, parent);
+        let thread = std::thread::spawn(move || ended.recv());
+        processes.add_new();
+        let of_threads = processes.iter().filter(|known| {
+            let status = fs::read_to_string(process(known.id.pid).join("status"));
+            status.is_ok_and(|status| leader(&status) != Some(known.id.pid))
+        });
+        assert_eq!(of_threads.count(), 0);
+        drop(over);
+        let _ = thread.join().unwrap();
     }
 
     #[test]

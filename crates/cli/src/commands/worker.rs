@@ -12,9 +12,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use underlay_attach::Registry;
-use underlay_hosts::{Certificates, ConnectionEvent, HostError, Listener, Token, Trust, Worker};
+use underlay_hosts::{Certificates, ConnectionEvent, HostError, Listener, StoppedIn, Token, Trust, Worker};
+use underlay_study::standstill::PauseMeter;
 use underlay_sync::seldom::Seldom;
 use underlay_systems::may_connect::{self, MayConnect};
+use underlay_workload::RunWindow;
 
 use crate::arguments::{TrustArguments, WorkerArguments};
 use crate::commands::live_service::Told;
@@ -50,7 +52,11 @@ pub(crate) fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
         },
     };
     let told = Told::begin("worker", place.clone(), "waits for a coordinator", &registry);
-    let worker = Worker::new(shared::connector(registry, may_connect));
+    let watch = || -> StoppedIn {
+        let meter = PauseMeter::watch(Vec::new());
+        Box::new(move |window: &RunWindow| meter.stopped_over(window))
+    };
+    let worker = Worker::new(shared::connector(registry, may_connect)).watched_by(Box::new(watch));
     let report = || (worker.progress(), worker.is_busy());
     match listener {
         None => {

@@ -21,11 +21,12 @@ use underlay_files::{Access, Folder};
 use underlay_record::{Generator, Measured};
 use underlay_study::session::nodes::NodeDesk;
 use underlay_study::session::{Enforcement, Outcome, Place, Session, SessionError};
+use underlay_study::standstill::{PauseMeter, Steps};
 use underlay_systems::system::{Settings, StoragePaths, System};
 use underlay_workload::ycsb::{OutputOptions, RunFacts};
 use underlay_workload::{
-    Arrivals, Control, Mix, OperationKind, Origin, Properties, PropertyErrors, RateProfile, RunError,
-    RunSpec, Workload,
+    Aftermath, Arrivals, Control, Mix, OperationKind, Origin, Properties, PropertyErrors, RateProfile,
+    RunError, RunSpec, Workload,
 };
 
 use crate::arguments::{RateArgument, YcsbArguments, YcsbArrivals, YcsbPhase};
@@ -122,8 +123,11 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         output::say(format_args!("note: the memory budget is not enforced: {missing}"));
     }
 
+    let meter = PauseMeter::watch(session.groups());
     if let Some(wanted) = wanted {
-        let outcome = search::search(&spec, wanted, &|thread| session.connect(thread), &stop);
+        let steps = Steps::begin(&meter);
+        let outcome = search::search(&spec, wanted, &|thread| session.connect(thread), &stop, &steps);
+        let stopped = steps.problem();
         let found = match outcome {
             Ok(found) => found,
             Err(RunError::Stopped) => {
@@ -136,10 +140,11 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         let was_killed = say_killed(&session);
         let finished = finish(arguments, session, &stop, place.as_deref());
         let mut printed = Ok(());
-        if let Some(disturbed) = &found.disturbed {
+        let disturbed = stopped.or_else(|| found.disturbed.clone());
+        if let Some(disturbed) = &disturbed {
             output::say(format_args!("note: in a step, {disturbed}: the rate is not the system's alone"));
         }
-        let is_whole = found.disturbed.is_none() && !was_killed;
+        let is_whole = disturbed.is_none() && !was_killed;
         if let Some(measured) = &found.measured {
             printed = results::print(measured, RunFacts::default(), SystemTime::now(), &options);
             let at_that_rate = RunSpec { rate_per_s: found.found.holds_per_s, ..spec.clone() };
@@ -192,6 +197,9 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         }
         Err(error) => return Err(ended(error, &session)),
     };
+    let Aftermath { unstarted, outside, window, .. } = control.aftermath();
+    measured.stopped_processes = window.map_or_else(Vec::new, |window| meter.stopped_over(&window));
+    drop(meter);
     let was_killed = say_killed(&session);
     let finished = finish(arguments, session, &stop, place.as_deref());
     let intervals = control.intervals();
@@ -210,8 +218,8 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         printed = results::print(&measured, facts, began, &options);
         sum_up(&measured);
     }
-    let unstarted = control.aftermath().unstarted;
-    caution(&measured, &Circumstances { budget_bytes: budget_of_data, unstarted, ..asked(&spec, &options) });
+    let asked = asked(&spec, &options);
+    caution(&measured, &Circumstances { budget_bytes: budget_of_data, unstarted, outside, ..asked });
     // A file that fails must not lose the measurement: all are tried, and the first error comes last.
     let logged = results::write_logs(&intervals, began, &options, arguments.hlog.as_deref());
     let written = raw_problem.map_or(Ok(()), |problem| Err(Failure::Failed(problem)));
@@ -225,7 +233,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     }
     let is_disturbed = was_killed || standstill(&measured).is_some();
     // A load that lacks records is no base for a run. A run has measured what it was given time for.
-    let lacks_records = arguments.phase == YcsbPhase::Load && unfinished(&measured, &spec).is_some();
+    let lacks_records = arguments.phase == YcsbPhase::Load && unfinished(&measured, outside, &spec).is_some();
     let is_incomplete = is_disturbed || lacks_records || found_almost_nothing(&measured);
     Ok(if measured.errors + mismatches(&measured) > 0 || is_incomplete {
         ExitCode::from(INCOMPLETE)

@@ -161,7 +161,7 @@ impl Bench {
         session
             .check_oom_kills(oom_kills, "while the benchmark ran")
             .map_err(|reason| explain(reason, session, storages))?;
-        let taken = window.taken()?;
+        let taken = window.taken(None)?;
         let scratch = folder.join(scratch_of(0));
         let traffic = Traffic::of(plan, storages, &taken.devices)
             .map(|traffic| traffic.with_fio(plan, benchmark.plan.job.as_deref(), &scratch));

@@ -437,7 +437,7 @@ impl Bench {
         session
             .check_oom_kills(oom_kills, "while caches were filled or the cell was measured")
             .map_err(|reason| explain(reason, &session, &storages))?;
-        let mut taken = window.taken()?;
+        let mut taken = window.taken(driven.aftermath.window)?;
         taken.pauses.counted_off_wall_s = Some(taken.counted_for.as_secs_f64() - driven.measured.wall_s);
         let traffic = Traffic::of(plan, &storages, &taken.devices);
         if driven.measured.errors > 0 {

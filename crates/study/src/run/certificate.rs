@@ -1,6 +1,7 @@
 //! The fidelity certificate: from what was measured, whether the figures may be believed.
 
 mod latencies;
+mod offered;
 mod own_time;
 mod pauses;
 mod processors;
@@ -27,8 +28,6 @@ pub use super::traffic::Traffic;
 const MEAN_TOLERANCE: f64 = 0.10;
 /// Operations that fail, find nothing or are refused may be this share of all.
 const UNANSWERED_TOLERANCE: f64 = 0.001;
-/// Operations that were due and not sent may be this share: the end of the time meets some that wait for a moment.
-const UNSENT_TOLERANCE: f64 = 0.001;
 const STEAL_TOLERANCE: f64 = 0.05;
 
 /// What a certificate is made from.
@@ -374,7 +373,7 @@ fn answer_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<
             }),
         });
     }
-    let Aftermath { lost_threads, unstarted, .. } = *evidence.aftermath;
+    let lost_threads = evidence.aftermath.lost_threads;
     if lost_threads > 0 {
         checks.push(Check {
             name: "clients".into(),
@@ -385,21 +384,7 @@ fn answer_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<
         });
     }
     if evidence.open_loop {
-        let unsent = unstarted as f64 / (measured.operations + unstarted).max(1) as f64;
-        let is_offered = unsent <= UNSENT_TOLERANCE;
-        checks.push(Check {
-            name: "offered rate".into(),
-            passed: is_offered,
-            finding: format!(
-                "{unstarted} operations that were due could not be sent before the end, {:.2} % (allowed: {:.1} %)",
-                unsent * 100.0,
-                UNSENT_TOLERANCE * 100.0
-            ),
-            extent: Some(unsent),
-            remedy: (!is_offered).then(|| {
-                "the system is slower than the rate: lower it, or read the latency as a lower bound".into()
-            }),
-        });
+        checks.push(offered::check(measured, evidence.aftermath));
     }
 }
 

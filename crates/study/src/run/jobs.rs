@@ -218,7 +218,7 @@ impl Bench {
         storages.health()?;
         // Whoever supervises tasks makes those that were killed again, and the job ends well.
         session.check_oom_kills(oom_kills, "while the job ran").map_err(&told)?;
-        let mut taken = window.taken()?;
+        let mut taken = window.taken(None)?;
         for device in &mut taken.devices {
             device.series = thinned(std::mem::take(&mut device.series));
         }

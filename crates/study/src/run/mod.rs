@@ -22,7 +22,6 @@ mod jobs;
 mod kept_logs;
 mod machine;
 mod parts;
-mod pauses;
 mod prepared;
 mod rate_search;
 mod round;

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use underlay_record::{SearchRecord, SearchStep};
 use underlay_workload::search::{Bound, Ending, FoundRate, SearchSpec, StepTimes, Tried, Verdict, find_rate};
-use underlay_workload::{RunError, RunSpec, Workload};
+use underlay_workload::{RunError, RunSpec, RunWindow, Workload};
 
 use super::attached::Storages;
 use super::cell_plan::CellPlan;
 use super::certificate::{Searching, search_findings};
 use super::cpu::{Counters, CpuMeter};
-use super::pauses::{Began, PauseMeter};
 use super::{CellError, Live, Observer};
 use crate::session::Session;
 use crate::spec::FindRate;
+use crate::standstill::{PauseMeter, Steps};
 
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 /// Between samples of the devices, which nobody reads.
@@ -35,7 +35,7 @@ struct Watch<'a> {
     storages: &'a Storages,
     cpu: Option<(CpuMeter<'a>, Counters)>,
     pauses: PauseMeter,
-    began: Began,
+    began: Instant,
 }
 
 impl<'a> Watch<'a> {
@@ -53,19 +53,18 @@ impl<'a> Watch<'a> {
         };
         storages.begin_measurement(WATCHED_INTERVAL_S)?;
         let pauses = PauseMeter::watch(session.groups());
-        let began = pauses.begin();
-        Ok(Watch { storages, cpu, pauses, began })
+        Ok(Watch { storages, cpu, pauses, began: Instant::now() })
     }
 
-    fn end(self, threads: u32) -> Result<Searching, CellError> {
+    /// `stopped` is what stood still in one of the steps.
+    fn end(self, threads: u32, stopped: Option<String>) -> Result<Searching, CellError> {
         let (devices, _) = self.storages.end_measurement()?;
         let cpu = match &self.cpu {
             Some((meter, began)) => Some(meter.between(began, &meter.read()?)),
             None => None,
         };
-        let began = self.began;
-        let pauses = self.pauses.since(&began, began.at, began.at.elapsed());
-        Ok(Searching { devices, paths: self.storages.path_records(), cpu, pauses, threads })
+        let pauses = self.pauses.over(&RunWindow::alone(self.began, Instant::now()));
+        Ok(Searching { devices, paths: self.storages.path_records(), cpu, pauses, stopped, threads })
     }
 }
 
@@ -86,11 +85,15 @@ pub(super) fn watched_search(
         return Ok((None, None));
     };
     let watch = Watch::begin(session, storages, cpu)?;
-    match search(plan, wanted, spec, session, observer, stop) {
-        Ok(found) => Ok((Some(found), Some(watch.end(spec.threads)?))),
+    let steps = Steps::begin(&watch.pauses);
+    let outcome = search(plan, wanted, spec, session, observer, (stop, &steps));
+    let stopped = steps.problem();
+    match outcome {
+        Ok(found) => Ok((Some(found), Some(watch.end(spec.threads, stopped)?))),
         Err(CellError::NoRate { reason, search }) => {
             // It may be this machine that held no rate.
-            let found = watch.end(spec.threads).map(|searching| search_findings(&searching, plan.scale.time));
+            let found = watch.end(spec.threads, stopped);
+            let found = found.map(|searching| search_findings(&searching, plan.scale.time));
             let told: String = found.unwrap_or_default().iter().map(|one| format!("\n{one}")).collect();
             Err(CellError::NoRate { reason: reason + &told, search })
         }
@@ -98,14 +101,14 @@ pub(super) fn watched_search(
     }
 }
 
-/// `spec` is how the cell would be measured.
+/// `spec` is how the cell would be measured. Of the steps it tells when one is over.
 fn search(
     plan: &CellPlan<'_>,
     wanted: &FindRate,
     spec: &RunSpec,
     session: &Session,
     observer: &dyn Observer,
-    stop: &AtomicBool,
+    (stop, steps): (&AtomicBool, &Steps<'_>),
 ) -> Result<Searched, CellError> {
     let measure = wanted.step(plan.study.run.duration);
     let times = StepTimes::of(measure);
@@ -113,6 +116,7 @@ fn search(
     let (stopped, ended) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
     let connect = |thread: u32| session.connect(thread);
     let stepped = |tried: &Tried| {
+        steps.end_step();
         observer.live(&Live {
             phase: SEARCHING.into(),
             throughput_per_s: tried.rate_per_s,

@@ -9,15 +9,16 @@ use underlay_record::{
 };
 use underlay_sync::{Mutex, MutexGuard};
 use underlay_systems::figures;
+use underlay_workload::RunWindow;
 
 use super::attached::Storages;
 use super::cell_plan::CellPlan;
 use super::cpu::{Counters, CpuMeter};
 use super::drive::Hooks;
-use super::pauses::{Began, PauseMeter};
 use super::{CellError, faults};
 use crate::session::nodes::NodeDesk;
 use crate::session::{Servers, Session};
+use crate::standstill::PauseMeter;
 
 /// Begins and ends what is counted, exactly at the edges of the measured window.
 pub(super) struct Window<'a> {
@@ -44,9 +45,10 @@ struct Found {
     /// When what is measured began.
     began: Option<Instant>,
     /// When devices began to be counted.
-    counted: Option<Began>,
+    counted: Option<Instant>,
     counted_for: Duration,
-    pauses: PauseRecord,
+    /// All of it, once it is over.
+    measured: Option<RunWindow>,
     series: Vec<SystemSample>,
     before: BTreeMap<String, f64>,
     after: BTreeMap<String, f64>,
@@ -96,11 +98,18 @@ impl<'a> Window<'a> {
         Window { servers, storages, cpu, interval_s, nodes, stop, pauses, found: Mutex::new(found) }
     }
 
-    pub(super) fn taken(self) -> Result<WindowFigures, CellError> {
+    /// `driven` is the load generator's window, which tells what of the time before counts in this one. Absent where a job or a command was
+    /// measured: it has no warm-up outside of its window.
+    pub(super) fn taken(self, driven: Option<RunWindow>) -> Result<WindowFigures, CellError> {
         let found = self.found.into_inner();
         if let Some(problem) = found.problem {
             return Err(problem);
         }
+        let pauses = found.measured.map_or_else(PauseRecord::default, |measured| {
+            let before = driven.unwrap_or(measured);
+            let RunWindow { warm_up, behind_since, .. } = before;
+            self.pauses.over(&RunWindow { warm_up, behind_since, ..measured })
+        });
         Ok(WindowFigures {
             devices: found.devices,
             layers: found.layers,
@@ -109,7 +118,7 @@ impl<'a> Window<'a> {
             paths: found.paths,
             figures: figures::between(&found.before, &found.after),
             series: found.series,
-            pauses: found.pauses,
+            pauses,
             counted_for: found.counted_for,
             warnings: found.warnings,
         })
@@ -218,7 +227,7 @@ impl Hooks for Window<'_> {
             self.note(|found| {
                 found.cpu_began = self.cpu.as_ref().map(CpuMeter::read).transpose()?;
                 self.storages.begin_measurement(self.interval_s)?;
-                found.counted = Some(self.pauses.begin());
+                found.counted = Some(Instant::now());
                 Ok(())
             });
         };
@@ -248,9 +257,9 @@ impl Hooks for Window<'_> {
                 found.cpu = Some(meter.between(&began, &meter.read()?));
             }
             if let (Some(began), Some(counted)) = (found.began, found.counted.take()) {
-                found.counted_for = ended.saturating_duration_since(counted.at);
-                let window = ended.saturating_duration_since(began);
-                found.pauses = self.pauses.since(&counted, began, window);
+                found.counted_for = ended.saturating_duration_since(counted);
+                // What is counted is of the window, too.
+                found.measured = Some(RunWindow::alone(began.min(counted), ended));
             }
             found.paths = self.storages.path_records();
             found.layers = self.storages.layers()?;

@@ -63,6 +63,43 @@ pub struct Aftermath {
     pub lost_threads: u32,
     /// By how much the run's clock went faster than the kernel's: 1e-6 is a microsecond in a second.
     pub clock_drift: f64,
+    /// Operations that were answered before or after the measured window, and so are in no throughput.
+    pub outside: u64,
+    /// Absent where the run ended before it.
+    pub window: Option<RunWindow>,
+}
+
+/// When a run was measured, and what of the time before counts in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunWindow {
+    pub began: Instant,
+    pub ended: Instant,
+    /// How long the warm-up before it was.
+    pub warm_up: Duration,
+    /// At a rate, since when operations were under way or overdue without interruption as the window began: what stood still then left a backlog
+    /// that was worked off inside. Absent where none were.
+    pub behind_since: Option<Instant>,
+}
+
+impl RunWindow {
+    /// One without a warm-up.
+    pub fn alone(began: Instant, ended: Instant) -> RunWindow {
+        RunWindow { began, ended, warm_up: Duration::ZERO, behind_since: None }
+    }
+
+    /// From when on it counts that something stood still.
+    pub fn counts_from(&self) -> Instant {
+        self.behind_since.map_or(self.began, |since| since.min(self.began))
+    }
+
+    pub fn length(&self) -> Duration {
+        self.ended.saturating_duration_since(self.began)
+    }
+
+    /// When the warm-up began.
+    pub fn warm_up_began(&self) -> Instant {
+        self.began.checked_sub(self.warm_up).unwrap_or(self.began)
+    }
 }
 
 type Callback<'a> = Box<dyn Fn() + Send + Sync + 'a>;

@@ -14,6 +14,7 @@ use underlay_record::pauses::{DELAY_WALL_S, PAUSE_WALL_S};
 use underlay_sync::{Mutex, slices};
 
 use crate::run::clock::make_sleeps_punctual;
+use crate::run::control::RunWindow;
 
 const PERIOD: Duration = Duration::from_millis(10);
 /// An hour of a process that is stopped and continued thirty times a second; of more, the oldest are forgotten.
@@ -117,11 +118,24 @@ impl PauseWatch {
     }
 
     /// How long this process stood still between two instants, of which the second is now or past.
-    pub fn between(&self, begin: Instant, end: Instant) -> Pauses {
+    fn between(&self, begin: Instant, end: Instant) -> Pauses {
         let seen = self.seen.lock();
         // Whoever asks may be the first to run again.
         let open = seen.gap_until(Instant::now(), ahead());
         seen.between(begin, end, open)
+    }
+
+    /// How long this process stood still in a window that is over. What it left as a backlog before counts too, as far as it stood still and was
+    /// not merely delayed.
+    pub fn over(&self, window: &RunWindow) -> Pauses {
+        let RunWindow { began, ended, warm_up, .. } = *window;
+        let warming_up = self.between(window.warm_up_began(), began);
+        Pauses {
+            delayed_wall_s: self.between(began, ended).delayed_wall_s,
+            warm_up_wall_s: warm_up.as_secs_f64(),
+            warm_up_paused_wall_s: if warm_up.is_zero() { 0.0 } else { warming_up.paused_wall_s },
+            ..self.between(window.counts_from(), ended)
+        }
     }
 }
 
@@ -210,6 +224,32 @@ mod tests {
         let found = seen.between(begin, begin + ms(30), None);
         assert_eq!((found.suspended_wall_s, found.paused_wall_s), (30.0, 0.0));
         assert_eq!(seen.between(begin + ms(25), begin + ms(30), None).suspended_wall_s, 0.0);
+    }
+
+    #[test]
+    fn a_stop_in_the_warm_up_counts_where_its_backlog_is_left() {
+        let begin = Instant::now();
+        let mut seen = Seen::new(begin, ahead());
+        // It stands still for 3.9 s of a warm-up of 5 s, and is late by 40 ms behind that.
+        [10, 3_920, 3_970].into_iter().for_each(|at| seen.wake(begin + ms(at), ahead()));
+        seen.last = begin + ms(9_000);
+        let watch = PauseWatch { seen: Arc::new(Mutex::new(seen)), over: None, thread: None };
+        let over = |behind_since| {
+            watch.over(&RunWindow {
+                began: begin + ms(5_000),
+                ended: begin + ms(9_000),
+                warm_up: ms(5_000),
+                behind_since,
+            })
+        };
+        let near = |found: f64, expected: f64| (found - expected).abs() < 1e-9;
+        let left = over(Some(begin + ms(20)));
+        assert!(near(left.paused_wall_s, 3.9) && left.pauses == 1, "{left:?}");
+        assert_eq!(left.delayed_wall_s, 0.0, "a delay before the window is none of its own");
+        for gone in [over(None), over(Some(begin + ms(4_990)))] {
+            assert_eq!((gone.paused_wall_s, gone.pauses), (0.0, 0));
+            assert!(near(gone.warm_up_paused_wall_s, 3.9) && gone.warm_up_wall_s == 5.0, "{gone:?}");
+        }
     }
 
     #[test]

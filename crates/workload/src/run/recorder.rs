@@ -149,6 +149,10 @@ pub(crate) struct Recorder<'a> {
     timed_timeouts: u64,
     checked: u64,
     last_end_ns: u64,
+    /// Answered before or after the window.
+    outside: u64,
+    /// Up to this time of the warm-up, or the window's begin, everything that was due had been sent.
+    caught_up_ns: u64,
 }
 
 impl<'a> Recorder<'a> {
@@ -175,6 +179,21 @@ impl<'a> Recorder<'a> {
             timed_timeouts: 0,
             checked: 0,
             last_end_ns: 0,
+            outside: 0,
+            caught_up_ns: 0,
+        }
+    }
+
+    /// At a rate: no operation is due before `first_due_ns`.
+    pub(crate) fn note_first_due(&mut self, first_due_ns: u64) {
+        self.caught_up_ns = first_due_ns.min(self.window.begin_ns);
+    }
+
+    /// At a rate: the thread is free since `free_ns`, and its next operation is due at `due_ns`. It may be overdue.
+    #[inline]
+    pub(crate) fn note_next_due(&mut self, free_ns: u64, due_ns: u64) {
+        if free_ns <= due_ns.min(self.window.begin_ns) {
+            self.caught_up_ns = due_ns.min(self.window.begin_ns);
         }
     }
 
@@ -333,6 +352,9 @@ impl<'a> Recorder<'a> {
         match answer {
             Ok(_) => self.live.answered(latency_ns),
             Err(_) => self.live.failed(),
+        }
+        if !answered && matches!(answer, Ok(Outcome::Found | Outcome::Missing)) {
+            self.outside += 1;
         }
         if !(due || sent || answered) {
             return;
@@ -521,6 +543,8 @@ impl<'a> Recorder<'a> {
             timed_timeouts: self.timed_timeouts,
             checked: self.checked,
             last_end_ns: self.last_end_ns,
+            outside: self.outside,
+            caught_up_ns: self.open_loop.then_some(self.caught_up_ns),
         }
     }
 }
@@ -536,6 +560,10 @@ pub(crate) struct ThreadRecord {
     pub checked: u64,
     /// When its last operation was answered.
     pub last_end_ns: u64,
+    /// Operations that were answered before or after the window.
+    pub outside: u64,
+    /// At a rate: since when operations were under way or overdue without interruption as the window began. The window's begin where none were.
+    pub caught_up_ns: Option<u64>,
 }
 
 impl ThreadRecord {

@@ -14,7 +14,7 @@ use crate::draw::operations::{OperationSource, SharedOperations};
 use crate::draw::values;
 use crate::run::beside::BesideStage;
 use crate::run::clock::{Clock, MonotonicClock, TOLERATED_DRIFT, make_sleeps_punctual};
-use crate::run::control::{Aftermath, Control, Phase, Progress};
+use crate::run::control::{Aftermath, Control, Phase, Progress, RunWindow};
 use crate::run::live::{LiveCounters, LiveMeter};
 use crate::run::machine_use::{MachineSnapshot, MachineUse};
 use crate::run::pacing::Schedule;
@@ -214,13 +214,25 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
         }
         let watch = PauseWatch::start();
         let window = stage.start(control, begin);
-        let machine_use = stage.watch(window, &watch, control);
+        let watched = stage.watch(window, control);
         let reports = join(threads)?;
-        Ok((window, machine_use, reports))
+        let watched = watched.map(|(machine_use, ended)| {
+            let seen = stage.seen(window, ended, &reports);
+            Watched { machine_use, pauses: watch.over(&seen), window: seen }
+        });
+        Ok((window, watched, reports))
     });
     control.set_phase(Phase::Ended);
-    let (window, machine_use, reports) = outcome?;
-    stage.conclude(window, machine_use, reports, control)
+    let (window, watched, reports) = outcome?;
+    stage.conclude(window, watched, reports, control)
+}
+
+/// What was seen of this process and this machine while a run was measured.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    machine_use: MachineUse,
+    pauses: Pauses,
+    window: RunWindow,
 }
 
 type Joined<'scope> = ScopedJoinHandle<'scope, Option<WorkerReport>>;
@@ -370,8 +382,9 @@ impl Stage<'_> {
         window
     }
 
-    /// Follows the run from the caller's thread until its window is over, and announces the window's edges.
-    fn watch(&self, window: Window, watch: &PauseWatch, control: &Control) -> Option<(MachineUse, Pauses)> {
+    /// Follows the run from the caller's thread until its window is over, and announces the window's edges. Says what it used of the machine, and
+    /// when it was over.
+    fn watch(&self, window: Window, control: &Control) -> Option<(MachineUse, Instant)> {
         let mut meter = LiveMeter::default();
         let announced_before = self.spec.warmup.is_zero();
         if !announced_before {
@@ -388,10 +401,22 @@ impl Stage<'_> {
         self.follow(Phase::Measuring, self.spec.duration, window.end_ns, &mut meter, control);
         // Before the callback: what it does is not the generator's use of the machine in the window.
         let machine_use = before.until(&MachineSnapshot::take());
-        let pauses = watch.between(self.instant_of(window.begin_ns), Instant::now());
+        let ended = Instant::now();
         announce(&control.on_measurement_ended);
         control.set_phase(Phase::Finishing);
-        Some((machine_use, pauses))
+        Some((machine_use, ended))
+    }
+
+    /// The window by the clock that everybody has, once the threads of both streams have told what they still owed as it began.
+    fn seen(&self, window: Window, ended: Instant, reports: &[(u32, WorkerReport)]) -> RunWindow {
+        let caught_up_ns = reports.iter().filter_map(|(_, report)| report.record.caught_up_ns).min();
+        let behind_since = caught_up_ns.filter(|&caught_up_ns| caught_up_ns < window.begin_ns);
+        RunWindow {
+            began: self.instant_of(window.begin_ns),
+            ended,
+            warm_up: self.spec.warmup,
+            behind_since: behind_since.map(|since_ns| self.instant_of(since_ns)),
+        }
     }
 
     /// When the window begins, or has begun a moment ago, by the clock that everybody has.
@@ -446,7 +471,7 @@ impl Stage<'_> {
     fn conclude(
         self,
         planned: Window,
-        machine_use: Option<(MachineUse, Pauses)>,
+        watched: Option<Watched>,
         reports: Vec<(u32, WorkerReport)>,
         control: &Control,
     ) -> Result<Measured, RunError> {
@@ -475,13 +500,15 @@ impl Stage<'_> {
         let stopped_ns = seen_by_threads.into_iter().chain(self.stopped_ns.get().copied()).min();
         let records: Vec<ThreadRecord> = reports.into_iter().map(|report| report.record).collect();
         control.set_aftermath(Aftermath {
-            steal_share: machine_use.map_or(0.0, |(machine_use, _)| machine_use.steal_share),
+            steal_share: watched.map_or(0.0, |watched| watched.machine_use.steal_share),
             unstarted: records.iter().map(|record| record.unstarted).sum(),
             timed_timeouts: records.iter().map(|record| record.timed_timeouts).sum(),
             integrity_mismatches: records.iter().map(ThreadRecord::mismatches).sum(),
             reconnections,
             lost_threads: lost + lost_beside,
             clock_drift: self.clock.drift(),
+            outside: records.iter().map(|record| record.outside).sum(),
+            window: watched.map(|watched| watched.window),
         });
         if let Some(error) = all_lost {
             return Err(RunError::AllLost { threads: spec.threads, source: error, samples });
@@ -497,7 +524,7 @@ impl Stage<'_> {
             _ if exhausted || was_stopped => last_end_ns.min(planned.end_ns),
             _ => planned.end_ns,
         };
-        let (Some((machine_use, pauses)), Some(series)) = (machine_use, self.series.get()) else {
+        let (Some(Watched { machine_use, pauses, .. }), Some(series)) = (watched, self.series.get()) else {
             return Err(nothing());
         };
         if end_ns <= planned.begin_ns {
@@ -544,6 +571,7 @@ impl Stage<'_> {
                 .data_integrity
                 .then_some(IntegrityRecord { wrong_values, ..merged.integrity }),
             stopped: was_stopped,
+            stopped_processes: Vec::new(),
             error_samples: samples,
         })
     }

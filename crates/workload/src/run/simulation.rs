@@ -110,6 +110,10 @@ pub(crate) struct Simulated {
     pub endings: Vec<Ending>,
     pub reconnections: u32,
     pub unstarted: u64,
+    /// Answered before or after the window.
+    pub outside: u64,
+    /// Of the thread that was behind for the longest time.
+    pub caught_up_ns: Option<u64>,
     pub points: Vec<SeriesPoint>,
     pub samples: Vec<String>,
     pub raw: Vec<RawOperation>,
@@ -213,6 +217,8 @@ impl Simulation {
             endings,
             reconnections,
             unstarted: records.iter().map(|record| record.unstarted).sum(),
+            outside: records.iter().map(|record| record.outside).sum(),
+            caught_up_ns: records.iter().filter_map(|record| record.caught_up_ns).min(),
             points: series.points(window.end_ns, self.dilation, 1),
             samples: samples.into_parts().0,
             raw,

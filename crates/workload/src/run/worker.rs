@@ -99,11 +99,17 @@ impl<C: Clock> Worker<'_, C> {
         // Whether that is the present time still. In a closed loop it is the start of an operation that was at hand, and
         // the clock need not be read again.
         let mut is_present = true;
+        if let Some(schedule) = &self.schedule {
+            self.recorder.note_first_due(schedule.peek_ns());
+        }
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return Ending::Stopped;
             }
             let due_ns = self.schedule.as_ref().map(Schedule::peek_ns);
+            if let Some(due_ns) = due_ns {
+                self.recorder.note_next_due(free_ns, due_ns);
+            }
             if free_ns.max(due_ns.unwrap_or(0)) >= self.window.end_ns {
                 // Nothing more is due, but the window is not over: the thread must not seem to end early.
                 let now_ns = self.clock.wait_until_ns(self.window.end_ns, self.stop);

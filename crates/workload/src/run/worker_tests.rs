@@ -96,6 +96,42 @@ fn the_warm_up_is_not_measured() {
     assert_near(read.latency.us.max, 100_000.0);
 }
 
+/// 100 operations a second, of which the one due at 1 s takes 3.9 s, and the others 2 ms: the 390 that were due meanwhile are worked off by 5.9 s.
+#[test]
+fn a_thread_tells_since_when_it_was_behind_as_the_window_began() {
+    let stopped = |warmup_ns: u64| {
+        Simulation {
+            rate_per_wall_s: Some(100.0),
+            warmup_ns,
+            duration_ns: 4 * S,
+            ..Simulation::new(|now_ns| (if now_ns == S { 3_900 * MS } else { 2 * MS }, Ok(Outcome::Found)))
+        }
+        .run()
+    };
+    let behind = stopped(5 * S);
+    assert_eq!(behind.caught_up_ns, Some(S));
+    let due = behind.merged.by_operation["read"].latency.us.count;
+    assert_eq!((due, behind.unstarted), (400, 0));
+    assert!(behind.merged.operations > 700, "{} were answered", behind.merged.operations);
+    assert_eq!(behind.merged.operations + behind.outside, 900);
+    let caught_up = stopped(7 * S);
+    assert_eq!((caught_up.caught_up_ns, caught_up.merged.operations), (Some(7 * S), 400));
+    // A closed loop owes nothing.
+    assert_eq!(Simulation::new(|_| (MS, Ok(Outcome::Found))).run().caught_up_ns, None);
+}
+
+#[test]
+fn what_is_answered_outside_the_window_is_counted_apart() {
+    let simulated = Simulation {
+        warmup_ns: 4 * S,
+        duration_ns: 2 * S,
+        ..Simulation::new(|_| (100 * MS, Ok(Outcome::Found)))
+    }
+    .run();
+    // The last one ends just at the window's end, which is outside.
+    assert_eq!((simulated.merged.operations, simulated.outside), (20, 39 + 1));
+}
+
 #[test]
 fn slow_motion_is_divided_out_of_every_time() {
     let simulated = Simulation {

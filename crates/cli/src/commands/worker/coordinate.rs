@@ -98,7 +98,8 @@ fn coordinate(
         sum_up(&together.measured);
     }
     // Where the data are, and how much memory there is, is the system's own matter.
-    caution(&together.measured, &Circumstances { unstarted: together.unstarted, ..asked(spec, options) });
+    let Together { unstarted, outside, .. } = together;
+    caution(&together.measured, &Circumstances { unstarted, outside, ..asked(spec, options) });
     for lost in &together.lost {
         output::say(format_args!(
             "note: {}; the {} operations that it had reported are not counted above",
@@ -118,7 +119,8 @@ fn coordinate(
         return Ok(ExitCode::from(INTERRUPTED));
     }
     let mismatches = together.measured.integrity.as_ref().map_or(0, |integrity| integrity.mismatches);
-    let lacks_records = arguments.phase == YcsbPhase::Load && unfinished(&together.measured, spec).is_some();
+    let lacks_records =
+        arguments.phase == YcsbPhase::Load && unfinished(&together.measured, outside, spec).is_some();
     let is_good = together.measured.errors + mismatches == 0
         && together.lost_threads == 0
         && standstill(&together.measured).is_none()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use underlay_record::{Generator, Measured};
+use underlay_record::{Generator, Measured, PauseRecord};
 use underlay_report::quantity;
 use underlay_report::statistics::quantile::is_measurable;
 use underlay_report::steadiness::{Figure, WarmUp};
@@ -23,11 +23,13 @@ pub(crate) struct Circumstances<'a> {
     pub budget_bytes: Option<u64>,
     /// Operations of a rate that were due within the measured time and never sent.
     pub unstarted: u64,
+    /// Operations that were answered before or after the measured time.
+    pub outside: u64,
 }
 
 /// What a measurement was asked for, before it is known what came of it.
 pub(in crate::commands) fn asked<'a>(spec: &'a RunSpec, options: &'a OutputOptions) -> Circumstances<'a> {
-    Circumstances { spec, percentiles: &options.percentiles, budget_bytes: None, unstarted: 0 }
+    Circumstances { spec, percentiles: &options.percentiles, budget_bytes: None, unstarted: 0, outside: 0 }
 }
 
 /// Says where the measurement is weak.
@@ -43,7 +45,7 @@ pub(crate) fn about(measured: &Measured, circumstances: &Circumstances<'_>) -> V
     let has_rate = spec.rate_per_s.is_some() || spec.rate_profile.is_some();
     let cautions = [
         standstill(measured),
-        unfinished(measured, spec).map(|unfinished| unfinished.in_words(spec)),
+        unfinished(measured, circumstances.outside, spec).map(|unfinished| unfinished.in_words(spec)),
         missing(measured),
         headroom(measured),
         behind(measured, circumstances.unstarted),
@@ -62,14 +64,20 @@ pub(in crate::commands) struct Unfinished {
     stopped: bool,
 }
 
-/// `None` where everything that was asked for was done, or no number of operations was.
-pub(in crate::commands) fn unfinished(measured: &Measured, spec: &RunSpec) -> Option<Unfinished> {
+/// `None` where everything that was asked for was done, or no number of operations was. What warmed up, and was answered after the measured time, is
+/// done too, although it is in no figure: `outside` is how many operations that are.
+pub(in crate::commands) fn unfinished(
+    measured: &Measured,
+    outside: u64,
+    spec: &RunSpec,
+) -> Option<Unfinished> {
     let asked = spec.operations_in_all()?;
     let limit_s = spec.duration.as_secs_f64();
-    // What warmed up is in no figure: with a warm-up, a smaller number alone says nothing.
+    let done = measured.operations.saturating_add(outside);
+    // One that ended before its time had some fail, which is said apart.
     let is_out_of_time = spec.duration < Duration::MAX && measured.wall_s >= 0.99 * limit_s;
-    let is_cut_short = measured.operations < asked && (measured.stopped || is_out_of_time);
-    is_cut_short.then_some(Unfinished { done: measured.operations, asked, stopped: measured.stopped })
+    let is_cut_short = done < asked && (measured.stopped || is_out_of_time);
+    is_cut_short.then_some(Unfinished { done, asked, stopped: measured.stopped })
 }
 
 impl Unfinished {
@@ -90,7 +98,7 @@ impl Unfinished {
             true => ("records were deleted", "the others are still there"),
             false => (
                 "operations were done",
-                "its figures cover only these. Allow more time, or lower operationcount",
+                "its figures cover only what was measured of these. Allow more time, or lower operationcount",
             ),
         };
         format!("{done} of {asked} {what}: {why}, and {advice}")
@@ -110,9 +118,15 @@ fn headroom(measured: &Measured) -> Option<String> {
     })
 }
 
-/// Why nothing of a measurement is the system's: its own process, or a worker's, was stopped meanwhile.
+/// Why nothing of a measurement is the system's: its own process or a worker's was stopped meanwhile, or one that they had started.
 pub(in crate::commands) fn standstill(measured: &Measured) -> Option<String> {
-    let problem = measured.generator.pauses?.problem(measured.wall_s)?;
+    let record = PauseRecord {
+        window_wall_s: measured.wall_s,
+        own: measured.generator.pauses.unwrap_or_default(),
+        stopped: measured.stopped_processes.clone(),
+        counted_off_wall_s: None,
+    };
+    let problem = record.stop_problem().or_else(|| record.own.delay_problem(record.window_wall_s))?;
     Some(format!("{problem}: these figures don't reflect the system alone. Measure again"))
 }
 
@@ -245,9 +259,13 @@ mod tests {
         }
     }
 
+    fn of_percentiles<'a>(spec: &'a RunSpec, percentiles: &'a [f64]) -> Circumstances<'a> {
+        Circumstances { spec, percentiles, budget_bytes: None, unstarted: 0, outside: 0 }
+    }
+
     fn cautions(measured: &Measured, spec: &RunSpec) -> Vec<String> {
         let circumstances =
-            Circumstances { spec, percentiles: &[95.0, 99.0], budget_bytes: Some(256 << 20), unstarted: 0 };
+            Circumstances { budget_bytes: Some(256 << 20), ..of_percentiles(spec, &[95.0, 99.0]) };
         about(measured, &circumstances)
     }
 
@@ -275,7 +293,7 @@ mod tests {
             ..Measured::default()
         };
         let told = |measured: &Measured, spec: &RunSpec| {
-            unfinished(measured, spec).map(|unfinished| unfinished.in_words(spec))
+            unfinished(measured, 0, spec).map(|unfinished| unfinished.in_words(spec))
         };
         let said = told(&by_then(28_011, 2.0, false), &load).unwrap();
         assert!(
@@ -295,6 +313,39 @@ mod tests {
         );
         let timed = RunSpec { operation_limit: None, ..run };
         assert_eq!(told(&by_then(300, 2.0, false), &timed), None);
+    }
+
+    /// A load of 20,000 at 2,000 a second, with a warm-up of 3 s and 1 s to measure: 8,000 are there.
+    #[test]
+    fn what_a_load_inserted_while_it_warmed_up_is_there_too() {
+        let load = RunSpec {
+            rate_per_s: Some(2_000.0),
+            warmup: Duration::from_secs(3),
+            duration: Duration::from_secs(1),
+            ..RunSpec::new(Arc::new(Workload::new(20_000, 10, 100)), Mix::parse("load").unwrap())
+        };
+        let by_then = |operations| Measured { operations, wall_s: 1.0, ..Measured::default() };
+        let found = unfinished(&by_then(2_000), 6_000, &load).unwrap();
+        assert!(found.in_words(&load).starts_with("8,000 of 20,000 records were inserted"));
+        assert!(unfinished(&by_then(2_000), 18_000, &load).is_none(), "all of it");
+        assert!(unfinished(&by_then(2_000), 17_999, &load).is_some());
+    }
+
+    /// The engine of an embedded system is a process of its own, and so are clients in Java.
+    #[test]
+    fn a_measurement_whose_engine_was_stopped_says_so() {
+        let mut measured = measured(60_000, |_| 1_000.0);
+        measured.wall_s = 4.0;
+        measured.stopped_processes = vec![underlay_record::StoppedProcess {
+            name: "underlay-engine".to_owned(),
+            pid: 12,
+            stopped_wall_s: 1.5,
+            ..Default::default()
+        }];
+        let said = standstill(&measured).unwrap();
+        assert!(said.starts_with("underlay-engine (process 12) was stopped for 1.50 s of 4.00 s"), "{said}");
+        measured.stopped_processes[0].stopped_wall_s = 0.1;
+        assert_eq!(standstill(&measured), None);
     }
 
     #[test]

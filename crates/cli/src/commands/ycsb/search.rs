@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use underlay_config::units;
 use underlay_report::quantity;
+use underlay_study::standstill::Steps;
 use underlay_workload::runner::Connect;
 use underlay_workload::search::{
     Bound, Ending, Found, FoundRate, SearchSpec, StepTimes, Tried, Verdict, find_rate,
@@ -65,14 +66,18 @@ fn bounds(text: &str) -> Result<Vec<Bound>, Failure> {
     text.split(',').map(bound).collect()
 }
 
-/// Searches, saying on standard error what each step showed.
+/// Searches, saying on standard error what each step showed. `steps` watches what stands still in each.
 pub(super) fn search(
     spec: &RunSpec,
     (search, times): (SearchSpec, StepTimes),
     connect: Connect<'_>,
     stop: &Arc<AtomicBool>,
+    steps: &Steps<'_>,
 ) -> Result<FoundRate, RunError> {
-    let stepped = |tried: &Tried| output::say(line(tried));
+    let stepped = |tried: &Tried| {
+        steps.end_step();
+        output::say(line(tried));
+    };
     find_rate(spec, search, times, connect, stop, &stepped)
 }
 

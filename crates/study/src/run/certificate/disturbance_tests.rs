@@ -116,9 +116,25 @@ fn a_pause_that_makes_up_the_tail_of_a_rate_is_not_faithful_however_short() {
     assert_eq!(at_a_rate(500.0), faithful(), "0.4 ms of modelled time");
 }
 
+/// Whatever held the warm-up up, and although nothing stood still in the window.
+#[test]
+fn a_rate_that_answered_the_backlog_of_its_warm_up_is_not_faithful() {
+    let backlog = Measured { operations: 150_000, ..measured() };
+    let quiet = PauseRecord { window_wall_s: 50.0, ..PauseRecord::default() };
+    assert_eq!(certified_pauses(&quiet, Some((&backlog, true)), 1.0), doubtful("offered rate"));
+    assert_eq!(certified_pauses(&quiet, Some((&measured(), true)), 1.0), faithful());
+    assert_eq!(certified_pauses(&quiet, Some((&backlog, false)), 1.0), faithful(), "a closed loop");
+}
+
 #[test]
 fn a_system_or_a_device_process_that_was_stopped_is_not_faithful() {
-    let stopped = vec![StoppedProcess { name: "underlay-engine".into(), pid: 12, stopped_wall_s: 3.0 }];
+    let engine = StoppedProcess {
+        name: "underlay-engine".into(),
+        pid: 12,
+        stopped_wall_s: 3.0,
+        ..StoppedProcess::default()
+    };
+    let stopped = vec![engine];
     let record = PauseRecord { window_wall_s: 50.0, stopped, ..PauseRecord::default() };
     assert_eq!(certified_pauses(&record, None, 1.0), doubtful("process pauses"));
 }
@@ -149,11 +165,24 @@ fn a_generator_that_a_busy_host_delays_begins_again_in_slower_motion() {
 
 #[test]
 fn a_search_that_was_stopped_found_no_rate() {
-    let searching =
-        |pauses| Searching { devices: Vec::new(), paths: Vec::new(), cpu: None, pauses, threads: 4 };
-    assert_eq!(search_findings(&searching(paused(0.1)), 1.0), Vec::<String>::new());
-    let found = search_findings(&searching(paused(5.0)), 1.0);
+    let searching = |pauses, stopped: Option<&str>| Searching {
+        devices: Vec::new(),
+        paths: Vec::new(),
+        cpu: None,
+        pauses,
+        stopped: stopped.map(str::to_owned),
+        threads: 4,
+    };
+    let findings = |searching: &Searching| search_findings(searching, 1.0);
+    assert_eq!(findings(&searching(paused(0.1), None)), Vec::<String>::new());
+    let found = findings(&searching(paused(5.0), None));
     assert!(found.len() == 1 && found[0].starts_with("search: process pauses: "), "{found:?}");
+    // Little beside 50 s of search, and much of a step.
+    let found = findings(&searching(paused(0.4), Some("java (process 7) was stopped for 0.40 s of 1.00 s")));
+    assert_eq!(
+        found,
+        ["search: process pauses: in a step, java (process 7) was stopped for 0.40 s of 1.00 s"]
+    );
 }
 
 #[test]

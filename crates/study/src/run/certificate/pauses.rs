@@ -17,21 +17,34 @@ const TAIL_LENGTH: f64 = 0.5;
 pub(super) fn stops(record: &PauseRecord, measured: Option<(&Measured, bool)>, time_scale: f64) -> Check {
     let in_tails =
         || measured.and_then(|(measured, open_loop)| tail_problem(record, measured, open_loop, time_scale));
-    let problem = record.stop_problem().or_else(in_tails);
-    let passed = problem.is_none();
+    let extent = Some(stopped_wall_s(record) / record.window_wall_s.max(f64::MIN_POSITIVE));
+    if let Some(problem) = record.stop_problem().or_else(in_tails) {
+        return stopped(problem, extent);
+    }
     Check {
         name: PROCESS_PAUSES.into(),
-        passed,
-        finding: problem.unwrap_or_else(|| match longest_wall_s(record) {
+        passed: true,
+        finding: match longest_wall_s(record) {
             0.0 => "every process of the cell ran all the time".into(),
             longest => {
                 format!("no process of the cell stood still for longer than {:.0} ms", longest * 1000.0)
             }
-        }),
-        extent: Some(stopped_wall_s(record) / record.window_wall_s.max(f64::MIN_POSITIVE)),
-        remedy: (!passed).then(|| {
-            "measure it again, and don't stop, suspend or debug anything of the run meanwhile".to_owned()
-        }),
+        },
+        extent,
+        remedy: None,
+    }
+}
+
+/// Something was stopped, as `problem` says.
+pub(super) fn stopped(problem: String, extent: Option<f64>) -> Check {
+    Check {
+        name: PROCESS_PAUSES.into(),
+        passed: false,
+        finding: problem,
+        extent,
+        remedy: Some(
+            "measure it again, and don't stop, suspend or debug anything of the run meanwhile".to_owned(),
+        ),
     }
 }
 
@@ -68,7 +81,8 @@ fn tail_problem(
     open_loop: bool,
     time_scale: f64,
 ) -> Option<String> {
-    let pauses = record.own.pauses + record.stopped.len() as u64;
+    let others = record.stopped.iter().filter(|process| process.stopped_wall_s > 0.0).count();
+    let pauses = record.own.pauses + others as u64;
     let longest_us = longest_wall_s(record) * 1e6 / time_scale;
     let operations = measured.operations as f64;
     let hit = match open_loop {

@@ -15,6 +15,8 @@ pub struct Searching {
     pub cpu: Option<CpuRecord>,
     /// Who stood still meanwhile: a step that nobody drove fails, and so does its rate.
     pub pauses: PauseRecord,
+    /// What stood still in a single step, in words: that is little beside the whole search.
+    pub stopped: Option<String>,
     /// As many operations were under way at most.
     pub threads: u32,
 }
@@ -32,9 +34,18 @@ pub(super) fn failed_checks(searching: &Searching, time_scale: f64, slower: &str
     let failed = of_devices
         .into_iter()
         .chain(of_cpus)
-        .chain([pauses::stops(&searching.pauses, None, 1.0), pauses::delays(&searching.pauses, slower)])
+        .chain([stops(searching), pauses::delays(&searching.pauses, slower)])
         .filter(|check| !check.passed);
     failed.map(|check| Check { name: format!("{PREFIX}{}", check.name), ..check }).collect()
+}
+
+/// Over all of the search, or else in one of its steps.
+fn stops(searching: &Searching) -> Check {
+    let whole = pauses::stops(&searching.pauses, None, 1.0);
+    match &searching.stopped {
+        Some(stopped) if whole.passed => pauses::stopped(format!("in a step, {stopped}"), whole.extent),
+        _ => whole,
+    }
 }
 
 /// A check's name without what says that it is of the search.

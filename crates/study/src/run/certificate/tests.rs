@@ -410,6 +410,7 @@ fn a_search_is_held_up_by_what_waits_for_the_emulations_cpu() {
         paths: Vec::new(),
         cpu: Some(cpu_record(0.0, 0.88, "cgroup v2", None, (0.0, Some(threads)))),
         pauses: PauseRecord::default(),
+        stopped: None,
         threads: 20,
     };
     assert_eq!(search_findings(&search(1.0), 24.0), Vec::<String>::new());
@@ -559,7 +560,10 @@ fn what_was_not_measured_is_never_faithful() {
             time_scale: 1.0,
         })
     };
-    let fine = Measured { throughput_per_s: 1000.0, operations: 1000, ..Measured::default() };
+    let mut answered = Histogram::default();
+    answered.record_n_ns(1_000_000, 1000);
+    let latency = Latency::of(answered);
+    let fine = Measured { throughput_per_s: 1000.0, operations: 1000, latency, ..Measured::default() };
     let steady = Aftermath::default();
     assert_eq!(certify_with(&fine, &steady, true).verdict, Verdict::Faithful);
     assert_eq!(failed(&certify_with(&fine, &steady, false)), ["memory budget"]);

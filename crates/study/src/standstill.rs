@@ -1,0 +1,327 @@
+//! Who stood still while something was measured: this process by its own watch, all others of the run by what `/proc` says of them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use underlay_attach::processes::ProcessId;
+use underlay_attach::standstill::{FrozenGroups, RunProcesses, Watched};
+use underlay_record::{PauseRecord, StoppedProcess};
+use underlay_sync::Mutex;
+use underlay_workload::{PauseWatch, RunWindow};
+
+use crate::ticker::Ticker;
+
+const EVERY: Duration = Duration::from_millis(50);
+/// How often all processes are listed anew. What begins in between is found at each look.
+const LIST_EVERY: Duration = Duration::from_secs(1);
+/// Looking may take this share of a CPU, and so may listing: beyond, they become rarer.
+const SHARE_OF_A_CPU: f64 = 0.005;
+/// But no rarer than this: a look that this process was stopped in seems to have cost that time.
+const RAREST_LOOK: Duration = Duration::from_secs(2);
+const RAREST_LIST: Duration = Duration::from_secs(10);
+/// A look stands for the time since the one before, but for no more than this many pauses between looks: this process may have been stopped too.
+const STANDS_FOR: u32 = 4;
+/// More than a cell has; of more, the first are kept.
+const MAX_STOPPED: usize = 100;
+/// Of one process; of more, the first are kept.
+const MAX_STOPS: usize = 10_000;
+
+/// A time in which a process stood still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stop {
+    from: Instant,
+    until: Instant,
+}
+
+impl Stop {
+    fn within(&self, from: Instant, until: Instant) -> Duration {
+        self.until.min(until).saturating_duration_since(self.from.max(from))
+    }
+}
+
+/// By process: its name, and when it was stopped, in order.
+#[derive(Debug, Default)]
+struct Stopped(BTreeMap<ProcessId, (String, Vec<Stop>)>);
+
+impl Stopped {
+    fn add(&mut self, process: ProcessId, name: &str, stop: Stop) {
+        if self.0.len() >= MAX_STOPPED && !self.0.contains_key(&process) {
+            return;
+        }
+        let (_, stops) = self.0.entry(process).or_insert_with(|| (name.to_owned(), Vec::new()));
+        match stops.last_mut() {
+            Some(last) if last.until >= stop.from => last.until = stop.until,
+            _ if stops.len() >= MAX_STOPS => {}
+            _ => stops.push(stop),
+        }
+    }
+
+    /// Who was stopped while it counted, or in the warm-up before.
+    fn over(&self, window: &RunWindow) -> Vec<StoppedProcess> {
+        let all = self.0.iter().map(|(id, (name, stops))| {
+            let within_s = |from: Instant, until: Instant| {
+                stops.iter().map(|stop| stop.within(from, until).as_secs_f64()).sum::<f64>()
+            };
+            StoppedProcess {
+                name: name.clone(),
+                pid: id.pid,
+                stopped_wall_s: within_s(window.counts_from(), window.ended),
+                warm_up_stopped_wall_s: within_s(window.warm_up_began(), window.began),
+            }
+        });
+        all.filter(|process| process.stopped_wall_s + process.warm_up_stopped_wall_s > 0.0).collect()
+    }
+}
+
+/// Who stood still at the last look, with what was not counted of it yet.
+type Standing = BTreeMap<ProcessId, Duration>;
+
+/// How much longer each process stood still, of those that do now and did at the look before: a single look may meet a process that is stopped for a
+/// moment only, such as one that a tracer or a shell has just started. `still` are those of this look, which stands for `stood`.
+fn stood_twice(
+    standing: &mut Standing,
+    still: impl Iterator<Item = ProcessId>,
+    stood: Duration,
+) -> BTreeMap<ProcessId, Duration> {
+    let (mut now, mut found) = (Standing::new(), BTreeMap::new());
+    for id in still {
+        match standing.get(&id) {
+            Some(uncounted) => {
+                found.insert(id, *uncounted + stood);
+                now.insert(id, Duration::ZERO);
+            }
+            None => {
+                now.insert(id, stood);
+            }
+        }
+    }
+    *standing = now;
+    found
+}
+
+/// How long to wait after what took this long.
+fn pause_after(took: Duration, shortest: Duration, longest: Duration) -> Duration {
+    longest.min(took.div_f64(SHARE_OF_A_CPU)).max(shortest)
+}
+
+/// Watches until it is dropped.
+pub struct PauseMeter {
+    own: PauseWatch,
+    stopped: Arc<Mutex<Stopped>>,
+    _ticker: Ticker,
+}
+
+impl PauseMeter {
+    /// `groups` are the control groups that the system's processes are in.
+    pub fn watch(groups: Vec<PathBuf>) -> PauseMeter {
+        let stopped = Arc::<Mutex<Stopped>>::default();
+        let kept = Arc::clone(&stopped);
+        let ticker = Ticker::start("standstill", EVERY, move || {
+            let mut processes = RunProcesses::in_groups(groups);
+            let mut standing = Standing::new();
+            let (mut listed, mut list_after) = (None::<Instant>, LIST_EVERY);
+            let mut last = Instant::now();
+            let mut pause = EVERY;
+            Some(move || {
+                let began = Instant::now();
+                let is_due =
+                    listed.is_none_or(|listed| began.saturating_duration_since(listed) >= list_after);
+                if is_due {
+                    processes.list();
+                    list_after = pause_after(began.elapsed(), LIST_EVERY, RAREST_LIST);
+                    listed = Some(began);
+                }
+                // A list takes long where there are many threads, and is no look.
+                let looked = Instant::now();
+                if !is_due {
+                    processes.add_new();
+                }
+                let mut frozen = FrozenGroups::default();
+                let still = processes.iter().filter(|process| process.stands_still(&mut frozen));
+                let still: Vec<&Watched> = still.collect();
+                let stood = looked.saturating_duration_since(last).min(pause * STANDS_FOR);
+                let found = stood_twice(&mut standing, still.iter().map(|process| process.id), stood);
+                if !found.is_empty() {
+                    let mut kept = kept.lock();
+                    for process in still {
+                        let Some(stood) = found.get(&process.id) else { continue };
+                        let from = looked.checked_sub(*stood).unwrap_or(looked);
+                        kept.add(process.id, &process.name, Stop { from, until: looked });
+                    }
+                }
+                last = looked;
+                pause = pause_after(looked.elapsed(), EVERY, RAREST_LOOK);
+                pause
+            })
+        });
+        PauseMeter { own: PauseWatch::start(), stopped, _ticker: ticker }
+    }
+
+    /// Who stood still in a window that is over, in its warm-up, and in what left a backlog before it.
+    pub fn over(&self, window: &RunWindow) -> PauseRecord {
+        PauseRecord {
+            window_wall_s: window.length().as_secs_f64(),
+            own: self.own.over(window),
+            stopped: self.stopped_over(window),
+            counted_off_wall_s: None,
+        }
+    }
+
+    /// Which other processes did.
+    pub fn stopped_over(&self, window: &RunWindow) -> Vec<StoppedProcess> {
+        self.stopped.lock().over(window)
+    }
+}
+
+/// A host that is busy for such a moment stops nobody, however short a step is.
+const BUSY_MOMENT_S: f64 = 0.2;
+
+/// Steps that follow one another: a stop in one of them is little beside all of them, and decides what comes of it.
+pub struct Steps<'a> {
+    meter: &'a PauseMeter,
+    began: Cell<Instant>,
+    problem: RefCell<Option<String>>,
+}
+
+impl<'a> Steps<'a> {
+    /// The first one begins.
+    pub fn begin(meter: &'a PauseMeter) -> Steps<'a> {
+        Steps { meter, began: Cell::new(Instant::now()), problem: RefCell::new(None) }
+    }
+
+    /// One step is over, and the next one begins.
+    pub fn end_step(&self) {
+        let now = Instant::now();
+        let step = RunWindow::alone(self.began.replace(now), now);
+        let record = self.meter.over(&step);
+        let others_s = record.stopped.iter().map(|process| process.stopped_wall_s);
+        let stood_s = others_s.fold(record.own.paused_wall_s + record.own.suspended_wall_s, f64::max);
+        let problem = record.stop_problem().filter(|_| stood_s > BUSY_MOMENT_S);
+        let mut first = self.problem.borrow_mut();
+        *first = first.take().or(problem);
+    }
+
+    /// What stood still in the first step in which anything did.
+    pub fn problem(self) -> Option<String> {
+        self.problem.into_inner()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::*;
+
+    struct Ended(Child);
+
+    impl Ended {
+        fn signal(&self, signal: Signal) {
+            kill_process(Pid::from_raw(self.0.id() as i32).unwrap(), signal).unwrap();
+        }
+    }
+
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    const JAVA: ProcessId = ProcessId { pid: 7, start_ticks: 1 };
+
+    fn ms(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    /// Stopped in looks of 100 ms between these times.
+    fn stopped(origin: Instant, times: &[(u64, u64)]) -> Stopped {
+        let mut stopped = Stopped::default();
+        for &(from, until) in times {
+            for begin in (from..until).step_by(100) {
+                let stop = Stop { from: origin + ms(begin), until: origin + ms(begin + 100) };
+                stopped.add(JAVA, "java", stop);
+            }
+        }
+        stopped
+    }
+
+    #[test]
+    fn what_was_stopped_before_does_not_count() {
+        let origin = Instant::now();
+        let stopped = stopped(origin, &[(0, 500), (1_000, 3_000)]);
+        assert_eq!(stopped.0[&JAVA].1.len(), 2, "looks in a row are one stop");
+        let over = |from, until| stopped.over(&RunWindow::alone(origin + ms(from), origin + ms(until)));
+        assert_eq!(over(500, 1_000), []);
+        let expected =
+            StoppedProcess { name: "java".into(), pid: 7, stopped_wall_s: 2.0, ..StoppedProcess::default() };
+        assert_eq!(over(500, 9_000), [expected.clone()]);
+        assert_eq!(over(2_500, 9_000), [StoppedProcess { stopped_wall_s: 0.5, ..expected }]);
+    }
+
+    /// A rate of which the backlog was worked off in the window, and one whose threads had caught up by then.
+    #[test]
+    fn a_stop_in_the_warm_up_counts_where_its_backlog_is_left() {
+        let origin = Instant::now();
+        let stopped = stopped(origin, &[(1_000, 4_900)]);
+        let over = |behind_since_ms: Option<u64>| {
+            let window = RunWindow {
+                began: origin + ms(5_000),
+                ended: origin + ms(9_000),
+                warm_up: ms(5_000),
+                behind_since: behind_since_ms.map(|since| origin + ms(since)),
+            };
+            let found = stopped.over(&window);
+            (found[0].stopped_wall_s, found[0].warm_up_stopped_wall_s)
+        };
+        assert_eq!(over(Some(1_000)), (3.9, 3.9));
+        assert_eq!(over(Some(4_995)), (0.0, 3.9));
+        assert_eq!(over(None), (0.0, 3.9));
+    }
+
+    #[test]
+    fn a_process_counts_as_stopped_from_its_second_look_in_a_row_on() {
+        let mut standing = Standing::new();
+        let mut look = |still: &[ProcessId]| stood_twice(&mut standing, still.iter().copied(), ms(50));
+        assert!(look(&[JAVA]).is_empty(), "it may have been a moment");
+        assert!(look(&[]).is_empty());
+        assert!(look(&[JAVA]).is_empty(), "nor are two looks apart a stop");
+        assert_eq!(look(&[JAVA]).get(&JAVA), Some(&ms(100)), "the first look counts as well");
+        assert_eq!(look(&[JAVA]).get(&JAVA), Some(&ms(50)));
+    }
+
+    #[test]
+    fn looks_stay_cheap_and_go_on() {
+        let after = |took| pause_after(took, EVERY, RAREST_LOOK);
+        assert_eq!(after(Duration::from_micros(100)), EVERY);
+        assert_eq!(after(ms(1)), ms(200));
+        assert_eq!(after(Duration::from_secs(3600)), RAREST_LOOK, "it was stopped meanwhile");
+    }
+
+    /// No figure is asserted, but that it is seen at all: in the window, and as a problem of a step.
+    #[test]
+    fn a_process_of_this_run_that_is_stopped_is_told() {
+        let meter = PauseMeter::watch(Vec::new());
+        let began = Instant::now();
+        let steps = Steps::begin(&meter);
+        // After the first list.
+        let sleeper = Ended(Command::new("sleep").arg("600").spawn().unwrap());
+        sleeper.signal(Signal::STOP);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let long_enough =
+            |process: &StoppedProcess| process.pid == sleeper.0.id() && process.stopped_wall_s > 0.5;
+        while !meter.stopped_over(&RunWindow::alone(began, Instant::now())).iter().any(long_enough) {
+            assert!(Instant::now() < deadline);
+            std::thread::sleep(EVERY);
+        }
+        steps.end_step();
+        sleeper.signal(Signal::CONT);
+        steps.end_step();
+        assert!(steps.problem().is_some());
+    }
+}
