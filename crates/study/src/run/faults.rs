@@ -5,6 +5,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use underlay_attach::{AttachError, Attached, Served};
+use underlay_record::DeviceActivity;
 use underlay_storage::faults::{Extent, Fault, PowerCut};
 use underlay_sync::{Condvar, Mutex};
 
@@ -37,6 +38,27 @@ pub(super) fn note(faults: &[&FaultSpec]) -> Option<String> {
     };
     let list: Vec<String> = faults.iter().map(one).collect();
     (!list.is_empty()).then(|| format!("faults on command: {}", list.join("; ")))
+}
+
+/// Between samples of devices that are only asked for their faults.
+pub(super) const UNSAMPLED_S: f64 = 3600.0;
+
+/// Takes all faults off the devices of a storage. What has no power stays without.
+pub(super) fn end_all(attached: &Attached) -> Result<(), CellError> {
+    match attached.served() {
+        Some(served) => Ok(served.clear(None)?),
+        None => Ok(()),
+    }
+}
+
+/// Of what was wrong with devices while data were put on them: all that the data may show. One that is only slow gets the right data.
+pub(super) fn faults_in_data(devices: &[DeviceActivity]) -> Vec<String> {
+    let of_device = |device: &DeviceActivity| {
+        let over = device.earlier_faults.iter().filter(|fault| !fault.only_slows).map(|fault| &fault.what);
+        let open = device.faults.iter().map(|fault| &fault.what);
+        over.chain(open).map(|what| format!("{}: {what}", device.description.id)).collect::<Vec<_>>()
+    };
+    devices.iter().flat_map(of_device).collect()
 }
 
 /// Something to do at an instant after measuring began.
@@ -198,4 +220,40 @@ fn here(mut fault: Fault, of_cell: u64, data_scale: f64) -> Fault {
         _ => {}
     }
     fault
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_record::{DeviceDescription, DeviceId, DisturbedBy, EarlierFault, FaultRecord};
+
+    use super::*;
+
+    /// Half of all reads had a wrong bit while data were put on a device, and every cell began with these data.
+    #[test]
+    fn faults_while_data_are_put_on_a_device_are_in_the_data_unless_they_only_slow_it() {
+        let earlier = |what: &str, only_slows| EarlierFault {
+            what: what.to_owned(),
+            by: DisturbedBy::Hand,
+            ended_by_hand: false,
+            only_slows,
+            lasted_s: 1.0,
+            ended_before_s: 100.0,
+        };
+        let open = FaultRecord {
+            t_s: 0.0,
+            until_s: None,
+            what: "full".to_owned(),
+            by: Some(DisturbedBy::Hand),
+            ended_by_hand: false,
+        };
+        let id = DeviceId { name: "hdd.0".to_owned(), ..DeviceId::default() };
+        let description = DeviceDescription { id, ..DeviceDescription::default() };
+        let mut device = DeviceActivity { description, ..DeviceActivity::default() };
+        device.earlier_faults = vec![earlier("slow", true)];
+        assert!(faults_in_data(std::slice::from_ref(&device)).is_empty());
+        // However long it has been over: nothing has mended the data since.
+        device.earlier_faults.push(earlier("corrupts", false));
+        device.faults.push(open);
+        assert_eq!(faults_in_data(&[DeviceActivity::default(), device]), ["hdd.0: corrupts", "hdd.0: full"]);
+    }
 }
