@@ -303,7 +303,7 @@ fn what_a_disk_corrupts_is_noticed() {
         let state = rotten["status"]["state"].as_str();
         if state == Some("completed") {
             let what = rotten["devices"][0]["faults"][0]["what"].as_str().unwrap_or_default();
-            assert!(what.contains("corrupts: 50 % of the reads have a wrong bit"), "{rotten}");
+            assert!(what.contains("corrupts: 50 % of reads have a wrong bit"), "{rotten}");
         }
         let checks = rotten["certificate"]["checks"].as_array();
         let checks: Vec<_> =

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use underlay_attach::{AttachError, Attached, Served};
 use underlay_record::DeviceActivity;
-use underlay_storage::faults::{Extent, Fault, PowerCut};
+use underlay_storage::faults::{DeviceFaults, Extent, Fault, PowerCut};
 use underlay_sync::{Condvar, Mutex};
 
 use super::cell_plan::CellPlan;
@@ -96,14 +96,14 @@ impl Schedule {
         let served = attached.served().map(Served::for_study).ok_or_else(|| {
             CellError::Failed(format!("the attachment {} takes no commands for faults", attached.name()))
         })?;
-        let all: Vec<String> = served.faults()?.into_iter().map(|device| device.device).collect();
+        let all = served.faults()?;
         let listed = storage::device_names(&plan.storage);
         let mut events = Vec::new();
         for (index, spec) in faults.into_iter().enumerate() {
             let devices = match spec.device {
                 // Checked with the study, and counted as it lists them: the stack begins with a cache's device.
                 Some(device) => listed.get(device).cloned().into_iter().collect(),
-                None => all.clone(),
+                None => meeting(&all, &spec.act, plan.scale.data),
             };
             let seed = plan.seed.wrapping_add(index as u64);
             let at_wall = spec.at.mul_f64(plan.scale.time);
@@ -204,6 +204,16 @@ fn carry_out(
     Ok(())
 }
 
+/// Those of a storage's devices that have some of the bytes that a fault is confined to.
+fn meeting(all: &[DeviceFaults], act: &FaultAct, data_scale: f64) -> Vec<String> {
+    let extent = match act {
+        FaultAct::Device(fault) => here(fault.clone(), 0, data_scale).extent(),
+        FaultAct::PowerCut { .. } => None,
+    };
+    let meets = |device: &&DeviceFaults| extent.is_none_or(|extent| extent.start_bytes < device.capacity_bytes);
+    all.iter().filter(meets).map(|device| device.device.clone()).collect()
+}
+
 /// A fault of the study on this machine's smaller devices.
 fn here(mut fault: Fault, of_cell: u64, data_scale: f64) -> Fault {
     match &mut fault {
@@ -227,6 +237,29 @@ mod tests {
     use underlay_record::{DeviceDescription, DeviceId, DisturbedBy, EarlierFault, FaultRecord};
 
     use super::*;
+
+    /// A cache's device is smaller than what it caches, and a fault at the end of that one is none of its own.
+    #[test]
+    fn a_fault_in_an_extent_is_for_the_devices_that_have_it() {
+        let device = |name: &str, capacity_bytes| DeviceFaults {
+            device: name.to_owned(),
+            medium: None,
+            capacity_bytes,
+            power_cut_armed: false,
+            powered: true,
+            is_remote: false,
+            faults: Vec::new(),
+        };
+        let all = [device("fast.0", 1_000), device("slow.0", 10_000)];
+        let confined = |start_bytes| {
+            let extent = Some(Extent { start_bytes, end_bytes: 1_000_000 });
+            FaultAct::Device(Fault::Corrupt { rate: 1.0, extent, seed: 0 })
+        };
+        assert_eq!(meeting(&all, &confined(0), 10.0), ["fast.0", "slow.0"]);
+        assert_eq!(meeting(&all, &confined(20_000), 10.0), ["slow.0"]);
+        assert_eq!(meeting(&all, &FaultAct::Device(Fault::Vanish), 10.0).len(), 2);
+        assert_eq!(meeting(&all, &FaultAct::PowerCut { torn: false, reordered: false }, 10.0).len(), 2);
+    }
 
     /// Half of all reads had a wrong bit while data were put on a device, and every cell began with these data.
     #[test]
