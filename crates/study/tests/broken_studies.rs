@@ -89,6 +89,11 @@ fn scans_whose_shortest_is_longer_than_the_default_of_the_longest_are_refused() 
     assert!(mistakes.contains("minscanlength is 200: expected at most 100"), "{mistakes}");
     let both = scans("minscanlength = 200, maxscanlength = 300", SOUND);
     assert!(Study::parse("sound.toml", &both, false).is_ok());
+    // The same of fields, whose length the record says.
+    let fields = "record = { fields = 10, bytes = 50 }\nproperties = { fieldlengthdistribution = \"uniform\", minfieldlength = 80 }";
+    let mistakes = mistakes_of(&format!("{SOUND}{fields}\n"));
+    assert!(mistakes.contains("minfieldlength is 80: expected at most fieldlength, 50"), "{mistakes}");
+    assert!(Study::parse("sound.toml", &format!("{SOUND}{}\n", fields.replace("= 80", "= 40")), false).is_ok());
 }
 
 /// Nothing can be put into /proc, and ext4 has no file of 20 TiB: both were told only after hours of loading.

@@ -9,6 +9,7 @@ mod find_rate;
 mod jobs;
 mod memory;
 mod nodes;
+mod properties;
 mod rate;
 mod servers;
 mod short;
@@ -19,7 +20,6 @@ use std::ops::Range;
 use underlay_attach::dirty_limit::DEVICE_MIN_BYTES;
 use underlay_config::units::{format_bytes, rounded_bytes};
 use underlay_config::{Diagnostic, Diagnostics, Spanned, Word};
-use underlay_workload::properties::{Origin, Properties};
 use underlay_workload::{Mix, OperationKind};
 
 use crate::spec::model::{Filesystem, Layout, StorageSource, scaled_down};
@@ -89,7 +89,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
         rate::note_beyond_the_end(workload, sites, findings);
         find_rate::check_steps(workload, sites, findings);
         note_unused_distribution(workload, findings);
-        check_scan_lengths(workload, findings);
+        properties::check(workload, findings);
         benchmark::note_clocks(workload, sites, findings);
         benchmark::check_factor(workload, sites, findings);
     }
@@ -558,26 +558,6 @@ fn note_unused_distribution(workload: &WorkloadSite, findings: &mut Diagnostics)
             format!("[workload.{}] has no mix that uses a distribution", workload.name),
             "load and delete go through all keys in order",
         ));
-    }
-}
-
-/// That the shortest scan is no longer than the longest, whose default is the mix's.
-fn check_scan_lengths(workload: &WorkloadSite, findings: &mut Diagnostics) {
-    let mut asked = Properties::new();
-    for (name, value) in &workload.properties {
-        asked.add(name, value, Origin::Argument(name.clone()));
-    }
-    // What else is wrong with them has been said.
-    let Ok(properties) = asked.workload() else { return };
-    for mix in &workload.all_mixes() {
-        let problem = Mix::parse(&mix.value).ok().and_then(|parsed| properties.scan_problem(&parsed));
-        if let Some(problem) = problem {
-            let message = format!("the scans of mix \"{}\" have no length", mix.value);
-            findings.push(
-                Diagnostic::error(mix.span.clone(), message, problem)
-                    .with_context(workload.key_span.clone(), "the workload"),
-            );
-        }
     }
 }
 
