@@ -230,15 +230,17 @@ impl std::fmt::Display for Fault {
             Fault::Corrupt { rate, extent, .. } => {
                 match *rate >= 1.0 {
                     true => write!(formatter, "corrupts: every read has a wrong bit")?,
-                    false => {
-                        write!(formatter, "corrupts: {} % of reads have a wrong bit", percent(*rate))?
-                    }
+                    false => write!(formatter, "corrupts: {} % of reads have a wrong bit", percent(*rate))?,
                 }
                 in_extent(formatter, *extent)
             }
             Fault::Spikes { operations, rate, latency_us, .. } => {
                 let latency = Duration::from_nanos((latency_us * 1e3) as u64);
-                write!(formatter, "spikes: {} {latency:?} longer", share_that(*rate, operations, ["takes", "take"]))
+                write!(
+                    formatter,
+                    "spikes: {} {latency:?} longer",
+                    share_that(*rate, operations, ["takes", "take"])
+                )
             }
             Fault::Slow { factor } => write!(formatter, "slow: everything takes {factor} times as long"),
             Fault::Vanish => formatter.write_str("vanished: every request fails"),

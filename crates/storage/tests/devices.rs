@@ -432,11 +432,7 @@ fn however_long_fast_forward_takes_what_follows_is_the_same() {
                 driver.run_until_idle().since(began).as_secs_f64()
             });
             for later_s in &took_s[1..] {
-                assert!(
-                    (later_s / took_s[0] - 1.0).abs() < 0.12,
-                    "{}, {initial:?}: {took_s:?}",
-                    medium.name
-                );
+                assert!((later_s / took_s[0] - 1.0).abs() < 0.12, "{}, {initial:?}: {took_s:?}", medium.name);
             }
         }
     }

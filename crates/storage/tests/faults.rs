@@ -179,7 +179,10 @@ fn a_fault_is_told_in_a_sentence() {
     for (fault, sentence) in [
         (errors(0.05, Vec::new(), None, 0), "errors: 5 % of requests fail"),
         (errors(1.0, Vec::new(), None, 0), "errors: every request fails"),
-        (errors(0.5, vec![Operation::Read, Operation::Flush], None, 0), "errors: 50 % of reads and flushes fail"),
+        (
+            errors(0.5, vec![Operation::Read, Operation::Flush], None, 0),
+            "errors: 50 % of reads and flushes fail",
+        ),
         (errors(1.0, vec![Operation::Write], None, 0), "errors: every write fails"),
         (spikes(0.01, Vec::new()), "spikes: 1 % of requests take 2ms longer"),
         (spikes(1.0, vec![Operation::Read]), "spikes: every read takes 2ms longer"),

@@ -206,13 +206,7 @@ fn what_no_provider_sells_is_refused_with_the_rule() {
         ("ebs-st1", 512, &[("baseline_iops", number(400.0))], Blame::Change(0), "500 IOPS with 512 GiB"),
         ("ebs-st1", 512, &[("baseline_mb_s", number(500.0))], Blame::Change(0), "sells no other rate"),
         ("ebs-st1", 512, &[("burst_mb_s", number(500.0))], Blame::Change(0), "sells no other burst"),
-        (
-            "ebs-st1",
-            512,
-            &[("throughput_credits_mb", number(1e9))],
-            Blame::Change(0),
-            "sells no other burst",
-        ),
+        ("ebs-st1", 512, &[("throughput_credits_mb", number(1e9))], Blame::Change(0), "sells no other burst"),
         ("azure-p30", 128, &[("baseline_iops", number(5_000.0))], Blame::Change(0), "500 IOPS with 128 GiB"),
         ("azure-p30", 128, &[("baseline_mb_s", number(900.0))], Blame::Change(0), "100 MB/s"),
         ("azure-p30", 128, &[("burst_mb_s", number(900.0))], Blame::Change(0), "170 MB/s with 128 GiB"),
@@ -245,7 +239,8 @@ fn what_no_provider_sells_is_refused_with_the_rule() {
         ("ebs-io2", 1000, &[("baseline_iops", number(1_000.0))]),
     ] {
         let text = catalogue::text_of(name).unwrap();
-        catalogue::sized(text, Some(gib * GIB), false, changes).unwrap_or_else(|why| panic!("{name}: {why:?}"));
+        catalogue::sized(text, Some(gib * GIB), false, changes)
+            .unwrap_or_else(|why| panic!("{name}: {why:?}"));
     }
 }
 

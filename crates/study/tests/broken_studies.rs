@@ -93,17 +93,23 @@ fn scans_whose_shortest_is_longer_than_the_default_of_the_longest_are_refused() 
     let fields = "record = { fields = 10, bytes = 50 }\nproperties = { fieldlengthdistribution = \"uniform\", minfieldlength = 80 }";
     let mistakes = mistakes_of(&format!("{SOUND}{fields}\n"));
     assert!(mistakes.contains("minfieldlength is 80: expected at most fieldlength, 50"), "{mistakes}");
-    assert!(Study::parse("sound.toml", &format!("{SOUND}{}\n", fields.replace("= 80", "= 40")), false).is_ok());
+    assert!(
+        Study::parse("sound.toml", &format!("{SOUND}{}\n", fields.replace("= 80", "= 40")), false).is_ok()
+    );
 }
 
 /// Nothing can be put into /proc, and ext4 has no file of 20 TiB: both were told only after hours of loading.
 #[test]
 fn where_no_file_or_none_so_large_can_be_is_noted() {
-    let proc = notes_of(|study| study.replace("devices = [{ medium = \"hdd-7200-sata\" }]", "paths = [\"/proc\"]"));
+    let proc =
+        notes_of(|study| study.replace("devices = [{ medium = \"hdd-7200-sata\" }]", "paths = [\"/proc\"]"));
     assert!(proc.contains("/proc is on a file system that has no room for files"), "{proc}");
     let large = "medium = \"ebs-gp2\", capacity = \"20 TiB\", larger_than_medium = true";
     let notes = notes_of(|study| study.replace("medium = \"hdd-7200-sata\"", large));
-    assert!(notes.contains("[storage.hdd] is a file of") && notes.contains("no file above 16 TiB"), "{notes}");
+    assert!(
+        notes.contains("[storage.hdd] is a file of") && notes.contains("no file above 16 TiB"),
+        "{notes}"
+    );
     let scaled = |study: &str| study.replace("medium = \"hdd-7200-sata\"", large) + "[scale]\ndata = 2\n";
     assert!(!notes_of(scaled).contains("16 TiB"));
 }

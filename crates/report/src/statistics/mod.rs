@@ -46,7 +46,8 @@ impl Estimate {
     /// A value of known standard error, with the Student interval: symmetric, but no rate, time or size is negative, so it ends at 0.
     pub fn with_error(value: f64, error: StandardError) -> Self {
         let signed = Estimate::signed(value, error);
-        let clipped = |one: Interval| Interval { low: if value < 0.0 { one.low } else { one.low.max(0.0) }, ..one };
+        let clipped =
+            |one: Interval| Interval { low: if value < 0.0 { one.low } else { one.low.max(0.0) }, ..one };
         Estimate { interval: signed.interval.map(clipped), ..signed }
     }
 

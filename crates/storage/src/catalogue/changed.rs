@@ -104,7 +104,9 @@ pub fn sized(
     if !told.is_empty() {
         let told = told.join(", ");
         let source = format!("Set by the study, in place of what {name} has: {told}");
-        table(&mut document, "sources").map_err(whole)?.insert(SET_BY_STUDY, Item::Value(Value::from(source)));
+        table(&mut document, "sources")
+            .map_err(whole)?
+            .insert(SET_BY_STUDY, Item::Value(Value::from(source)));
         document.insert("name", Item::Value(Value::from(plain_name(&called))));
         document.insert("title", Item::Value(Value::from(format!("{title}, with {told}"))));
     }
@@ -212,7 +214,9 @@ impl Blamed {
         Blamed {
             changes: changes.iter().map(|(key, _)| place(model, key).unwrap_or_default()).collect(),
             capacity: place(root, "capacity_bytes").unwrap_or_default(),
-            sources: inside("sources").and_then(|sources| place(Some(sources), SET_BY_STUDY)).unwrap_or_default(),
+            sources: inside("sources")
+                .and_then(|sources| place(Some(sources), SET_BY_STUDY))
+                .unwrap_or_default(),
         }
     }
 

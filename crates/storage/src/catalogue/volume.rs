@@ -190,7 +190,9 @@ impl RateRule {
         if let Some(most) = self.most.filter(|most| is_above(*most)) {
             return Some(format!("the provider sells up to {}", shown(most)));
         }
-        if let Some(given) = self.given(units, iops).filter(|given| !self.is_bought() && differs(rate, *given)) {
+        if let Some(given) =
+            self.given(units, iops).filter(|given| !self.is_bought() && differs(rate, *given))
+        {
             return Some(format!(
                 "the provider gives {} with {} {unit}, and sells no other rate",
                 shown(given),

@@ -210,7 +210,8 @@ fn meeting(all: &[DeviceFaults], act: &FaultAct, data_scale: f64) -> Vec<String>
         FaultAct::Device(fault) => here(fault.clone(), 0, data_scale).extent(),
         FaultAct::PowerCut { .. } => None,
     };
-    let meets = |device: &&DeviceFaults| extent.is_none_or(|extent| extent.start_bytes < device.capacity_bytes);
+    let meets =
+        |device: &&DeviceFaults| extent.is_none_or(|extent| extent.start_bytes < device.capacity_bytes);
     all.iter().filter(meets).map(|device| device.device.clone()).collect()
 }
 
