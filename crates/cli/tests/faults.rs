@@ -270,6 +270,49 @@ fn a_fault_by_hand_is_no_finding_of_anything() {
     assert_eq!(playground.left_behind(), [""; 0]);
 }
 
+/// The data of all cells were cloned from what a device had read wrongly, and nothing said so.
+#[test]
+fn data_that_were_loaded_onto_a_failing_device_are_loaded_again() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    let (loading, go) = (playground.path("loading"), playground.path("go"));
+    let load = format!(
+        "dd if=/dev/zero of={{data}}/file bs=1M count=4 conv=fsync 2>{{scratch}}/dd; touch {}; until test -e {}; do sleep 0.05; done",
+        loading.display(),
+        go.display()
+    );
+    let study = format!(
+        "name = \"loaded\"\n[system.file]\nkind = \"command\"\nmemory = \"1 GiB\"\nload = \"{load}\"\n\
+         [storage.hdd]\ndevices = [{{ medium = \"hdd-7200-sata\", capacity = \"1 GiB\" }}]\n\
+         [workload.w]\nkind = \"command\"\nrun = \"cat {{data}}/file >/dev/null; echo speed 7\"\n\
+         [workload.w.figures.speed]\nunit = \"MB/s\"\nbetter = \"higher\"\npattern = 'speed ([0-9]+)'\n\
+         [run]\nwarmup = \"0 s\"\nduration = \"1 s\"\nrepetitions = 1\n"
+    );
+    playground.write("study.toml", &study);
+    let mut run = playground.underlay(&["run", "study.toml", "--time", "1", "--out", "run"]);
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let limit = Instant::now() + Duration::from_secs(120);
+    while !loading.exists() && Instant::now() < limit {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // So seldom that it strikes nothing, and over before the data are there. Nobody can know that afterwards.
+    let corrupt = ["corrupt", "--rate", "0.000001", "--for", "1 ms"];
+    let said = playground.output(&[&["fault", "hdd-7200-sata.0"], &corrupt[..]].concat());
+    // The second load finds it there.
+    fs::write(&go, "").unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert!(said.status.success(), "{}", stderr(&said));
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("put there again"), "{}", stderr(&output));
+    let record = fs::read_to_string(playground.path("run/cells/file.hdd.w.r1.json")).unwrap();
+    let record: serde_json::Value = serde_json::from_str(&record).unwrap();
+    assert!(record["devices"][0]["earlier_faults"].is_null(), "{record}");
+    assert_ne!(record["certificate"]["verdict"], "disturbed", "{record}");
+    assert_eq!(playground.left_behind(), [""; 0]);
+}
+
 /// RocksDB has its own checksums; without them only the generator can see a wrong bit.
 #[test]
 fn what_a_disk_corrupts_is_noticed() {
@@ -303,7 +346,7 @@ fn what_a_disk_corrupts_is_noticed() {
         let state = rotten["status"]["state"].as_str();
         if state == Some("completed") {
             let what = rotten["devices"][0]["faults"][0]["what"].as_str().unwrap_or_default();
-            assert!(what.contains("corrupts: 50 % of the reads have a wrong bit"), "{rotten}");
+            assert!(what.contains("corrupts: 50 % of reads have a wrong bit"), "{rotten}");
         }
         let checks = rotten["certificate"]["checks"].as_array();
         let checks: Vec<_> =

@@ -143,7 +143,10 @@ impl Runs {
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let mut found: Vec<(Summary, Option<Stamp>)> =
             names.take(MAX_RUNS).filter_map(|name| self.summary(&name, running)).collect();
-        found.sort_by(|(a, _), (b, _)| (&b.started_at, &b.name).cmp(&(&a.started_at, &a.name)));
+        // Runs of one study and one second have numbers behind their names, and the tenth comes behind the ninth.
+        found.sort_by(|(a, _), (b, _)| {
+            (&b.started_at, b.name.len(), &b.name).cmp(&(&a.started_at, a.name.len(), &a.name))
+        });
         let begun = Instant::now();
         for (summary, stamp) in &mut found {
             let may_read = limit.is_none_or(|limit| begun.elapsed() < limit);

@@ -19,7 +19,7 @@ mod write;
 
 pub use folder::{Folder, unique_name};
 pub use foreign::ForeignFolder;
-pub use free_space::{free_bytes, is_full, total_bytes};
+pub use free_space::{free_bytes, is_full, is_read_only, refusal_of_file, total_bytes};
 pub use listen::listen;
 pub use read::{read, read_or_pipe, read_text, read_text_or_pipe};
 pub use remove::{remove_file, remove_tree};

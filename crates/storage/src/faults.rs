@@ -131,6 +131,10 @@ pub enum FaultError {
     UnknownDevice { name: String, known: Vec<String> },
     #[error("{0}")]
     Senseless(String),
+    #[error(
+        "an extent from {start_bytes}: {device} ends at {capacity_bytes} bytes, so no request would meet the fault; expected a start below that"
+    )]
+    BeyondTheEnd { device: String, start_bytes: u64, capacity_bytes: u64 },
     #[error("{device} has no medium, so {fault} has no times to change")]
     Timeless { device: String, fault: &'static str },
     #[error(
@@ -188,6 +192,15 @@ impl Fault {
         }
     }
 
+    /// The range of bytes that it is confined to, if it is.
+    pub fn extent(&self) -> Option<Extent> {
+        match self {
+            Fault::Errors { extent, .. } | Fault::Corrupt { extent, .. } => *extent,
+            Fault::Spikes { .. } | Fault::Slow { .. } => None,
+            Fault::Vanish | Fault::Full | Fault::IgnoreFlushes => None,
+        }
+    }
+
     /// `errors`, `spikes` ... as a study and the command line write it.
     pub fn name(&self) -> &'static str {
         match self {
@@ -211,21 +224,23 @@ impl std::fmt::Display for Fault {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Fault::Errors { operations, rate, extent, .. } => {
-                write!(formatter, "errors: {} fails", Share(*rate, operations))?;
+                write!(formatter, "errors: {}", share_that(*rate, operations, ["fails", "fail"]))?;
                 in_extent(formatter, *extent)
             }
             Fault::Corrupt { rate, extent, .. } => {
                 match *rate >= 1.0 {
-                    true => write!(formatter, "corrupts: each read has a wrong bit")?,
-                    false => {
-                        write!(formatter, "corrupts: {} % of the reads have a wrong bit", percent(*rate))?
-                    }
+                    true => write!(formatter, "corrupts: every read has a wrong bit")?,
+                    false => write!(formatter, "corrupts: {} % of reads have a wrong bit", percent(*rate))?,
                 }
                 in_extent(formatter, *extent)
             }
             Fault::Spikes { operations, rate, latency_us, .. } => {
                 let latency = Duration::from_nanos((latency_us * 1e3) as u64);
-                write!(formatter, "spikes: {} takes {latency:?} longer", Share(*rate, operations))
+                write!(
+                    formatter,
+                    "spikes: {} {latency:?} longer",
+                    share_that(*rate, operations, ["takes", "take"])
+                )
             }
             Fault::Slow { factor } => write!(formatter, "slow: everything takes {factor} times as long"),
             Fault::Vanish => formatter.write_str("vanished: every request fails"),
@@ -251,20 +266,20 @@ fn percent(share: f64) -> f64 {
     (share * 1e8).round() / 1e6
 }
 
-/// `1 % of read and write`, `each request`
-struct Share<'a>(f64, &'a [Operation]);
-
-impl std::fmt::Display for Share<'_> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Share(rate, operations) = self;
-        if *rate >= 1.0 {
-            formatter.write_str("each ")?;
-        } else {
-            write!(formatter, "{} % of each ", percent(*rate))?;
-        }
-        let names: Vec<&str> = operations.iter().map(|operation| operation_name(*operation)).collect();
-        formatter.write_str(if names.is_empty() { "request" } else { "" })?;
-        formatter.write_str(&names.join(" and "))
+/// `every read and write fails`, `1 % of requests fail`: a share of operations, and what is with one of them and with several.
+fn share_that(rate: f64, operations: &[Operation], [one, several]: [&str; 2]) -> String {
+    let is_every = rate >= 1.0;
+    let name = |operation: &Operation| match (operation_name(*operation), is_every) {
+        (name, true) => name.to_owned(),
+        ("flush", false) => "flushes".to_owned(),
+        (name, false) => format!("{name}s"),
+    };
+    let names: Vec<String> = operations.iter().map(name).collect();
+    match (names.as_slice(), is_every) {
+        ([], true) => format!("every request {one}"),
+        ([], false) => format!("{} % of requests {several}", percent(rate)),
+        (names, true) => format!("every {} {one}", names.join(" and ")),
+        (names, false) => format!("{} % of {} {several}", percent(rate), names.join(" and ")),
     }
 }
 

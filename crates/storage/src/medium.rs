@@ -70,6 +70,10 @@ pub trait MediumModel: Send {
     /// (head position, mapping, buffers) is as if it had. Nothing may be under way.
     fn absorb(&mut self, request: ModelRequest);
 
+    /// Fast-forward is over, and time counts from `now` on. What time alone fills or empties (credits, a cache that is emptied when
+    /// idle) is again as the initial state says: how long a host took until now must not show. Nothing is under way.
+    fn end_fast_forward(&mut self, _now: Time) {}
+
     /// What was written and worn since the model was made; `None` for a medium that doesn't wear.
     fn wear(&self) -> Option<underlay_record::Wear> {
         None

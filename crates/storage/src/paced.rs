@@ -450,7 +450,15 @@ impl Core {
     /// Completes what queued behind the change, by the new pace.
     fn change_pace(&self, state: &mut State, answers: &mut Answers) {
         if let Some(pace) = state.changing_to.take() {
+            let ends_fast_forward = state.pace == Pace::Immediate && pace == Pace::Modelled;
             state.pace = pace;
+            if ends_fast_forward && !state.closed {
+                self.carry_on(state, self.clock.now(), answers);
+                let now = state.model_now;
+                if let Some(model) = &mut state.model {
+                    model.end_fast_forward(now);
+                }
+            }
         }
         // Backwards from its end, so that a panic leaves the rest where it is failed.
         state.deferred.reverse();

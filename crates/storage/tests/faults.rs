@@ -169,8 +169,28 @@ fn slowness_and_spikes_change_the_time_and_are_recorded() {
     let activity = stack.end_measurement().remove(0);
     let words: Vec<&str> = activity.faults.iter().map(|fault| fault.what.as_str()).collect();
     assert_eq!(words.len(), 2, "{words:?}");
-    assert!(words[0].contains("20 times") && words[1].contains("each read takes 300ms longer"), "{words:?}");
+    assert!(words[0].contains("20 times") && words[1].contains("every read takes 300ms longer"), "{words:?}");
     assert!(activity.faults[0].until_s.is_some() && activity.faults[1].until_s.is_none());
+}
+
+#[test]
+fn a_fault_is_told_in_a_sentence() {
+    let spikes = |rate, operations| Fault::Spikes { operations, rate, latency_us: 2_000.0, seed: 0 };
+    for (fault, sentence) in [
+        (errors(0.05, Vec::new(), None, 0), "errors: 5 % of requests fail"),
+        (errors(1.0, Vec::new(), None, 0), "errors: every request fails"),
+        (
+            errors(0.5, vec![Operation::Read, Operation::Flush], None, 0),
+            "errors: 50 % of reads and flushes fail",
+        ),
+        (errors(1.0, vec![Operation::Write], None, 0), "errors: every write fails"),
+        (spikes(0.01, Vec::new()), "spikes: 1 % of requests take 2ms longer"),
+        (spikes(1.0, vec![Operation::Read]), "spikes: every read takes 2ms longer"),
+        (Fault::Corrupt { rate: 0.5, extent: None, seed: 0 }, "corrupts: 50 % of reads have a wrong bit"),
+        (Fault::Corrupt { rate: 1.0, extent: None, seed: 0 }, "corrupts: every read has a wrong bit"),
+    ] {
+        assert_eq!(fault.to_string(), sentence);
+    }
 }
 
 #[test]
@@ -182,6 +202,10 @@ fn what_makes_no_sense_is_refused() {
     assert!(
         refused(errors(1.0, Vec::new(), Some(Extent { start_bytes: 5, end_bytes: 5 }), 0)).contains("extent")
     );
+    // No request would ever meet it.
+    let beyond = Some(Extent { start_bytes: 500_000_000_000, end_bytes: 600_000_000_000 });
+    assert!(refused(errors(1.0, Vec::new(), beyond, 0)).contains("disk.0 ends at"));
+    assert!(refused(Fault::Corrupt { rate: 1.0, extent: beyond, seed: 0 }).contains("disk.0 ends at"));
     assert!(refused(Fault::Slow { factor: 1.0 }).contains("factor"));
     assert!(refused(Fault::Slow { factor: 2.0 }).contains("no medium"));
     let unknown = stack.inject("disk.1", Fault::Vanish).unwrap_err();

@@ -190,6 +190,28 @@ fn what_no_provider_sells_is_refused_with_the_rule() {
         ("ebs-gp3-16k", 8, &[], Blame::Whole, "500 IOPS for each GiB"),
         ("ebs-io2", 10, &[], Blame::Whole, "1000 IOPS for each GiB, so 10000 IOPS for 10 GiB"),
         ("ebs-gp2", 500, &[("baseline_iops", number(20_000.0))], Blame::Change(0), "up to 16000 IOPS"),
+        // 13 times the reads at the price of 150 IOPS.
+        (
+            "ebs-gp2",
+            50,
+            &[("baseline_iops", number(3_000.0))],
+            Blame::Change(0),
+            "the provider gives 150 IOPS with 50 GiB, and sells no other rate",
+        ),
+        ("ebs-gp2", 50, &[("baseline_iops", number(120.0))], Blame::Change(0), "150 IOPS with 50 GiB"),
+        ("ebs-gp2", 50, &[("baseline_mb_s", number(250.0))], Blame::Change(0), "134.217728 MB/s"),
+        ("ebs-gp2", 50, &[("burst_iops", number(16_000.0))], Blame::Change(0), "3000 IOPS with 50 GiB"),
+        ("ebs-gp2", 50, &[("io_credits", number(1e9))], Blame::Change(0), "5400000 credits with 50 GiB"),
+        ("ebs-io2", 1000, &[("baseline_mb_s", number(1_000.0))], Blame::Change(0), "sells no other rate"),
+        ("ebs-st1", 512, &[("baseline_iops", number(400.0))], Blame::Change(0), "500 IOPS with 512 GiB"),
+        ("ebs-st1", 512, &[("baseline_mb_s", number(500.0))], Blame::Change(0), "sells no other rate"),
+        ("ebs-st1", 512, &[("burst_mb_s", number(500.0))], Blame::Change(0), "sells no other burst"),
+        ("ebs-st1", 512, &[("throughput_credits_mb", number(1e9))], Blame::Change(0), "sells no other burst"),
+        ("azure-p30", 128, &[("baseline_iops", number(5_000.0))], Blame::Change(0), "500 IOPS with 128 GiB"),
+        ("azure-p30", 128, &[("baseline_mb_s", number(900.0))], Blame::Change(0), "100 MB/s"),
+        ("azure-p30", 128, &[("burst_mb_s", number(900.0))], Blame::Change(0), "170 MB/s with 128 GiB"),
+        ("gcp-pd-ssd", 100, &[("baseline_iops", number(30_000.0))], Blame::Change(0), "with 108 GB"),
+        ("gcp-pd-ssd", 100, &[("baseline_mb_s", number(1_200.0))], Blame::Change(0), "with 108 GB"),
         ("ebs-gp2", 20_000, &[], Blame::Capacity, "from 1 to 16384 GiB"),
         ("ebs-st1", 100, &[], Blame::Capacity, "from 125 to 16384 GiB"),
     ] {
@@ -202,6 +224,34 @@ fn what_no_provider_sells_is_refused_with_the_rule() {
     let beyond = catalogue::sized(catalogue::text_of("ebs-gp2").unwrap(), Some(20_000 * GIB), true, &[]);
     assert_eq!(rates(&beyond.unwrap().medium).0, 16_000.0);
     assert!(catalogue::find("ebs-gp2").unwrap().of_size(20_000 * GIB).is_err());
+    // A burst where there is none, whole as it may be.
+    for (name, gib) in [("ebs-gp3", 1000), ("ebs-gp2", 2000), ("azure-p30", 1024), ("ebs-io2", 1000)] {
+        let burst = [("burst_iops", number(30_000.0)), ("io_credits", number(1e6))];
+        let text = catalogue::text_of(name).unwrap();
+        let refused = catalogue::sized(text, Some(gib * GIB), false, &burst).unwrap_err();
+        assert!(refused.iter().any(|one| one.reason.contains("gives no burst with")), "{name}: {refused:?}");
+    }
+    // What a size gives may be stated, rounded as people do, and what is bought may be chosen.
+    for (name, gib, changes) in [
+        ("ebs-gp2", 50, &[("baseline_iops", number(150.0)), ("baseline_mb_s", number(134.2))][..]),
+        ("ebs-gp2", 50, &[("burst_iops", number(3_000.0)), ("io_credits", number(5.4e6))]),
+        ("ebs-gp3", 1000, &[("baseline_iops", number(10_000.0)), ("baseline_mb_s", number(500.0))]),
+        ("ebs-io2", 1000, &[("baseline_iops", number(1_000.0))]),
+    ] {
+        let text = catalogue::text_of(name).unwrap();
+        catalogue::sized(text, Some(gib * GIB), false, changes)
+            .unwrap_or_else(|why| panic!("{name}: {why:?}"));
+    }
+}
+
+/// Its file says more than the rules: a burst of which they do not speak.
+#[test]
+fn a_file_of_ones_own_may_state_a_burst_that_its_rules_leave_out() {
+    let burst = "[model]\nburst_iops = { value = 30_000, source = \"limits\" }\nio_credits = { value = 1_000_000, source = \"limits\" }\n";
+    let text = catalogue::text_of("ebs-gp3").unwrap().replacen("[model]\n", burst, 1);
+    let medium = Medium::parse("mine.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    let sized = medium.of_size(50 * GIB).unwrap();
+    assert_eq!(volume(&sized).burst_iops.as_ref().unwrap().value, 30_000.0);
 }
 
 /// What is stated by hand takes precedence, and what the rules give follows it.
@@ -218,15 +268,19 @@ fn stated_rates_take_precedence() {
 /// Each alone is refused, both together are fine.
 #[test]
 fn keys_that_go_together_are_accepted_together() {
-    let text = catalogue::text_of("ebs-gp3").unwrap();
-    let both = [("burst_iops", Change::Number(6000.0)), ("io_credits", Change::Number(100_000.0))];
-    let medium = catalogue::sized(text, None, false, &both).unwrap().medium;
-    assert_eq!(volume(&medium).burst_iops.as_ref().unwrap().value, 6000.0);
-    let (_, reason) = refusal("ebs-gp3", None, &both[..1]);
+    let text = catalogue::text_of("gcp-pd-ssd").unwrap();
+    let all = [
+        ("degraded_share", Change::Number(0.01)),
+        ("degraded_episode_s", Change::Number(30.0)),
+        ("degraded_factor", Change::Number(0.5)),
+    ];
+    let medium = catalogue::sized(text, None, false, &all).unwrap().medium;
+    assert_eq!(volume(&medium).degraded_factor.as_ref().unwrap().value, 0.5);
+    let (_, reason) = refusal("gcp-pd-ssd", None, &all[..1]);
     assert!(reason.contains("go together"), "{reason}");
     // One that is wrong is blamed alone.
-    let wrong = [both[0].clone(), ("io_credits", Change::Number(-1.0))];
-    assert_eq!(refusal("ebs-gp3", None, &wrong).0, Blame::Change(1));
+    let wrong = [all[0].clone(), all[1].clone(), ("degraded_factor", Change::Number(-1.0))];
+    assert_eq!(refusal("gcp-pd-ssd", None, &wrong).0, Blame::Change(2));
 }
 
 #[test]

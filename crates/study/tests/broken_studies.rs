@@ -28,9 +28,7 @@ fn each_mistake_is_shown_at_its_place() {
     });
 }
 
-/// A study in which one thing is not wrong but worth saying.
-fn notes_of(change: impl Fn(&str) -> String) -> String {
-    const SOUND: &str = r#"name = "sound"
+const SOUND: &str = r#"name = "sound"
 [system.rocksdb]
 memory = "2 GiB"
 [storage.hdd]
@@ -40,11 +38,80 @@ data = "16 GB"
 mixes = ["a"]
 threads = 8
 "#;
+
+/// A study in which one thing is not wrong but worth saying.
+fn notes_of(change: impl Fn(&str) -> String) -> String {
     assert!(Study::parse("sound.toml", SOUND, false).unwrap().notes.is_empty());
     let study =
         Study::parse("sound.toml", &change(SOUND), false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
     assert!(study.notes.findings().iter().all(|finding| finding.severity == Severity::Note));
     study.notes.to_string()
+}
+
+/// Of a study in which one thing is wrong.
+fn mistakes_of(text: &str) -> String {
+    Study::parse("wrong.toml", text, false).err().unwrap_or_else(|| panic!("accepted:\n{text}")).to_string()
+}
+
+/// A fault in bytes 500 to 600 GB of a disk of 40 GB was accepted, and never met by a request.
+#[test]
+fn an_extent_that_no_device_has_is_refused_and_one_that_ends_beyond_is_noted() {
+    let fault = |act: &str, study: &str| {
+        let disk = study.replace("\"hdd-7200-sata\"", "\"hdd-7200-sata\", capacity = \"40 GB\"");
+        format!("{disk}[fault.rotten]\nat = \"1 s\"\nstorage = \"hdd\"\n{act}\n")
+    };
+    for act in ["corrupt", "errors"] {
+        let act = format!("{act} = {{ rate = 0.5, extent = \"500 GB..600 GB\" }}");
+        let mistakes = mistakes_of(&fault(&act, SOUND));
+        assert!(mistakes.contains("begins beyond the devices of [storage.hdd]"), "{mistakes}");
+        assert!(mistakes.contains("below 40 GB"), "{mistakes}");
+        let notes = notes_of(|study| fault(&act.replace("500 GB..", "30 GB.."), study));
+        assert!(notes.contains("ends beyond the devices of [storage.hdd]"), "{notes}");
+    }
+    // Devices are counted one by one, and a fault for all of them meets the largest.
+    let act = "device = 1\nerrors = { rate = 0.5, extent = \"30 GB..40 GB\" }";
+    let two = |study: &str| {
+        let devices = "[{ medium = \"hdd-7200-sata\" }, { medium = \"hdd-7200-sata\", capacity = \"20 GB\" }]\nlayout = \"mirror\"";
+        study.replace("[{ medium = \"hdd-7200-sata\" }]", devices).replace("16 GB", "10 GB")
+    };
+    let second = format!("{}[fault.rotten]\nat = \"1 s\"\n{act}\n", two(SOUND));
+    assert!(mistakes_of(&second).contains("begins beyond"));
+    assert!(Study::parse("sound.toml", &second.replace("device = 1\n", ""), false).is_ok());
+}
+
+/// Scans of at least 200 records and at most 100, the default of mix e.
+#[test]
+fn scans_whose_shortest_is_longer_than_the_default_of_the_longest_are_refused() {
+    let scans = |properties: &str, study: &str| {
+        study.replace("mixes = [\"a\"]", &format!("mixes = [\"e\"]\nproperties = {{ {properties} }}"))
+    };
+    let mistakes = mistakes_of(&scans("minscanlength = 200", SOUND));
+    assert!(mistakes.contains("minscanlength is 200: expected at most 100"), "{mistakes}");
+    let both = scans("minscanlength = 200, maxscanlength = 300", SOUND);
+    assert!(Study::parse("sound.toml", &both, false).is_ok());
+    // The same of fields, whose length the record says.
+    let fields = "record = { fields = 10, bytes = 50 }\nproperties = { fieldlengthdistribution = \"uniform\", minfieldlength = 80 }";
+    let mistakes = mistakes_of(&format!("{SOUND}{fields}\n"));
+    assert!(mistakes.contains("minfieldlength is 80: expected at most fieldlength, 50"), "{mistakes}");
+    assert!(
+        Study::parse("sound.toml", &format!("{SOUND}{}\n", fields.replace("= 80", "= 40")), false).is_ok()
+    );
+}
+
+/// Nothing can be put into /proc, and ext4 has no file of 20 TiB: both were told only after hours of loading.
+#[test]
+fn where_no_file_or_none_so_large_can_be_is_noted() {
+    let proc =
+        notes_of(|study| study.replace("devices = [{ medium = \"hdd-7200-sata\" }]", "paths = [\"/proc\"]"));
+    assert!(proc.contains("/proc is on a file system that has no room for files"), "{proc}");
+    let large = "medium = \"ebs-gp2\", capacity = \"20 TiB\", larger_than_medium = true";
+    let notes = notes_of(|study| study.replace("medium = \"hdd-7200-sata\"", large));
+    assert!(
+        notes.contains("[storage.hdd] is a file of") && notes.contains("no file above 16 TiB"),
+        "{notes}"
+    );
+    let scaled = |study: &str| study.replace("medium = \"hdd-7200-sata\"", large) + "[scale]\ndata = 2\n";
+    assert!(!notes_of(scaled).contains("16 TiB"));
 }
 
 /// A study may be checked on another host than the one that it is for.

@@ -94,6 +94,10 @@ fn a_volume_s_rates_and_price_follow_the_size_that_the_study_gives_it() {
         mistakes("medium = \"ebs-gp3\", capacity = \"16 GiB\", baseline_iops = 16_000")
             .contains("500 IOPS for each GiB")
     );
+    assert!(
+        mistakes("medium = \"ebs-gp2\", capacity = \"50 GiB\", baseline_iops = 3000")
+            .contains("the provider gives 150 IOPS with 50 GiB, and sells no other rate")
+    );
 }
 
 /// What is scaled is the device that is made, not the volume that is rented.
@@ -117,10 +121,11 @@ fn the_data_scale_leaves_a_volume_s_rates_alone() {
 
 #[test]
 fn keys_of_a_medium_that_go_together_are_read_together() {
-    let volume = device("medium = \"ebs-gp3\", burst_iops = 6000, io_credits = 100000");
+    let degraded = "medium = \"gcp-pd-ssd\", degraded_share = 0.01, degraded_episode_s = 30";
+    let volume = device(&format!("{degraded}, degraded_factor = 0.5"));
     let ModelParameters::Cloud(model) = &volume.medium.model else { panic!("a cloud volume") };
-    assert_eq!(model.io_credits.as_ref().unwrap().value, 100_000.0);
-    assert!(mistakes("medium = \"ebs-gp3\", burst_iops = 6000").contains("go together"));
+    assert_eq!(model.degraded_factor.as_ref().unwrap().value, 0.5);
+    assert!(mistakes(degraded).contains("go together"));
     let seek = device(
         "medium = \"hdd-7200-sata\", seek_track_read_ms = 0.5, seek_average_read_ms = 6, seek_full_read_ms = 12",
     );

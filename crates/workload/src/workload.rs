@@ -137,6 +137,15 @@ impl Workload {
         self.max_scan_length.unwrap_or_else(|| mix.default_max_scan_length())
     }
 
+    /// Why scans of a mix have no length: the longest of the mix's own is shorter than the shortest that is asked for.
+    pub fn scan_problem(&self, mix: &Mix) -> Option<String> {
+        let (min, max) = (self.min_scan_length, self.max_scan_length_for(mix));
+        let is_default = self.max_scan_length.is_none();
+        (is_default && mix.share(OperationKind::Scan) > 0.0 && min > max).then(|| {
+            format!("minscanlength is {min}: expected at most {max}, the default of maxscanlength; set maxscanlength too")
+        })
+    }
+
     pub(crate) fn scan_lengths_for(&self, mix: &Mix) -> LengthChooser {
         let max = self.max_scan_length_for(mix).max(self.min_scan_length);
         match self.scan_length_distribution {

@@ -228,6 +228,12 @@ fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
     match act {
         Act::List { .. } => {}
         Act::Inject { fault, for_s } => {
+            // Where none has the extent, the first says so.
+            let having = target.devices.iter().filter(|device| {
+                fault.extent().is_none_or(|extent| extent.start_bytes < device.capacity_bytes)
+            });
+            let having: Vec<String> = having.map(|device| device.device.clone()).collect();
+            let names = if having.is_empty() { names } else { having };
             for (index, name) in names.iter().enumerate() {
                 served.inject(name, fault.clone(), for_s).map_err(|error| match &names[..index] {
                     [] => Failure::from(error),

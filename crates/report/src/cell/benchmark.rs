@@ -122,5 +122,9 @@ fn over(first: &BenchmarkFigure, taken: &[&BenchmarkRecord]) -> Option<NamedFigu
 fn mean_of(values: &[f64]) -> Option<Estimate> {
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
     // A command prints one value: only the spread of repetitions tells how sure it is.
-    (!values.is_empty()).then(|| Estimate::combine(mean, None, StandardError::between(values)))
+    (!values.is_empty()).then(|| match StandardError::between(values) {
+        // Of a figure that is negative at times, zero is no bound.
+        Some(error) if values.iter().any(|value| *value < 0.0) => Estimate::signed(mean, error),
+        between => Estimate::combine(mean, None, between),
+    })
 }

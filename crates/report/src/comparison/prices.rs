@@ -241,9 +241,12 @@ fn break_even(
         .sum::<Option<f64>>();
     let (rest, count) = (rest?, in_question.len() as f64);
     let at = |ratio: f64| (against * ratio - rest) / count;
+    let usd = at(performance.value);
+    // Nothing costs less than nothing: the interval of a price ends there.
+    let lowest = |low: f64| if usd > 0.0 { low.max(0.0) } else { low };
     Some(BreakEvenPrice {
-        usd: at(performance.value),
-        interval: performance.interval.map(|one| Interval { low: at(one.low), high: at(one.high) }),
+        usd,
+        interval: performance.interval.map(|one| Interval { low: lowest(at(one.low)), high: at(one.high) }),
     })
 }
 
@@ -343,6 +346,12 @@ mod tests {
             &ratio(0.4),
         );
         assert!(slow.unwrap().usd < 0.0);
+        // A price whose interval reached below zero ends it there.
+        let wide = Ratio { value: 2.6, interval: Some(Interval { low: 0.1, high: 60.0 }) };
+        let (hybrid, disks) = (storage(&[("hdd", 6), ("ssd", 2)]), storage(&[("hdd", 6)]));
+        let found = break_even(&first, &hybrid, &disks, "ssd", &wide).unwrap();
+        assert!(found.usd > 0.0);
+        assert_eq!(found.interval.unwrap().low, 0.0);
     }
 
     #[test]

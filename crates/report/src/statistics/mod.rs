@@ -43,8 +43,16 @@ impl Estimate {
         Estimate { value, standard_error: None, degrees_of_freedom: 0.0, interval: None }
     }
 
-    /// A value of known standard error, with the symmetric Student interval.
+    /// A value of known standard error, with the Student interval: symmetric, but no rate, time or size is negative, so it ends at 0.
     pub fn with_error(value: f64, error: StandardError) -> Self {
+        let signed = Estimate::signed(value, error);
+        let clipped =
+            |one: Interval| Interval { low: if value < 0.0 { one.low } else { one.low.max(0.0) }, ..one };
+        Estimate { interval: signed.interval.map(clipped), ..signed }
+    }
+
+    /// The same of a figure that may be negative: the interval is symmetric.
+    pub fn signed(value: f64, error: StandardError) -> Self {
         let half = error.half_width();
         Estimate {
             value,
@@ -68,15 +76,49 @@ impl Estimate {
         match self.standard_error {
             Some(value) if repetitions > 1 => {
                 let degrees_of_freedom = (repetitions - 1) as f64;
-                Estimate::with_error(self.value, StandardError { value, degrees_of_freedom })
+                let error = StandardError { value, degrees_of_freedom };
+                match self.interval.is_some_and(|one| one.low < 0.0) {
+                    true => Estimate::signed(self.value, error),
+                    false => Estimate::with_error(self.value, error),
+                }
             }
             _ => *self,
         }
     }
 
-    /// Half the interval's width over the value: `0.03` is shown as ±3 %.
+    /// Half the interval's width over the value: `0.03` is shown as ±3 %. An interval that ends at 0 is as wide below as above: ±140 % is
+    /// no smaller uncertainty than ±90 %.
     pub fn relative_half_width(&self) -> Option<f64> {
         let interval = self.interval?;
-        (self.value != 0.0).then(|| (interval.high - interval.low) / 2.0 / self.value.abs())
+        let half = match interval.low > 0.0 {
+            true => (interval.high - interval.low) / 2.0,
+            false => interval.high - self.value,
+        };
+        (self.value != 0.0).then(|| half.max((interval.high - interval.low) / 2.0) / self.value.abs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A throughput was exported with an interval from -694, a mean latency from -2.2 s.
+    #[test]
+    fn an_interval_of_what_can_not_be_negative_ends_at_zero_and_is_as_uncertain() {
+        let wide = StandardError { value: 100.0, degrees_of_freedom: 1.0 };
+        let estimate = Estimate::with_error(300.0, wide);
+        let interval = estimate.interval.unwrap();
+        assert_eq!(interval.low, 0.0);
+        assert!(interval.high > 1_500.0, "{interval:?}");
+        let signed = Estimate::signed(300.0, wide);
+        assert!(signed.interval.unwrap().low < -900.0);
+        let [shown, whole] = [estimate, signed].map(|one| one.relative_half_width().unwrap());
+        assert!((shown / whole - 1.0).abs() < 1e-9, "{shown}, {whole}");
+        assert_eq!(estimate.by_repetitions(2), estimate);
+        assert_eq!(signed.by_repetitions(2), signed);
+        // A figure below zero is one that may be.
+        assert!(Estimate::with_error(-300.0, wide).interval.unwrap().low < -1_500.0);
+        let narrow = Estimate::with_error(300.0, StandardError { value: 1.0, degrees_of_freedom: 10.0 });
+        assert!(narrow.interval.unwrap().low > 297.0);
     }
 }

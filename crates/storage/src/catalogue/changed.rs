@@ -5,6 +5,7 @@ use std::ops::Range;
 use toml_edit::{Document, DocumentMut, InlineTable, Item, Table, Value};
 use underlay_config::units;
 
+use super::quantity::SET_BY_STUDY;
 use super::volume::RULED;
 use super::{Medium, ModelParameters, Quantity, files, plain_number};
 
@@ -22,9 +23,6 @@ pub struct Changed {
     /// The changed file.
     pub text: String,
 }
-
-/// The key of the source of what was changed.
-pub(super) const SOURCE: &str = "set-by-the-study";
 
 /// The text of a medium of the catalogue.
 pub fn text_of(name: &str) -> Option<&'static str> {
@@ -106,7 +104,9 @@ pub fn sized(
     if !told.is_empty() {
         let told = told.join(", ");
         let source = format!("Set by the study, in place of what {name} has: {told}");
-        table(&mut document, "sources").map_err(whole)?.insert(SOURCE, Item::Value(Value::from(source)));
+        table(&mut document, "sources")
+            .map_err(whole)?
+            .insert(SET_BY_STUDY, Item::Value(Value::from(source)));
         document.insert("name", Item::Value(Value::from(plain_name(&called))));
         document.insert("title", Item::Value(Value::from(format!("{title}, with {told}"))));
     }
@@ -168,7 +168,7 @@ fn settle(document: &mut DocumentMut, medium: &Medium) -> Result<(), String> {
 fn entry(value: Value) -> Item {
     let mut entry = InlineTable::new();
     entry.insert("value", value);
-    entry.insert("source", Value::from(SOURCE));
+    entry.insert("source", Value::from(SET_BY_STUDY));
     Item::Value(Value::InlineTable(entry))
 }
 
@@ -214,7 +214,9 @@ impl Blamed {
         Blamed {
             changes: changes.iter().map(|(key, _)| place(model, key).unwrap_or_default()).collect(),
             capacity: place(root, "capacity_bytes").unwrap_or_default(),
-            sources: inside("sources").and_then(|sources| place(Some(sources), SOURCE)).unwrap_or_default(),
+            sources: inside("sources")
+                .and_then(|sources| place(Some(sources), SET_BY_STUDY))
+                .unwrap_or_default(),
         }
     }
 

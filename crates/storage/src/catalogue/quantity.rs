@@ -13,6 +13,9 @@ pub struct Quantity {
     pub estimate: bool,
 }
 
+/// The key of the source of what a study set in place of the medium's own.
+pub(super) const SET_BY_STUDY: &str = "set-by-the-study";
+
 /// A property that a medium has or has not, and where that is known from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Property {

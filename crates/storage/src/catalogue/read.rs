@@ -131,7 +131,8 @@ fn read_volume(
     let units = rules.units(capacity);
     table.derive(rules.derived(units, &by_hand));
     let volume = CloudParameters::read(table)?;
-    for (key, why) in rules.refusals(units, &rates_of(&volume)) {
+    let refusals = rules.refusals(units, &rates_of(&volume));
+    for (key, why) in refusals.into_iter().chain(rules.burst_refusals(units, &volume)) {
         let place = table.place_of(key);
         table.mistake_at(place, why);
     }
@@ -204,7 +205,7 @@ fn published(
         }
     }
     // What was published is of the device as it was: where a study has changed it, neither says anything of the other.
-    if root.has_source(super::changed::SOURCE) {
+    if root.has_source(super::quantity::SET_BY_STUDY) {
         return Some(all);
     }
     let place_of = |statement| match statement {

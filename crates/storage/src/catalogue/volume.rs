@@ -1,17 +1,17 @@
 //! Volumes that are rented by size: their rates, bursts, bounds and price follow the capacity, by rules of the provider.
 
+mod rent;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use underlay_record::RENT_YEARS;
 
 use super::parameters::{CloudParameters, ModelParameters};
-use super::quantity::Quantity;
+use super::quantity::{Quantity, SET_BY_STUDY};
 use super::table::TableReader;
 use super::{Medium, plain_number};
+pub use rent::{RENT_MONTHS, Rent};
 
-/// The time that a rent is added up for, so that it can be compared with a price.
-pub const RENT_MONTHS: f64 = 12.0 * RENT_YEARS as f64;
 /// 1 MiB/s in the catalogue's million bytes a second.
 const MIB: f64 = 1.048576;
 
@@ -81,22 +81,6 @@ pub struct BurstRule {
     /// Volumes of this size and more have none.
     #[serde(default)]
     pub below_size: Option<f64>,
-}
-
-/// What a volume costs a month.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Rent {
-    #[serde(default)]
-    pub usd_per_unit: Option<f64>,
-    /// The largest size of each range, and what a volume in it costs.
-    #[serde(default)]
-    pub usd_by_size: Option<Vec<(f64, f64)>>,
-    /// For each IOPS up to a number of them.
-    #[serde(default)]
-    pub usd_per_iops: Vec<(f64, f64)>,
-    /// For each MiB/s up to a number of them.
-    #[serde(default)]
-    pub usd_per_mib_s: Vec<(f64, f64)>,
 }
 
 /// How a provider sells volumes of a kind.
@@ -186,6 +170,15 @@ impl RateRule {
         is_given.then_some(rate)
     }
 
+    /// Whether its user chooses the rate, within bounds. A rate that follows from size or IOPS is chosen only where the rule says how
+    /// much of it is sold.
+    fn is_bought(&self) -> bool {
+        let has_ratio = self.most_per_unit.is_some() || self.most_per_iops.is_some();
+        let follows = self.per_unit.is_some() || self.per_iops.is_some() || self.steps.is_some();
+        let leaves_room = |included: f64| self.most.is_some_and(|most| most > included);
+        has_ratio || !follows && self.included.is_none_or(leaves_room)
+    }
+
     /// Why a volume of so many units can't have this rate.
     fn refusal(&self, rate: f64, units: f64, iops: f64, words: &Words<'_>) -> Option<String> {
         let is_above = |bound: f64| rate > bound * (1.0 + 1e-6);
@@ -196,6 +189,15 @@ impl RateRule {
         }
         if let Some(most) = self.most.filter(|most| is_above(*most)) {
             return Some(format!("the provider sells up to {}", shown(most)));
+        }
+        if let Some(given) =
+            self.given(units, iops).filter(|given| !self.is_bought() && differs(rate, *given))
+        {
+            return Some(format!(
+                "the provider gives {} with {} {unit}, and sells no other rate",
+                shown(given),
+                plain_number(units)
+            ));
         }
         // What is included in the price is there whatever the ratio.
         if rate <= self.included.unwrap_or(0.0) * (1.0 + 1e-6) {
@@ -251,6 +253,11 @@ impl RateRule {
     }
 }
 
+/// Whether a figure is another one, and not the same one as people round it.
+fn differs(stated: f64, given: f64) -> bool {
+    (stated - given).abs() > given * 1e-3
+}
+
 /// How a rate is shown.
 struct Words<'a> {
     unit: &'a str,
@@ -304,19 +311,6 @@ impl BurstRule {
 fn step(steps: &[(f64, f64)], units: f64) -> f64 {
     let found = steps.iter().find(|(size, _)| units <= *size).or(steps.last());
     found.map_or(0.0, |(_, value)| *value)
-}
-
-/// Of each range so many, at its own price.
-fn in_bands(bands: &[(f64, f64)], amount: f64) -> f64 {
-    let mut sum = 0.0;
-    let mut from = 0.0;
-    for (index, &(end, each)) in bands.iter().enumerate() {
-        // The last price holds for what is beyond.
-        let end = if index + 1 == bands.len() { f64::INFINITY } else { end };
-        sum += (amount.min(end) - from).max(0.0) * each;
-        from = end;
-    }
-    sum
 }
 
 /// Pairs whose first numbers grow.
@@ -434,7 +428,8 @@ impl VolumeRules {
                 }
             }
             let rates = rates_of(volume);
-            if let Some((_, why)) = self.refusals(units, &rates).into_iter().next() {
+            let refusals = self.refusals(units, &rates).into_iter().chain(self.burst_refusals(units, volume));
+            if let Some((_, why)) = refusals.into_iter().next() {
                 return Err(why);
             }
             if let Some(rent) = &medium.price.rent {
@@ -491,6 +486,39 @@ impl VolumeRules {
         refused.collect()
     }
 
+    /// What of the final bursts the provider does not give: the parameter, and why. A burst follows from the size, and none is sold. Of one that
+    /// `[model]` states and no rule speaks of, nothing is known.
+    pub(super) fn burst_refusals(&self, units: f64, volume: &CloudParameters) -> Vec<(&'static str, String)> {
+        let bursts = [
+            (&self.burst_iops, BASELINE_IOPS, [BURST_IOPS, IO_CREDITS], ["IOPS", "credits"]),
+            (&self.burst_mb_s, BASELINE_MB_S, [BURST_MB_S, THROUGHPUT_CREDITS_MB], ["MB/s", "MB of credits"]),
+        ];
+        let mut refused = Vec::new();
+        for (rule, baseline_key, keys, units_of_keys) in bursts {
+            let baseline = value_of(volume, baseline_key).unwrap_or(0.0);
+            let given = rule.as_ref().and_then(|rule| rule.given(units, baseline));
+            let given = given.map(|(rate, credits)| [rate.value, credits.value]);
+            for (index, key) in keys.into_iter().enumerate() {
+                let Some(stated) = quantity_of(volume, key) else { continue };
+                if rule.is_none() && stated.source != SET_BY_STUDY {
+                    continue;
+                }
+                let size = format!("{} {}", plain_number(units), self.unit.name());
+                let why = match given {
+                    Some(given) if differs(stated.value, given[index]) => format!(
+                        "the provider gives {} {} with {size}, and sells no other burst",
+                        plain_number(given[index]),
+                        units_of_keys[index]
+                    ),
+                    Some(_) => continue,
+                    None => format!("the provider gives no burst with {size}, and sells none"),
+                };
+                refused.push((key, format!("`{key}` is {}: {why}", plain_number(stated.value))));
+            }
+        }
+        refused
+    }
+
     /// Every rule in words, with its source.
     pub fn describe(&self) -> Vec<String> {
         let mut lines = vec![format!("  sold {} [{}]", self.sizes(), self.source)];
@@ -521,46 +549,18 @@ impl VolumeRules {
     }
 }
 
-impl Rent {
-    /// The keys of `[price]` that say what a volume costs a month; `None` where there are none of them.
-    pub(super) fn read(table: &mut TableReader<'_>) -> Option<Rent> {
-        const KEYS: [&str; 4] =
-            ["usd_per_unit_month", "usd_month_by_size", "usd_per_iops_month", "usd_per_mib_s_month"];
-        // All of them are known, here or not.
-        let present = KEYS.map(|key| table.has(key));
-        if !present.contains(&true) {
-            return None;
-        }
-        Some(Rent {
-            usd_per_unit: table.optional_number("usd_per_unit_month", 0.0, 1e6),
-            usd_by_size: steps(table, "usd_month_by_size"),
-            usd_per_iops: steps(table, "usd_per_iops_month").unwrap_or_default(),
-            usd_per_mib_s: steps(table, "usd_per_mib_s_month").unwrap_or_default(),
-        })
-    }
-
-    /// For three years.
-    pub(super) fn usd(&self, units: f64, rates: &Stated) -> f64 {
-        let rate = |key| rates.get(key).copied().unwrap_or(0.0);
-        let by_size = self.usd_by_size.as_ref().map_or(0.0, |steps| step(steps, units));
-        let month = self.usd_per_unit.unwrap_or(0.0) * units
-            + by_size
-            + in_bands(&self.usd_per_iops, rate(BASELINE_IOPS))
-            + in_bands(&self.usd_per_mib_s, rate(BASELINE_MB_S) / MIB);
-        // To the cent, as it is billed.
-        (month * RENT_MONTHS * 100.0).round() / 100.0
-    }
+fn value_of(volume: &CloudParameters, key: &str) -> Option<f64> {
+    quantity_of(volume, key).map(|quantity| quantity.value)
 }
 
-fn value_of(volume: &CloudParameters, key: &str) -> Option<f64> {
-    let optional = |quantity: &Option<Quantity>| quantity.as_ref().map(|quantity| quantity.value);
+fn quantity_of<'a>(volume: &'a CloudParameters, key: &str) -> Option<&'a Quantity> {
     match key {
-        BASELINE_IOPS => Some(volume.baseline_iops.value),
-        BASELINE_MB_S => Some(volume.baseline_mb_s.value),
-        BURST_IOPS => optional(&volume.burst_iops),
-        IO_CREDITS => optional(&volume.io_credits),
-        BURST_MB_S => optional(&volume.burst_mb_s),
-        THROUGHPUT_CREDITS_MB => optional(&volume.throughput_credits_mb),
+        BASELINE_IOPS => Some(&volume.baseline_iops),
+        BASELINE_MB_S => Some(&volume.baseline_mb_s),
+        BURST_IOPS => volume.burst_iops.as_ref(),
+        IO_CREDITS => volume.io_credits.as_ref(),
+        BURST_MB_S => volume.burst_mb_s.as_ref(),
+        THROUGHPUT_CREDITS_MB => volume.throughput_credits_mb.as_ref(),
         _ => None,
     }
 }
@@ -573,15 +573,6 @@ pub(super) fn rates_of(volume: &CloudParameters) -> Stated {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_price_of_several_ranges_is_the_sum_of_each() {
-        let bands = [(3000.0, 0.0), (80_000.0, 0.005)];
-        assert_eq!(in_bands(&bands, 1000.0), 0.0);
-        assert_eq!(in_bands(&bands, 4000.0), 5.0);
-        assert_eq!(in_bands(&[(32_000.0, 0.065), (64_000.0, 0.0455)], 40_000.0), 2_080.0 + 364.0);
-        assert_eq!(in_bands(&[], 5.0), 0.0);
-    }
 
     #[test]
     fn a_size_belongs_to_the_first_range_that_holds_it() {

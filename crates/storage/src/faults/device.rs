@@ -150,6 +150,13 @@ impl FaultyDevice {
     /// Requests that are under way when the device vanishes fail with it.
     pub(crate) fn inject(&self, id: FaultId, fault: Fault, by: DisturbedBy) -> Result<(), FaultError> {
         fault.check()?;
+        let capacity_bytes = self.inner.paced.geometry().capacity_bytes;
+        if let Some(Extent { start_bytes, .. }) = fault.extent()
+            && start_bytes >= capacity_bytes
+        {
+            let device = self.inner.name.clone();
+            return Err(FaultError::BeyondTheEnd { device, start_bytes, capacity_bytes });
+        }
         if fault.is_of_time() && self.inner.model_faults.is_none() {
             return Err(FaultError::Timeless { device: self.inner.name.clone(), fault: fault.name() });
         }

@@ -194,6 +194,10 @@ impl MediumModel for FaultyModel {
         self.inner.absorb(request);
     }
 
+    fn end_fast_forward(&mut self, now: Time) {
+        self.inner.end_fast_forward(self.rate.inside(now));
+    }
+
     fn wear(&self) -> Option<underlay_record::Wear> {
         self.inner.wear()
     }

@@ -218,6 +218,12 @@ impl MediumModel for CloudModel {
         }
     }
 
+    fn end_fast_forward(&mut self, now: Time) {
+        for (_, gate) in &mut self.gates {
+            gate.restart(now.as_ns() as f64);
+        }
+    }
+
     fn absorb(&mut self, request: ModelRequest) {
         if let (Some(cold), Operation::Read | Operation::Write) = (&mut self.cold, request.operation) {
             cold.warm(request.offset_bytes, request.length_bytes);

@@ -186,14 +186,18 @@ impl FlashModel {
         };
         let translation = (!p.in_place.value).then(|| Translation::new(&shape, seed, initial));
         let slc = match (&p.slc_cache_bytes, &p.slc_program_mb_s) {
-            (Some(bytes), Some(rate)) => Some(SlcCache {
-                capacity_bytes: bytes.value * scale,
-                program_mb_s: rate.value,
-                fold_mb_s: p.program_mb_s.value,
-                used_bytes: if initial == InitialState::Steady { bytes.value * scale } else { 0.0 },
-                idle_since_ns: 0,
-                folded_bytes: 0.0,
-            }),
+            (Some(bytes), Some(rate)) => {
+                let initial_bytes = if initial == InitialState::Steady { bytes.value * scale } else { 0.0 };
+                Some(SlcCache {
+                    capacity_bytes: bytes.value * scale,
+                    program_mb_s: rate.value,
+                    fold_mb_s: p.program_mb_s.value,
+                    used_bytes: initial_bytes,
+                    initial_bytes,
+                    idle_since_ns: 0,
+                    folded_bytes: 0.0,
+                })
+            }
             _ => None,
         };
         FlashModel {
@@ -404,6 +408,12 @@ impl MediumModel for FlashModel {
             }
             self.events.pop();
             self.step(at_ns, event, finished);
+        }
+    }
+
+    fn end_fast_forward(&mut self, now: Time) {
+        if let Some(slc) = &mut self.slc {
+            slc.restart(now.as_ns());
         }
     }
 

@@ -148,6 +148,10 @@ impl MediumModel for NetworkModel {
         self.inner.absorb(request);
     }
 
+    fn end_fast_forward(&mut self, now: Time) {
+        self.inner.end_fast_forward(now);
+    }
+
     fn unflushed(&self) -> Vec<(u64, u64)> {
         self.inner.unflushed()
     }

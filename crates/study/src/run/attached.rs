@@ -258,6 +258,15 @@ impl Storages {
         Ok(())
     }
 
+    /// What was wrong with the devices since they were attached that what they hold may show, in words. It is over then.
+    pub(super) fn faults_in_data(&self) -> Result<Vec<String>, CellError> {
+        let without_pool = self.servers.iter().filter(|_| self.pool.is_none());
+        without_pool.chain(self.roles.iter().map(|role| &role.attached)).try_for_each(faults::end_all)?;
+        // What is over counts as earlier from here on, which says whether it only slowed a device.
+        self.begin_measurement(faults::UNSAMPLED_S)?;
+        Ok(faults::faults_in_data(&self.end_measurement()?.0))
+    }
+
     /// What every device did, in the order of [`storage::describe`], and the network where there is one.
     pub(super) fn end_measurement(&self) -> Result<(Vec<DeviceActivity>, Option<NetworkRecord>), CellError> {
         let mut seen = Vec::new();

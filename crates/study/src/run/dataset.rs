@@ -22,10 +22,33 @@ use super::directory::scratch_of;
 use super::kept_logs::KeptLogs;
 use super::prepared::{Data, Prepared};
 use super::tree_copy::copy_tree;
-use super::{CellError, Live, Observer, SETTLE_LIMIT, check_stop, drive, images, space, storage};
+use super::{CellError, Live, Observer, SETTLE_LIMIT, check_stop, drive, faults, images, space, storage};
 use crate::plan::is_loaded_on_its_storage;
 use crate::session::{Enforcement, Place, Session};
 use crate::spec::StorageSource;
+
+/// How often data are put on a storage whose devices have faults meanwhile.
+const LOAD_ATTEMPTS: usize = 3;
+
+/// What came of putting a data set on a storage.
+enum Put {
+    Whole(Prepared),
+    /// Nobody knows what the devices hold, since they had these faults.
+    UnderFaults(Vec<String>),
+}
+
+/// The faults that devices had while they got their data; `None` without any. Of what has failed anyway, it is no second failure that they
+/// can't be asked.
+fn faults_met(storages: &Storages, has_loaded: bool) -> Result<Option<Vec<String>>, CellError> {
+    // What is still in the page cache passes the devices as well.
+    let written = storages.write_out();
+    match storages.faults_in_data() {
+        Ok(faults) if !faults.is_empty() => Ok(Some(faults)),
+        Ok(_) if has_loaded => written.map(|()| None),
+        Err(error) if has_loaded => Err(error),
+        _ => Ok(None),
+    }
+}
 
 /// What has been prepared in this run, and where.
 pub(super) struct Datasets {
@@ -220,15 +243,31 @@ impl Datasets {
         if let Some(prepared) = self.imaged.get(&key) {
             return Ok(prepared.clone());
         }
-        // Nodes with storages of their own each keep a part that no single directory shows.
-        let prepared = if is_loaded_on_its_storage(system, &plan.storage) {
-            self.spread(plan, system, observer, stop)?
-        } else {
-            Prepared::new(Data::Images(self.filled(plan, system, observer, stop)?))
-        };
-        check_stop(stop)?;
-        self.imaged.insert(key, prepared.clone());
-        Ok(prepared)
+        for _ in 0..LOAD_ATTEMPTS {
+            // Nodes with storages of their own each keep a part that no single directory shows.
+            let put = if is_loaded_on_its_storage(system, &plan.storage) {
+                self.spread(plan, system, observer, stop)?
+            } else {
+                self.filled(plan, system, observer, stop)?
+            };
+            check_stop(stop)?;
+            match put {
+                Put::Whole(prepared) => {
+                    self.imaged.insert(key, prepared.clone());
+                    return Ok(prepared);
+                }
+                Put::UnderFaults(faults) => observer.notice(&format!(
+                    "data were put on {} while its devices had faults ({}): they are put there again",
+                    plan.storage.name,
+                    faults.join("; ")
+                )),
+            }
+        }
+        Err(CellError::Failed(format!(
+            "each of {LOAD_ATTEMPTS} times that data were put on {}, a device of it had a fault by hand: leave the devices alone until the \
+             first cell begins, then continue with --resume",
+            plan.storage.name
+        )))
     }
 
     /// Loads the data set by a system that stands on the storage itself, and keeps what that then holds.
@@ -238,7 +277,7 @@ impl Datasets {
         system: &dyn System,
         observer: &dyn Observer,
         stop: &AtomicBool,
-    ) -> Result<Prepared, CellError> {
+    ) -> Result<Put, CellError> {
         let records = match plan.benchmark {
             Some(_) => "the data set".to_owned(),
             None => format!("{} records", plan.records_here),
@@ -257,7 +296,14 @@ impl Datasets {
         let scratch = place.join(scratch_of(0));
         fs::create_dir_all(&scratch)?;
         let paths = storages.paths_of(0, scratch);
-        self.load(plan, system, paths, observer, stop).map_err(|error| self.with_space(error))?;
+        let loaded = self.load(plan, system, paths, observer, stop);
+        check_stop(stop)?;
+        // Faults may be why it failed, too.
+        if let Some(faults) = faults_met(&storages, loaded.is_ok())? {
+            let _ = storages.detach();
+            return Ok(Put::UnderFaults(faults));
+        }
+        loaded.map_err(|error| self.with_space(error))?;
         let kept = self.root.join(format!("images-{}", self.imaged.len()));
         let _ = fs::remove_dir_all(&kept);
         fs::create_dir_all(&kept)?;
@@ -289,17 +335,17 @@ impl Datasets {
             fs::rename(images_folder(&server.join(role)), &to)?;
             prepared.roles.insert(role.to_owned(), to);
         }
-        Ok(prepared)
+        Ok(Put::Whole(prepared))
     }
 
-    /// The backing files of a storage, or the pool, that the data set has been put on.
+    /// Puts the loaded data set on the backing files of a storage, or on the pool.
     fn filled(
         &mut self,
         plan: &CellPlan<'_>,
         system: &dyn System,
         observer: &dyn Observer,
         stop: &AtomicBool,
-    ) -> Result<PathBuf, CellError> {
+    ) -> Result<Put, CellError> {
         let files = self.folder(plan, system, observer, stop)?;
         let folder = self.root.join(format!("images-{}", self.imaged.len()));
         let _ = fs::remove_dir_all(&folder);
@@ -318,13 +364,22 @@ impl Datasets {
         if let StorageSource::Volume(_) = plan.storage.source {
             // All servers' volumes lie in one pool, so all of them are filled.
             let storages = Storages::attach(plan, None, &folder, &self.registry)?;
-            for attached in storages.servers() {
-                attached.set_pace(Pace::Immediate)?;
-                copy_tree(&files, &attached.paths()[0]).map_err(fitted)?;
+            let copy = || -> Result<(), CellError> {
+                for attached in storages.servers() {
+                    attached.set_pace(Pace::Immediate)?;
+                    copy_tree(&files, &attached.paths()[0]).map_err(fitted)?;
+                }
+                Ok(())
+            };
+            let copied = copy();
+            if let Some(faults) = faults_met(&storages, copied.is_ok())? {
+                let _ = storages.detach();
+                return Ok(Put::UnderFaults(faults));
             }
+            copied?;
             storages.detach()?;
             // What a cell clones is the pool alone.
-            return Ok(folder.join("pool"));
+            return Ok(Put::Whole(Prepared::new(Data::Images(folder.join("pool")))));
         }
         let stack = storage::stack(&plan.storage, &folder, plan.scale.data, plan.scale.time, plan.seed)
             .expect("images are made for modelled storage only");
@@ -333,8 +388,18 @@ impl Datasets {
             .attach(&spec, &self.registry)?;
         attached.set_pace(Pace::Immediate)?;
         // A system that uses one directory has all its files in the first one.
-        copy_tree(&files, &attached.paths()[0]).map_err(fitted)?;
+        let directory = &attached.paths()[0];
+        let copied = copy_tree(&files, directory)
+            .and_then(|()| rustix::fs::syncfs(fs::File::open(directory)?).map_err(std::io::Error::from));
+        faults::end_all(&attached)?;
+        attached.begin_measurement(faults::UNSAMPLED_S)?;
+        let faults = faults::faults_in_data(&attached.end_measurement()?);
+        if !faults.is_empty() {
+            let _ = attached.detach();
+            return Ok(Put::UnderFaults(faults));
+        }
+        copied.map_err(fitted)?;
         attached.detach()?;
-        Ok(folder)
+        Ok(Put::Whole(Prepared::new(Data::Images(folder))))
     }
 }

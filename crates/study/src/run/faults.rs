@@ -5,7 +5,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use underlay_attach::{AttachError, Attached, Served};
-use underlay_storage::faults::{Extent, Fault, PowerCut};
+use underlay_record::DeviceActivity;
+use underlay_storage::faults::{DeviceFaults, Extent, Fault, PowerCut};
 use underlay_sync::{Condvar, Mutex};
 
 use super::cell_plan::CellPlan;
@@ -37,6 +38,27 @@ pub(super) fn note(faults: &[&FaultSpec]) -> Option<String> {
     };
     let list: Vec<String> = faults.iter().map(one).collect();
     (!list.is_empty()).then(|| format!("faults on command: {}", list.join("; ")))
+}
+
+/// Between samples of devices that are only asked for their faults.
+pub(super) const UNSAMPLED_S: f64 = 3600.0;
+
+/// Takes all faults off the devices of a storage. What has no power stays without.
+pub(super) fn end_all(attached: &Attached) -> Result<(), CellError> {
+    match attached.served() {
+        Some(served) => Ok(served.clear(None)?),
+        None => Ok(()),
+    }
+}
+
+/// Of what was wrong with devices while data were put on them: all that the data may show. One that is only slow gets the right data.
+pub(super) fn faults_in_data(devices: &[DeviceActivity]) -> Vec<String> {
+    let of_device = |device: &DeviceActivity| {
+        let over = device.earlier_faults.iter().filter(|fault| !fault.only_slows).map(|fault| &fault.what);
+        let open = device.faults.iter().map(|fault| &fault.what);
+        over.chain(open).map(|what| format!("{}: {what}", device.description.id)).collect::<Vec<_>>()
+    };
+    devices.iter().flat_map(of_device).collect()
 }
 
 /// Something to do at an instant after measuring began.
@@ -74,14 +96,14 @@ impl Schedule {
         let served = attached.served().map(Served::for_study).ok_or_else(|| {
             CellError::Failed(format!("the attachment {} takes no commands for faults", attached.name()))
         })?;
-        let all: Vec<String> = served.faults()?.into_iter().map(|device| device.device).collect();
+        let all = served.faults()?;
         let listed = storage::device_names(&plan.storage);
         let mut events = Vec::new();
         for (index, spec) in faults.into_iter().enumerate() {
             let devices = match spec.device {
                 // Checked with the study, and counted as it lists them: the stack begins with a cache's device.
                 Some(device) => listed.get(device).cloned().into_iter().collect(),
-                None => all.clone(),
+                None => meeting(&all, &spec.act, plan.scale.data),
             };
             let seed = plan.seed.wrapping_add(index as u64);
             let at_wall = spec.at.mul_f64(plan.scale.time);
@@ -182,6 +204,17 @@ fn carry_out(
     Ok(())
 }
 
+/// Those of a storage's devices that have some of the bytes that a fault is confined to.
+fn meeting(all: &[DeviceFaults], act: &FaultAct, data_scale: f64) -> Vec<String> {
+    let extent = match act {
+        FaultAct::Device(fault) => here(fault.clone(), 0, data_scale).extent(),
+        FaultAct::PowerCut { .. } => None,
+    };
+    let meets =
+        |device: &&DeviceFaults| extent.is_none_or(|extent| extent.start_bytes < device.capacity_bytes);
+    all.iter().filter(meets).map(|device| device.device.clone()).collect()
+}
+
 /// A fault of the study on this machine's smaller devices.
 fn here(mut fault: Fault, of_cell: u64, data_scale: f64) -> Fault {
     match &mut fault {
@@ -198,4 +231,63 @@ fn here(mut fault: Fault, of_cell: u64, data_scale: f64) -> Fault {
         _ => {}
     }
     fault
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_record::{DeviceDescription, DeviceId, DisturbedBy, EarlierFault, FaultRecord};
+
+    use super::*;
+
+    /// A cache's device is smaller than what it caches, and a fault at the end of that one is none of its own.
+    #[test]
+    fn a_fault_in_an_extent_is_for_the_devices_that_have_it() {
+        let device = |name: &str, capacity_bytes| DeviceFaults {
+            device: name.to_owned(),
+            medium: None,
+            capacity_bytes,
+            power_cut_armed: false,
+            powered: true,
+            is_remote: false,
+            faults: Vec::new(),
+        };
+        let all = [device("fast.0", 1_000), device("slow.0", 10_000)];
+        let confined = |start_bytes| {
+            let extent = Some(Extent { start_bytes, end_bytes: 1_000_000 });
+            FaultAct::Device(Fault::Corrupt { rate: 1.0, extent, seed: 0 })
+        };
+        assert_eq!(meeting(&all, &confined(0), 10.0), ["fast.0", "slow.0"]);
+        assert_eq!(meeting(&all, &confined(20_000), 10.0), ["slow.0"]);
+        assert_eq!(meeting(&all, &FaultAct::Device(Fault::Vanish), 10.0).len(), 2);
+        assert_eq!(meeting(&all, &FaultAct::PowerCut { torn: false, reordered: false }, 10.0).len(), 2);
+    }
+
+    /// Half of all reads had a wrong bit while data were put on a device, and every cell began with these data.
+    #[test]
+    fn faults_while_data_are_put_on_a_device_are_in_the_data_unless_they_only_slow_it() {
+        let earlier = |what: &str, only_slows| EarlierFault {
+            what: what.to_owned(),
+            by: DisturbedBy::Hand,
+            ended_by_hand: false,
+            only_slows,
+            lasted_s: 1.0,
+            ended_before_s: 100.0,
+        };
+        let open = FaultRecord {
+            t_s: 0.0,
+            until_s: None,
+            what: "full".to_owned(),
+            by: Some(DisturbedBy::Hand),
+            ended_by_hand: false,
+        };
+        let id = DeviceId { name: "hdd.0".to_owned(), ..DeviceId::default() };
+        let description = DeviceDescription { id, ..DeviceDescription::default() };
+        let mut device = DeviceActivity { description, ..DeviceActivity::default() };
+        device.earlier_faults = vec![earlier("slow", true)];
+        assert!(faults_in_data(std::slice::from_ref(&device)).is_empty());
+        // However long it has been over: nothing has mended the data since.
+        device.earlier_faults.push(earlier("corrupts", false));
+        device.faults.push(open);
+        assert_eq!(faults_in_data(&[DeviceActivity::default(), device]), ["hdd.0: corrupts", "hdd.0: full"]);
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use underlay_attach::Missing;
-use underlay_files::free_bytes;
+use underlay_files::{free_bytes, refusal_of_file};
 use underlay_record::PlannedCell;
 
 use super::RunError;
@@ -19,7 +19,9 @@ pub(super) fn check<'a>(
     left: impl Iterator<Item = &'a PlannedCell>,
     work: &Path,
 ) -> Result<(), RunError> {
-    let needed = Needed::of(study, left);
+    let left: Vec<&PlannedCell> = left.collect();
+    check_device_files(study, &left, work)?;
+    let needed = Needed::of(study, left.into_iter());
     if let Some((needed, free)) = lacks(work, needed.work_bytes) {
         return Err(RunError::Missing(Missing::new(
             format!(
@@ -39,6 +41,24 @@ pub(super) fn check<'a>(
                     path.display()
                 ),
                 "name a larger file system, or run a smaller study: less data, or a larger `data` in [scale]",
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a run with a device that is a larger file than the file system of its images has, or than this process may write.
+fn check_device_files(study: &Study, left: &[&PlannedCell], work: &Path) -> Result<(), RunError> {
+    let stored = left.iter().map(|planned| planned.cell.storage.as_str()).collect::<BTreeSet<_>>();
+    let compared = study.storages.iter().filter(|storage| stored.contains(storage.name.as_str()));
+    for storage in compared.chain(&study.role_storages) {
+        let largest_bytes = storage.device_capacities().max().map_or(0, |bytes| study.bytes_here(bytes));
+        if let Some(reason) = refusal_of_file(work, largest_bytes) {
+            let (name, size) = (&storage.name, units::rounded_bytes(largest_bytes));
+            return Err(RunError::Missing(Missing::new(
+                format!("a file of {size} for a device of [storage.{name}]: {reason}"),
+                "keep the images on another file system with --work DIR (XFS has files of up to 8 EiB), use smaller devices, or raise \
+                 `data` in [scale]",
             )));
         }
     }

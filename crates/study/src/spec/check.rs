@@ -2,12 +2,14 @@
 
 mod benchmark;
 mod compressed;
+mod device_files;
 mod event;
 mod fault;
 mod find_rate;
 mod jobs;
 mod memory;
 mod nodes;
+mod properties;
 mod rate;
 mod servers;
 mod short;
@@ -75,6 +77,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
         check_pace(storage, sites, findings);
         check_volumes(storage, sites, findings);
         check_dirty_limit(storage, sites, findings);
+        device_files::note_large(storage, sites, findings);
         if sites.is_for_a_role(storage) {
             benchmark::check_role(storage, findings);
         }
@@ -86,6 +89,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
         rate::note_beyond_the_end(workload, sites, findings);
         find_rate::check_steps(workload, sites, findings);
         note_unused_distribution(workload, findings);
+        properties::check(workload, findings);
         benchmark::note_clocks(workload, sites, findings);
         benchmark::check_factor(workload, sites, findings);
     }

@@ -225,6 +225,14 @@ pub struct DeviceSpec {
     pub directories: u32,
 }
 
+impl DeviceSpec {
+    /// Unscaled, of each of these devices.
+    pub(crate) fn capacities(&self) -> impl Iterator<Item = u64> + use<> {
+        let capacity_bytes = self.capacity_bytes.unwrap_or(self.medium.capacity_bytes());
+        std::iter::repeat_n(capacity_bytes, self.count as usize)
+    }
+}
+
 /// How several devices become the directories that a system gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
@@ -563,6 +571,16 @@ impl StorageSpec {
             StorageSource::Volume(volume) => &volume.pool.devices,
             StorageSource::Paths(_) | StorageSource::Elsewhere(_) => &[],
         }
+    }
+
+    /// Unscaled, of each modelled device of its entries, and of the cache in front of them.
+    pub(crate) fn device_capacities(&self) -> impl Iterator<Item = u64> + '_ {
+        let cache = match &self.source {
+            StorageSource::Modelled { layers, .. } => layers.cache.as_ref(),
+            _ => None,
+        };
+        let of_cache = cache.map(|cache| cache.capacity_bytes);
+        self.devices().iter().flat_map(DeviceSpec::capacities).chain(of_cache)
     }
 
     /// Whether it is under a cluster that is already running, and not attached by the study.

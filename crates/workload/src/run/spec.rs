@@ -81,6 +81,7 @@ impl RunSpec {
     /// What keeps it from being run, each in words.
     pub(crate) fn check(&self) -> Result<(), Vec<String>> {
         let mut problems = self.workload.problems();
+        problems.extend(self.workload.scan_problem(&self.mix));
         if !(1..=MAX_THREADS).contains(&self.threads) {
             problems.push(format!("{} threads: expected 1 to {MAX_THREADS}", self.threads));
         }

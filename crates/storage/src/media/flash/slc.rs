@@ -9,6 +9,8 @@ pub(super) struct SlcCache {
     /// At which it is folded into the blocks that hold the data for good.
     pub fold_mb_s: f64,
     pub used_bytes: f64,
+    /// What of it is used at first.
+    pub initial_bytes: f64,
     /// Since when nothing is written.
     pub idle_since_ns: u64,
     pub folded_bytes: f64,
@@ -24,6 +26,12 @@ impl SlcCache {
         } else {
             (transfer_ns(bytes, direct_mb_s), false)
         }
+    }
+
+    /// As it was at first, whatever was written or folded before.
+    pub(super) fn restart(&mut self, now_ns: u64) {
+        self.used_bytes = self.initial_bytes;
+        self.idle_since_ns = now_ns;
     }
 
     /// Writing begins again: what was idle time has gone into folding.

@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::time::Duration;
 
 use underlay_config::{Diagnostic, Diagnostics, Word, units};
+use underlay_storage::faults::Extent;
 
-use crate::spec::model::StorageSource;
-use crate::spec::read::{FaultSite, Sites};
+use crate::spec::model::{DeviceSpec, FaultAct, StorageSource};
+use crate::spec::read::{FaultSite, Sites, StorageSite};
 
 /// That something begins while it is measured.
 pub(super) fn check_time(
@@ -86,7 +87,9 @@ pub(super) fn check(site: &FaultSite, sites: &Sites, findings: &mut Diagnostics)
                         .with_help("only a modelled device fails on command"),
                 );
             }
-            StorageSource::Modelled { devices, .. } => {
+            StorageSource::Modelled { devices, layers, .. } => {
+                let cache_bytes = layers.cache.as_ref().map_or(0, |cache| cache.capacity_bytes);
+                check_extent(site, storage, (devices.as_slice(), cache_bytes), sites, findings);
                 let of_a_node: u32 = devices.iter().map(|device| device.count).sum();
                 // Those that every system of the study has.
                 let fewest = sites.systems.iter().map(|system| storage.spec.under(&system.spec).nodes).min();
@@ -106,5 +109,42 @@ pub(super) fn check(site: &FaultSite, sites: &Sites, findings: &mut Diagnostics)
                 }
             }
         }
+    }
+}
+
+/// That a device of the storage has some of the bytes that the fault is confined to: no request meets it beyond the end.
+fn check_extent(
+    site: &FaultSite,
+    storage: &StorageSite,
+    (devices, cache_bytes): (&[DeviceSpec], u64),
+    sites: &Sites,
+    findings: &mut Diagnostics,
+) {
+    let FaultAct::Device(fault) = &site.spec.act else { return };
+    let Some(Extent { start_bytes, end_bytes }) = fault.extent() else { return };
+    let each: Vec<u64> = devices.iter().flat_map(DeviceSpec::capacities).collect();
+    // Without a device it is for all of them, the cache's too.
+    let capacity_bytes = match site.spec.device {
+        Some(index) if !each.is_empty() => each[index % each.len()],
+        _ => each.into_iter().fold(cache_bytes, u64::max),
+    };
+    let (name, scale) = (&site.spec.name, sites.scale.value.data);
+    let here = |bytes: u64| (bytes as f64 / scale) as u64;
+    let capacity = units::rounded_bytes(capacity_bytes);
+    let message = |verb: &str| {
+        format!("the extent of [fault.{name}] {verb} beyond the devices of [storage.{}]", storage.spec.name)
+    };
+    if here(start_bytes) >= here(capacity_bytes) {
+        let label = format!("expected a start below {capacity}: no request would meet the fault");
+        findings.push(
+            Diagnostic::error(site.act_span.clone(), message("begins"), label)
+                .with_context(storage.source_span.clone(), "its devices"),
+        );
+    } else if end_bytes > capacity_bytes {
+        let label = format!("what lies beyond {capacity} is never asked for");
+        findings.push(
+            Diagnostic::note(site.act_span.clone(), message("ends"), label)
+                .with_context(storage.source_span.clone(), "its devices"),
+        );
     }
 }

@@ -341,6 +341,16 @@ fn read_paths(field: &Field<'_>, findings: &mut Diagnostics) -> Option<StorageSo
             "create it, name another one, or run the study on the host and as the user that has it",
         ));
     }
+    for path in paths.iter().filter(|path| path.value.is_dir()) {
+        let shown = path.value.display();
+        let message = match underlay_files::total_bytes(&path.value) {
+            None => format!("{shown} is on a file system that has no room for files"),
+            Some(_) if underlay_files::is_read_only(&path.value) => format!("{shown} can only be read"),
+            Some(_) => continue,
+        };
+        let help = "name a directory of the storage that you want to measure";
+        findings.push(Diagnostic::note(path.span.clone(), message, "a run writes here").with_help(help));
+    }
     (!paths.is_empty()).then(|| StorageSource::Paths(paths.into_iter().map(|path| path.value).collect()))
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::system::SettingsSite;
-use crate::spec::model::{Layout, StorageSource, StorageSpec};
+use crate::spec::model::{DeviceSpec, Layout, StorageSource, StorageSpec};
 
 /// A storage with the places that later checks point at.
 #[derive(Clone)]
@@ -54,10 +54,7 @@ impl StorageSite {
             StorageSource::Volume(volume) => return vec![volume.capacity_bytes],
             StorageSource::Paths(_) | StorageSource::Elsewhere(_) => return Vec::new(),
         };
-        let each = devices.iter().flat_map(|device| {
-            let bytes = device.capacity_bytes.unwrap_or(device.medium.capacity_bytes());
-            std::iter::repeat_n(bytes, device.count as usize)
-        });
+        let each = devices.iter().flat_map(DeviceSpec::capacities);
         match layout {
             Layout::Stripe { .. } | Layout::Split { .. } => vec![each.fold(0, u64::saturating_add)],
             Layout::Mirror => each.min().into_iter().collect(),
