@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use underlay_config::{Diagnostic, Diagnostics, Field, Section};
-use underlay_record::{Better, Dilation};
+use underlay_record::{Better, Dilation, usual_unit};
 use underlay_systems::benchmark::{self, BenchmarkPlan, FigurePlan, Figures, MarkPlan, Reading, Take, fio};
 use underlay_systems::command::placeholders;
 
@@ -279,7 +279,7 @@ fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePl
     let progress = progress.map(|progress| progress.value);
     let plan = FigurePlan {
         name: field.key.clone(),
-        unit: unit.value,
+        unit: usual_unit(&unit.value).into_owned(),
         better,
         slow_motion,
         file,
