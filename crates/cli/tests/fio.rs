@@ -232,7 +232,8 @@ fn figures_that_a_job_does_not_have_are_left_out() {
     let only_writer = "[global]\nfilename={data}/file\ndirect=1\nbs=4k\nrw=randread\ntime_based\nruntime={duration_s}\n[only-writer]\nrw=randwrite";
     let global = run("ssd-sata", only_writer, "4");
     assert!(
-        names(&global).iter().all(|name| name.starts_with("write ")) && global.warnings.is_empty(),
+        names(&global).iter().all(|name| name.starts_with("write "))
+            && !global.warnings.iter().any(|told| told.contains("made no")),
         "{:?}",
         global.warnings
     );

@@ -12,6 +12,7 @@ mod job_file;
 mod mistake;
 pub mod options;
 mod page_cache;
+mod percentiles;
 mod places;
 mod slow_motion;
 mod value;
