@@ -24,6 +24,7 @@ mod machine;
 mod parts;
 mod pauses;
 mod prepared;
+mod program_memory;
 mod rate_search;
 mod round;
 mod schedule;

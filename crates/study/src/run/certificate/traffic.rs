@@ -32,6 +32,15 @@ pub(super) fn check(traffic: Traffic) -> Check {
                 bytes(moved_by_all_bytes)
             ),
         ),
+        // Few requests are all that was claimed, and those of roles alone are not.
+        Some(claimed) if is_idle && (moved_for_roles_bytes as f64) < claimed as f64 * MOVED_SHARE => (
+            true,
+            format!(
+                "the devices were asked for {requests} requests, {}, and fio moved {} past the page cache",
+                bytes(moved_by_all_bytes),
+                bytes(claimed)
+            ),
+        ),
         _ if is_idle && !holds_data => (
             false,
             format!(
