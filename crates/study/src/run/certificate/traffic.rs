@@ -50,7 +50,7 @@ pub(super) fn check(traffic: Traffic) -> Check {
         _ if is_idle && !may_be_cached => (
             false,
             format!(
-                "the devices were asked for {requests} requests, and nothing of what is stored is in the page cache: the storage was not used"
+                "the devices were asked for {requests} requests, and no cache holds what is stored: the storage was not used"
             ),
         ),
         _ if is_idle => (

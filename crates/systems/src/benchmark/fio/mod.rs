@@ -9,6 +9,7 @@ mod command_line;
 mod directions;
 mod figures;
 mod job_file;
+mod job_names;
 mod mistake;
 pub mod options;
 mod page_cache;
