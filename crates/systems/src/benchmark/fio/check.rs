@@ -117,8 +117,11 @@ fn check_setting(setting: &Setting, has_directory: bool, found: &mut Vec<Mistake
             ),
             _ => None,
         },
-        Rule::Number { least, most } => number_problem(setting.value.as_deref(), least, most)
-            .and_then(|problem| refused(problem, format!("expected {}", options::number_in_words(least, most)))),
+        Rule::Number { least, most } => {
+            number_problem(setting.value.as_deref(), least, most).and_then(|problem| {
+                refused(problem, format!("expected {}", options::number_in_words(least, most)))
+            })
+        }
         Rule::Only(values) if values.contains(&value) => None,
         Rule::Only(values) => refused(
             &format!("is refused: {}", option.reason),
@@ -207,7 +210,8 @@ fn check_access(job: &Job<'_>, found: &mut Vec<Mistake>) {
     if !ACCESS.contains(&word) {
         let expected = format!("expected one of {}", ACCESS.join(", "));
         found.push(Mistake::of_setting(setting, "is no kind of access", expected));
-    } else if distance.is_some_and(|text| !text.starts_with(|c: char| c.is_ascii_digit() || "-{(".contains(c)))
+    } else if distance
+        .is_some_and(|text| !text.starts_with(|c: char| c.is_ascii_digit() || "-{(".contains(c)))
     {
         let expected = "expected a number behind the colon, as in randread:8";
         found.push(Mistake::of_setting(setting, "has no number behind the colon", expected));

@@ -20,7 +20,7 @@ mod value;
 
 pub use block_sizes::smallest_direct_request;
 pub use check::mistakes;
-pub use command_line::{Doubt, doubts};
+pub use command_line::{Doubt, doubts, doubts_of_job, runs_fio};
 pub use figures::{Taken, failure_in, figures_of};
 pub use job_file::{Job, JobFile, Section, Setting, Stray};
 pub use mistake::Mistake;

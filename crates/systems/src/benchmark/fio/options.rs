@@ -139,7 +139,11 @@ const VERIFY: &str = "what fio reads back to verify counts like other reads";
 /// In the order in which `fio --cmdhelp` lists them, then the options of engines, then those of other versions.
 pub static OPTIONS: &[FioOption] = &[
     taken("description"),
-    ruled("name", Rule::NamePart, "without `filename` it becomes the name of a file, and without a name of its own that of a log"),
+    ruled(
+        "name",
+        Rule::NamePart,
+        "without `filename` it becomes the name of a file, and without a name of its own that of a log",
+    ),
     ruled("wait_for", Rule::Order, ""),
     ruled("filename", Rule::Files, ""),
     taken("lockfile"),

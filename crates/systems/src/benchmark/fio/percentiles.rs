@@ -45,8 +45,7 @@ pub(super) fn of_jobs(all: &[&Value], is_wanted: impl Fn(f64) -> bool) -> Result
                 ));
             };
             // Of numbers that are not negative, the bits are in order.
-            let known =
-                slowest.entry((percentile + 0.0).to_bits()).or_insert(Slowest { latency, requests });
+            let known = slowest.entry((percentile + 0.0).to_bits()).or_insert(Slowest { latency, requests });
             known.latency = known.latency.max(latency);
             known.requests = known.requests.min(requests);
         }
