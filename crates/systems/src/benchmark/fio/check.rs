@@ -160,7 +160,9 @@ fn check_files(job: &Job<'_>, found: &mut Vec<Mistake>) {
         (Some(_), None) => place_of(files),
         (None, None) => place_of(named("opendir").last()),
     };
-    let is_named = files.is_some() || named("opendir").next().is_some();
+    // With `nrfiles`, fio makes files beside those of `opendir`, where that finds none.
+    let opens_found = named("opendir").next().is_some() && job.setting("nrfiles").is_none();
+    let is_named = files.is_some() || opens_found;
     if !is_named && directory.is_none() {
         let message = format!(
             "fio's job [{}] names no file: fio would make one in its working directory, on this host's own disk",
@@ -280,6 +282,8 @@ mod tests {
             ("directory={data}\nname=../x", 3, "leaves its directory"),
             ("opendir=/etc", 2, "expected a directory"),
             ("rw=randread", 1, "names no file"),
+            ("opendir={data}/empty\nnr_files=1", 1, "names no file"),
+            ("directory={data}\nfilename_format=/etc/file", 3, "leaves its directory"),
             ("filename={data}/f\nread_iolog={data}/log", 3, "refused"),
             ("filename={data}/f\nreplay_redirect=/dev/sda", 3, "refused"),
             ("filename={data}/f\nexec_prerun=dd if=/dev/zero", 3, "refused"),

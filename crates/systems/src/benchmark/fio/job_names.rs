@@ -13,10 +13,11 @@ const PATHS: [&str; 8] = ["data", "device", "wal", "temp", "scratch", "logs", "s
 /// Whether the name of a job, or what it has for the names of its files, leads out of a directory.
 pub(super) fn check(job: &Job<'_>, found: &mut Vec<Mistake>) {
     let format = job.setting("filename_format");
-    // A directory that `opendir` names may be empty: then fio makes files as without it.
+    // A directory that `opendir` names may be empty: then fio makes files as without it, if `nrfiles` says so.
     let names_files = job.setting("filename").is_none();
-    if let Some(format) = format.filter(|format| names_files && has_parent(format.text())) {
-        found.push(leads_out(&format.span, format.text(), "a file", "expected a name without `..`"));
+    if let Some(format) = format.filter(|format| names_files && is_elsewhere(format.text())) {
+        let expected = "expected a relative name without `..` and paths";
+        found.push(leads_out(&format.span, format.text(), "a file", expected));
     }
     if !is_path(job.name()) {
         return;
@@ -38,12 +39,17 @@ fn leads_out(span: &Range<usize>, name: &str, becomes: &str, expected: &str) -> 
     Mistake::new(span, message, expected)
 }
 
-fn has_parent(path: &str) -> bool {
-    path.split('/').any(|part| part == "..")
+/// Whether the name of a file leaves the directory that it is put below.
+fn is_elsewhere(path: &str) -> bool {
+    path.starts_with('/') || path.split('/').any(|part| part == "..") || has_path(path)
 }
 
 fn is_path(name: &str) -> bool {
-    name.contains('/') || name == ".." || PATHS.iter().any(|path| placeholders::has(name, path))
+    name.contains('/') || name == ".." || has_path(name)
+}
+
+fn has_path(text: &str) -> bool {
+    PATHS.iter().any(|path| placeholders::has(text, path))
 }
 
 /// A log that fio names by the job.
@@ -101,6 +107,8 @@ mod tests {
             "[../up]\ndirectory={data}\nfilename_format=$jobname.$jobnum\n",
             "[/etc/evil]\nopendir={data}/empty\n",
             "[t]\ndirectory={data}\nfilename_format=../$jobname\n",
+            "[t]\nopendir={data}/empty\nfilename_format=/etc/evil\n",
+            "[t]\ndirectory={data}\nfilename_format={scratch}/$jobname\n",
         ] {
             let found = told(text);
             assert!(found.len() == 1 && found[0].contains("becomes the name of a file"), "{text}: {found:?}");
