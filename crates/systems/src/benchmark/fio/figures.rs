@@ -16,6 +16,8 @@ const KINDS: [(&str, &str); 4] =
 const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 const PERCENTILES_OF_SYNCS: [f64; 2] = [50.0, 99.0];
 const MAX_JOBS: usize = 100_000;
+/// Jobs of which one ends after less than this share of another's time have not run at the same time.
+const SAME_TIME: f64 = 0.9;
 /// So much of a text goes into a message.
 const MAX_WORDS: usize = 1500;
 /// `ENOTTY`, which fio gets for trims of a file.
@@ -150,6 +152,15 @@ impl Reader<'_> {
         for (name, key, unit) in [("operations", "iops", "operations/s"), ("bandwidth", "bw_bytes", "B/s")] {
             let sum = made.iter().map(|one| count(one, key)).sum();
             self.add(format!("{kind} {name}"), unit, sum)?;
+        }
+        let longest_ms = made.iter().map(|one| count(one, "runtime")).fold(0.0, f64::max);
+        let shortest_ms = made.iter().map(|one| count(one, "runtime")).fold(f64::INFINITY, f64::min);
+        if shortest_ms < longest_ms * SAME_TIME {
+            self.notes.push(format!(
+                "fio's jobs made {several} for {:.1} to {:.1} s of this machine's clock: the sum of their rates is more than there was at any time",
+                shortest_ms / 1e3,
+                longest_ms / 1e3
+            ));
         }
         let timed: Vec<&Value> =
             made.iter().filter_map(|one| one.get("clat_ns")).filter(|one| count(one, "N") > 0.0).collect();
@@ -412,6 +423,20 @@ mod tests {
         let (figures, _) = taken(jobs, "[a]\nrw=write\n[b]\nrw=write");
         let value = |name: &str| figures.iter().find(|(known, _)| known == name).unwrap().1;
         assert_eq!((value("write mean"), value("sync mean")), (20.0, 20.0));
+    }
+
+    #[test]
+    fn rates_of_jobs_that_ended_at_different_times_are_added_with_a_note() {
+        let job = |runtime_ms: u64| {
+            let mut job = made(5.0, &USUAL);
+            job["runtime"] = json!(runtime_ms);
+            json!({ "read": job })
+        };
+        let notes_of = |jobs: Value| taken(jobs, "[a]\n[b]").1.join("\n");
+        let differing = notes_of(json!([job(1000), job(8000)]));
+        assert!(differing.contains("made reads for 1.0 to 8.0 s"), "{differing}");
+        let alike = notes_of(json!([job(7900), job(8000)]));
+        assert!(!alike.contains("made reads for"), "{alike}");
     }
 
     #[test]
