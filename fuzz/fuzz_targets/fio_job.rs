@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use underlay_study::fio_job::FioJob;
 use underlay_systems::benchmark::fio::{
-    doubts, failure_in, figures_of, mistakes, passes_the_page_cache, slowed,
+    doubts, doubts_of_job, failure_in, figures_of, mistakes, passes_the_page_cache, runs_fio, slowed,
 };
 
 fuzz_target!(|input: &str| {
@@ -26,8 +26,10 @@ fuzz_target!(|input: &str| {
     }
     let _ = FioJob::parse(job);
     let _ = passes_the_page_cache(job);
-    for doubt in doubts(job) {
-        assert!(doubt.word.starts_with("--"));
+    assert!(doubts(job).iter().all(|doubt| !doubt.message.is_empty() && !doubt.advice.is_empty()));
+    let _ = runs_fio(job);
+    for (span, doubt) in doubts_of_job(job) {
+        assert!(job.get(span).is_some() && !doubt.message.is_empty());
     }
     let _ = failure_in(printed);
     if let Ok(taken) = figures_of(printed, job) {

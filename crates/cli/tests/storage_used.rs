@@ -20,12 +20,17 @@ fn study(load: &str, run: &str) -> String {
 
 /// A program of the user's that reports a speed of its own making.
 fn runs_beside(playground: &Playground, load: &str) -> Vec<Verdict> {
+    runs_beside_in(playground, load, |study| study)
+}
+
+/// The same in a study that differs from the usual one.
+fn runs_beside_in(playground: &Playground, load: &str, change: fn(String) -> String) -> Vec<Verdict> {
     let file = playground.path("outside.bin");
     let run = format!(
         "dd if=/dev/zero of={} bs=1M count=4 conv=fsync 2>{{scratch}}/dd; echo speed 7",
         file.display()
     );
-    playground.write("study.toml", &study(load, &run));
+    playground.write("study.toml", &change(study(load, &run)));
     let output = playground.output(&["run", "study.toml", "--time", "1", "--out", "out"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let text = stdout(&output);
@@ -55,6 +60,19 @@ fn data_that_nobody_reads_make_no_use_of_a_storage() {
     }
     let load = "load = \"dd if=/dev/zero of={data}/file bs=1M count=4 conv=fsync 2>{scratch}/dd\"\n";
     assert_eq!(runs_beside(&Playground::new(), load), [Verdict::Doubtful; 2]);
+    let beside_a_sleeper = format!("{load}start = \"exec sleep 1000\"\nready = \"true\"\n");
+    assert_eq!(runs_beside(&Playground::new(), &beside_a_sleeper), [Verdict::Doubtful; 2]);
+}
+
+/// The kernel keeps no pages of a device that nobody has open.
+#[test]
+fn a_bare_device_that_nobody_reads_is_not_used() {
+    if !can_mount() {
+        return;
+    }
+    let load = "load = \"dd if=/dev/zero of={device} bs=1M count=4 oflag=direct 2>{scratch}/dd\"\n";
+    let bare = |study: String| study.replace("\"1 GiB\" }]\n", "\"1 GiB\" }]\nfilesystem = \"none\"\n");
+    assert_eq!(runs_beside_in(&Playground::new(), load, bare), [Verdict::Doubtful; 2]);
 }
 
 #[test]

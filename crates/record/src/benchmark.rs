@@ -1,5 +1,7 @@
 //! What a benchmark that is a command of the user's reported.
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -78,11 +80,26 @@ pub enum Dilation {
     None,
 }
 
+/// With the micro sign (U+00B5), as tables print it.
+const MICROSECONDS: &str = "\u{b5}s";
+/// With the Greek letter (U+03BC), which looks the same and is what many keyboards and programs write.
+const MICROSECONDS_IN_GREEK: &str = "\u{3bc}s";
+
+/// A unit in the spelling that tables print: both letters that look like a micro sign mean microseconds.
+pub fn usual_unit(unit: &str) -> Cow<'_, str> {
+    if unit.contains(MICROSECONDS_IN_GREEK) {
+        Cow::Owned(unit.replace(MICROSECONDS_IN_GREEK, MICROSECONDS))
+    } else {
+        Cow::Borrowed(unit)
+    }
+}
+
 /// Units that are times or rates by themselves.
-const TIMES: [&str; 12] = ["s", "ms", "us", "µs", "ns", "min", "h", "sec", "seconds", "msec", "usec", "nsec"];
+const TIMES: [&str; 12] =
+    ["s", "ms", "us", MICROSECONDS, "ns", "min", "h", "sec", "seconds", "msec", "usec", "nsec"];
 const RATES: [&str; 6] = ["tps", "qps", "ops", "iops", "rps", "fps"];
 /// Units that have nothing to do with time.
-const PLAIN: [&str; 15] = [
+const PLAIN: [&str; 19] = [
     "%",
     "",
     "1",
@@ -94,6 +111,10 @@ const PLAIN: [&str; 15] = [
     "MiB",
     "GB",
     "GiB",
+    "TB",
+    "TiB",
+    "PB",
+    "PiB",
     "count",
     "operations",
     "transactions",
@@ -120,6 +141,7 @@ impl Dilation {
 
     /// What a unit says of it; `None` where it says nothing.
     pub fn of_unit(unit: &str) -> Option<Dilation> {
+        let unit: &str = &usual_unit(unit);
         let is_one_of = |known: &[&str]| known.contains(&unit);
         if is_one_of(&TIMES) {
             Some(Dilation::Time)
@@ -191,6 +213,16 @@ mod tests {
             assert_eq!(Dilation::of_unit(unit), Some(Dilation::Rate), "{unit}");
         }
         for unit in ["%", "count", "MiB"] {
+            assert_eq!(Dilation::of_unit(unit), Some(Dilation::None), "{unit}");
+        }
+        // The Greek letter and the micro sign look alike.
+        for unit in ["\u{b5}s", "\u{3bc}s"] {
+            assert_eq!(Dilation::of_unit(unit), Some(Dilation::Time), "{unit}");
+            assert_eq!(Dilation::of_unit(&format!("pages/{unit}")), Some(Dilation::Rate), "{unit}");
+            assert_eq!(usual_unit(unit), "\u{b5}s");
+        }
+        // What tables print of sizes.
+        for unit in ["TB", "PiB"] {
             assert_eq!(Dilation::of_unit(unit), Some(Dilation::None), "{unit}");
         }
         for unit in ["bogo", "MB/core", "frames"] {

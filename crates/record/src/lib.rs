@@ -43,7 +43,9 @@ pub mod steadiness;
 pub mod topology;
 pub mod wall;
 
-pub use benchmark::{BenchmarkFigure, BenchmarkMark, BenchmarkRecord, Better, Dilation, FigureSample};
+pub use benchmark::{
+    BenchmarkFigure, BenchmarkMark, BenchmarkRecord, Better, Dilation, FigureSample, usual_unit,
+};
 pub use cache::{CacheUse, GatewayClusterStatus, GatewayFailing, GatewayPrefix, GatewayStatus};
 pub use cell::{
     Arrangement, Benchmark, Cell, CellStatus, DirtyLimitRecord, Job, MemoryRecord, Named, Rate, RatePart,

@@ -1,6 +1,6 @@
 //! Quantities as people read them: two or three digits and a unit.
 
-use underlay_record::{Price, thousands_apart};
+use underlay_record::{Price, thousands_apart, usual_unit};
 
 use crate::statistics::{Estimate, Interval};
 
@@ -70,6 +70,8 @@ pub fn rate(per_s: f64) -> String {
 /// A value in a unit of a benchmark's: times, bytes and rates of bytes as everywhere else (`1.8 ms`, `512 MB/s`), others with the
 /// unit as it is given: `2,310 tps`.
 pub fn of_unit(value: f64, unit: &str) -> String {
+    // A record may have the other letter that looks like a micro sign.
+    let unit: &str = &usual_unit(unit);
     let us_of = |unit: &str| match unit {
         "ns" | "nsec" => Some(1e-3),
         "us" | "µs" | "usec" => Some(1.0),
@@ -88,6 +90,7 @@ pub fn of_unit(value: f64, unit: &str) -> String {
 
 /// The same beside an axis that names the unit: a unit of the benchmark's own is left out.
 pub fn on_axis_of(value: f64, unit: &str) -> String {
+    let unit: &str = &usual_unit(unit);
     let text = of_unit(value, unit);
     match text.strip_suffix(unit).and_then(|number| number.strip_suffix(' ')) {
         Some(number) if number.len() + unit.len() > 9 => number.to_owned(),
@@ -259,6 +262,12 @@ pub fn list(names: &[String], limit: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_letters_that_look_like_a_micro_sign_are_microseconds() {
+        assert_eq!(of_unit(1840.0, "\u{3bc}s"), of_unit(1840.0, "\u{b5}s"));
+        assert_eq!(of_unit(1840.0, "\u{3bc}s"), "1.8 ms");
+    }
 
     #[test]
     fn quantities_read_well() {

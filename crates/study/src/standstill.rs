@@ -52,9 +52,10 @@ impl Stopped {
             return;
         }
         let (_, stops) = self.0.entry(process).or_insert_with(|| (name.to_owned(), Vec::new()));
+        let known = stops.len();
         match stops.last_mut() {
             Some(last) if last.until >= stop.from => last.until = stop.until,
-            _ if stops.len() >= MAX_STOPS => {}
+            _ if known >= MAX_STOPS => {}
             _ => stops.push(stop),
         }
     }

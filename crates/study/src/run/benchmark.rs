@@ -163,7 +163,7 @@ impl Bench {
             .map_err(|reason| explain(reason, session, storages))?;
         let taken = window.taken(None)?;
         let scratch = folder.join(scratch_of(0));
-        let traffic = Traffic::of(plan, storages, &taken.devices)
+        let traffic = Traffic::of(plan, storages, &taken.devices, &servers.processes())
             .map(|traffic| traffic.with_fio(plan, benchmark.plan.job.as_deref(), &scratch));
         let aftermath = Aftermath { steal_share, ..Aftermath::default() };
         let certificate = certify(&Evidence {

@@ -439,7 +439,7 @@ impl Bench {
             .map_err(|reason| explain(reason, &session, &storages))?;
         let mut taken = window.taken(driven.aftermath.window)?;
         taken.pauses.counted_off_wall_s = Some(taken.counted_for.as_secs_f64() - driven.measured.wall_s);
-        let traffic = Traffic::of(plan, &storages, &taken.devices);
+        let traffic = Traffic::of(plan, &storages, &taken.devices, &[]);
         if driven.measured.errors > 0 {
             warnings.push(format!(
                 "{} operations failed; the first error: {}",

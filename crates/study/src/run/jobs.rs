@@ -236,7 +236,7 @@ impl Bench {
                 count: job.lost_tasks,
                 nodes_went: node_events.iter().any(|event| event.away_s.is_some()),
             }),
-            traffic: Traffic::of(plan, storages, &taken.devices),
+            traffic: Traffic::of(plan, storages, &taken.devices, &[]),
             aftermath: &aftermath,
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(session.memory_enforced_by().is_some()),
             ceiling_per_s: None,

@@ -23,6 +23,7 @@ mod kept_logs;
 mod machine;
 mod parts;
 mod prepared;
+mod program_memory;
 mod rate_search;
 mod round;
 mod schedule;

@@ -12,6 +12,7 @@ use underlay_systems::benchmark::fio;
 
 use super::attached::Storages;
 use super::cell_plan::CellPlan;
+use super::program_memory;
 use super::storage;
 use crate::spec::{StorageSource, StorageSpec};
 
@@ -35,7 +36,7 @@ pub struct Traffic {
     pub moved_for_roles_bytes: u64,
     /// Something lies on the storage behind the window: what is read may come from a cache. Not looked for where devices had requests.
     pub holds_data: bool,
-    /// Some of that may be where reads find it without asking a device: in the page cache, or in the memory of a program that runs all the time.
+    /// Reads may find some of that without asking a device: in the page cache, or in the memory of a program that runs all the time.
     pub may_be_cached: bool,
     /// What a job of fio moved past the page cache, by its own account; absent where it doesn't tell, and behind layers that move fewer bytes.
     pub past_the_cache_bytes: Option<u64>,
@@ -46,10 +47,12 @@ pub struct Traffic {
 impl Traffic {
     /// `None` where nobody knows what devices did: the storage is a cluster's own, or the kernel doesn't count the requests of real disks. On these only
     /// commands of the user's are judged. Behind the window, when devices no longer take modelled time: this may walk through what lies on the storage.
+    /// `processes` are those of the system, which must still run.
     pub(super) fn of(
         plan: &CellPlan<'_>,
         storages: &Storages,
         devices: &[DeviceActivity],
+        processes: &[u32],
     ) -> Option<Traffic> {
         let is_shared = !plan.storage.is_modelled();
         let are_counted = || !devices.is_empty() && have_counters(storages);
@@ -62,10 +65,15 @@ impl Traffic {
             let described: &[DeviceDescription] = if is_one_each { &described.devices } else { &[] };
             let mut traffic = Traffic { is_shared, ..Traffic::counted(devices, described) };
             if traffic.is_idle() {
-                let runs_a_program = runs_a_program(plan);
-                let held = Held::behind(storages, !plan.begins_empty(), !runs_a_program);
+                // The systems that Underlay knows have caches of their own. What a user's command starts may be anything.
+                let has_own_cache = plan.benchmark.is_none();
+                let paths = paths_of(storages);
+                let held = Held::behind(&paths, !plan.begins_empty(), !has_own_cache);
                 traffic.holds_data = held.data;
-                traffic.may_be_cached = held.cached || runs_a_program;
+                traffic.may_be_cached = has_own_cache
+                    || held.cached
+                    || (runs_a_program(plan)
+                        && program_memory::may_hold(processes, &paths, held.stored_bytes));
             }
             traffic
         })
@@ -106,6 +114,8 @@ struct Held {
     data: bool,
     /// In the page cache.
     cached: bool,
+    /// In files, as far as somebody looked: not beyond what tells all.
+    stored_bytes: u64,
 }
 
 /// What a walk through directories is for.
@@ -116,15 +126,14 @@ struct Walk {
 }
 
 impl Held {
-    /// What lies on the storage under test. A bare device holds what it was filled with, and may have it in the cache.
-    fn behind(storages: &Storages, is_filled: bool, asks_for_cache: bool) -> Held {
-        let paths: Vec<PathBuf> =
-            storages.servers().iter().flat_map(|attached| attached.paths().to_vec()).collect();
+    /// What lies on the storage under test. A bare device holds what it was filled with. The kernel drops its pages when the last program closes it:
+    /// what a command reads from it afterwards comes from the device.
+    fn behind(paths: &[PathBuf], is_filled: bool, asks_for_cache: bool) -> Held {
         let is_bare = |path: &PathBuf| path.metadata().is_ok_and(|found| found.file_type().is_block_device());
         if is_filled && paths.iter().any(is_bare) {
-            return Held { data: true, cached: true };
+            return Held { data: true, ..Held::default() };
         }
-        Held::in_directories(&paths, asks_for_cache)
+        Held::in_directories(paths, asks_for_cache)
     }
 
     fn in_directories(paths: &[PathBuf], asks_for_cache: bool) -> Held {
@@ -139,6 +148,7 @@ impl Held {
         let Ok(metadata) = path.symlink_metadata() else { return };
         if metadata.is_file() && metadata.len() > 0 {
             self.data = true;
+            self.stored_bytes = self.stored_bytes.saturating_add(metadata.len());
             self.cached = self.cached || (walk.asks_for_cache && is_cached(path, metadata.len()));
         }
         if !metadata.is_dir() {
@@ -154,6 +164,11 @@ impl Held {
             self.look_at(&entry.path(), walk);
         }
     }
+}
+
+/// Where the storage under test is.
+fn paths_of(storages: &Storages) -> Vec<PathBuf> {
+    storages.servers().iter().flat_map(|attached| attached.paths().to_vec()).collect()
 }
 
 /// Whether the kernel counts all requests for the directories of real storage. File systems of several disks have numbers that belong to none, and counting
@@ -173,9 +188,9 @@ fn is_counted(path: &Path) -> bool {
     found.next().is_some_and(|switch| switch.trim() != "0")
 }
 
-/// Whether a program of the system runs from before the benchmark to behind it. Without one, everything ends with the commands.
+/// Whether a program of the user's runs from before the benchmark to behind it. Without one, everything ends with the commands.
 fn runs_a_program(plan: &CellPlan<'_>) -> bool {
-    plan.benchmark.is_none() || plan.storage.settings_of(plan.system).contains_key("start")
+    plan.storage.settings_of(plan.system).contains_key("start")
 }
 
 /// A gigabyte is looked at at a time.
@@ -271,9 +286,10 @@ mod tests {
         std::os::unix::fs::symlink(elsewhere.path(), place.path().join("a/link")).unwrap();
         assert_eq!(found(), Held::default(), "what a link leads to is elsewhere");
         fs::write(place.path().join("a/b/file"), "x").unwrap();
-        assert_eq!(found(), Held { data: true, cached: true }, "what was just written is in the cache");
+        let written = Held { data: true, cached: true, stored_bytes: 1 };
+        assert_eq!(found(), written, "what was just written is in the cache");
         let first = Held::in_directories(&paths, false);
-        assert_eq!(first, Held { data: true, cached: false }, "nobody asked for the cache");
+        assert_eq!(first, Held { cached: false, ..written }, "nobody asked for the cache");
     }
 
     #[test]
@@ -289,7 +305,7 @@ mod tests {
         File::create(&path).unwrap().set_len(3 << 20).unwrap();
         assert_eq!(
             Held::in_directories(&[place.path().to_owned()], true),
-            Held { data: true, cached: false },
+            Held { data: true, cached: false, stored_bytes: 3 << 20 },
             "nobody has read it"
         );
         assert!(is_cached(&place.path().join("absent"), 1), "nobody can tell");

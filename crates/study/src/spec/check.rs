@@ -60,6 +60,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
         memory::check(system, sites, findings);
         servers::check(system, sites, findings);
         servers::check_roles(system, sites, findings);
+        benchmark::note_system_clocks(system, sites, findings);
         for workload in &sites.workloads {
             check_capabilities(system, workload, findings);
             jobs::check(system, workload, findings);

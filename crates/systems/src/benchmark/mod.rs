@@ -4,6 +4,7 @@ pub mod fio;
 mod number;
 mod path;
 mod reading;
+pub mod shell_text;
 
 use std::time::Duration;
 

@@ -242,6 +242,27 @@ fn fio_beside_the_storage_is_not_faithful_although_data_were_loaded() {
     assert_eq!(used(on_roles_only), doubtful("storage used"), "which are not compared");
 }
 
+/// Of `number_ios=3`, say, which read a file that nobody has in the page cache.
+#[test]
+fn fio_whose_few_requests_all_went_to_the_devices_used_the_storage() {
+    let three = Traffic {
+        requests: 3,
+        moved_bytes: 12_288,
+        holds_data: true,
+        may_be_cached: false,
+        past_the_cache_bytes: Some(12_288),
+        ..Traffic::default()
+    };
+    assert_eq!(used(three), faithful());
+    assert_eq!(used(Traffic { holds_data: false, ..three }), faithful(), "it may have removed its file");
+    let with_roles = Traffic { moved_for_roles_bytes: 12_288, past_the_cache_bytes: Some(24_576), ..three };
+    assert_eq!(used(with_roles), faithful(), "half of it went to a role's devices");
+    let without_a_claim = Traffic { past_the_cache_bytes: None, ..three };
+    assert_eq!(used(without_a_claim), doubtful("storage used"));
+    let beside_it = Traffic { requests: 0, moved_bytes: 0, ..three };
+    assert_eq!(used(beside_it), doubtful("storage used"));
+}
+
 fn cpu(speed_us: f64, allowed_slowdown: Option<f64>, used_cpus: f64, throttled_share: f64) -> CpuRecord {
     CpuRecord {
         modelled_cores: 16,

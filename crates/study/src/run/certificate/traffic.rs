@@ -32,6 +32,15 @@ pub(super) fn check(traffic: Traffic) -> Check {
                 bytes(moved_by_all_bytes)
             ),
         ),
+        // Few requests are all that was claimed, and those of roles alone are not.
+        Some(claimed) if is_idle && (moved_for_roles_bytes as f64) < claimed as f64 * MOVED_SHARE => (
+            true,
+            format!(
+                "the devices were asked for {requests} requests, {}, and fio moved {} past the page cache",
+                bytes(moved_by_all_bytes),
+                bytes(claimed)
+            ),
+        ),
         _ if is_idle && !holds_data => (
             false,
             format!(
@@ -41,7 +50,7 @@ pub(super) fn check(traffic: Traffic) -> Check {
         _ if is_idle && !may_be_cached => (
             false,
             format!(
-                "the devices were asked for {requests} requests, and nothing of what is stored is in the page cache: the storage was not used"
+                "the devices were asked for {requests} requests, and no cache holds what is stored: the storage was not used"
             ),
         ),
         _ if is_idle => (

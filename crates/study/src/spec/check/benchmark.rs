@@ -2,6 +2,7 @@
 
 use underlay_config::{Diagnostic, Diagnostics};
 use underlay_systems::benchmark::fio;
+use underlay_systems::benchmark::shell_text::Script;
 use underlay_systems::command::placeholders;
 
 use crate::spec::model::{Filesystem, StorageSource};
@@ -72,15 +73,14 @@ pub(super) fn note_elsewhere(system: &SystemSite, workload: &WorkloadSite, findi
         return;
     }
     let plan = &benchmark.spec.plan;
-    let own = [Some(plan.run.as_str()), plan.job.as_deref()];
     // What `prepare` and `load` put there is not read by itself.
-    let of_the_system =
-        ["start", "script"].into_iter().map(|key| system.spec.settings.get(key).map(String::as_str));
-    let names_storage = own.into_iter().chain(of_the_system).flatten().any(|text| {
-        has_all_variables(text)
-            || ON_STORAGE.iter().any(|word| placeholders::has(text, word) || has_variable(text, word))
-    });
-    if names_storage {
+    let [start, script] = ["start", "script"].map(|key| system.spec.settings.get(key).map(String::as_str));
+    let mut shell_texts = [Some(plan.run.as_str()), start].into_iter().flatten().map(Script::read);
+    // A job and a script may be in any language, most of which have comments as a shell has them.
+    let mut other_texts = [plan.job.as_deref(), script].into_iter().flatten().map(without_comments);
+    if shell_texts.any(|script| script.texts().any(names_storage))
+        || other_texts.any(|text| names_storage(&text))
+    {
         return;
     }
     let message = format!(
@@ -93,19 +93,63 @@ pub(super) fn note_elsewhere(system: &SystemSite, workload: &WorkloadSite, findi
     );
 }
 
-/// What slow motion does not change on the command line of fio.
+fn names_storage(text: &str) -> bool {
+    has_all_variables(text)
+        || ON_STORAGE.iter().any(|word| placeholders::has(text, word) || has_variable(text, word))
+}
+
+/// A text without the lines, and the ends of lines, that a `#` or a `;` makes comments of.
+fn without_comments(text: &str) -> String {
+    let code = |line: &str| {
+        let is_comment = line.trim_start().starts_with(['#', ';']);
+        let end = [" #", "\t#"].into_iter().filter_map(|mark| line.find(mark)).min();
+        if is_comment { String::new() } else { line[..end.unwrap_or(line.len())].to_owned() }
+    };
+    text.lines().map(code).collect::<Vec<String>>().join("\n")
+}
+
+/// Whether fio's own clock may be slower than that of the modelled machine.
+fn is_slow(sites: &Sites) -> bool {
+    sites.leaves_time_open() || sites.scale.value.time > 1.0
+}
+
+/// What slow motion does not change of fio in a system's script, or in what it starts.
+pub(super) fn note_system_clocks(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) {
+    if !system.capabilities.is_some_and(|capabilities| capabilities.by_command) || !is_slow(sites) {
+        return;
+    }
+    for key in ["start", "script"] {
+        let Some(text) = system.spec.settings.get(key) else { continue };
+        for doubt in fio::doubts(text).into_iter().filter(|doubt| doubt.is_of_time) {
+            let message = format!("in `{key}` of [system.{}], {}", system.spec.name, doubt.message);
+            findings.push(Diagnostic::note(system.key_span.clone(), message, doubt.advice));
+        }
+    }
+}
+
+/// What slow motion does not change of fio in a command and in the job that it names, and the files elsewhere that they name.
 pub(super) fn note_clocks(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnostics) {
-    let is_slow = sites.leaves_time_open() || sites.scale.value.time > 1.0;
+    let is_slow = is_slow(sites);
     let Some(benchmark) = workload.benchmark.as_ref().filter(|benchmark| benchmark.spec.fio_job().is_none())
     else {
         return;
     };
-    for doubt in fio::doubts(&benchmark.spec.plan.run) {
-        if doubt.is_of_time && !is_slow {
-            continue;
+    let plan = &benchmark.spec.plan;
+    let counts = |doubt: &fio::Doubt| is_slow || !doubt.is_of_time;
+    for doubt in fio::doubts(&plan.run).into_iter().filter(counts) {
+        findings.push(Diagnostic::note(benchmark.text_span.clone(), doubt.message, doubt.advice));
+    }
+    let (Some(job), Some(job_span)) = (plan.job.as_deref(), benchmark.job_span.as_ref()) else { return };
+    if fio::runs_fio(&plan.run) {
+        for (part, doubt) in fio::doubts_of_job(job).into_iter().filter(|(_, doubt)| counts(doubt)) {
+            let place = findings.part_of(job_span, job, &part).unwrap_or_else(|| job_span.clone());
+            findings.push(Diagnostic::note(place, doubt.message, doubt.advice));
         }
-        let message = format!("fio's `{}` {}", doubt.word, doubt.problem);
-        findings.push(Diagnostic::note(benchmark.text_span.clone(), message, doubt.advice));
+    } else {
+        // A script, perhaps.
+        for doubt in fio::doubts(job).into_iter().filter(counts) {
+            findings.push(Diagnostic::note(job_span.clone(), doubt.message, doubt.advice));
+        }
     }
 }
 

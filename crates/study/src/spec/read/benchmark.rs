@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use underlay_config::{Diagnostic, Diagnostics, Field, Section};
-use underlay_record::{Better, Dilation};
+use underlay_record::{Better, Dilation, usual_unit};
 use underlay_systems::benchmark::{self, BenchmarkPlan, FigurePlan, Figures, MarkPlan, Reading, Take, fio};
 use underlay_systems::command::placeholders;
 
@@ -21,6 +21,8 @@ pub(in crate::spec) struct BenchmarkSite {
     pub spec: BenchmarkSpec,
     /// Its `run`, or fio's `job`.
     pub text_span: Range<usize>,
+    /// Of its `job`.
+    pub job_span: Option<Range<usize>>,
 }
 
 /// `kind = "command"`, whose other keys are read already.
@@ -29,6 +31,7 @@ pub(super) fn read_command(section: &mut Section<'_>, findings: &mut Diagnostics
     let run_field = run;
     let run = run_field.as_ref().and_then(|field| read_template(field, "a command for the shell", findings));
     let job = section.take("job");
+    let job_span = job.as_ref().map(|field| field.span.clone());
     let lacks_job = job.is_none() && run.as_ref().is_some_and(|run| placeholders::has(run, "job"));
     if let Some(field) = run_field.as_ref().filter(|_| lacks_job) {
         field.invalid("expected a `job` beside it, whose file {job} is", findings);
@@ -55,7 +58,7 @@ pub(super) fn read_command(section: &mut Section<'_>, findings: &mut Diagnostics
     let text_span = run_field?.span;
     let figures = Figures::Planned(figures?);
     let plan = BenchmarkPlan { run: run?, job, in_budget, limit: limit?, figures, marks };
-    Some(BenchmarkSite { spec: BenchmarkSpec { plan, data_bytes: data_bytes? }, text_span })
+    Some(BenchmarkSite { spec: BenchmarkSpec { plan, data_bytes: data_bytes? }, text_span, job_span })
 }
 
 /// `kind = "fio"`
@@ -82,7 +85,11 @@ pub(super) fn read_fio(section: &mut Section<'_>, findings: &mut Diagnostics) ->
         figures: Figures::OfFio,
         marks: Vec::new(),
     };
-    Some(BenchmarkSite { spec: BenchmarkSpec { plan, data_bytes: data_bytes? }, text_span: job_span })
+    Some(BenchmarkSite {
+        spec: BenchmarkSpec { plan, data_bytes: data_bytes? },
+        text_span: job_span.clone(),
+        job_span: Some(job_span),
+    })
 }
 
 /// A mistake in a job's text, at its line of the study.
@@ -279,7 +286,7 @@ fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePl
     let progress = progress.map(|progress| progress.value);
     let plan = FigurePlan {
         name: field.key.clone(),
-        unit: unit.value,
+        unit: usual_unit(&unit.value).into_owned(),
         better,
         slow_motion,
         file,

@@ -2,10 +2,12 @@
 //! each other.
 
 use super::job_file::{Job, JobFile, Section, Setting};
+use super::job_names;
 use super::mistake::{Mistake, shortened};
 use super::options::{self, Rule};
 use super::places::{self, Place};
 use super::slow_motion;
+use super::value::KiloBase;
 
 /// All mistakes of a job file, whose placeholders are not filled in yet. With a `factor` of slow motion also those that it makes.
 pub fn mistakes(text: &str, factor: Option<f64>) -> Vec<Mistake> {
@@ -32,6 +34,7 @@ pub fn mistakes(text: &str, factor: Option<f64>) -> Vec<Mistake> {
     }
     for job in file.jobs() {
         check_files(&job, &mut found);
+        job_names::check(&job, &mut found);
         check_access(&job, &mut found);
     }
     check_order(&file, &mut found);
@@ -105,12 +108,20 @@ fn check_setting(setting: &Setting, has_directory: bool, found: &mut Vec<Mistake
             }
         },
         Rule::Memory => match value.split_once(':') {
+            Some((_, path)) if path.trim().is_empty() => {
+                refused("names no file", "expected a file below {scratch}, or `mem=mmap`".to_owned())
+            }
             Some((_, path)) if places::check_log(path).is_err() => refused(
                 "keeps buffers in a file of this host",
                 "expected a file below {scratch}, or `mem=mmap`".to_owned(),
             ),
             _ => None,
         },
+        Rule::Number { least, most } => {
+            number_problem(setting.value.as_deref(), least, most).and_then(|problem| {
+                refused(problem, format!("expected {}", options::number_in_words(least, most)))
+            })
+        }
         Rule::Only(values) if values.contains(&value) => None,
         Rule::Only(values) => refused(
             &format!("is refused: {}", option.reason),
@@ -121,6 +132,19 @@ fn check_setting(setting: &Setting, has_directory: bool, found: &mut Vec<Mistake
         }
     };
     found.extend(mistake);
+}
+
+/// What is wrong with a whole number. What fio calculates, and what is filled in later, is not known yet.
+fn number_problem(value: Option<&str>, least: u64, most: u64) -> Option<&'static str> {
+    let Some(value) = value else { return Some("has no number") };
+    if value.contains(['{', '(']) || value.starts_with("0x") {
+        return None;
+    }
+    match KiloBase::default().number(value) {
+        Some(number) if (least..=most).contains(&number) => None,
+        Some(_) => Some("is out of range"),
+        None => Some("is no whole number"),
+    }
 }
 
 /// Whether a job's requests go to the storage under test.
@@ -136,7 +160,9 @@ fn check_files(job: &Job<'_>, found: &mut Vec<Mistake>) {
         (Some(_), None) => place_of(files),
         (None, None) => place_of(named("opendir").last()),
     };
-    let is_named = files.is_some() || named("opendir").next().is_some();
+    // With `nrfiles`, fio makes files beside those of `opendir`, where that finds none.
+    let opens_found = named("opendir").next().is_some() && job.setting("nrfiles").is_none();
+    let is_named = files.is_some() || opens_found;
     if !is_named && directory.is_none() {
         let message = format!(
             "fio's job [{}] names no file: fio would make one in its working directory, on this host's own disk",
@@ -157,17 +183,6 @@ fn check_files(job: &Job<'_>, found: &mut Vec<Mistake>) {
             "expected {data}, {wal}, {temp} or {device}",
         ));
     }
-    let name = job.setting("filename_format").map_or(job.name(), Setting::text);
-    let leads_out = name.split('/').any(|part| part == "..")
-        || (name.contains('/') && job.setting("filename_format").is_none());
-    if !is_named && leads_out {
-        let span = job
-            .setting("filename_format")
-            .or(job.setting("name"))
-            .map_or(&section.span, |setting| &setting.span);
-        let message = format!("`{}` becomes the name of a file, and leaves its directory", shortened(name));
-        found.push(Mistake::new(span, message, "expected a name without `/` and `..`"));
-    }
 }
 
 const ACCESS: [&str; 11] = [
@@ -186,11 +201,22 @@ const ACCESS: [&str; 11] = [
 
 fn check_access(job: &Job<'_>, found: &mut Vec<Mistake>) {
     let Some(setting) = job.setting("rw") else { return };
-    let word = setting.text().split([':', ',']).next().unwrap_or_default().trim();
-    let is_repeated = found.iter().any(|mistake| mistake.span == setting.span);
-    if !ACCESS.contains(&word) && !is_repeated {
+    if found.iter().any(|mistake| mistake.span == setting.span) {
+        return;
+    }
+    // `randread:8` and `write:4k`: how many requests follow each other, or how much lies between them.
+    let (word, distance) = match setting.text().split_once(':') {
+        Some((word, distance)) => (word.trim(), Some(distance.trim())),
+        None => (setting.text(), None),
+    };
+    if !ACCESS.contains(&word) {
         let expected = format!("expected one of {}", ACCESS.join(", "));
         found.push(Mistake::of_setting(setting, "is no kind of access", expected));
+    } else if distance
+        .is_some_and(|text| !text.starts_with(|c: char| c.is_ascii_digit() || "-{(".contains(c)))
+    {
+        let expected = "expected a number behind the colon, as in randread:8";
+        found.push(Mistake::of_setting(setting, "has no number behind the colon", expected));
     }
 }
 
@@ -200,10 +226,9 @@ fn check_order(file: &JobFile, found: &mut Vec<Mistake>) {
         let waits = |setting: &&Setting| match setting.name() {
             // The first has nothing to wait for.
             "stonewall" | "wait_for" => index > 0 && setting.is_on(),
-            "startdelay" => setting.text().trim_matches(|c: char| c == '0' || c.is_ascii_alphabetic()) != "",
             _ => false,
         };
-        for name in ["stonewall", "wait_for", "startdelay"] {
+        for name in ["stonewall", "wait_for"] {
             let Some(setting) = job.setting(name).filter(waits) else { continue };
             if found.iter().any(|mistake| mistake.span == setting.span) {
                 continue;
@@ -257,6 +282,8 @@ mod tests {
             ("directory={data}\nname=../x", 3, "leaves its directory"),
             ("opendir=/etc", 2, "expected a directory"),
             ("rw=randread", 1, "names no file"),
+            ("opendir={data}/empty\nnr_files=1", 1, "names no file"),
+            ("directory={data}\nfilename_format=/etc/file", 3, "leaves its directory"),
             ("filename={data}/f\nread_iolog={data}/log", 3, "refused"),
             ("filename={data}/f\nreplay_redirect=/dev/sda", 3, "refused"),
             ("filename={data}/f\nexec_prerun=dd if=/dev/zero", 3, "refused"),
@@ -319,6 +346,42 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_fio_would_stumble_over_are_refused() {
+        for (options, words) in [
+            ("numjobs=0", "out of range"),
+            ("numjobs=5000", "out of range"),
+            ("numjobs=-1", "no whole number"),
+            ("numjobs=two", "no whole number"),
+            ("numjobs", "no number"),
+            ("numjobs=", "no whole number"),
+            ("iodepth=0", "out of range"),
+            ("rwmixread=101", "out of range"),
+            ("rw=randread,foo", "no kind of access"),
+            ("rw=randread,randwrite", "no kind of access"),
+            ("rw=randread:foo", "behind the colon"),
+            ("rw=randread:", "behind the colon"),
+            ("rw", "no kind of access"),
+            ("mem=mmap:", "names no file"),
+        ] {
+            let found = only(&format!("[t]\nfilename={{data}}/f\n{options}\n"));
+            assert!(found.starts_with("3: ") && found.contains(words), "{options}: {found}");
+        }
+        for options in [
+            "numjobs=4",
+            "numjobs={cores}",
+            "iodepth=(2*{cores})",
+            "iodepth=1k",
+            "iodepth=0x10",
+            "rwmixread=0",
+            "rw=randread:8",
+            "rw = write : 4k",
+        ] {
+            let text = format!("[t]\nfilename={{data}}/f\n{options}\n");
+            assert_eq!(told(&text), Vec::<String>::new(), "{options}");
+        }
+    }
+
+    #[test]
     fn a_stonewall_that_nothing_comes_before_is_taken() {
         let stonewall = "filename={data}/f\nstonewall\n";
         assert_eq!(told(&format!("[t]\n{stonewall}")), Vec::<String>::new());
@@ -330,7 +393,10 @@ mod tests {
         assert!(two.starts_with("5: ") && two.contains("one after another"), "{two}");
         let global = only(&format!("[global]\n{stonewall}[t]\n[u]\n[v]\n"));
         assert!(global.starts_with("3: "), "{global}");
-        assert!(only("[t]\nfilename={data}/f\nstartdelay=5\n").contains("one after another"));
+        for delay in ["5", "1ms", "0-5", "0.5"] {
+            let refused = only(&format!("[t]\nfilename={{data}}/f\nstartdelay={delay}\n"));
+            assert!(refused.starts_with("3: ") && refused.contains("begins later"), "{refused}");
+        }
         assert!(
             only("[t]\nfilename={data}/f\n[u]\nfilename={data}/f\nwait_for_previous=1\n")
                 .contains("one after another")

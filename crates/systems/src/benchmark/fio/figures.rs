@@ -1,12 +1,12 @@
-//! The figures that fio printed. What it did not count is left out, with a note why.
+//! The figures that fio printed. What it did not count, or of too few requests, is left out, with a note why.
 
-use std::collections::BTreeMap;
 use std::io;
 
 use serde_json::Value;
 use underlay_record::{BenchmarkFigure, Better, Dilation};
 
 use super::job_file::JobFile;
+use super::percentiles::{self, Percentiles};
 use crate::benchmark::reading::{first_json, is_measurement};
 
 /// What fio counts apart, with the word for several of them.
@@ -15,9 +15,9 @@ const KINDS: [(&str, &str); 4] =
 /// The percentiles that become figures where the job asks for none by `percentile_list`.
 const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 const PERCENTILES_OF_SYNCS: [f64; 2] = [50.0, 99.0];
-/// Nobody lists more; fio takes 20.
-const MAX_PERCENTILES: usize = 100;
 const MAX_JOBS: usize = 100_000;
+/// Jobs of which one ends after less than this share of another's time have not run at the same time.
+const SAME_TIME: f64 = 0.9;
 /// So much of a text goes into a message.
 const MAX_WORDS: usize = 1500;
 /// `ENOTTY`, which fio gets for trims of a file.
@@ -153,6 +153,15 @@ impl Reader<'_> {
             let sum = made.iter().map(|one| count(one, key)).sum();
             self.add(format!("{kind} {name}"), unit, sum)?;
         }
+        let longest_ms = made.iter().map(|one| count(one, "runtime")).fold(0.0, f64::max);
+        let shortest_ms = made.iter().map(|one| count(one, "runtime")).fold(f64::INFINITY, f64::min);
+        if shortest_ms < longest_ms * SAME_TIME {
+            self.notes.push(format!(
+                "fio's jobs made {several} for {:.1} to {:.1} s of this machine's clock: the sum of their rates is more than there was at any time",
+                shortest_ms / 1e3,
+                longest_ms / 1e3
+            ));
+        }
         let timed: Vec<&Value> =
             made.iter().filter_map(|one| one.get("clat_ns")).filter(|one| count(one, "N") > 0.0).collect();
         if timed.len() < made.len() {
@@ -162,9 +171,9 @@ impl Reader<'_> {
             ));
         }
         if !timed.is_empty() {
-            self.add_latency(format!("{kind} mean"), largest(&timed, "mean"))?;
-            let found = self.read_percentiles(kind, &timed, &PERCENTILES)?;
-            if let Some(missing) = missing(&PERCENTILES, &found) {
+            self.add_latency(format!("{kind} mean"), mean_of_all(&timed))?;
+            let printed = self.read_percentiles(kind, several, &timed, &PERCENTILES)?;
+            if let Some(missing) = missing(&PERCENTILES, &printed) {
                 self.notes.push(format!(
                     "fio printed no {missing} of {several}, since the job has `percentile_list` or `clat_percentiles`: left out"
                 ));
@@ -172,7 +181,7 @@ impl Reader<'_> {
         }
         for (word, key) in [("lat", "lat_ns"), ("slat", "slat_ns")] {
             let all: Vec<&Value> = made.iter().filter_map(|one| one.get(key)).collect();
-            self.read_percentiles(&format!("{kind} {word}"), &all, &PERCENTILES)?;
+            self.read_percentiles(&format!("{kind} {word}"), several, &all, &PERCENTILES)?;
         }
         Ok(())
     }
@@ -188,35 +197,38 @@ impl Reader<'_> {
         if all.is_empty() {
             return Ok(());
         }
-        self.add_latency("sync mean".to_owned(), largest(&all, "mean"))?;
-        self.read_percentiles("sync", &all, &PERCENTILES_OF_SYNCS).map(drop)
+        self.add_latency("sync mean".to_owned(), mean_of_all(&all))?;
+        self.read_percentiles("sync", "syncs", &all, &PERCENTILES_OF_SYNCS).map(drop)
     }
 
-    /// The percentiles that there are: of several jobs the slowest, since they can't be added.
-    fn read_percentiles(&mut self, name: &str, all: &[&Value], usual: &[f64]) -> Result<Vec<f64>, String> {
-        let mut found: BTreeMap<u64, f64> = BTreeMap::new();
-        for (key, value) in all.iter().filter_map(|one| one.get("percentile")?.as_object()).flatten() {
-            let percentile = key.parse::<f64>().ok().filter(|percentile| (0.0..=100.0).contains(percentile));
-            let (Some(percentile), Some(value)) = (percentile, value.as_f64()) else {
-                return Err(format!(
-                    "fio's percentile `{}` is none",
-                    key.chars().take(40).collect::<String>()
-                ));
-            };
-            // Of numbers that are not negative, the bits are in order.
-            let slowest = found.entry((percentile + 0.0).to_bits()).or_insert(value);
-            *slowest = slowest.max(value);
+    /// The percentiles that rest on enough requests: of several jobs the highest, since they can't be added. Gives those that fio printed.
+    fn read_percentiles(
+        &mut self,
+        name: &str,
+        several: &str,
+        all: &[&Value],
+        usual: &[f64],
+    ) -> Result<Vec<f64>, String> {
+        let is_wanted = |percentile: f64| self.lists_percentiles || usual.contains(&percentile);
+        let Percentiles { figures, printed, too_few } = percentiles::of_jobs(all, is_wanted)?;
+        let jobs = all.iter().filter(|one| one.get("percentile").is_some()).count();
+        if jobs > 1 && !figures.is_empty() {
+            self.notes.push(format!(
+                "percentiles of several jobs can't be added: `{name}` {} of {several} are those of the slowest of {jobs} jobs. With `group_reporting` in [global], fio takes them over all",
+                in_words(figures.iter().map(|(percentile, _)| *percentile))
+            ));
         }
-        let kept: Vec<(f64, f64)> = found
-            .into_iter()
-            .map(|(bits, value)| (f64::from_bits(bits), value))
-            .filter(|(percentile, _)| self.lists_percentiles || usual.contains(percentile))
-            .take(MAX_PERCENTILES)
-            .collect();
-        for (percentile, value) in &kept {
-            self.add_latency(format!("{name} p{percentile}"), *value)?;
+        if !too_few.is_empty() {
+            self.notes.push(format!(
+                "fewer than ten {several} lie beyond `{name}` {}{}: left out. Measure longer",
+                in_words(too_few.iter().copied()),
+                if jobs > 1 { " of some job" } else { "" },
+            ));
         }
-        Ok(kept.into_iter().map(|(percentile, _)| percentile).collect())
+        for (percentile, value) in figures {
+            self.add_latency(format!("{name} p{percentile}"), value)?;
+        }
+        Ok(printed)
     }
 
     fn add_latency(&mut self, name: String, value: f64) -> Result<(), String> {
@@ -249,18 +261,25 @@ fn count(value: &Value, key: &str) -> f64 {
     value.get(key).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
-fn largest(all: &[&Value], key: &str) -> f64 {
-    all.iter().map(|one| count(one, key)).fold(0.0, f64::max)
+/// The mean of the requests of all jobs: each job's mean weighs as much as it had requests.
+fn mean_of_all(all: &[&Value]) -> f64 {
+    let (requests, total) = all.iter().fold((0.0, 0.0), |(requests, total), one| {
+        let counted = count(one, "N");
+        (requests + counted, total + counted * count(one, "mean"))
+    });
+    total / requests
 }
 
-/// `p50 and p99`: those that were not found.
-fn missing(usual: &[f64], found: &[f64]) -> Option<String> {
-    let missing: Vec<String> = usual
-        .iter()
-        .filter(|percentile| !found.contains(percentile))
-        .map(|percentile| format!("p{percentile}"))
-        .collect();
-    (!missing.is_empty()).then(|| missing.join(", "))
+/// `p50, p99`: those that fio did not print.
+fn missing(usual: &[f64], printed: &[f64]) -> Option<String> {
+    let missing: Vec<f64> =
+        usual.iter().copied().filter(|percentile| !printed.contains(percentile)).collect();
+    (!missing.is_empty()).then(|| in_words(missing.into_iter()))
+}
+
+/// `p50, p99.9`
+fn in_words(all: impl Iterator<Item = f64>) -> String {
+    all.map(|percentile| format!("p{percentile}")).collect::<Vec<String>>().join(", ")
 }
 
 #[cfg(test)]
@@ -269,13 +288,14 @@ mod tests {
 
     use super::*;
 
-    /// As fio prints them: `clat` is absent where there are no latencies.
+    /// As fio prints them, over some hours: `clat` is absent where there are no latencies.
     fn made(operations: f64, percentiles: &[(&str, u64)]) -> Value {
+        let requests = operations * 10_000.0;
         let percentile: serde_json::Map<String, Value> =
             percentiles.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
         json!({
-            "total_ios": operations, "iops": operations, "bw_bytes": operations * 4096.0,
-            "clat_ns": { "mean": 1500.0, "N": operations, "percentile": percentile },
+            "total_ios": requests, "iops": operations, "bw_bytes": operations * 4096.0,
+            "clat_ns": { "mean": 1500.0, "N": requests, "percentile": percentile },
         })
     }
 
@@ -343,8 +363,8 @@ mod tests {
         let (figures, notes) = names(json!([{ "read": made(5.0, &[]) }]), "[t]\nclat_percentiles=0");
         assert!(figures.len() == 3 && notes.contains("clat_percentiles"), "{figures:?} {notes}");
         let mut both = made(5.0, &USUAL);
-        both["lat_ns"] = json!({ "percentile": { "99.000000": 7 } });
-        both["slat_ns"] = json!({ "percentile": { "99.000000": 8 } });
+        both["lat_ns"] = json!({ "N": 5000, "percentile": { "99.000000": 7 } });
+        both["slat_ns"] = json!({ "N": 5000, "percentile": { "99.000000": 8 } });
         let (figures, _) = taken(json!([{ "read": both }]), "[t]\nlat_percentiles=1\nslat_percentiles=1");
         assert_eq!(figures[6..], [("read lat p99".to_owned(), 7.0), ("read slat p99".to_owned(), 8.0)]);
     }
@@ -363,19 +383,73 @@ mod tests {
             "[t]\nfsync=1",
         );
         assert!(figures.len() == 6 && notes.is_empty(), "{figures:?} {notes}");
-        let sync = json!({ "total_ios": 5, "lat_ns": { "N": 5, "mean": 9.0, "percentile": { "50.000000": 8, "99.000000": 9, "99.900000": 9 } } });
+        let sync = json!({ "total_ios": 5000, "lat_ns": { "N": 5000, "mean": 9.0, "percentile": { "50.000000": 8, "99.000000": 9, "99.900000": 9 } } });
         let (figures, _) =
             names(json!([{ "write": made(5.0, &USUAL), "sync": sync }]), "[t]\nrw=write\nfsync=1");
         assert_eq!(figures[6..], ["sync mean", "sync p50", "sync p99"]);
     }
 
     #[test]
-    fn several_jobs_are_added_and_the_slowest_counts() {
+    fn several_jobs_are_added_and_the_slowest_percentile_counts_and_says_so() {
         let slow = [("50.000000", 4000), ("99.000000", 1000)];
-        let (figures, _) =
+        let (figures, notes) =
             taken(json!([{ "read": made(5.0, &USUAL) }, { "read": made(7.0, &slow) }]), "[a]\n[b]");
         let value = |name: &str| figures.iter().find(|(known, _)| known == name).unwrap().1;
         assert_eq!((value("read operations"), value("read p50"), value("read p99")), (12.0, 4000.0, 2000.0));
+        assert!(notes.len() == 1 && notes[0].contains("the slowest of 2 jobs"), "{notes:?}");
+        let (_, notes) = taken(json!([{ "read": made(5.0, &USUAL) }]), "[a]");
+        assert_eq!(notes, Vec::<String>::new(), "one job has nothing to choose from");
+    }
+
+    /// 717 reads a second one at a time take some 1.4 ms each, whatever 20 large ones beside them take.
+    #[test]
+    fn the_mean_of_several_jobs_weighs_each_by_its_requests() {
+        let job = |requests: u64, mean: f64| {
+            let clat = json!({ "N": requests, "mean": mean });
+            json!({ "total_ios": requests, "iops": requests, "bw_bytes": 4096, "clat_ns": clat })
+        };
+        let jobs = json!([
+            { "read": job(300, 1000.0), "write": job(10, 70.0) },
+            { "read": job(100, 5000.0) },
+        ]);
+        let (figures, _) = taken(jobs, "[a]\nrw=randrw\n[b]");
+        let value = |name: &str| figures.iter().find(|(known, _)| known == name).unwrap().1;
+        assert_eq!((value("read mean"), value("write mean")), (2000.0, 70.0));
+        let sync = |requests: u64, mean: f64| json!({ "lat_ns": { "N": requests, "mean": mean } });
+        let jobs = json!([
+            { "write": job(300, 10.0), "sync": sync(30, 10.0) },
+            { "write": job(300, 30.0), "sync": sync(10, 50.0) },
+        ]);
+        let (figures, _) = taken(jobs, "[a]\nrw=write\n[b]\nrw=write");
+        let value = |name: &str| figures.iter().find(|(known, _)| known == name).unwrap().1;
+        assert_eq!((value("write mean"), value("sync mean")), (20.0, 20.0));
+    }
+
+    #[test]
+    fn rates_of_jobs_that_ended_at_different_times_are_added_with_a_note() {
+        let job = |runtime_ms: u64| {
+            let mut job = made(5.0, &USUAL);
+            job["runtime"] = json!(runtime_ms);
+            json!({ "read": job })
+        };
+        let notes_of = |jobs: Value| taken(jobs, "[a]\n[b]").1.join("\n");
+        let differing = notes_of(json!([job(1000), job(8000)]));
+        assert!(differing.contains("made reads for 1.0 to 8.0 s"), "{differing}");
+        let alike = notes_of(json!([job(7900), job(8000)]));
+        assert!(!alike.contains("made reads for"), "{alike}");
+    }
+
+    #[test]
+    fn percentiles_of_three_requests_are_left_out_with_a_note() {
+        let percentiles = json!({ "50.000000": 1, "99.000000": 2, "99.900000": 3 });
+        let few = json!({
+            "total_ios": 3, "iops": 3.0, "bw_bytes": 12_288,
+            "clat_ns": { "mean": 2.0, "N": 3, "percentile": percentiles },
+        });
+        let (figures, notes) = names(json!([{ "read": few }]), "[t]\nnumber_ios=3");
+        assert_eq!(figures, ["read operations", "read bandwidth", "read mean"]);
+        assert!(notes.contains("fewer than ten reads") && notes.contains("p50, p99, p99.9"), "{notes}");
+        assert!(!notes.contains("percentile_list"), "fio did print them: {notes}");
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub enum Rule {
     SteadyState,
     /// The job waits for sections before it.
     Order,
+    /// A whole number within these bounds. One of `u64::MAX` is none.
+    Number { least: u64, most: u64 },
     /// These values only.
     Only(&'static [&'static str]),
     /// No value at all.
@@ -67,6 +69,14 @@ pub fn find(name: &str) -> Option<&'static FioOption> {
 /// All names and aliases.
 pub fn names() -> impl Iterator<Item = &'static str> {
     OPTIONS.iter().flat_map(|option| std::iter::once(option.name).chain(option.aliases.iter().copied()))
+}
+
+/// What a reader is told to write for a whole number.
+pub(super) fn number_in_words(least: u64, most: u64) -> String {
+    match most {
+        u64::MAX => format!("a whole number from {least} up"),
+        most => format!("a whole number from {least} to {most}"),
+    }
 }
 
 const fn option(
@@ -109,6 +119,9 @@ pub const ENGINES: &[&str] = &[
     "filedelete",
 ];
 
+/// As many processes or threads does fio start.
+const MAX_JOBS: u64 = 4096;
+
 const CPUS: &str =
     "it counts this machine's CPUs, and Underlay chooses the CPUs of the system; state `[machine] cores`";
 const TRACE: &str =
@@ -126,7 +139,11 @@ const VERIFY: &str = "what fio reads back to verify counts like other reads";
 /// In the order in which `fio --cmdhelp` lists them, then the options of engines, then those of other versions.
 pub static OPTIONS: &[FioOption] = &[
     taken("description"),
-    ruled("name", Rule::NamePart, "without `filename` it becomes the name of a file"),
+    ruled(
+        "name",
+        Rule::NamePart,
+        "without `filename` it becomes the name of a file, and without a name of its own that of a log",
+    ),
     ruled("wait_for", Rule::Order, ""),
     ruled("filename", Rule::Files, ""),
     taken("lockfile"),
@@ -150,7 +167,7 @@ pub static OPTIONS: &[FioOption] = &[
         Rule::Only(ENGINES),
         "other engines send their requests elsewhere than to a file or a block device",
     ),
-    taken("iodepth"),
+    ruled("iodepth", Rule::Number { least: 1, most: u64::MAX }, ""),
     option("iodepth_batch", &["iodepth_batch_submit"], Rule::Taken, ""),
     option("iodepth_batch_complete_min", &["iodepth_batch_complete"], Rule::Taken, ""),
     taken("iodepth_batch_complete_max"),
@@ -184,8 +201,12 @@ pub static OPTIONS: &[FioOption] = &[
     taken("buffered"),
     taken("overwrite"),
     taken("loops"),
-    taken("numjobs"),
-    ruled("startdelay", Rule::Order, ""),
+    ruled("numjobs", Rule::Number { least: 1, most: MAX_JOBS }, ""),
+    ruled(
+        "startdelay",
+        Rule::Only(&["0", "0s"]),
+        "a job that begins later makes no requests for a part of the measured time, and runs after others",
+    ),
     option("runtime", &["timeout"], Rule::Duration(TimeUnit::Seconds), ""),
     taken("time_based"),
     ruled("verify_only", Rule::Taken, VERIFY),
@@ -236,8 +257,8 @@ pub static OPTIONS: &[FioOption] = &[
     taken("zone_reset_threshold"),
     ruled("zone_reset_frequency", Rule::Taken, "it is a share of the writes, and not a rate"),
     taken("lockmem"),
-    taken("rwmixread"),
-    taken("rwmixwrite"),
+    ruled("rwmixread", Rule::Number { least: 0, most: 100 }, ""),
+    ruled("rwmixwrite", Rule::Number { least: 0, most: 100 }, ""),
     ruled(
         "nice",
         Rule::Only(&["0"]),
@@ -543,6 +564,7 @@ mod tests {
             Rule::Memory => "a file only below `{logs}` or `{scratch}`".to_owned(),
             Rule::SteadyState => "a share only, as in `iops:2%`".to_owned(),
             Rule::Order => "refused behind another section; the first one may have it".to_owned(),
+            Rule::Number { least, most } => number_in_words(least, most),
             Rule::Only(values) => {
                 let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
                 format!("only {}", values.join(", "))

@@ -1,0 +1,106 @@
+//! Whether a program that a user's command started can hold stored data, so that it answers without asking a device.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+/// A shell and a `sleep` have less.
+const SMALLEST_CACHE_BYTES: u64 = 2 << 20;
+/// A cache holds at least this share of what is stored.
+const SMALLEST_CACHE_SHARE: f64 = 0.001;
+/// What a process has of its own, in the lines of `/proc/PID/status`: its heap, memory that it shares with others, huge pages.
+const OWN_MEMORY: [&str; 3] = ["RssAnon:", "RssShmem:", "HugetlbPages:"];
+/// More than a program has open.
+const MAX_OPEN_FILES: usize = 100_000;
+
+/// Whether the processes have enough memory of their own to hold some of the stored bytes, or keep a bare device open, whose pages the kernel then keeps.
+/// What files have in the page cache is looked at elsewhere. Where nobody can tell, they may.
+pub(super) fn may_hold(processes: &[u32], paths: &[PathBuf], stored_bytes: u64) -> bool {
+    let smallest_bytes = SMALLEST_CACHE_BYTES.max((stored_bytes as f64 * SMALLEST_CACHE_SHARE) as u64);
+    let mut memory_bytes = 0_u64;
+    let devices = device_numbers(paths);
+    for process in processes {
+        let folder = Path::new("/proc").join(process.to_string());
+        match fs::read_to_string(folder.join("status")) {
+            Ok(status) => memory_bytes = memory_bytes.saturating_add(own_memory_bytes(&status)),
+            // It has ended.
+            Err(_) if !folder.exists() => continue,
+            Err(_) => return true,
+        }
+        if memory_bytes >= smallest_bytes || (!devices.is_empty() && may_have_open(&folder, &devices)) {
+            return true;
+        }
+    }
+    false
+}
+
+/// The numbers of the block devices among these paths.
+fn device_numbers(paths: &[PathBuf]) -> Vec<u64> {
+    let found = paths.iter().filter_map(|path| path.metadata().ok());
+    found.filter(|found| found.file_type().is_block_device()).map(|found| found.rdev()).collect()
+}
+
+fn may_have_open(folder: &Path, devices: &[u64]) -> bool {
+    let Ok(open) = fs::read_dir(folder.join("fd")) else { return folder.exists() };
+    let mut found = open.flatten().take(MAX_OPEN_FILES).filter_map(|entry| fs::metadata(entry.path()).ok());
+    found.any(|found| found.file_type().is_block_device() && devices.contains(&found.rdev()))
+}
+
+/// From the text of `/proc/PID/status`. A kernel thread, and a process that is ending, has no such lines.
+fn own_memory_bytes(status: &str) -> u64 {
+    let kib = |line: &str| {
+        let rest = OWN_MEMORY.iter().find_map(|name| line.strip_prefix(name))?;
+        rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    };
+    status.lines().filter_map(kib).fold(0_u64, |sum, kib| sum.saturating_add(kib.saturating_mul(1024)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    struct Ended(Child);
+
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_process_that_only_sleeps_holds_nothing() {
+        let sleeper = Ended(Command::new("sleep").arg("600").spawn().unwrap());
+        assert!(!may_hold(&[sleeper.0.id()], &[], 0));
+        assert!(!may_hold(&[sleeper.0.id()], &[], 1 << 40));
+        assert!(!may_hold(&[], &[], 0), "nothing runs");
+    }
+
+    #[test]
+    fn a_process_with_memory_of_its_own_may_hold_data() {
+        let held = vec![1_u8; 16 << 20];
+        let own = std::process::id();
+        assert!(may_hold(&[own], &[], held.len() as u64));
+        assert!(!may_hold(&[own], &[], u64::MAX), "a thousandth of it is more than this process has");
+        assert_eq!(held.iter().filter(|byte| **byte == 1).count(), 16 << 20);
+    }
+
+    #[test]
+    fn own_memory_is_read_from_the_status_of_a_process() {
+        let status = "Name:\tRssAnon: 9 kB\nVmRSS:\t  5000 kB\nRssAnon:\t    100 kB\nRssFile:\t 4000 kB\nRssShmem:\t  24 kB\nHugetlbPages:\t 2048 kB\n";
+        assert_eq!(own_memory_bytes(status), (100 + 24 + 2048) << 10);
+        for text in ["", "RssAnon:", "RssAnon: x kB", "RssAnon: 5 MB", "RssAnon: -5 kB"] {
+            assert_eq!(own_memory_bytes(text), 0, "{text}");
+        }
+        assert_eq!(own_memory_bytes("RssAnon: 18446744073709551615 kB"), u64::MAX);
+    }
+
+    #[test]
+    fn a_directory_is_no_device_that_is_kept_open() {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(device_numbers(&[place.path().to_owned(), "/absent".into()]), Vec::<u64>::new());
+        assert!(!may_have_open(Path::new("/proc/self"), &[u64::MAX]));
+    }
+}
