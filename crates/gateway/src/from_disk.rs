@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use rustix::io::Errno;
@@ -16,6 +17,10 @@ use rustix::io::Errno;
 const STEP_BYTES: usize = 1 << 20;
 /// What reads around the kernel's memory have to be aligned to: no disk has larger sectors.
 const ALIGNMENT: usize = 4096;
+
+/// A page that is being written, or that somebody else reads, is not forgotten at once. And what the user before has begun to write may still come.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A file by both ways to read it.
 pub(crate) trait TwoWays {
@@ -44,6 +49,19 @@ pub(crate) enum Seen {
 /// # Errors
 /// When it can't be synced or read, or the kernel goes on remembering something else.
 pub(crate) fn make_sure(file: &mut impl TwoWays) -> io::Result<Seen> {
+    for _ in 1..ATTEMPTS {
+        if let Some(seen) = compare(file)? {
+            return Ok(seen);
+        }
+        std::thread::sleep(PAUSE);
+    }
+    compare(file)?.ok_or_else(|| {
+        io::Error::other("a sync has failed, and the kernel still remembers what the disk does not have")
+    })
+}
+
+/// `None` where the kernel remembers something else than the disk has.
+fn compare(file: &mut impl TwoWays) -> io::Result<Option<Seen>> {
     // A failure that nobody has heard of yet is told here, once; what it has taken away is found out below.
     if let Err(error) = file.sync() {
         tracing::warn!("what was written last did not all get to the disk: {error}");
@@ -64,19 +82,17 @@ pub(crate) fn make_sure(file: &mut impl TwoWays) -> io::Result<Seen> {
             Err(_) => 0,
         };
         let is_same = match file.read_disk(&mut on_disk, offset) {
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(Seen::Forgotten),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(Some(Seen::Forgotten)),
             // Less than is remembered can be read: the rest is nowhere else.
             Err(_) => first == 0,
             Ok(second) => first == 0 || (second >= first && remembered[..first] == on_disk[..first]),
         };
         if !is_same {
-            return Err(io::Error::other(
-                "a sync has failed, and the kernel still remembers what the disk does not have",
-            ));
+            return Ok(None);
         }
         offset += count as u64;
     }
-    Ok(Seen::Same)
+    Ok(Some(Seen::Same))
 }
 
 /// A file of this machine.

@@ -73,6 +73,15 @@ impl Disk {
     fn after_a_failed_sync() -> Disk {
         let disk = Disk::default();
         let metadata = disk.open().unwrap();
+        // So many that what a start writes is not in the page of what the failed sync wrote: it would be written again with it.
+        let transaction = metadata.database.begin_write().unwrap();
+        for number in 0..2_000 {
+            Change::begin(&transaction)
+                .unwrap()
+                .set_number(format!("filler {number}").as_bytes(), number)
+                .unwrap();
+        }
+        transaction.commit().unwrap();
         set_number(&metadata, b"test", 1).unwrap();
         disk.0.lock().fails_syncs = 1;
         set_number(&metadata, b"test", 2).unwrap_err();
