@@ -6,7 +6,22 @@ use s3s::{S3Error, S3ErrorCode};
 use crate::errors::Error;
 use crate::model::{Checksums, Coverage};
 
-/// The code that clients know for an error. Details of the gateway's own disk stay in its log.
+tokio::task_local! {
+    /// The number of the request that this task answers.
+    static REQUEST_ID: String;
+}
+
+/// Has the log name a request by this number where something goes wrong with it.
+pub(crate) async fn numbered<T>(id: String, work: impl Future<Output = T>) -> T {
+    REQUEST_ID.scope(id, work).await
+}
+
+/// Of the request that this task answers, for the log.
+fn request_id() -> String {
+    REQUEST_ID.try_with(String::clone).unwrap_or_default()
+}
+
+/// The code that clients know for an error. What went wrong with the store behind or with the gateway's own disk stays in its log.
 pub(super) fn error(error: Error) -> S3Error {
     let text = error.to_string();
     let code = match error {
@@ -31,10 +46,15 @@ pub(super) fn error(error: Error) -> S3Error {
         Error::TooLarge(_) => S3ErrorCode::EntityTooLarge,
         Error::NotImplemented(_) => S3ErrorCode::NotImplemented,
         Error::Busy(_) => S3ErrorCode::SlowDown,
-        Error::Store(_) => S3ErrorCode::ServiceUnavailable,
+        Error::Store(_) => {
+            // It may have paths, addresses and keys of the store.
+            tracing::warn!("request {}: {text}", request_id());
+            let text = "the store behind the gateway failed: try again later; the gateway's log says why, by the number of this request";
+            return S3Error::with_message(S3ErrorCode::ServiceUnavailable, text);
+        }
         Error::Local(_) => {
-            tracing::error!("{text}");
-            let text = "the gateway's own storage failed, and its log says how";
+            tracing::error!("request {}: {text}", request_id());
+            let text = "the gateway's own storage failed; its log says how, by the number of this request";
             return S3Error::with_message(S3ErrorCode::InternalError, text);
         }
     };

@@ -13,7 +13,7 @@ mod post;
 mod tagging;
 
 pub(crate) use access::{Note, Permissions, refused_at_once};
-pub(crate) use answers::put_right;
+pub(crate) use answers::{numbered, put_right};
 pub(crate) use post::Forms;
 
 use std::collections::HashMap;

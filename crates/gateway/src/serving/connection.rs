@@ -27,7 +27,7 @@ use super::request_ids::{RequestId, RequestIds};
 use crate::cluster::{Asked, Peers};
 use crate::engine::Engine;
 use crate::ownership::Route;
-use crate::s3::{Forms, Note, put_right, refused_at_once};
+use crate::s3::{Forms, Note, numbered, put_right, refused_at_once};
 
 /// A client that is slower than this to say what it wants is not waited for.
 const HEADERS_IN: Duration = Duration::from_secs(30);
@@ -129,18 +129,23 @@ impl Connections {
         // request of the connection, whose own it would wait for.
         let is_told_nothing = request.body().is_end_stream() && request.headers().contains_key(EXPECT);
         let received = |body| Received { body, is_read: Arc::clone(&is_read) };
+        let id = self.ids.draw();
+        let number = id.as_str().to_owned();
         let (mut response, slot) = match (is_form(&request), &self.forms) {
             // They are received before anybody knows whose they are, and have places of their own.
             (true, Some(forms)) => {
-                (forms.answer(request.map(|body| Body::http_body(received(body)))).await, None)
+                let form = request.map(|body| Body::http_body(received(body)));
+                (numbered(number, forms.answer(form)).await, None)
             }
             (true, None) => (no_forms(), None),
             (false, _) => match Arc::clone(self.slots_for(&request)).try_acquire_owned() {
                 Err(_) => (too_many(), None),
-                Ok(slot) => (self.carry_out(request.map(received), &note).await?, Some(slot)),
+                Ok(slot) => {
+                    let carried_out = numbered(number, self.carry_out(request.map(received), &note));
+                    (carried_out.await?, Some(slot))
+                }
             },
         };
-        let id = self.ids.draw();
         id.put_into(&mut response);
         if is_told_nothing || !is_read.load(Ordering::Acquire) {
             // A client that waits for `100 Continue` sends no body now, and one that doesn't sends it: what comes next may be either. Taken
@@ -344,7 +349,8 @@ impl hyper::body::Body for Answer {
         }
         if let Poll::Ready(Some(Err(error))) = &polled {
             // The status has been sent: all that is left is to break off.
-            tracing::warn!("an answer of {} broke off: {error}", self.path.escape_debug());
+            let (id, path) = (self.id.as_str(), self.path.escape_debug());
+            tracing::warn!("request {id}: the answer of {path} broke off: {error}");
         }
         polled
     }
