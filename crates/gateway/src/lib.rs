@@ -21,6 +21,7 @@ mod ownership;
 mod placement;
 mod s3;
 mod serving;
+mod staged;
 pub mod store;
 
 /// The program `underlay-gateway`.

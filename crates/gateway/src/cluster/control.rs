@@ -82,6 +82,18 @@ impl Control {
         self.ours().all(|(_, record)| !record.is_dirty && !has_others)
     }
 
+    /// Whether unfinished uploads are all that is left of ours. They may last for days, and nobody waits for that.
+    pub(super) fn has_only_uploads(&self) -> bool {
+        let Ok(uploads) = self.shared.engine.slots_with_uploads() else { return false };
+        let has_others = self.members().values().any(|id| *id != self.id());
+        let mut left = self.ours().filter(|(_, record)| record.is_dirty || has_others).peekable();
+        let is_ours = self.lease.is_some() && *self.shared.lease.lock() == self.lease;
+        is_ours
+            && left.peek().is_some()
+            && self.shared.engine.is_clean()
+            && left.all(|(slot, _)| uploads.contains(&slot))
+    }
+
     /// Looks at etcd, and does what is to be done.
     ///
     /// # Errors

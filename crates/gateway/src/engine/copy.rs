@@ -13,7 +13,7 @@ use super::write::{PutRequest, Stored, check_target};
 use crate::errors::{Error, Result};
 use crate::meta::Name;
 use crate::model::{Headers, ObjectRecord, now_ms};
-use crate::store::{Kind, bare};
+use crate::store::{Effect, Kind, bare};
 
 /// What is copied to where.
 #[derive(Clone, Debug, Default)]
@@ -132,10 +132,11 @@ impl Engine {
                 let pass = self.to_write(&to.0, &[&to.1]).await?;
                 let (engine, from, to) = (Arc::clone(self), from.1.clone(), to.1.clone());
                 let turn = target.backend.turn(&to).await;
+                let following = target.backend.follow_within(&to, Effect::Copy, self.setup.patience).await?;
                 let copy = async move {
-                    let etag = target.backend.copy(&from, &to, &|| pass.check()).await;
+                    let etag = following.watch(target.backend.copy(&from, &to, &|| pass.check())).await;
                     engine.forget_found(&target, &to);
-                    drop(turn);
+                    drop((following, turn));
                     pass.check()?;
                     etag
                 };

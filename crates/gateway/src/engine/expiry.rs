@@ -1,4 +1,4 @@
-//! Uploads that nobody goes on with. Their parts are in the journal, which has room for so much.
+//! Uploads that nobody goes on with. Their parts take room in the journal and in the store.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -77,12 +77,14 @@ impl Engine {
     pub(super) async fn end_uploads_of(&self, bucket: &str) -> Result<()> {
         let begun = self.metadata.view()?.all_uploads()?;
         for ((name, upload), _) in begun.into_iter().filter(|((name, _), _)| name.bucket == bucket) {
+            let begun_as = upload.clone();
             self.committer
                 .commit(Vec::new(), move |change| match change.upload(&name, &upload)? {
                     Some(_) => change.remove_upload(&name, &upload),
                     None => Ok(()),
                 })
                 .await?;
+            self.spills.forget(&begun_as);
         }
         Ok(())
     }
@@ -104,6 +106,7 @@ impl Engine {
                 })
                 .await?;
             if ended {
+                self.spills.forget(&upload);
                 self.counters.expired_uploads.fetch_add(1, Ordering::Relaxed);
                 tracing::info!("an upload to {name} has expired: nothing came for {after_ms} ms");
             }

@@ -22,6 +22,7 @@ mod read;
 mod recovery;
 mod shared;
 mod slots;
+mod spill;
 mod to_its_end;
 mod upload;
 mod withheld;
@@ -57,6 +58,7 @@ use crate::journal::frame::Framing;
 use crate::journal::{Commits, Journal};
 use crate::meta::{Committer, Metadata, Name};
 use crate::model::ContentId;
+use crate::staged::is_staged;
 use crate::store::{Backend, Found, MayGoOn};
 use buckets::Removals;
 use queue::Queue;
@@ -97,6 +99,7 @@ pub struct Engine {
     journal: Arc<Journal>,
     blocks: Arc<Blocks>,
     queue: Arc<Queue>,
+    spills: Arc<spill::Spills>,
     served: Arc<Served>,
     ahead: ahead::Ahead,
     clock: expiry::Clock,
@@ -129,6 +132,10 @@ struct Served {
 impl Served {
     /// How long a write may wait before it is stored.
     fn delay_of(&self, name: &Name) -> Duration {
+        // No rule is about parts: what has to go from the store goes at once.
+        if is_staged(&name.key) {
+            return Duration::ZERO;
+        }
         let rule = self.buckets.read().get(&name.bucket).map(|bucket| bucket.rule(&name.key).rule.write);
         match rule {
             Some(Write::Back { after }) if !self.is_draining.load(Ordering::Relaxed) => after,
@@ -151,6 +158,9 @@ pub(crate) struct Counters {
     pub(crate) flush_failures: AtomicU64,
     pub(crate) rescued_bytes: AtomicU64,
     pub(crate) expired_uploads: AtomicU64,
+    /// Parts of unfinished uploads that went from the journal to a store.
+    pub(crate) spilled_parts: AtomicU64,
+    pub(crate) spilled_bytes: AtomicU64,
     /// Objects that someone else changed although the prefix is ours alone.
     pub(crate) strangers: AtomicU64,
     /// Reads of what the gateway has stored and the store does not give.
@@ -212,7 +222,7 @@ impl BucketState {
     pub(crate) async fn delete_durably(&self, key: &str, may_go_on: &MayGoOn<'_>) -> Result<()> {
         self.backend.delete(key, may_go_on).await?;
         let StorePlace::Directory(directory) = &self.place else { return Ok(()) };
-        let (directory, path) = (directory.clone(), self.backend.path(key)?);
+        let (directory, path) = (directory.clone(), self.backend.locate(key)?);
         tokio::task::spawn_blocking(move || sync_above(&directory, path.as_ref()))
             .await
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
@@ -346,6 +356,7 @@ impl Engine {
             journal,
             blocks: Arc::new(blocks),
             queue,
+            spills: Arc::default(),
             served,
             ahead: ahead::Ahead::default(),
             clock: expiry::Clock::new(setup.uploads_expire),
@@ -368,6 +379,7 @@ impl Engine {
         }
         let engine = Arc::new(engine);
         engine.start_flushing().map_err(|error| error.to_string())?;
+        engine.start_spilling().map_err(|error| error.to_string())?;
         engine.start_expiring();
         engine.start_looking_out();
         engine.start_watching();

@@ -55,6 +55,8 @@ pub(super) enum Attempt {
     Failed(Error),
     /// It is not ours to flush now.
     NotOurs,
+    /// An earlier request may still be carried out until then.
+    Waits(Instant),
 }
 
 /// A name to flush.
@@ -153,6 +155,10 @@ impl Queue {
         self.changed.notify_waiters();
     }
 
+    pub(super) fn is_stopped(&self) -> bool {
+        self.state.lock().is_stopped
+    }
+
     pub(super) fn summary(&self) -> (usize, Option<i64>) {
         let state = self.state.lock();
         // One that was settled under way may yet turn out to have something to be deleted.
@@ -211,6 +217,7 @@ impl Queue {
                     now + BLOCKED_PAUSE
                 }
                 Attempt::NotOurs => now + NOT_OURS_PAUSE,
+                Attempt::Waits(until) => until.max(now),
                 Attempt::Failed(error) => {
                     item.attempts += 1;
                     failure = Some((name.to_string(), error.to_string()));

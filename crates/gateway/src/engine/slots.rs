@@ -13,6 +13,7 @@ use crate::errors::{Error, Result};
 use crate::meta::{Change, Metadata, Name};
 use crate::ownership::Pass;
 use crate::placement::SLOTS;
+use crate::staged::placing_key;
 use crate::store::{Kind, OWNERS, PATIENCE};
 
 /// Under which the metadata have the cluster that the local directory belongs to.
@@ -252,6 +253,7 @@ impl Engine {
     }
 
     pub(super) fn slot_of_key(&self, bucket: &str, key: &str) -> u16 {
+        let key = placing_key(key);
         self.setup.sharing.as_ref().map_or(0, |sharing| sharing.ownership.slot_of(bucket, key))
     }
 
@@ -267,6 +269,10 @@ impl Engine {
             slots.insert(self.slot_of(name));
         });
         slots.extend(self.slots_with_uploads()?);
+        // The next owner must not be overtaken by a request of ours that the store has not answered.
+        for state in self.bucket_states() {
+            slots.extend(state.backend.unanswered().iter().map(|key| self.slot_of_key(&state.name, key)));
+        }
         Ok(slots)
     }
 

@@ -138,7 +138,7 @@ impl Engine {
             0 => None,
             _ => {
                 let content = ContentId(self.number());
-                Some(self.journal.reserve(content, size_bytes, self.setup.patience, most_bytes).await?)
+                Some(self.make_room(content, size_bytes, most_bytes, purpose).await?)
             }
         };
         loop {

@@ -18,6 +18,7 @@ use crate::model::{
     BucketRecord, ContentId, ContentRecord, Extent, ObjectRecord, PartRecord, PendingRecord, Place,
     StoredRecord, UploadRecord, now_ms,
 };
+use crate::staged::is_staged;
 
 type Open<'t> = redb::Table<'t, &'static [u8], &'static [u8]>;
 
@@ -253,6 +254,10 @@ impl<'t> Change<'t> {
                 if self.stored(&name)?.is_some_and(|stored| stored.content == Some(content)) {
                     // The object is in the store until something overwrites or deletes it.
                     self.set_stored(&name, Some(&StoredRecord { content: None }))?;
+                    if is_staged(&name.key) {
+                        // Nothing else will ever be there: the flushers delete it.
+                        self.mark_pending(&name)?;
+                    }
                     self.unblocked.push((name, content));
                 }
             }

@@ -155,6 +155,18 @@ impl View {
         self.all(PENDING, Name::from_bytes)
     }
 
+    /// Every upload, one at a time.
+    pub(crate) fn each_upload(
+        &self,
+        mut take: impl FnMut(Name, String, UploadRecord) -> Result<()>,
+    ) -> Result<()> {
+        self.each(UPLOADS, |key, value| {
+            let (name, upload) =
+                split_upload_key(key).ok_or_else(|| unreadable(&"an upload without a name"))?;
+            take(name, upload, decode(value)?)
+        })
+    }
+
     pub(crate) fn all_uploads(&self) -> Result<Vec<((Name, String), UploadRecord)>> {
         self.all(UPLOADS, split_upload_key)
     }

@@ -43,6 +43,8 @@ const LEAVE_AT_LEAST: Duration = Duration::from_secs(5);
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// Whoever supervises a broken gateway waits no longer for its end.
 pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
+/// Unfinished uploads that the log names.
+const MOST_SAID: usize = 5;
 /// How often it is looked whether the gateway can go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// After an error of `accept` (no descriptors left, for example).
@@ -403,6 +405,15 @@ pub(crate) async fn drain(engine: &Engine, until: Instant) -> bool {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     tracing::info!("the stores have everything");
+    if let Ok((some, count)) = engine.some_uploads(MOST_SAID)
+        && count > 0
+    {
+        let more = if count > some.len() { ", ..." } else { "" };
+        tracing::info!(
+            "{count} uploads are unfinished, and what came of them is kept here: {}{more}",
+            some.join(", ")
+        );
+    }
     true
 }
 

@@ -2,6 +2,7 @@
 
 mod confirm;
 mod crypto;
+mod late;
 mod links;
 mod names;
 mod open;
@@ -11,6 +12,7 @@ mod unfinished;
 mod wire;
 
 pub(crate) use confirm::{Fingerprint, bare};
+pub(crate) use late::Effect;
 pub use names::{NameError, key_of, path_of};
 pub(crate) use names::{OWNERS, has_own_name};
 pub(crate) use open::{Reached, create_below, open};
@@ -94,6 +96,7 @@ pub struct Backend {
     /// Of a directory: there links have to be looked out for, and that it is still mounted.
     root: Option<Arc<root::Root>>,
     turns: turns::Turns,
+    late: Arc<late::Late>,
     etags: Arc<confirm::Etags>,
 }
 
@@ -104,7 +107,8 @@ impl Backend {
             Kind::Directory => MOST_PATH_BYTES,
         };
         let (turns, etags) = (turns::Turns::default(), Arc::default());
-        Backend { store, kind, most_path_bytes, root: None, turns, etags }
+        let late = Arc::new(late::Late::new(PATIENCE));
+        Backend { store, kind, most_path_bytes, root: None, turns, late, etags }
     }
 
     /// The same, below a prefix of so many bytes.
@@ -122,7 +126,7 @@ impl Backend {
 
     /// As [`path`](Self::path), for a request to the store: one through a link is refused, and one to another directory than was opened.
     async fn reach(&self, key: &str) -> Result<Path> {
-        let path = self.path(key)?;
+        let path = self.locate(key)?;
         let looked_at = path.clone();
         self.of_root(move |root| root.check().and_then(|()| links::check(root.path(), &looked_at))).await?;
         Ok(path)
@@ -215,6 +219,14 @@ impl Backend {
         self.turns.take(key).await
     }
 
+    /// As [`path`](Self::path), also of a [part](crate::staged) that is kept in the store: only the gateway itself asks for one.
+    pub(crate) fn locate(&self, name: &str) -> Result<Path> {
+        match crate::staged::path_of(name) {
+            Some(path) => Path::parse(path).map_err(|error| Error::InvalidArgument(error.to_string())),
+            None => self.path(name),
+        }
+    }
+
     /// Where the object of this key is. An error means that the store could never take it.
     pub(crate) fn path(&self, key: &str) -> Result<Path> {
         let path = path_of(key, self.kind).map_err(|error| match error {
@@ -304,7 +316,7 @@ impl Backend {
             may_go_on()?;
             let options = PutOptions { mode, attributes, ..PutOptions::default() };
             let payload: PutPayload = payload.into_iter().collect();
-            let put = self.patiently("PUT", self.store.put_opts(&path, payload, options)).await?;
+            let put = self.patiently("PUT", late::sent(self.kind, self.store.put_opts(&path, payload, options))).await?;
             return Ok(put.e_tag);
         }
         if *only != Only::Always {
@@ -361,7 +373,7 @@ impl Backend {
         }
         // The last parts may have taken minutes.
         may_go_on()?;
-        let put = self.patiently("CompleteMultipartUpload", upload.complete()).await?;
+        let put = self.patiently("CompleteMultipartUpload", late::sent(self.kind, upload.complete())).await?;
         Ok(put.e_tag)
     }
 
@@ -402,7 +414,7 @@ impl Backend {
         let (from, to) = (self.reach(from).await?, self.reach(to).await?);
         may_go_on()?;
         let options = CopyOptions::new().with_mode(CopyMode::Overwrite);
-        self.patiently("CopyObject", self.store.copy_opts(&from, &to, options)).await
+        self.patiently("CopyObject", late::sent(self.kind, self.store.copy_opts(&from, &to, options))).await
     }
 
     /// What [`mark`](Self::mark) has left here.
@@ -445,7 +457,7 @@ impl Backend {
     pub(crate) async fn delete(&self, key: &str, may_go_on: &MayGoOn<'_>) -> Result<()> {
         let path = self.reach(key).await?;
         may_go_on()?;
-        match self.patiently("DELETE", self.store.delete(&path)).await {
+        match self.patiently("DELETE", late::sent(self.kind, self.store.delete(&path))).await {
             Err(Error::NoSuchKey) => Ok(()),
             // No condition was set: the store is busy with something else there.
             Err(Error::PreconditionFailed) => {
@@ -491,8 +503,8 @@ impl Backend {
                             .root
                             .as_ref()
                             .is_none_or(|root| links::check(root.path(), &meta.location).is_ok());
-                    let is_marker = meta.location.as_ref() == names::OWNERS;
-                    if !is_reachable && !is_marker && !std::mem::replace(&mut is_told, true) {
+                    let is_own = is_own(meta.location.as_ref());
+                    if !is_reachable && !is_own && !std::mem::replace(&mut is_told, true) {
                         // Others have put it there.
                         tracing::warn!(
                             "the store has objects behind links or under names that no key has here, and they stay hidden, for example {}",
@@ -539,6 +551,12 @@ fn part_bytes(size_bytes: u64) -> u64 {
     PART_BYTES.max(size_bytes.div_ceil(MOST_PARTS))
 }
 
+/// Whether the gateway itself has put it there, and no client knows it.
+fn is_own(path: &str) -> bool {
+    path == names::OWNERS
+        || path.strip_prefix(crate::staged::FOLDER).is_some_and(|rest| rest.starts_with('/'))
+}
+
 fn marker_path() -> Result<Path> {
     Path::parse(names::OWNERS).map_err(|error| Error::InvalidArgument(error.to_string()))
 }
@@ -578,7 +596,9 @@ pub(crate) fn failed(what: &str, error: object_store::Error) -> Error {
         }
         object_store::Error::NotModified { .. } => Error::NotModified,
         object_store::Error::NotImplemented { operation, implementer } => {
-            Error::NotImplemented(format!("{implementer} can't do {operation}"))
+            // Which store it is, is not for clients.
+            tracing::warn!("{what}: {implementer} can't do {operation}");
+            Error::NotImplemented("the store behind the bucket can't do what this takes".to_owned())
         }
         denied @ (object_store::Error::PermissionDenied { .. }
         | object_store::Error::Unauthenticated { .. }) => Error::Store(format!(

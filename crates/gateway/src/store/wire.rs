@@ -19,6 +19,7 @@ use object_store::client::{
 use underlay_sync::Mutex;
 
 use super::crypto::Crypto;
+use super::late::{changes_object, seen_on_wire};
 use super::names::{EMPTY, EMPTY_ENCODED, NO_KEY};
 
 const DIGEST: &str = "x-amz-content-sha256";
@@ -76,7 +77,9 @@ impl HttpService for Service {
             }
             _ => request,
         };
-        let answer = self.client.execute(request).await?;
+        let changes = changes_object(&request);
+        let answering = self.client.execute(request);
+        let answer = if changes { seen_on_wire(answering).await? } else { answering.await? };
         if lists && answer.status().is_success() { with_words(answer).await } else { Ok(answer) }
     }
 }
