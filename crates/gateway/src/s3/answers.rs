@@ -148,3 +148,25 @@ macro_rules! refuse_unknown {
 }
 
 pub(super) use {checksums_of, refuse_unknown, with_checksums};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_store_or_the_local_disk_says_stays_inside() {
+        let inside = "PUT http://10.1.2.3:9000/secret-bucket/key: AWSAccessKeyId AKIAEXAMPLE, /srv/objects: 403";
+        for (why, code) in [
+            (Error::Store(inside.to_owned()), "ServiceUnavailable"),
+            (Error::Local(inside.to_owned()), "InternalError"),
+        ] {
+            let answer = error(why);
+            assert_eq!(answer.code().as_str(), code);
+            let text = answer.message().unwrap_or_default();
+            assert!(!text.is_empty());
+            for word in inside.split([' ', '/', ':', ',']).filter(|word| word.len() > 3) {
+                assert!(!text.contains(word), "{word}: {text}");
+            }
+        }
+    }
+}

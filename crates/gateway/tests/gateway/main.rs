@@ -21,5 +21,7 @@ mod program;
 mod requests;
 mod rig;
 mod signed;
+mod spilled;
+mod unanswered;
 mod unmounted;
 mod uploads;
