@@ -318,7 +318,7 @@ impl Engine {
             .commit(Vec::new(), move |change| {
                 change.set_number(SEALED_BY, sealed_by)?;
                 if needs_format {
-                    change.set_number(crate::meta::FORMAT_KEY, crate::meta::FORMAT_OF_MORE)?;
+                    change.need_format(crate::meta::FORMAT_OF_MORE)?;
                 }
                 match change.number(b"identity")? {
                     Some(identity) => Ok(identity),

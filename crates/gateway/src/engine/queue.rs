@@ -44,6 +44,8 @@ struct Item {
     /// What the store has at the name until a flush overwrites it. Some may be reading it still.
     formers: Vec<ContentId>,
     waiters: Vec<oneshot::Sender<Result<()>>>,
+    /// Of those, how many waited already when the attempt began that is under way: for the others' version it may be too old.
+    early_waiters: usize,
 }
 
 /// What became of one attempt.
@@ -221,7 +223,8 @@ impl Queue {
                 Attempt::Failed(error) => {
                     item.attempts += 1;
                     failure = Some((name.to_string(), error.to_string()));
-                    for waiter in item.waiters.drain(..) {
+                    let early_waiters = std::mem::take(&mut item.early_waiters).min(item.waiters.len());
+                    for waiter in item.waiters.drain(..early_waiters) {
                         // The client may be gone.
                         let _ = waiter.send(Err(error.clone()));
                     }
@@ -254,6 +257,7 @@ impl State {
             blocked_since: None,
             formers: Vec::new(),
             waiters: Vec::new(),
+            early_waiters: 0,
         };
         self.items.insert(name, item);
     }
@@ -292,6 +296,9 @@ impl State {
         let waited = self.items.get(&name).and_then(|item| item.blocked_since).map(|since| now - since);
         let is_stuck = waited.is_some_and(|waited| !others_can || waited > Duration::from_secs(60));
         self.under_way.insert(name.clone());
+        if let Some(item) = self.items.get_mut(&name) {
+            item.early_waiters = item.waiters.len();
+        }
         Ok(Turn { name, is_stuck })
     }
 }
@@ -325,6 +332,35 @@ mod tests {
         apply(&queue, &name, None, Duration::ZERO);
         queue.finish(&name, Attempt::Done);
         assert_eq!((take(&queue), queue.summary().0), (None, 0));
+    }
+
+    #[test]
+    fn an_attempt_that_fails_is_no_word_about_a_version_that_came_meanwhile() {
+        let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+        let failed = || Attempt::Failed(Error::Store("no".to_owned()));
+        apply(&queue, &name, Some(1), Duration::ZERO);
+        let mut first = queue.hasten(&name);
+        assert_eq!(take(&queue), Some(name.clone()));
+        // A second client writes to the name while the first one's version is sent.
+        let mut second = queue.hasten(&name);
+        queue.finish(&name, failed());
+        assert!(matches!(first.try_recv(), Ok(Err(_))) && second.try_recv().is_err());
+        queue.hasten_all();
+        assert_eq!(take(&queue), Some(name.clone()));
+        queue.finish(&name, failed());
+        assert!(matches!(second.try_recv(), Ok(Err(_))));
+    }
+
+    #[test]
+    fn a_name_to_which_something_may_land_waits_until_it_can_no_longer() {
+        let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+        apply(&queue, &name, Some(1), Duration::ZERO);
+        let mut waiter = queue.hasten(&name);
+        assert_eq!(take(&queue), Some(name.clone()));
+        queue.finish(&name, Attempt::Waits(Instant::now() + Duration::from_secs(3600)));
+        assert_eq!((take(&queue), queue.summary().0), (None, 1));
+        // Nothing has failed: whoever waits for the store waits on.
+        assert!(waiter.try_recv().is_err());
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::write::For;
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
 use crate::journal::Writer;
-use crate::meta::{Name, View};
+use crate::meta::{FORMAT_KEY, FORMAT_OF_PARTS, Name, View};
 use crate::model::{ContentId, Extent, Headers, Place, StoredRecord};
 use crate::staged::name_of;
 use crate::store::{Effect, Fingerprint, Found, Kind, Only};
@@ -303,6 +303,10 @@ impl Engine {
         let fence = self.fence_of(name)?;
         // It goes when the outcome has been committed, or nothing comes of it: the flushers delete then what is there.
         let _under_way = self.spills.begin(staged.clone());
+        if self.metadata.view()?.number(FORMAT_KEY)?.is_none_or(|format| format < FORMAT_OF_PARTS) {
+            // An earlier gateway would know nothing of such names.
+            self.committer.commit(Vec::new(), |change| change.need_format(FORMAT_OF_PARTS)).await?;
+        }
         self.announce(&staged, fence.clone()).await?;
         let Some((place, found, size_bytes)) = self.store_part(&state, &staged, content).await? else {
             return Ok(Spilled::NotNeeded);

@@ -296,12 +296,20 @@ impl Engine {
                 Ok(outcomes)
             })
             .await?;
-        for ((at, name, _), outcome) in ours.into_iter().zip(committed) {
-            outcomes[at] = match outcome {
-                Ok(true) => self.settled(&state, &name).await,
-                Ok(false) => Ok(()),
-                Err(error) => Err(error),
-            };
+        // All at once: a store that is down must not keep the request for as long as all keys one behind another.
+        let settling = ours.into_iter().zip(committed).map(|((at, name, _), outcome)| {
+            let state = &state;
+            async move {
+                let settled = match outcome {
+                    Ok(true) => self.settled(state, &name).await,
+                    Ok(false) => Ok(()),
+                    Err(error) => Err(error),
+                };
+                (at, settled)
+            }
+        });
+        for (at, outcome) in futures_util::future::join_all(settling).await {
+            outcomes[at] = outcome;
         }
         pass.check()?;
         Ok(outcomes)

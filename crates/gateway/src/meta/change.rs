@@ -11,6 +11,7 @@ use super::tables::{
     BUCKETS, CONTENTS, IMPORTED, Name, OBJECTS, PARTS, PENDING, STATE, STORED, Table, UPLOADS, decode,
     encode, part_key, upload_key,
 };
+use super::FORMAT_KEY;
 use super::view::{fetch, scan};
 use crate::errors::{Error, Result};
 use crate::journal::Released;
@@ -80,6 +81,14 @@ impl<'t> Change<'t> {
 
     pub(crate) fn set_number(&mut self, key: &[u8], number: u64) -> Result<()> {
         self.set_state(key, &number)
+    }
+
+    /// From now on no gateway that does not know this format, or a later one, may open the metadata.
+    pub(crate) fn need_format(&mut self, format: u64) -> Result<()> {
+        match self.number(FORMAT_KEY)? {
+            Some(now) if now >= format => Ok(()),
+            _ => self.set_number(FORMAT_KEY, format),
+        }
     }
 
     pub(crate) fn state<V: DeserializeOwned>(&self, key: &[u8]) -> Result<Option<V>> {
