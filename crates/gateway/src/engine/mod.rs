@@ -24,6 +24,7 @@ mod shared;
 mod slots;
 mod spill;
 mod to_its_end;
+mod unanswered;
 mod upload;
 mod withheld;
 mod write;
@@ -378,9 +379,11 @@ impl Engine {
             engine.take_over(progress).await?;
         }
         let engine = Arc::new(engine);
+        engine.recall_unanswered().map_err(|error| error.to_string())?;
         engine.start_flushing().map_err(|error| error.to_string())?;
         engine.start_spilling().map_err(|error| error.to_string())?;
         engine.start_expiring();
+        engine.start_keeping_unanswered();
         engine.start_looking_out();
         engine.start_watching();
         Ok(engine)
@@ -453,6 +456,9 @@ impl Engine {
 
     pub async fn close(&self) {
         self.queue.stop();
+        if let Err(error) = self.keep_unanswered().await {
+            tracing::warn!("the next start will not know which requests the stores have not answered: {error}");
+        }
         self.blocks.close().await;
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hyper::Method;
 use object_store::client::{HttpError, HttpErrorKind, HttpRequest, HttpResponse};
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use underlay_sync::Mutex;
 
@@ -15,8 +16,8 @@ use super::{Backend, Kind};
 use crate::errors::{Error, Result};
 use crate::model::Headers;
 
-/// What a request does to a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a request does to a name. It is kept on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Effect {
     /// The name has these bytes and headers afterwards.
     Put { etag: String, size_bytes: u64, headers_hash: u64 },
@@ -55,6 +56,8 @@ struct State {
     names: HashMap<String, (Effect, Instant)>,
     /// When to look at a name again, in order.
     ends: VecDeque<(Instant, String)>,
+    /// Whether something has come that [`Late::to_keep`] has not told of.
+    is_news: bool,
 }
 
 impl State {
@@ -97,6 +100,35 @@ impl Late {
         state.forget_over(Instant::now());
         state.names.insert(name.to_owned(), (effect.clone(), until));
         state.ends.push_back((until, name.to_owned()));
+        state.is_news = true;
+    }
+
+    /// What the next start has to know, with how long each may take still; `None` if there is nothing new since the last time.
+    fn to_keep(&self) -> Option<Vec<(String, Effect, Duration)>> {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        if !std::mem::take(&mut state.is_news) {
+            return None;
+        }
+        state.forget_over(now);
+        let left = |(name, (effect, until)): (&String, &(Effect, Instant))| {
+            (name.clone(), effect.clone(), until.saturating_duration_since(now))
+        };
+        Some(state.names.iter().map(left).collect())
+    }
+
+    /// What was kept by an earlier start.
+    fn recall(&self, kept: Vec<(String, Effect, Duration)>) {
+        let now = Instant::now();
+        let mut ends: Vec<(Instant, String)> = Vec::new();
+        let mut state = self.state.lock();
+        for (name, effect, left) in kept {
+            let until = now + left.min(self.within);
+            ends.push((until, name.clone()));
+            state.names.insert(name, (effect, until));
+        }
+        ends.sort();
+        state.ends.extend(ends);
     }
 
     /// Names to which something may still land.
@@ -165,6 +197,16 @@ impl Backend {
                 }
             }
         }
+    }
+
+    /// What the next start has to know of requests without an answer; `None` if there is nothing new since the last time.
+    pub(crate) fn unanswered_to_keep(&self) -> Option<Vec<(String, Effect, Duration)>> {
+        self.late.to_keep()
+    }
+
+    /// What an earlier start kept of them. To be called before anything is sent.
+    pub(crate) fn recall_unanswered(&self, kept: Vec<(String, Effect, Duration)>) {
+        self.late.recall(kept);
     }
 
     /// Keys to which a request without an answer may still land.
@@ -337,6 +379,21 @@ mod tests {
         let late = Arc::new(Late::new(LONG));
         lose_answer(&late, Effect::Copy).await;
         assert!(late.follow("a", Effect::Copy).is_err());
+    }
+
+    #[tokio::test]
+    async fn what_was_kept_is_known_again() {
+        let late = Arc::new(Late::new(LONG));
+        lose_answer(&late, put("1")).await;
+        let kept = late.to_keep().unwrap();
+        assert!(late.to_keep().is_none());
+        let next = Arc::new(Late::new(LONG));
+        next.recall(kept);
+        assert!(next.follow("a", put("1")).is_ok() && next.follow("a", Effect::Delete).is_err());
+        // A clock that was set back makes nothing wait for longer than a request can take.
+        let next = Arc::new(Late::new(Duration::ZERO));
+        next.recall(vec![("a".to_owned(), Effect::Delete, LONG)]);
+        assert!(next.follow("a", put("1")).is_ok());
     }
 
     #[tokio::test]

@@ -78,6 +78,27 @@ async fn a_newer_version_does_not_follow_while_an_older_one_may_land() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_knows_what_the_one_before_got_no_answer_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = ground(LONG);
+    let engine = ground.open(directory.path()).await;
+    let puts = || ground.mood.puts.load(Ordering::Relaxed);
+    let writing = async { drop(put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap()) };
+    lose(&ground, puts, writing).await;
+    ground.mood.lands_late.store(false, Ordering::Relaxed);
+    clean(&engine).await;
+    engine.close().await;
+    drop(engine);
+    let engine = ground.open(directory.path()).await;
+    let before = puts();
+    put(&engine, "a", &content(2, 1000), Conditions::default()).await.unwrap();
+    tokio::time::sleep(A_WHILE).await;
+    assert_eq!((puts(), engine.pending().0), (before, 1), "the newer one was sent");
+    ground.mood.land(&ground.store).await;
+    assert_eq!(get(&engine, "a", None).await.unwrap(), content(2, 1000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn once_nothing_can_land_any_more_the_newer_version_follows() {
     let directory = tempfile::tempdir().unwrap();
     let ground = ground(Duration::from_secs(5));
