@@ -457,7 +457,9 @@ impl Engine {
     pub async fn close(&self) {
         self.queue.stop();
         if let Err(error) = self.keep_unanswered().await {
-            tracing::warn!("the next start will not know which requests the stores have not answered: {error}");
+            tracing::warn!(
+                "the next start will not know which requests the stores have not answered: {error}"
+            );
         }
         self.blocks.close().await;
     }

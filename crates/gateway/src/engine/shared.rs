@@ -111,7 +111,8 @@ impl Engine {
             engine.forget_found(&state, &name.key);
             let is_unclear = following.may_land();
             drop((following, turn));
-            let etag = no_verdict_of_itself(etag, is_unclear)?.map_or_else(|| crate::digests::hex(&sums.md5), |etag| bare(&etag).to_owned());
+            let etag = no_verdict_of_itself(etag, is_unclear)?
+                .map_or_else(|| crate::digests::hex(&sums.md5), |etag| bare(&etag).to_owned());
             pass.check()?;
             Ok(Stored { etag, checksums: sums.checksums, modified_ms: now_ms() })
         };
@@ -200,7 +201,8 @@ pub(super) async fn only_of(state: &BucketState, key: &str, conditions: &Conditi
 pub(super) fn no_verdict_of_itself<T>(outcome: Result<T>, is_unclear: bool) -> Result<T> {
     match outcome {
         Err(Error::PreconditionFailed) if is_unclear => Err(Error::Store(
-            "a condition does not hold, and an attempt before that got no answer and may have succeeded".to_owned(),
+            "a condition does not hold, and an attempt before that got no answer and may have succeeded"
+                .to_owned(),
         )),
         outcome => outcome,
     }

@@ -27,9 +27,13 @@ impl Engine {
             let kept: Kept = view.state(&key_of(&state.name))?.unwrap_or_default();
             let now = now_ms();
             let left = |until_ms: i64| {
-                u64::try_from(until_ms.saturating_sub(now)).ok().filter(|left| *left > 0).map(Duration::from_millis)
+                u64::try_from(until_ms.saturating_sub(now))
+                    .ok()
+                    .filter(|left| *left > 0)
+                    .map(Duration::from_millis)
             };
-            let kept = kept.into_iter().filter_map(|(key, effect, until_ms)| Some((key, effect, left(until_ms)?)));
+            let kept =
+                kept.into_iter().filter_map(|(key, effect, until_ms)| Some((key, effect, left(until_ms)?)));
             state.backend.recall_unanswered(kept.collect());
         }
         Ok(())
@@ -42,7 +46,8 @@ impl Engine {
     pub(super) async fn keep_unanswered(&self) -> Result<()> {
         for state in self.bucket_states() {
             let Some(unanswered) = state.backend.unanswered_to_keep() else { continue };
-            let until_ms = |left: Duration| now_ms().saturating_add(i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
+            let until_ms =
+                |left: Duration| now_ms().saturating_add(i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
             let kept: Kept =
                 unanswered.into_iter().map(|(key, effect, left)| (key, effect, until_ms(left))).collect();
             let key = key_of(&state.name);

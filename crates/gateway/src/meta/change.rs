@@ -7,11 +7,11 @@ use redb::WriteTransaction;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::FORMAT_KEY;
 use super::tables::{
     BUCKETS, CONTENTS, IMPORTED, Name, OBJECTS, PARTS, PENDING, STATE, STORED, Table, UPLOADS, decode,
     encode, part_key, upload_key,
 };
-use super::FORMAT_KEY;
 use super::view::{fetch, scan};
 use crate::errors::{Error, Result};
 use crate::journal::Released;

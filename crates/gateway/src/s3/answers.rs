@@ -155,7 +155,8 @@ mod tests {
 
     #[test]
     fn what_the_store_or_the_local_disk_says_stays_inside() {
-        let inside = "PUT http://10.1.2.3:9000/secret-bucket/key: AWSAccessKeyId AKIAEXAMPLE, /srv/objects: 403";
+        let inside =
+            "PUT http://10.1.2.3:9000/secret-bucket/key: AWSAccessKeyId AKIAEXAMPLE, /srv/objects: 403";
         for (why, code) in [
             (Error::Store(inside.to_owned()), "ServiceUnavailable"),
             (Error::Local(inside.to_owned()), "InternalError"),

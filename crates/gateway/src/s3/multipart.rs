@@ -5,9 +5,7 @@ use s3s::{S3Request, S3Response, S3Result};
 
 use super::Front;
 use super::acl::{self, initiator, owner};
-use super::answers::{
-    checksums_of, coverage, coverage_word, error, etag, invalid, time, with_checksums,
-};
+use super::answers::{checksums_of, coverage, coverage_word, error, etag, invalid, time, with_checksums};
 use super::input::{self, Promised, conditions};
 use super::object::{headers_of, source_conditions};
 use crate::digests::Algorithm;

@@ -20,7 +20,11 @@ use crate::model::Headers;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Effect {
     /// The name has these bytes and headers afterwards.
-    Put { etag: String, size_bytes: u64, headers_hash: u64 },
+    Put {
+        etag: String,
+        size_bytes: u64,
+        headers_hash: u64,
+    },
     Delete,
     /// The store reads the source when it carries the copy out. So a late copy may be one of other bytes, even where the request is the same.
     Copy,
@@ -434,7 +438,8 @@ mod tests {
         let following = late.follow("a", put("1")).unwrap();
         let work = async {
             for status in statuses {
-                let request = hyper::Request::builder().method(&method).uri(format!("http://store:9{target}"));
+                let request =
+                    hyper::Request::builder().method(&method).uri(format!("http://store:9{target}"));
                 let changes = changes_object(&request.body(HttpRequestBody::empty()).unwrap());
                 let answer = hyper::Response::builder().status(*status).body(bytes::Bytes::new().into());
                 let answering = std::future::ready(Ok(answer.unwrap()));
@@ -465,7 +470,11 @@ mod tests {
             (Method::POST, "/lake/a?uploads", &[500, 200], true),
             (Method::DELETE, "/lake/a?uploadId=u", &[500, 200], true),
         ] {
-            assert_eq!(is_over(method.clone(), target, statuses).await, expected, "{method} {target} {statuses:?}");
+            assert_eq!(
+                is_over(method.clone(), target, statuses).await,
+                expected,
+                "{method} {target} {statuses:?}"
+            );
         }
     }
 }

@@ -316,7 +316,9 @@ impl Backend {
             may_go_on()?;
             let options = PutOptions { mode, attributes, ..PutOptions::default() };
             let payload: PutPayload = payload.into_iter().collect();
-            let put = self.patiently("PUT", late::sent(self.kind, self.store.put_opts(&path, payload, options))).await?;
+            let put = self
+                .patiently("PUT", late::sent(self.kind, self.store.put_opts(&path, payload, options)))
+                .await?;
             return Ok(put.e_tag);
         }
         if *only != Only::Always {

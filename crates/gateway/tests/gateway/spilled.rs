@@ -132,7 +132,9 @@ async fn an_upload_that_was_left_behind_blocks_nobody() {
     let object = content(3, 14 << 20);
     put(&engine, "b", &object, Conditions::default()).await.unwrap();
     ground.drain(&engine).await;
-    assert!(get(&engine, "a", None).await.unwrap() == whole && get(&engine, "b", None).await.unwrap() == object);
+    assert!(
+        get(&engine, "a", None).await.unwrap() == whole && get(&engine, "b", None).await.unwrap() == object
+    );
     // It can still be completed.
     let parts: Vec<CompletedPart> = engine
         .list_parts(BUCKET, "left", &left, 0, 1000)
@@ -161,7 +163,8 @@ async fn parts_in_the_store_are_nobodys_objects_and_go_when_their_upload_is_give
             send(&engine, ("b", &expires), number, &part_of(2, number)).await.unwrap();
         }
         wait_until("no part has gone to the store", async || staged(&ground).await >= 3).await;
-        let listing = engine.list(BUCKET, &ListRequest { most: 1000, ..ListRequest::default() }).await.unwrap();
+        let listing =
+            engine.list(BUCKET, &ListRequest { most: 1000, ..ListRequest::default() }).await.unwrap();
         assert!(listing.entries.is_empty(), "{kind:?}");
         let stored = ground.stored().await;
         let path = &stored.iter().find(|(key, _)| key.starts_with(FOLDER)).unwrap().0;
@@ -214,7 +217,11 @@ fn a_part_that_was_on_its_way_when_the_gateway_was_killed_leaves_nothing() {
         // Its parts are all there.
         let mut listed = Vec::new();
         for part in engine.list_parts(BUCKET, "a", &begun, 0, 1000).unwrap().0 {
-            listed.push(CompletedPart { number: part.number, etag: part.etag, checksums: Checksums::default() });
+            listed.push(CompletedPart {
+                number: part.number,
+                etag: part.etag,
+                checksums: Checksums::default(),
+            });
         }
         assert_eq!(listed.len(), 2);
         complete(&engine, ("a", &begun), listed).await;
