@@ -26,6 +26,7 @@ pub fn read(data: &[u8]) {
         crate::s3::read_any(text);
         crate::journal::read_any(text);
         crate::store::read_any(text);
+        crate::staged::read_any(text);
         let _ = crate::at_rest::AtRest::parse(text);
     }
 }

@@ -28,6 +28,14 @@ pub(crate) fn placing_key(name: &str) -> &str {
     key.unwrap_or(name)
 }
 
+/// For the fuzzer: any text as a name. Only what no client can name has a path of its own, and that is in the folder.
+pub(crate) fn read_any(text: &str) {
+    if let Some(path) = path_of(text) {
+        assert!(is_staged(text) && path.starts_with(FOLDER), "{text:?}");
+    }
+    assert!(text.ends_with(placing_key(text)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -478,7 +478,7 @@ impl Control {
                 at_rest.insert(slot);
             }
         }
-        let unsettled = self.shared.engine.unsettled_slots().await.map_err(failed)?;
+        let unsettled = self.shared.engine.slots_to_keep().await.map_err(failed)?;
         self.shared.engine.hasten_slots(&self.closed_since.keys().copied().collect());
         let mut by_target: HashMap<String, Vec<(u16, SlotRecord)>> = HashMap::new();
         for slot in at_rest.into_iter().filter(|slot| !unsettled.contains(slot)) {
@@ -532,7 +532,7 @@ impl Control {
     }
 
     async fn mark_clean_of(&mut self, closed: &[u16]) -> Result<(), String> {
-        let unsettled = self.shared.engine.unsettled_slots().await.map_err(|error| error.to_string())?;
+        let unsettled = self.shared.engine.slots_to_keep().await.map_err(|error| error.to_string())?;
         let settled: HashSet<u16> = closed.iter().copied().filter(|slot| !unsettled.contains(slot)).collect();
         let changes: Vec<(u16, SlotRecord)> = self
             .ours()

@@ -269,7 +269,16 @@ impl Engine {
             slots.insert(self.slot_of(name));
         });
         slots.extend(self.slots_with_uploads()?);
-        // The next owner must not be overtaken by a request of ours that the store has not answered.
+        Ok(slots)
+    }
+
+    /// Slots that can't be another's yet: those, and what the store may still do for us without having answered. The next owner must not be
+    /// overtaken by that.
+    ///
+    /// # Errors
+    /// When the metadata can't be read.
+    pub(crate) async fn slots_to_keep(&self) -> Result<HashSet<u16>> {
+        let mut slots = self.unsettled_slots().await?;
         for state in self.bucket_states() {
             slots.extend(state.backend.unanswered().iter().map(|key| self.slot_of_key(&state.name, key)));
         }

@@ -24,14 +24,17 @@ use crate::model::{ContentId, Extent, Headers, Place, StoredRecord};
 use crate::staged::name_of;
 use crate::store::{Effect, Fingerprint, Found, Kind, Only};
 
-/// Parts that take more than one in so many of the journal go to the store, though nobody waits for room yet.
-const SHARE: u64 = 4;
+/// Parts that take more than one in so many of the journal go to the store, though nobody waits for room yet. Those of an upload that is soon
+/// completed are better kept: they go to the store once.
+const SHARE: u64 = 2;
 /// A part that is still in the journal behind this goes, too: its upload may never be completed.
 const LAIN_FOR: Duration = Duration::from_secs(600);
 /// Parts on their way to the store at the same time. Each may take as much memory as an object that is flushed.
 const MOST_AT_ONCE: usize = 2;
 /// How often it is looked for parts that have lain for long, and for those whose upload is over.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
+/// The same where somebody waits for room that flushes are making.
+const LOOK_WHILE_WAITED: Duration = Duration::from_millis(200);
 /// Before a part is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// How often the log says that parts were refused.
@@ -89,10 +92,16 @@ impl State {
         }
     }
 
-    /// The oldest that should go to the store, or until when there is none.
-    fn next(&mut self, share_bytes: u64, now: Instant) -> std::result::Result<(ContentId, Parked), Instant> {
-        let is_full = self.bytes > share_bytes || self.waiting > 0;
-        let mut until = now + LOOK_EVERY;
+    /// The oldest that should go to the store, or until when there is none. So many bytes of the journal are used.
+    fn next(
+        &mut self,
+        (share_bytes, used_bytes): (u64, u64),
+        now: Instant,
+    ) -> std::result::Result<(ContentId, Parked), Instant> {
+        // As long as there is more else in the journal, flushes make room, which cost the store less.
+        let is_in_the_way = self.waiting > 0 && self.bytes.saturating_mul(2) >= used_bytes;
+        let is_full = self.bytes > share_bytes || is_in_the_way;
+        let mut until = now + if self.waiting > 0 { LOOK_WHILE_WAITED } else { LOOK_EVERY };
         let mut found = None;
         for (content, parked) in &self.parked {
             if !is_full && now.saturating_duration_since(parked.since) < LAIN_FOR {
@@ -217,12 +226,20 @@ impl Engine {
             tokio::spawn(async move {
                 loop {
                     let woken = spills.wake.notified();
-                    let next = spills.state.lock().next(share_bytes, Instant::now());
                     let Some(engine) = engine.upgrade() else { return };
+                    let used_bytes = engine.journal.used_bytes();
+                    let next = spills.state.lock().next((share_bytes, used_bytes), Instant::now());
                     if engine.queue.is_stopped() {
                         return;
                     }
+                    // Who drains takes no more parts, and is not to wait for what lies here safely.
+                    let is_draining = engine.served.is_draining.load(Ordering::Relaxed);
                     match next {
+                        Ok((content, parked)) if is_draining => {
+                            spills.state.lock().insert(content, parked);
+                            drop(engine);
+                            tokio::time::sleep(LOOK_EVERY).await;
+                        }
                         Ok((content, parked)) => engine.spill_or_put_back(content, parked).await,
                         Err(until) => {
                             drop(engine);
@@ -473,7 +490,7 @@ mod tests {
     }
 
     fn next(spills: &Spills, share_bytes: u64, now: Instant) -> Option<u64> {
-        spills.state.lock().next(share_bytes, now).ok().map(|(content, _)| content.0)
+        spills.state.lock().next((share_bytes, 30), now).ok().map(|(content, _)| content.0)
     }
 
     #[tokio::test]
@@ -488,14 +505,25 @@ mod tests {
         assert_eq!(next(&spills, 15, now + AGAIN_AFTER), Some(1));
         assert_eq!(next(&spills, 15, now + AGAIN_AFTER), Some(2));
         assert_eq!(next(&spills, 15, now + AGAIN_AFTER), None);
-        // Whoever waits for room gets all of it, and what has lain for long gives its up.
-        let waiting = spills.wait();
-        let (content, parked) = spills.state.lock().next(15, now + AGAIN_AFTER).unwrap();
-        spills.state.lock().insert(content, parked);
-        drop(waiting);
-        assert_eq!(next(&spills, 15, now + AGAIN_AFTER), None);
+        // What has lain for long gives its room up.
         assert_eq!(next(&spills, 15, now + LAIN_FOR * 2), Some(3));
         assert_eq!(spills.journal_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn parts_make_room_for_whoever_waits_where_they_are_what_the_journal_is_full_of() {
+        let spills = Spills::default();
+        spills.park(ContentId(1), 10, holder("u", 1));
+        let now = Instant::now();
+        let next = |used_bytes| spills.state.lock().next((100, used_bytes), now);
+        assert!(next(10).is_err());
+        let waiting = spills.wait();
+        // Flushes make room.
+        assert_eq!(next(21).unwrap_err(), now + LOOK_WHILE_WAITED);
+        let (content, parked) = next(20).unwrap();
+        spills.state.lock().insert(content, parked);
+        drop(waiting);
+        assert_eq!(next(20).unwrap_err(), now + LOOK_EVERY);
     }
 
     #[tokio::test]
@@ -505,11 +533,11 @@ mod tests {
             spills.park(ContentId(u64::from(number)), 10, holder("u", number));
         }
         let now = Instant::now();
-        let (content, mut parked) = spills.state.lock().next(0, now).unwrap();
+        let (content, mut parked) = spills.state.lock().next((0, 30), now).unwrap();
         parked.not_before = now + AGAIN_AFTER;
         spills.state.lock().insert(content, parked);
         assert_eq!(next(&spills, 0, now), Some(2));
-        let until = spills.state.lock().next(0, now).unwrap_err();
+        let until = spills.state.lock().next((0, 30), now).unwrap_err();
         assert_eq!((until, next(&spills, 0, until)), (now + AGAIN_AFTER, Some(1)));
     }
 
