@@ -43,9 +43,12 @@ struct Item {
     blocked_since: Option<Instant>,
     /// What the store has at the name until a flush overwrites it. Some may be reading it still.
     formers: Vec<ContentId>,
-    waiters: Vec<oneshot::Sender<Result<()>>>,
-    /// Of those, how many waited already when the attempt began that is under way: for the others' version it may be too old.
-    early_waiters: usize,
+    /// Counts commits that made the name pending.
+    generation: u64,
+    /// That count when the last attempt began: what came after it has not been tried.
+    tried: u64,
+    /// Each with the count when it began to wait.
+    waiters: Vec<(u64, oneshot::Sender<Result<()>>)>,
 }
 
 /// What became of one attempt.
@@ -112,7 +115,7 @@ impl Queue {
         let mut state = self.state.lock();
         match state.items.get_mut(name) {
             Some(item) => {
-                item.waiters.push(answer);
+                item.waiters.push((item.generation, answer));
                 state.set_due(name, Instant::now());
             }
             None => drop(answer.send(Ok(()))),
@@ -223,8 +226,8 @@ impl Queue {
                 Attempt::Failed(error) => {
                     item.attempts += 1;
                     failure = Some((name.to_string(), error.to_string()));
-                    let early_waiters = std::mem::take(&mut item.early_waiters).min(item.waiters.len());
-                    for waiter in item.waiters.drain(..early_waiters) {
+                    let tried = item.tried;
+                    for (_, waiter) in item.waiters.extract_if(.., |(generation, _)| *generation <= tried) {
                         // The client may be gone.
                         let _ = waiter.send(Err(error.clone()));
                     }
@@ -244,7 +247,8 @@ impl Queue {
 
 impl State {
     fn enter(&mut self, name: Name, since_ms: i64, due: Instant) {
-        if self.items.contains_key(&name) {
+        if let Some(item) = self.items.get_mut(&name) {
+            item.generation += 1;
             return;
         }
         if !self.under_way.contains(&name) {
@@ -256,8 +260,9 @@ impl State {
             attempts: 0,
             blocked_since: None,
             formers: Vec::new(),
+            generation: 1,
+            tried: 0,
             waiters: Vec::new(),
-            early_waiters: 0,
         };
         self.items.insert(name, item);
     }
@@ -265,7 +270,7 @@ impl State {
     fn settle(&mut self, name: &Name) {
         let Some(item) = self.items.remove(name) else { return };
         self.order.remove(&(item.due, name.clone()));
-        for waiter in item.waiters {
+        for (_, waiter) in item.waiters {
             let _ = waiter.send(Ok(()));
         }
         if self.items.is_empty() {
@@ -297,7 +302,7 @@ impl State {
         let is_stuck = waited.is_some_and(|waited| !others_can || waited > Duration::from_secs(60));
         self.under_way.insert(name.clone());
         if let Some(item) = self.items.get_mut(&name) {
-            item.early_waiters = item.waiters.len();
+            item.tried = item.generation;
         }
         Ok(Turn { name, is_stuck })
     }
@@ -339,9 +344,11 @@ mod tests {
         let (queue, name) = (Queue::default(), Name::new("lake", "a"));
         let failed = || Attempt::Failed(Error::Store("no".to_owned()));
         apply(&queue, &name, Some(1), Duration::ZERO);
-        let mut first = queue.hasten(&name);
         assert_eq!(take(&queue), Some(name.clone()));
+        // It may be sent already when its writer begins to wait.
+        let mut first = queue.hasten(&name);
         // A second client writes to the name while the first one's version is sent.
+        apply(&queue, &name, Some(1), Duration::ZERO);
         let mut second = queue.hasten(&name);
         queue.finish(&name, failed());
         assert!(matches!(first.try_recv(), Ok(Err(_))) && second.try_recv().is_err());
