@@ -11,6 +11,7 @@ use crate::config::Consistency;
 use crate::errors::{Error, Result};
 use crate::meta::{Change, Name};
 use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, Place, StoredRecord};
+use crate::staged::is_staged;
 use crate::store::{Backend, Found, Kind, PATIENCE, bare};
 
 /// How far a gateway is that is being opened. Most of the time it takes goes by with listing.
@@ -269,7 +270,11 @@ impl Engine {
     async fn forget(&self, state: &BucketState, prefix: &Name) -> std::result::Result<(), String> {
         let view = self.metadata.view().map_err(|error| error.to_string())?;
         let is_theirs = |name: &Name| {
-            name.bucket == state.name && name.key.starts_with(&prefix.key) && !state.is_exclusive(&name.key)
+            name.bucket == state.name
+                && name.key.starts_with(&prefix.key)
+                && !state.is_exclusive(&name.key)
+                // Parts of uploads belong to no rule.
+                && !is_staged(&name.key)
         };
         let left = view.count_pending(is_theirs).map_err(|error| error.to_string())?;
         drop(view);

@@ -60,7 +60,12 @@ struct Item {
     blocked_since: Option<Instant>,
     /// What the store has at the name until a flush overwrites it. Some may be reading it still.
     formers: Vec<ContentId>,
-    waiters: Vec<oneshot::Sender<Result<()>>>,
+    /// Counts commits that made the name pending.
+    generation: u64,
+    /// That count when the last attempt began: what came after it has not been tried.
+    tried: u64,
+    /// Each with the count when it began to wait.
+    waiters: Vec<(u64, oneshot::Sender<Result<()>>)>,
 }
 
 /// What became of one attempt.
@@ -72,6 +77,8 @@ pub(super) enum Attempt {
     Failed(Failure),
     /// It is not ours to flush now.
     NotOurs,
+    /// An earlier request may still be carried out until then.
+    Waits(Instant),
 }
 
 /// A name to flush.
@@ -158,7 +165,7 @@ impl Queue {
         let mut state = self.state.lock();
         match state.items.get_mut(name) {
             Some(item) => {
-                item.waiters.push(answer);
+                item.waiters.push((item.generation, answer));
                 state.set_due(name, Instant::now());
             }
             None => drop(answer.send(Ok(()))),
@@ -240,6 +247,10 @@ impl Queue {
         self.changed.notify_waiters();
     }
 
+    pub(super) fn is_stopped(&self) -> bool {
+        self.state.lock().is_stopped
+    }
+
     pub(super) fn summary(&self) -> (usize, Option<i64>) {
         let state = self.state.lock();
         // One that was settled under way may yet turn out to have something to be deleted.
@@ -287,7 +298,11 @@ impl Queue {
         let mut last_failure = None;
         if let Some(item) = state.items.get_mut(name) {
             let now = Instant::now();
-            let former = item.failed.take();
+            // Nothing was tried where it waits: a failure before that stays the last word.
+            let former = match attempt {
+                Attempt::Waits(_) => None,
+                _ => item.failed.take(),
+            };
             if let Some(former) = &former {
                 state.failing.remove(&(former.since_ms, name.clone()));
                 uncount(&mut state.failing_by_cause, former.cause);
@@ -306,6 +321,7 @@ impl Queue {
                     now + BLOCKED_PAUSE
                 }
                 Attempt::NotOurs => now + NOT_OURS_PAUSE,
+                Attempt::Waits(until) => until.max(now),
                 Attempt::Failed(failure) => {
                     item.attempts += 1;
                     item.refusals += u32::from(matches!(failure.cause, Cause::Refused(_)));
@@ -314,7 +330,8 @@ impl Queue {
                     state.failing.insert((since_ms, name.clone()));
                     *state.failing_by_cause.entry(failure.cause).or_default() += 1;
                     last_failure = Some((name.to_string(), failure.error.to_string()));
-                    for waiter in item.waiters.drain(..) {
+                    let tried = item.tried;
+                    for (_, waiter) in item.waiters.extract_if(.., |(generation, _)| *generation <= tried) {
                         // The client may be gone.
                         let _ = waiter.send(Err(failure.error.clone()));
                     }
@@ -347,6 +364,7 @@ impl Drop for Reserved {
 impl State {
     fn enter(&mut self, name: Name, since_ms: i64, due: Instant) {
         if let Some(item) = self.items.get_mut(&name) {
+            item.generation += 1;
             item.is_renewed = true;
             // What failed before may succeed now.
             if item.failed.is_some() && due < item.due {
@@ -366,6 +384,8 @@ impl State {
             is_renewed: false,
             blocked_since: None,
             formers: Vec::new(),
+            generation: 1,
+            tried: 0,
             waiters: Vec::new(),
         };
         self.items.insert(name, item);
@@ -378,7 +398,7 @@ impl State {
             self.failing.remove(&(failed.since_ms, name.clone()));
             uncount(&mut self.failing_by_cause, failed.cause);
         }
-        for waiter in item.waiters {
+        for (_, waiter) in item.waiters {
             let _ = waiter.send(Ok(()));
         }
         if self.items.is_empty() {
@@ -415,6 +435,9 @@ impl State {
         let is_stuck = waited.is_some_and(|waited| !others_can || waited > Duration::from_secs(60));
         let wants_bytes = self.items.get(&name).is_some_and(|item| item.refusals >= MOST_REFUSED_COPIES);
         self.under_way.insert(name.clone());
+        if let Some(item) = self.items.get_mut(&name) {
+            item.tried = item.generation;
+        }
         Ok(Turn { name, is_stuck, wants_bytes })
     }
 }
@@ -552,6 +575,37 @@ mod tests {
         drop(waiting.await.unwrap());
         drop(second);
         assert_eq!(queue.state.lock().reserved, 0);
+    }
+
+    #[test]
+    fn an_attempt_that_fails_is_no_word_about_a_version_that_came_meanwhile() {
+        let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+        let failed = || Attempt::Failed(Error::Store("no".to_owned()).into());
+        apply(&queue, &name, Some(1), Duration::ZERO);
+        assert_eq!(take(&queue), Some(name.clone()));
+        // It may be sent already when its writer begins to wait.
+        let mut first = queue.hasten(&name);
+        // A second client writes to the name while the first one's version is sent.
+        apply(&queue, &name, Some(1), Duration::ZERO);
+        let mut second = queue.hasten(&name);
+        queue.finish(&name, failed());
+        assert!(matches!(first.try_recv(), Ok(Err(_))) && second.try_recv().is_err());
+        queue.hasten_those(|_| true);
+        assert_eq!(take(&queue), Some(name.clone()));
+        queue.finish(&name, failed());
+        assert!(matches!(second.try_recv(), Ok(Err(_))));
+    }
+
+    #[test]
+    fn a_name_to_which_something_may_land_waits_until_it_can_no_longer() {
+        let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+        apply(&queue, &name, Some(1), Duration::ZERO);
+        let mut waiter = queue.hasten(&name);
+        assert_eq!(take(&queue), Some(name.clone()));
+        queue.finish(&name, Attempt::Waits(Instant::now() + Duration::from_secs(3600)));
+        assert_eq!((take(&queue), queue.summary().0), (None, 1));
+        // Nothing has failed: whoever waits for the store waits on.
+        assert!(waiter.try_recv().is_err());
     }
 
     #[test]

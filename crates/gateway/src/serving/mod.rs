@@ -57,6 +57,8 @@ const LEAVE_AT_LEAST: Duration = Duration::from_secs(5);
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// Whoever supervises a broken gateway waits no longer for its end.
 pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
+/// Unfinished uploads that the log names.
+const MOST_SAID: usize = 5;
 /// How often it is looked whether the gateway can go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a new connection waits for the place of one that is being closed before another one is.
@@ -266,6 +268,15 @@ pub(crate) enum Broken {
 impl From<String> for Broken {
     fn from(why: String) -> Broken {
         Broken::Failed(why)
+    }
+}
+
+impl From<Broken> for Failure {
+    fn from(broken: Broken) -> Failure {
+        match broken {
+            Broken::Failed(why) => Failure::Failed(why),
+            Broken::Bug(why) => Failure::Bug(why),
+        }
     }
 }
 
@@ -627,6 +638,15 @@ pub(crate) async fn drain(engine: &Engine, until: Instant) -> bool {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     tracing::info!("the stores have everything");
+    if let Ok((some, count)) = engine.some_uploads(MOST_SAID)
+        && count > 0
+    {
+        let more = if count > some.len() { ", ..." } else { "" };
+        tracing::info!(
+            "{count} uploads are unfinished, and what came of them is kept here: {}{more}",
+            some.join(", ")
+        );
+    }
     true
 }
 

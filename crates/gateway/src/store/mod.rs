@@ -3,6 +3,7 @@
 mod attributes;
 mod confirm;
 mod crypto;
+mod late;
 mod leftovers;
 mod links;
 mod names;
@@ -16,6 +17,7 @@ mod unfinished;
 mod wire;
 
 pub(crate) use confirm::{Fingerprint, bare};
+pub(crate) use late::Effect;
 pub(crate) use leftovers::look_through;
 pub use names::{NameError, key_of, path_of};
 pub(crate) use names::{OWNERS, has_own_name};
@@ -109,6 +111,7 @@ pub struct Backend {
     /// Of a directory: there links have to be looked out for, and that it is still mounted.
     root: Option<Arc<root::Root>>,
     turns: turns::Turns,
+    late: Arc<late::Late>,
     etags: Arc<confirm::Etags>,
     /// For bytes on their way there.
     memory: Memory,
@@ -122,7 +125,8 @@ impl Backend {
         };
         let (turns, etags) = (turns::Turns::default(), Arc::default());
         let memory = Memory::new(MEMORY_BYTES);
-        Backend { store, kind, most_path_bytes, endpoint: None, root: None, turns, etags, memory }
+        let late = Arc::new(late::Late::new(PATIENCE));
+        Backend { store, kind, most_path_bytes, endpoint: None, root: None, turns, late, etags, memory }
     }
 
     /// The same, with this memory for what is on its way there: others may have a part of it.
@@ -167,7 +171,7 @@ impl Backend {
 
     /// As [`path`](Self::path), for a request to the store: one through a link is refused, and one to another directory than was opened.
     async fn reach(&self, key: &str) -> Result<Path> {
-        let path = self.path(key)?;
+        let path = self.locate(key)?;
         let looked_at = path.clone();
         self.of_root(move |root| root.check().and_then(|()| links::check(root.path(), &looked_at))).await?;
         Ok(path)
@@ -258,6 +262,14 @@ impl Backend {
     /// Waits until nobody else of this process writes to the key.
     pub(crate) async fn turn(&self, key: &str) -> turns::Turn {
         self.turns.take(key).await
+    }
+
+    /// As [`path`](Self::path), also of a [part](crate::staged) that is kept in the store: only the gateway itself asks for one.
+    pub(crate) fn locate(&self, name: &str) -> Result<Path> {
+        match crate::staged::path_of(name) {
+            Some(path) => Path::parse(path).map_err(|error| Error::InvalidArgument(error.to_string())),
+            None => self.path(name),
+        }
     }
 
     /// Where the object of this key is. An error means that the store could never take it.
@@ -372,7 +384,9 @@ impl Backend {
             may_go_on()?;
             let options = PutOptions { mode, attributes, ..PutOptions::default() };
             let payload: PutPayload = payload.into_iter().collect();
-            let put = self.patiently("PUT", self.store.put_opts(&path, payload, options)).await?;
+            let put = self
+                .patiently("PUT", late::sent(self.kind, self.store.put_opts(&path, payload, options)))
+                .await?;
             return Ok(put.e_tag);
         }
         if *only != Only::Always {
@@ -444,7 +458,7 @@ impl Backend {
         }
         // The last parts may have taken minutes.
         may_go_on()?;
-        let put = self.patiently("CompleteMultipartUpload", upload.complete()).await?;
+        let put = self.patiently("CompleteMultipartUpload", late::sent(self.kind, upload.complete())).await?;
         Ok(put.e_tag)
     }
 
@@ -522,7 +536,7 @@ impl Backend {
             }
             self.store.copy_opts(&from, &to, options).await
         };
-        self.patiently("CopyObject", copied).await
+        self.patiently("CopyObject", late::sent(self.kind, copied)).await
     }
 
     /// What [`mark`](Self::mark) has left here.
@@ -565,7 +579,7 @@ impl Backend {
     pub(crate) async fn delete(&self, key: &str, may_go_on: &MayGoOn<'_>) -> Result<()> {
         let path = self.reach(key).await?;
         may_go_on()?;
-        match self.patiently("DELETE", self.store.delete(&path)).await {
+        match self.patiently("DELETE", late::sent(self.kind, self.store.delete(&path))).await {
             Err(Error::NoSuchKey) => Ok(()),
             // No condition was set: the store is busy with something else there.
             Err(Error::PreconditionFailed) => {
@@ -611,8 +625,8 @@ impl Backend {
                             .root
                             .as_ref()
                             .is_none_or(|root| links::check(root.path(), &meta.location).is_ok());
-                    let is_marker = meta.location.as_ref() == names::OWNERS;
-                    if !is_reachable && !is_marker && !std::mem::replace(&mut is_told, true) {
+                    let is_own = is_own(meta.location.as_ref());
+                    if !is_reachable && !is_own && !std::mem::replace(&mut is_told, true) {
                         // Others have put it there.
                         tracing::warn!(
                             "the store has objects behind links or under names that no key has here, and they stay hidden, for example {}",
@@ -637,6 +651,12 @@ fn part_bytes(size_bytes: u64) -> u64 {
     PART_BYTES.max(size_bytes.div_ceil(MOST_PARTS))
 }
 
+/// Whether the gateway itself has put it there, and no client knows it.
+fn is_own(path: &str) -> bool {
+    path == names::OWNERS
+        || path.strip_prefix(crate::staged::FOLDER).is_some_and(|rest| rest.starts_with('/'))
+}
+
 fn marker_path() -> Result<Path> {
     Path::parse(names::OWNERS).map_err(|error| Error::InvalidArgument(error.to_string()))
 }
@@ -650,7 +670,9 @@ pub(crate) fn failed(what: &str, error: object_store::Error) -> Error {
         }
         object_store::Error::NotModified { .. } => Error::NotModified,
         object_store::Error::NotImplemented { operation, implementer } => {
-            Error::NotImplemented(format!("{implementer} can't do {operation}"))
+            // Which store it is, is not for clients.
+            tracing::warn!("{what}: {implementer} can't do {operation}");
+            Error::NotImplemented("the store behind the bucket can't do what this takes".to_owned())
         }
         other => Error::Store(format!("{what}: {}", said::text_of(&other))),
     }
