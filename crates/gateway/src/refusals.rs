@@ -48,8 +48,8 @@ const ROWS: [Row; 3] = [
     Row {
         cause: Cause::Uploads,
         label: "uploads",
-        why: "the part of the journal that uploads in parts may take is full, since the store behind takes objects more slowly than they come or uploads are unfinished: try again later",
-        what_to_do: "complete or abort the uploads that clients have left behind, lower `uploads_expire` in [limits], or raise `journal` in [local]",
+        why: "the part of the journal that uploads in parts may take is full, since the store behind takes parts more slowly than they come: try again later",
+        what_to_do: "see whether the store answers (`underlay-gateway top` shows the last failure), abort uploads that clients have left behind, or raise `journal` in [local]",
     },
 ];
 

@@ -15,6 +15,7 @@ mod failing;
 mod flush;
 mod import;
 mod list;
+mod listed;
 mod lives;
 mod mounted;
 mod owners;

@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use super::import::{BATCH, enter_listed};
+use super::listed::{BATCH, enter_listed};
 use crate::config::Consistency;
 use crate::errors::{Error, Result};
 use crate::meta::{Change, Metadata, Name};

@@ -239,6 +239,8 @@ impl Engine {
                             return;
                         }
                         let used_bytes = engine.journal.used_bytes();
+                        // Where the disk is full, whatever lies here is in the way, and nobody is left to wait for it.
+                        let share_bytes = if engine.disk.is_full() { 0 } else { share_bytes };
                         let next = spills.state.lock().next((share_bytes, used_bytes), Instant::now());
                         // Who drains takes no more parts, and is not to wait for what lies here safely.
                         let is_draining = engine.served.is_draining.load(Ordering::Relaxed);
