@@ -284,7 +284,7 @@ impl Engine {
 
     /// From now on the store may have an object of this name, whatever happens: should it be deleted while it is being stored, and
     /// the power fail, the next start deletes it.
-    pub(super) async fn announce(&self, name: &Name, fence: Fence) -> Result<()> {
+    async fn announce(&self, name: &Name, fence: Fence) -> Result<()> {
         let at = name.clone();
         self.committer
             .commit(Vec::new(), move |change| {

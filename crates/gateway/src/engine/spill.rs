@@ -17,11 +17,12 @@ use tokio::time::{Instant, timeout_at};
 use underlay_sync::Mutex;
 
 use super::room::Wanted;
+use super::slots::Fence;
 use super::write::For;
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
 use crate::journal::Writer;
-use crate::meta::{FORMAT_KEY, FORMAT_OF_PARTS, Name, View};
+use crate::meta::{FORMAT_OF_PARTS, Name, View};
 use crate::model::{ContentId, Extent, Headers, Place, StoredRecord};
 use crate::staged::name_of;
 use crate::store::{Effect, Fingerprint, Found, Kind, Only};
@@ -319,7 +320,7 @@ impl Engine {
             }
             held
         };
-        let Some(Holder { name, .. }) = holder else { return Ok(Spilled::NotNeeded) };
+        let Some(Holder { name, upload, .. }) = holder else { return Ok(Spilled::NotNeeded) };
         if !self.may_flush(name) {
             return Ok(Spilled::Later);
         }
@@ -331,11 +332,10 @@ impl Engine {
         let fence = self.fence_of(name)?;
         // It goes when the outcome has been committed, or nothing comes of it: the flushers delete then what is there.
         let _under_way = self.spills.begin(staged.clone());
-        if self.metadata.view()?.number(FORMAT_KEY)?.is_none_or(|format| format < FORMAT_OF_PARTS) {
-            // An earlier gateway would know nothing of such names.
-            self.committer.commit(Vec::new(), |change| change.need_format(FORMAT_OF_PARTS)).await?;
+        if !self.announce_part(&staged, (name.clone(), upload.clone()), fence.clone()).await? {
+            // Another upload may consist of it as well.
+            return Ok(Spilled::Later);
         }
-        self.announce(&staged, fence.clone()).await?;
         let Some((place, found, size_bytes)) = self.store_part(&state, &staged, content).await? else {
             return Ok(Spilled::NotNeeded);
         };
@@ -368,6 +368,28 @@ impl Engine {
         self.counters.spilled_parts.fetch_add(1, Ordering::Relaxed);
         self.counters.spilled_bytes.fetch_add(size_bytes, Ordering::Relaxed);
         Ok(Spilled::Stored)
+    }
+
+    /// From now on the store may have a part of this name, as with objects. Returns whether the upload is still there: with it its bucket may have
+    /// gone, and nothing may be pending in one that is not there.
+    async fn announce_part(&self, staged: &Name, upload: (Name, String), fence: Fence) -> Result<bool> {
+        let at = staged.clone();
+        let is_there = self
+            .committer
+            .commit(Vec::new(), move |change| {
+                fence.check(change)?;
+                if change.upload(&upload.0, &upload.1)?.is_none() {
+                    return Ok(false);
+                }
+                // An earlier gateway would know nothing of such names.
+                change.need_format(FORMAT_OF_PARTS)?;
+                change.set_stored(&at, Some(&StoredRecord { content: None }))?;
+                change.mark_pending(&at)?;
+                Ok(true)
+            })
+            .await?;
+        self.check_flush(staged)?;
+        Ok(is_there)
     }
 
     /// Writes a content of the journal to the store, and looks whether it is there. Returns where it was here; `None` if it is in the journal no
