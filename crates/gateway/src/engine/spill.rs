@@ -239,7 +239,8 @@ impl Engine {
                         if engine.queue.is_stopped() {
                             return;
                         }
-                        let used_bytes = engine.journal.used_bytes();
+                        // What was fetched beyond the limit is in nobody's way, and no flush takes it away.
+                        let used_bytes = engine.journal.limited_bytes();
                         // Where the disk is full, whatever lies here is in the way, and nobody is left to wait for it.
                         let share_bytes = if engine.disk.is_full() { 0 } else { share_bytes };
                         let next = spills.state.lock().next((share_bytes, used_bytes), Instant::now());

@@ -185,6 +185,12 @@ impl Journal {
         self.state.lock().used_bytes
     }
 
+    /// Without what was taken beyond the limit.
+    pub(crate) fn limited_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        state.used_bytes.saturating_sub(state.beyond_bytes)
+    }
+
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
     }
