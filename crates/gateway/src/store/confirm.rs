@@ -356,7 +356,7 @@ impl Backend {
     /// # Errors
     /// When the store can't be listed.
     pub(crate) async fn lists(&self, key: &str) -> Result<bool> {
-        let path = self.path(key)?;
+        let path = self.locate(key)?;
         self.patiently("LIST", self.is_listed(&path)).await
     }
 
