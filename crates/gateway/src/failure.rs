@@ -1,7 +1,5 @@
 //! Why the program ends otherwise than it should. Each kind has its exit code: whoever supervises the gateway decides by it whether a new start can help.
 
-use crate::serving::Broken;
-
 /// What ended a command.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -23,14 +21,5 @@ impl Failure {
 impl From<String> for Failure {
     fn from(text: String) -> Failure {
         Failure::Failed(text)
-    }
-}
-
-impl From<Broken> for Failure {
-    fn from(broken: Broken) -> Failure {
-        match broken {
-            Broken::Failed(why) => Failure::Failed(why),
-            Broken::Bug(why) => Failure::Bug(why),
-        }
     }
 }

@@ -28,6 +28,7 @@ mod placement;
 mod refusals;
 mod s3;
 mod serving;
+mod staged;
 pub mod store;
 mod supervision;
 

@@ -28,6 +28,7 @@ pub fn read(data: &[u8]) {
         crate::journal::read_any(text);
         crate::store::read_any(text);
         crate::store::read_any_error(text);
+        crate::staged::read_any(text);
         let _ = crate::at_rest::AtRest::parse(text);
     }
 }

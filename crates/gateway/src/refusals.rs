@@ -19,6 +19,8 @@ pub(crate) enum Cause {
     Journal,
     /// The part of the journal that unfinished uploads may take.
     Uploads,
+    /// Memory for names that the store is not up to date at.
+    Names,
 }
 
 /// What is said of a cause.
@@ -32,7 +34,7 @@ struct Row {
     what_to_do: &'static str,
 }
 
-const ROWS: [Row; 3] = [
+const ROWS: [Row; 4] = [
     Row {
         cause: Cause::Disk,
         label: "disk",
@@ -48,8 +50,14 @@ const ROWS: [Row; 3] = [
     Row {
         cause: Cause::Uploads,
         label: "uploads",
-        why: "the part of the journal that uploads in parts may take is full, since the store behind takes objects more slowly than they come or uploads are unfinished: try again later",
-        what_to_do: "complete or abort the uploads that clients have left behind, lower `uploads_expire` in [limits], or raise `journal` in [local]",
+        why: "the part of the journal that uploads in parts may take is full, since the store behind takes parts more slowly than they come: try again later",
+        what_to_do: "see whether the store answers (`underlay-gateway top` shows the last failure), abort uploads that clients have left behind, or raise `journal` in [local]",
+    },
+    Row {
+        cause: Cause::Names,
+        label: "names",
+        why: "as many objects wait for the store behind as the gateway may keep in mind, since they come faster than the store takes them: try again later",
+        what_to_do: "see whether the store answers or refuses some (`underlay-gateway top` shows both), or raise `memory` in [local]",
     },
 ];
 
@@ -127,12 +135,20 @@ mod tests {
         let next = said(Cause::Disk, 60).unwrap();
         assert!(next.starts_with("4 writes"), "{next}");
         let counts = refusals.counts();
-        assert_eq!(counts, [("disk".to_owned(), 5), ("journal".to_owned(), 0), ("uploads".to_owned(), 2)]);
+        assert_eq!(
+            counts,
+            [
+                ("disk".to_owned(), 5),
+                ("journal".to_owned(), 0),
+                ("uploads".to_owned(), 2),
+                ("names".to_owned(), 0)
+            ]
+        );
     }
 
     #[test]
     fn each_cause_has_a_row() {
-        for cause in [Cause::Disk, Cause::Journal, Cause::Uploads] {
+        for cause in [Cause::Disk, Cause::Journal, Cause::Uploads, Cause::Names] {
             assert_eq!(ROWS.iter().filter(|row| row.cause == cause).count(), 1, "{cause:?}");
         }
     }

@@ -79,6 +79,22 @@ pub struct GatewayStatus {
     pub flush_failures: u64,
     pub rescued_bytes: u64,
     pub expired_uploads: u64,
+    /// Uploads in parts that were begun and neither completed nor aborted.
+    #[serde(default)]
+    pub unfinished_uploads: u64,
+    /// Of their parts, what is in the journal.
+    #[serde(default)]
+    pub unfinished_upload_bytes: u64,
+    #[serde(default)]
+    pub oldest_upload_s: f64,
+    /// Parts that went from the journal to a store before their upload was over, and their bytes.
+    #[serde(default)]
+    pub spilled_parts: u64,
+    #[serde(default)]
+    pub spilled_bytes: u64,
+    /// Keys to which a request may still land that the store has not answered.
+    #[serde(default)]
+    pub unanswered_keys: u64,
     pub changed_by_others: u64,
     /// Reads of what the gateway has stored and the store does not give.
     pub withheld_by_store: u64,

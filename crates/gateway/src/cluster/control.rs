@@ -82,6 +82,18 @@ impl Control {
         self.ours().all(|(_, record)| !record.is_dirty && !has_others)
     }
 
+    /// Whether unfinished uploads are all that is left of ours. They may last for days, and nobody waits for that.
+    pub(super) fn has_only_uploads(&self) -> bool {
+        let Ok(uploads) = self.shared.engine.slots_with_uploads() else { return false };
+        let has_others = self.members().values().any(|id| *id != self.id());
+        let mut left = self.ours().filter(|(_, record)| record.is_dirty || has_others).peekable();
+        let is_ours = self.lease.is_some() && *self.shared.lease.lock() == self.lease;
+        is_ours
+            && left.peek().is_some()
+            && self.shared.engine.is_clean()
+            && left.all(|(slot, _)| uploads.contains(&slot))
+    }
+
     /// Looks at etcd, and does what is to be done.
     ///
     /// # Errors
@@ -473,7 +485,7 @@ impl Control {
                 at_rest.insert(slot);
             }
         }
-        let unsettled = self.shared.engine.unsettled_slots().await.map_err(failed)?;
+        let unsettled = self.shared.engine.slots_to_keep().await.map_err(failed)?;
         self.shared.engine.hasten_slots(&self.closed_since.keys().copied().collect());
         let mut by_target: HashMap<String, Vec<(u16, SlotRecord)>> = HashMap::new();
         for slot in at_rest.into_iter().filter(|slot| !unsettled.contains(slot)) {
@@ -527,7 +539,7 @@ impl Control {
     }
 
     async fn mark_clean_of(&mut self, closed: &[u16]) -> Result<(), String> {
-        let unsettled = self.shared.engine.unsettled_slots().await.map_err(|error| error.to_string())?;
+        let unsettled = self.shared.engine.slots_to_keep().await.map_err(|error| error.to_string())?;
         let settled: HashSet<u16> = closed.iter().copied().filter(|slot| !unsettled.contains(slot)).collect();
         let changes: Vec<(u16, SlotRecord)> = self
             .ours()

@@ -67,9 +67,14 @@ struct Shared {
     poked: Notify,
     leaving: Notify,
     has_left: AtomicBool,
+    /// Whether only unfinished uploads keep us from leaving.
+    has_only_uploads: AtomicBool,
     /// When `control` last came round.
     came_round: Mutex<Instant>,
 }
+
+/// Unfinished uploads that the log names.
+const MOST_SAID: usize = 5;
 
 /// This gateway as a member.
 pub(crate) struct Member {
@@ -271,6 +276,7 @@ impl Member {
             poked: Notify::new(),
             leaving: Notify::new(),
             has_left: AtomicBool::new(false),
+            has_only_uploads: AtomicBool::new(false),
             came_round: Mutex::new(Instant::now()),
             engine,
             ownership,
@@ -303,6 +309,10 @@ impl Member {
     pub(crate) async fn leave(&self, until: Instant) -> bool {
         self.shared.leaving.notify_one();
         while !self.shared.has_left.load(Ordering::Acquire) {
+            if self.shared.has_only_uploads.load(Ordering::Acquire) {
+                self.say_uploads_stay();
+                break;
+            }
             if Instant::now() >= until {
                 match (self.shared.lease.lock().is_some(), self.shared.ownership.counts()) {
                     (true, (_, dirty, _)) => tracing::warn!(
@@ -325,6 +335,16 @@ impl Member {
             let _ = self.shared.etcd.revoke(lease).await;
         }
         has_left
+    }
+
+    fn say_uploads_stay(&self) {
+        let (some, count) = self.shared.engine.some_uploads(MOST_SAID).unwrap_or_default();
+        let more = if count > some.len() { ", ..." } else { "" };
+        let (_, dirty, _) = self.shared.ownership.counts();
+        tracing::warn!(
+            "{count} uploads are unfinished, and their parts are here: {}{more}\n  what follows: the keys of {dirty} slots answer SlowDown until this gateway is back\n  what to do: complete or abort these uploads if this machine is to stay away",
+            some.join(", ")
+        );
     }
 }
 

@@ -103,6 +103,8 @@ impl Shared {
             if control.is_leaving && outcome.is_ok() && control.is_rid_of_all() {
                 self.has_left.store(true, Ordering::Release);
             }
+            let has_only_uploads = control.is_leaving && outcome.is_ok() && control.has_only_uploads();
+            self.has_only_uploads.store(has_only_uploads, Ordering::Release);
             if let Err(why) = outcome
                 && said != why
             {

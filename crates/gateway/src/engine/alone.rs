@@ -7,6 +7,7 @@ use super::slots::{Membership, held_of, membership_of};
 use crate::meta::{Metadata, Name};
 use crate::ownership::Owned;
 use crate::placement::{SLOTS, slot_of};
+use crate::staged::placing_key;
 
 /// What it goes by.
 #[derive(Clone)]
@@ -63,7 +64,8 @@ impl Engine {
     /// Whether what is here of this name is kept back, since others have its slot.
     pub(super) fn is_kept_back(&self, name: &Name) -> bool {
         let alone = self.setup.alone.as_ref();
-        alone.is_some_and(|alone| self.others.contains(&slot_of(&name.bucket, &name.key, alone.segments)))
+        let key = placing_key(&name.key);
+        alone.is_some_and(|alone| self.others.contains(&slot_of(&name.bucket, key, alone.segments)))
     }
 
     /// Names that the store does not have as they are here, and never gets from here.

@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use super::conditions::Conditions;
 use super::parts::{CompletedPart, listed_parts};
 use super::read::pieces;
-use super::shared::only_of;
+use super::shared::{no_verdict_of_itself, only_of};
 use super::to_its_end::to_its_end;
 use super::write::Stored;
 use super::{BucketState, Completed, Engine};
@@ -16,7 +16,7 @@ use crate::errors::{Error, Result};
 use crate::meta::Name;
 use crate::model::{ObjectRecord, PartRecord};
 use crate::ownership::Pass;
-use crate::store::{Only, bare};
+use crate::store::{Effect, Only, bare};
 
 /// For clients that ask again, which they do within minutes.
 const MOST_COMPLETED: usize = 1_000;
@@ -58,16 +58,19 @@ impl Engine {
             if found != listed.found {
                 return Err(Error::InvalidPart("a part was replaced meanwhile".to_owned()));
             }
+            let effect = Effect::put(&record.etag, record.size_bytes, &record.headers);
+            let following = state.backend.follow_within(&name.key, effect, engine.setup.patience).await?;
             let only = only_of(&state, &name.key, &conditions).await?;
-            let sent = engine.send_completed(&state, &name, &record, &only, &pass).await;
+            let sent = following.watch(engine.send_completed(&state, &name, &record, &only, &pass)).await;
             engine.forget_found(&state, &name.key);
-            if let Some(etag) = sent? {
+            if let Some(etag) = no_verdict_of_itself(sent, following.may_land())? {
                 stored.etag = bare(&etag).to_owned();
             }
             let (key, upload) = (name.key.clone(), listed.upload.clone());
             remember(&state, Completed { key, upload, made_of: record.etag, stored: stored.clone() });
-            let upload = listed.upload;
+            let upload = listed.upload.clone();
             engine.committer.commit(Vec::new(), move |change| change.remove_upload(&name, &upload)).await?;
+            engine.spills.forget(&listed.upload);
             pass.check()?;
             Ok(stored)
         };

@@ -14,7 +14,7 @@ use crate::digests::Algorithm;
 use crate::errors::{Error, Result};
 use crate::meta::Name;
 use crate::model::{Coverage, Headers, ObjectRecord, now_ms};
-use crate::store::{Kind, bare};
+use crate::store::{Effect, Kind, bare};
 
 /// What is copied to where.
 #[derive(Clone, Debug, Default)]
@@ -144,11 +144,12 @@ impl Engine {
                 let pass = self.to_write(&to.0, &[&to.1]).await?;
                 let (engine, from, to) = (Arc::clone(self), from.1.clone(), to.1.clone());
                 let (backend, turn) = (target.backend.clone(), target.backend.turn(&to).await);
+                let following = backend.follow_within(&to, Effect::Copy, self.setup.patience).await?;
                 let target = Arc::clone(&target);
                 let copy = async move {
-                    let etag = backend.copy(&from, &to, &|| pass.check()).await;
+                    let etag = following.watch(backend.copy(&from, &to, &|| pass.check())).await;
                     engine.forget_found(&target, &to);
-                    drop(turn);
+                    drop((following, turn));
                     pass.check()?;
                     etag
                 };

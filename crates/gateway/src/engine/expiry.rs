@@ -1,4 +1,4 @@
-//! Uploads that nobody goes on with. Their parts are in the journal, which has room for so much.
+//! Uploads that nobody goes on with. Their parts take room in the journal and in the store.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -85,18 +85,23 @@ impl Engine {
     /// Ends all uploads of a bucket that is to go.
     pub(super) async fn end_uploads_of(&self, bucket: &str) -> Result<()> {
         for (name, upload) in self.uploads_that(|name, _| name.bucket == bucket)? {
+            let begun_as = upload.clone();
             self.committer
                 .commit(Vec::new(), move |change| match change.upload(&name, &upload)? {
                     Some(_) => change.remove_upload(&name, &upload),
                     None => Ok(()),
                 })
                 .await?;
+            self.spills.forget(&begun_as);
         }
         Ok(())
     }
 
     /// Names of uploads alone: what they were begun with is long.
-    fn uploads_that(&self, are_wanted: impl Fn(&Name, &UploadRecord) -> bool) -> Result<Vec<(Name, String)>> {
+    pub(super) fn uploads_that(
+        &self,
+        are_wanted: impl Fn(&Name, &UploadRecord) -> bool,
+    ) -> Result<Vec<(Name, String)>> {
         let mut wanted = Vec::new();
         self.metadata.view()?.each_upload(|name, upload, record| {
             if are_wanted(&name, &record) {
@@ -120,6 +125,7 @@ impl Engine {
                 continue;
             };
             if ended? {
+                self.spills.forget(&upload);
                 self.counters.expired_uploads.fetch_add(1, Ordering::Relaxed);
                 tracing::info!("an upload to {name} has expired: nothing came for {after_ms} ms");
             }

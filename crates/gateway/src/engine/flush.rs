@@ -20,7 +20,7 @@ use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
 use crate::meta::Name;
 use crate::model::{ContentId, ContentRecord, Extent, ObjectRecord, Place, StoredRecord, now_ms};
-use crate::store::{Fingerprint, Found, Kind, Only};
+use crate::store::{Effect, Fingerprint, Found, Kind, Only};
 
 /// A reader of what is about to be overwritten or deleted in the store holds up one flusher for so long, and a client
 /// that writes through.
@@ -46,6 +46,18 @@ enum Task {
     /// Only the headers of what the store has are new. It takes them with the bytes, which have to be here first: once the
     /// object is replaced, the store's has another ETag, and would no longer be taken for what the metadata speak of.
     Fetch(ContentId),
+}
+
+impl Task {
+    /// What it does to the name in the store; `None` if it leaves that alone.
+    fn effect(&self) -> Option<Effect> {
+        match self {
+            Task::Nothing | Task::Blocked(_) | Task::Fetch(_) => None,
+            Task::Delete => Some(Effect::Delete),
+            Task::Copy { .. } => Some(Effect::Copy),
+            Task::Upload(record) => Some(Effect::put(&record.etag, record.size_bytes, &record.headers)),
+        }
+    }
 }
 
 impl Engine {
@@ -93,7 +105,8 @@ impl Engine {
     /// What is not ours now is left alone. The name stays under way until the store has answered, or has been given up: a request that
     /// has been sent goes on without us.
     async fn flush_ours(&self, turn: &Turn) -> Attempt {
-        if !self.may_flush(&turn.name) {
+        // A part that is on its way to the store is pending, in case that nothing comes of it.
+        if !self.may_flush(&turn.name) || self.spills.is_under_way(&turn.name) {
             return Attempt::NotOurs;
         }
         match self.flush(turn).await {
@@ -113,11 +126,37 @@ impl Engine {
         self.check_whose(&state).await?;
         let fence = self.fence_of(name)?;
         let (resolved, task) = self.task_of(&state, turn)?;
+        let following = match task.effect() {
+            None => None,
+            Some(effect) => match state.backend.follow(&name.key, effect) {
+                Ok(following) => Some(following),
+                Err(waits) => {
+                    tracing::info!(
+                        "{name} waits: the store has not answered an earlier request for it, and may still carry it out"
+                    );
+                    return Ok(Attempt::Waits(waits.until));
+                }
+            },
+        };
+        let work = self.carry_out((&state, name), (resolved, task), turn.is_stuck, fence);
+        match &following {
+            Some(following) => following.watch(work).await,
+            None => work.await,
+        }
+    }
+
+    async fn carry_out(
+        &self,
+        (state, name): (&BucketState, &Name),
+        (resolved, task): (Option<Resolved>, Task),
+        is_stuck: bool,
+        fence: Fence,
+    ) -> Result<Attempt> {
         match task {
             Task::Nothing => {
                 self.clear(name, resolved.map(|resolved| resolved.record.version), fence).await?
             }
-            Task::Blocked(_) if !turn.is_stuck => return Ok(Attempt::Blocked),
+            Task::Blocked(_) if !is_stuck => return Ok(Attempt::Blocked),
             Task::Blocked(content) => {
                 // Its own pins are no reader's.
                 drop(resolved);
@@ -131,16 +170,16 @@ impl Engine {
             }
             Task::Delete => {
                 self.wait_for_readers(name).await;
-                self.delete_stored(&state, name, fence).await?;
+                self.delete_stored(state, name, fence).await?;
             }
             Task::Copy { record, from, cached_as, source } => {
                 self.wait_for_readers(name).await;
-                self.copy_stored(&state, name, record, (&from, cached_as), source, fence).await?
+                self.copy_stored(state, name, record, (&from, cached_as), source, fence).await?
             }
             Task::Upload(record) => {
                 self.wait_for_readers(name).await;
                 let runs = resolved.as_ref().map(|resolved| resolved.runs().to_vec()).unwrap_or_default();
-                self.upload_object(&state, name, record, &runs, fence).await?;
+                self.upload_object(state, name, record, &runs, fence).await?;
             }
         }
         Ok(Attempt::Done)

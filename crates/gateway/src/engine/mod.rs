@@ -15,6 +15,7 @@ mod failing;
 mod flush;
 mod import;
 mod list;
+mod listed;
 mod lives;
 mod mounted;
 mod owners;
@@ -28,8 +29,10 @@ mod rescue;
 mod room;
 mod shared;
 mod slots;
+mod spill;
 mod suitable;
 mod to_its_end;
+mod unanswered;
 mod upload;
 mod withheld;
 mod write;
@@ -68,6 +71,7 @@ use crate::journal::{Commits, Journal};
 use crate::memory::Memory;
 use crate::meta::{Committer, Metadata, Name};
 use crate::model::ContentId;
+use crate::staged::is_staged;
 use crate::store::{Backend, Found, MayGoOn};
 use crate::supervision::Supervisor;
 use buckets::Removals;
@@ -116,6 +120,7 @@ pub struct Engine {
     reading: Memory,
     /// For objects on their way to stores.
     storing: Memory,
+    spills: Arc<spill::Spills>,
     served: Arc<Served>,
     ahead: ahead::Ahead,
     clock: expiry::Clock,
@@ -154,6 +159,10 @@ struct Served {
 impl Served {
     /// How long a write may wait before it is stored.
     fn delay_of(&self, name: &Name) -> Duration {
+        // No rule is about parts: what has to go from the store goes at once.
+        if is_staged(&name.key) {
+            return Duration::ZERO;
+        }
         let rule = self.buckets.read().get(&name.bucket).map(|bucket| bucket.rule(&name.key).rule.write);
         match rule {
             Some(Write::Back { after }) if !self.is_draining.load(Ordering::Relaxed) => after,
@@ -176,6 +185,9 @@ pub(crate) struct Counters {
     pub(crate) flush_failures: AtomicU64,
     pub(crate) rescued_bytes: AtomicU64,
     pub(crate) expired_uploads: AtomicU64,
+    /// Parts of unfinished uploads that went from the journal to a store.
+    pub(crate) spilled_parts: AtomicU64,
+    pub(crate) spilled_bytes: AtomicU64,
     /// Objects that someone else changed although the prefix is ours alone.
     pub(crate) strangers: AtomicU64,
     /// Reads of what the gateway has stored and the store does not give.
@@ -237,7 +249,7 @@ impl BucketState {
     pub(crate) async fn delete_durably(&self, key: &str, may_go_on: &MayGoOn<'_>) -> Result<()> {
         self.backend.delete(key, may_go_on).await?;
         let StorePlace::Directory(directory) = &self.place else { return Ok(()) };
-        let (directory, path) = (directory.clone(), self.backend.path(key)?);
+        let (directory, path) = (directory.clone(), self.backend.locate(key)?);
         tokio::task::spawn_blocking(move || sync_above(&directory, path.as_ref()))
             .await
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
@@ -360,7 +372,7 @@ impl Engine {
             .commit(Vec::new(), move |change| {
                 change.set_number(SEALED_BY, sealed_by)?;
                 if needs_format {
-                    change.set_number(crate::meta::FORMAT_KEY, crate::meta::FORMAT_OF_MORE)?;
+                    change.need_format(crate::meta::FORMAT_OF_MORE)?;
                 }
                 match change.number(b"identity")? {
                     Some(identity) => Ok(identity),
@@ -410,6 +422,7 @@ impl Engine {
             uploads,
             reading: Memory::new((memory_bytes / 2).max(LEAST_READING_BYTES)),
             storing: Memory::new((memory_bytes / 4).max(LEAST_STORING_BYTES)),
+            spills: Arc::default(),
             served,
             ahead: ahead::Ahead::default(),
             clock: expiry::Clock::new(setup.uploads_expire),
@@ -435,8 +448,11 @@ impl Engine {
             engine.take_over(progress).await?;
         }
         let engine = Arc::new(engine);
+        engine.recall_unanswered().map_err(|error| error.to_string())?;
         engine.start_flushing().map_err(|error| error.to_string())?;
+        engine.start_spilling().map_err(|error| error.to_string())?;
         engine.start_expiring();
+        engine.start_keeping_unanswered();
         engine.start_looking_out();
         engine.start_watching();
         engine.start_reporting();
@@ -515,6 +531,11 @@ impl Engine {
 
     pub async fn close(&self) {
         self.queue.stop();
+        if let Err(error) = self.keep_unanswered().await {
+            tracing::warn!(
+                "the next start will not know which requests the stores have not answered: {error}"
+            );
+        }
         self.blocks.close().await;
     }
 }

@@ -16,6 +16,7 @@ use crate::config::Consistency;
 use crate::errors::Error;
 use crate::meta::{Change, Name, View};
 use crate::model::Headers;
+use crate::staged::is_staged;
 use crate::store::{Backend, Found, Identity, OWNERS, PATIENCE};
 
 /// How often it is looked whether a directory is there.
@@ -98,7 +99,7 @@ fn look(
     let (mut recorded, mut looked_for) = (Recorded { is_empty, ..Recorded::default() }, 0);
     view.stored_in(bucket, |name, stored| {
         let Some(content) = stored.content else { return Ok(true) };
-        if !is_exclusive(&name.key) || view.pending(name)?.is_some() {
+        if is_staged(&name.key) || !is_exclusive(&name.key) || view.pending(name)?.is_some() {
             return Ok(true);
         }
         recorded.example.get_or_insert_with(|| name.clone());

@@ -60,7 +60,12 @@ struct Item {
     blocked_since: Option<Instant>,
     /// What the store has at the name until a flush overwrites it. Some may be reading it still.
     formers: Vec<ContentId>,
-    waiters: Vec<oneshot::Sender<Result<()>>>,
+    /// Counts commits that made the name pending.
+    generation: u64,
+    /// That count when the last attempt began: what came after it has not been tried.
+    tried: u64,
+    /// Each with the count when it began to wait.
+    waiters: Vec<(u64, oneshot::Sender<Result<()>>)>,
 }
 
 /// What became of one attempt.
@@ -72,6 +77,8 @@ pub(super) enum Attempt {
     Failed(Failure),
     /// It is not ours to flush now.
     NotOurs,
+    /// An earlier request may still be carried out until then.
+    Waits(Instant),
 }
 
 /// A name to flush.
@@ -158,7 +165,7 @@ impl Queue {
         let mut state = self.state.lock();
         match state.items.get_mut(name) {
             Some(item) => {
-                item.waiters.push(answer);
+                item.waiters.push((item.generation, answer));
                 state.set_due(name, Instant::now());
             }
             None => drop(answer.send(Ok(()))),
@@ -240,6 +247,10 @@ impl Queue {
         self.changed.notify_waiters();
     }
 
+    pub(super) fn is_stopped(&self) -> bool {
+        self.state.lock().is_stopped
+    }
+
     pub(super) fn summary(&self) -> (usize, Option<i64>) {
         let state = self.state.lock();
         // One that was settled under way may yet turn out to have something to be deleted.
@@ -287,7 +298,11 @@ impl Queue {
         let mut last_failure = None;
         if let Some(item) = state.items.get_mut(name) {
             let now = Instant::now();
-            let former = item.failed.take();
+            // Nothing was tried where it waits: a failure before that stays the last word.
+            let former = match attempt {
+                Attempt::Waits(_) => None,
+                _ => item.failed.take(),
+            };
             if let Some(former) = &former {
                 state.failing.remove(&(former.since_ms, name.clone()));
                 uncount(&mut state.failing_by_cause, former.cause);
@@ -306,6 +321,7 @@ impl Queue {
                     now + BLOCKED_PAUSE
                 }
                 Attempt::NotOurs => now + NOT_OURS_PAUSE,
+                Attempt::Waits(until) => until.max(now),
                 Attempt::Failed(failure) => {
                     item.attempts += 1;
                     item.refusals += u32::from(matches!(failure.cause, Cause::Refused(_)));
@@ -314,7 +330,8 @@ impl Queue {
                     state.failing.insert((since_ms, name.clone()));
                     *state.failing_by_cause.entry(failure.cause).or_default() += 1;
                     last_failure = Some((name.to_string(), failure.error.to_string()));
-                    for waiter in item.waiters.drain(..) {
+                    let tried = item.tried;
+                    for (_, waiter) in item.waiters.extract_if(.., |(generation, _)| *generation <= tried) {
                         // The client may be gone.
                         let _ = waiter.send(Err(failure.error.clone()));
                     }
@@ -347,6 +364,7 @@ impl Drop for Reserved {
 impl State {
     fn enter(&mut self, name: Name, since_ms: i64, due: Instant) {
         if let Some(item) = self.items.get_mut(&name) {
+            item.generation += 1;
             item.is_renewed = true;
             // What failed before may succeed now.
             if item.failed.is_some() && due < item.due {
@@ -366,6 +384,8 @@ impl State {
             is_renewed: false,
             blocked_since: None,
             formers: Vec::new(),
+            generation: 1,
+            tried: 0,
             waiters: Vec::new(),
         };
         self.items.insert(name, item);
@@ -378,7 +398,7 @@ impl State {
             self.failing.remove(&(failed.since_ms, name.clone()));
             uncount(&mut self.failing_by_cause, failed.cause);
         }
-        for waiter in item.waiters {
+        for (_, waiter) in item.waiters {
             let _ = waiter.send(Ok(()));
         }
         if self.items.is_empty() {
@@ -415,6 +435,9 @@ impl State {
         let is_stuck = waited.is_some_and(|waited| !others_can || waited > Duration::from_secs(60));
         let wants_bytes = self.items.get(&name).is_some_and(|item| item.refusals >= MOST_REFUSED_COPIES);
         self.under_way.insert(name.clone());
+        if let Some(item) = self.items.get_mut(&name) {
+            item.tried = item.generation;
+        }
         Ok(Turn { name, is_stuck, wants_bytes })
     }
 }
@@ -429,141 +452,4 @@ fn uncount(by_cause: &mut BTreeMap<Cause, usize>, cause: Cause) {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures_util::FutureExt as _;
-
-    use super::*;
-    use crate::errors::{Error, Refusal};
-
-    fn take(queue: &Queue) -> Option<Name> {
-        queue.state.lock().take(Instant::now()).ok().map(|turn| turn.name)
-    }
-
-    fn apply(queue: &Queue, name: &Name, since_ms: Option<i64>, delay: Duration) {
-        queue.apply(vec![(name.clone(), since_ms)], &[], |_| delay);
-    }
-
-    #[test]
-    fn a_name_that_comes_anew_waits_for_its_flusher() {
-        let (queue, name) = (Queue::default(), Name::new("lake", "a"));
-        apply(&queue, &name, Some(1), Duration::ZERO);
-        assert_eq!(take(&queue), Some(name.clone()));
-        // The flusher's commit settles the first version, and a second one comes before the flusher says that it is through.
-        apply(&queue, &name, None, Duration::ZERO);
-        assert_eq!(queue.summary().0, 1, "somebody is still at it");
-        apply(&queue, &name, Some(2), Duration::ZERO);
-        drop(queue.hasten(&name));
-        assert_eq!(take(&queue), None);
-        queue.finish(&name, Attempt::Done);
-        assert_eq!(take(&queue), Some(name.clone()));
-        assert_eq!(take(&queue), None);
-        apply(&queue, &name, None, Duration::ZERO);
-        queue.finish(&name, Attempt::Done);
-        assert_eq!((take(&queue), queue.summary().0), (None, 0));
-    }
-
-    fn fail(queue: &Queue, name: &Name, error: &Error) {
-        queue.hasten_those(|_| true);
-        assert_eq!(take(queue), Some(name.clone()));
-        queue.finish(name, Attempt::Failed(error.clone().into()));
-    }
-
-    fn refused() -> Error {
-        Error::Refused { refusal: Refusal::Denied, text: "as the test wants it".to_owned() }
-    }
-
-    #[test]
-    fn what_fails_is_listed_until_it_is_stored() {
-        let (queue, name) = (Queue::default(), Name::new("lake", "a"));
-        apply(&queue, &name, Some(1), Duration::ZERO);
-        fail(&queue, &name, &Error::Store("as the test wants it".to_owned()));
-        let since_ms = queue.failing(i64::MAX, 9)[0].failed.as_ref().unwrap().since_ms;
-        assert!(queue.failing(since_ms - 1, 9).is_empty(), "it has not failed for so long");
-        fail(&queue, &name, &refused());
-        let listed = queue.failing(since_ms, 9);
-        let failed = Failed {
-            since_ms,
-            cause: Cause::Refused(Refusal::Denied),
-            why: "as the test wants it".to_owned(),
-        };
-        assert_eq!(listed, [Unstored { name: name.clone(), failed: Some(failed) }]);
-        assert_eq!((queue.unstored(9), queue.failing_counts().len()), (listed, 1));
-        apply(&queue, &name, None, Duration::ZERO);
-        assert!(queue.failing(i64::MAX, 9).is_empty() && queue.failing_counts().is_empty());
-    }
-
-    #[test]
-    fn a_copy_that_is_refused_is_sent_as_bytes_until_there_is_something_else_to_store() {
-        let (queue, name) = (Queue::default(), Name::new("lake", "a"));
-        let wants_bytes = || {
-            queue.hasten_those(|_| true);
-            let turn = queue.state.lock().take(Instant::now()).ok().unwrap();
-            turn.wants_bytes
-        };
-        apply(&queue, &name, Some(1), Duration::ZERO);
-        for _ in 0..MOST_REFUSED_COPIES {
-            assert!(!wants_bytes());
-            queue.finish(&name, Attempt::Failed(refused().into()));
-        }
-        assert!(wants_bytes());
-        // A client overwrites it meanwhile, and that is another matter.
-        apply(&queue, &name, Some(1), Duration::ZERO);
-        queue.finish(&name, Attempt::Failed(refused().into()));
-        assert!(!wants_bytes());
-    }
-
-    #[test]
-    fn nobody_waits_for_what_is_refused_again_and_again() {
-        let (queue, name, other) = (Queue::default(), Name::new("lake", "a"), Name::new("lake", "b"));
-        apply(&queue, &name, Some(1), Duration::ZERO);
-        for _ in 0..9 {
-            fail(&queue, &name, &refused());
-        }
-        assert!(!queue.is_held_up(), "nobody waits for it");
-        queue.hurry();
-        for _ in 0..REFUSED_IN_VAIN {
-            assert!(!queue.is_held_up(), "it is tried some times more");
-            fail(&queue, &name, &refused());
-        }
-        assert!(queue.is_held_up());
-        apply(&queue, &other, Some(2), Duration::from_secs(3600));
-        assert!(!queue.is_held_up(), "another one may yet be stored");
-    }
-
-    #[tokio::test]
-    async fn no_more_names_are_pending_than_may_be() {
-        let queue = Arc::new(Queue::new(2));
-        let name = |key: &str| Name::new("lake", key);
-        let first = queue.reserve(&[name("a")]).await;
-        apply(&queue, &name("b"), Some(1), Duration::ZERO);
-        assert!(queue.reserve(&[name("c")]).now_or_never().is_none());
-        // Of two that are asked for at once, none is had.
-        assert!(queue.reserve(&[name("b"), name("c")]).now_or_never().is_none());
-        // What is pending already takes no further place.
-        assert!(queue.reserve(&[name("b")]).now_or_never().is_some());
-        drop(first);
-        let second = queue.reserve(&[name("c")]).await;
-        let waiting = tokio::spawn({
-            let queue = Arc::clone(&queue);
-            async move { queue.reserve(&[Name::new("lake", "d")]).await }
-        });
-        tokio::task::yield_now().await;
-        apply(&queue, &name("b"), None, Duration::ZERO);
-        drop(waiting.await.unwrap());
-        drop(second);
-        assert_eq!(queue.state.lock().reserved, 0);
-    }
-
-    #[test]
-    fn a_version_that_came_under_way_may_wait_as_long_as_its_rule_says() {
-        let (queue, name) = (Queue::default(), Name::new("lake", "a"));
-        apply(&queue, &name, Some(1), Duration::ZERO);
-        assert_eq!(take(&queue), Some(name.clone()));
-        apply(&queue, &name, None, Duration::ZERO);
-        apply(&queue, &name, Some(2), Duration::from_secs(3600));
-        queue.finish(&name, Attempt::Done);
-        assert_eq!(take(&queue), None);
-        drop(queue.hasten(&name));
-        assert_eq!(take(&queue), Some(name));
-    }
-}
+mod tests;

@@ -8,8 +8,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Engine;
 use super::queue::Reserved;
-use crate::errors::{Error, Result};
+use crate::errors::Result;
 use crate::meta::Name;
+use crate::refusals::Cause;
 
 /// How long a request waits before others are asked for room, and whether they need its place.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -66,12 +67,8 @@ impl Engine {
     /// # Errors
     /// `Busy` if there are none.
     pub(super) async fn place_of(&self, names: &[Name]) -> Result<Reserved> {
-        self.wait_for(Wanted::Name, self.queue.reserve(names)).await.ok_or_else(|| {
-            Error::Busy(
-                "the gateway has as many objects that the store does not have as it may keep in mind, since the store behind takes them more slowly than they come: try again later"
-                    .to_owned(),
-            )
-        })
+        let reserved = self.wait_for(Wanted::Name, self.queue.reserve(names)).await;
+        reserved.ok_or_else(|| self.disk.refusals().refuse(Cause::Names))
     }
 
     /// Waits for as long as `patience` says. `None` if that is over, or others need the place of the one who waits. It keeps its turn meanwhile: the

@@ -17,7 +17,7 @@ use crate::journal::Written;
 use crate::meta::Name;
 use crate::model::{Checksums, Headers, ObjectRecord, Place, now_ms};
 use crate::ownership::Pass;
-use crate::store::{Backend, Found, Kind, Only, bare};
+use crate::store::{Backend, Effect, Found, Kind, Only, bare};
 
 /// Answers that are kept at most for one prefix.
 const MOST_FRESH: usize = 100_000;
@@ -95,6 +95,8 @@ impl Engine {
         }
         check_headers(&state.backend, &request.headers)?;
         let turn = state.backend.turn(&name.key).await;
+        let effect = Effect::put(&crate::digests::hex(&sums.md5), request.size_bytes, &request.headers);
+        let following = state.backend.follow_within(&name.key, effect, self.setup.patience).await?;
         let only = only_of(&state, &name.key, &request.conditions).await?;
         let engine = Arc::clone(self);
         let sending = async move {
@@ -105,10 +107,12 @@ impl Engine {
             let may_go_on = || pass.check();
             let put =
                 state.backend.put(&name.key, &request.headers, request.size_bytes, &only, body, &may_go_on);
-            let etag = put.await;
+            let etag = following.watch(put).await;
             engine.forget_found(&state, &name.key);
-            drop(turn);
-            let etag = etag?.map_or_else(|| crate::digests::hex(&sums.md5), |etag| bare(&etag).to_owned());
+            let is_unclear = following.may_land();
+            drop((following, turn));
+            let etag = no_verdict_of_itself(etag, is_unclear)?
+                .map_or_else(|| crate::digests::hex(&sums.md5), |etag| bare(&etag).to_owned());
             pass.check()?;
             Ok(Stored { etag, checksums: sums.checksums, modified_ms: now_ms() })
         };
@@ -148,6 +152,7 @@ impl Engine {
         pass: &Arc<Pass>,
     ) -> Result<()> {
         let turn = state.backend.turn(key).await;
+        let following = state.backend.follow_within(key, Effect::Delete, self.setup.patience).await?;
         if conditions.is_about_former() {
             match state.backend.head(key).await {
                 Ok(found) => check_found(conditions, &found)?,
@@ -158,9 +163,9 @@ impl Engine {
         let (engine, state, pass, key) =
             (Arc::clone(self), Arc::clone(state), Arc::clone(pass), key.to_owned());
         let sending = async move {
-            let outcome = state.delete_durably(&key, &|| pass.check()).await;
+            let outcome = following.watch(state.delete_durably(&key, &|| pass.check())).await;
             engine.forget_found(&state, &key);
-            drop(turn);
+            drop((following, turn));
             outcome
         };
         to_its_end(sending).await
@@ -191,6 +196,17 @@ pub(super) async fn only_of(state: &BucketState, key: &str, conditions: &Conditi
         Err(error) => return Err(error),
     }
     Ok(Only::Always)
+}
+
+/// A condition that fails behind an attempt without an answer may have failed because of that attempt: nobody knows.
+pub(super) fn no_verdict_of_itself<T>(outcome: Result<T>, is_unclear: bool) -> Result<T> {
+    match outcome {
+        Err(Error::PreconditionFailed) if is_unclear => Err(Error::Store(
+            "a condition does not hold, and an attempt before that got no answer and may have succeeded"
+                .to_owned(),
+        )),
+        outcome => outcome,
+    }
 }
 
 fn check_found(conditions: &Conditions, found: &Found) -> Result<()> {

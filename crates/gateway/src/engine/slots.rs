@@ -7,12 +7,13 @@ use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use super::import::{BATCH, enter_listed};
+use super::listed::{BATCH, enter_listed};
 use crate::config::Consistency;
 use crate::errors::{Error, Result};
 use crate::meta::{Change, Metadata, Name};
 use crate::ownership::Pass;
 use crate::placement::SLOTS;
+use crate::staged::placing_key;
 use crate::store::{Kind, OWNERS, PATIENCE};
 
 /// Under which the metadata have the cluster that the local directory belongs to.
@@ -257,6 +258,7 @@ impl Engine {
     }
 
     pub(super) fn slot_of_key(&self, bucket: &str, key: &str) -> u16 {
+        let key = placing_key(key);
         self.setup.sharing.as_ref().map_or(0, |sharing| sharing.ownership.slot_of(bucket, key))
     }
 
@@ -272,6 +274,19 @@ impl Engine {
             slots.insert(self.slot_of(name));
         });
         slots.extend(self.slots_with_uploads()?);
+        Ok(slots)
+    }
+
+    /// Slots that can't be another's yet: those, and what the store may still do for us without having answered. The next owner must not be
+    /// overtaken by that.
+    ///
+    /// # Errors
+    /// When the metadata can't be read.
+    pub(crate) async fn slots_to_keep(&self) -> Result<HashSet<u16>> {
+        let mut slots = self.unsettled_slots().await?;
+        for state in self.bucket_states() {
+            slots.extend(state.backend.unanswered().iter().map(|key| self.slot_of_key(&state.name, key)));
+        }
         Ok(slots)
     }
 

@@ -1,5 +1,5 @@
-//! Multipart uploads. Parts are contents of the journal, or by reference ranges of other objects; completing one writes a list
-//! of extents.
+//! Multipart uploads. Parts are contents of the journal, which [go to the store](super::spill) where there are many, or by reference ranges of
+//! other objects; completing one writes a list of extents.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -19,6 +19,7 @@ use super::parts::{
 };
 use super::shared::{check_headers, no_place};
 use super::slots::Fence;
+use super::spill::Holder;
 use super::write::{For, Stored, Verify, check_target, whole};
 use super::{BucketState, Engine};
 use crate::digests::{Algorithm, Sums, check_coverage, hex, multipart_etag};
@@ -129,7 +130,9 @@ impl Engine {
         let pass = self.to_write(bucket, &[key]).await?;
         self.upload(bucket, key, upload)?;
         self.uploads.check_part()?;
-        let (written, sums) = self.spool(size_bytes, algorithms, body, For::Part).await?;
+        let spooled = self.spool(size_bytes, algorithms, body, For::Part).await;
+        let (written, sums) =
+            spooled.inspect_err(|error| self.say_refused(&Name::new(bucket, key), upload, error))?;
         verify(&sums.md5, &sums.checksums)?;
         let stored = self.keep_part((bucket, key), upload, number, written, sums, Fence::of(&pass)).await?;
         pass.check()?;
@@ -158,6 +161,7 @@ impl Engine {
             modified_ms: part.modified_ms,
         };
         let (name, upload) = (Name::new(bucket, key), upload.to_owned());
+        let holder = Holder { name: name.clone(), upload: upload.clone(), number };
         let content =
             written.as_ref().map(|written| (written.content(), written.size_bytes(), written.place()));
         self.committer
@@ -170,6 +174,7 @@ impl Engine {
                 change.set_part(&upload, number, &part)
             })
             .await?;
+        self.park_part(&holder)?;
         Ok(stored)
     }
 
@@ -206,13 +211,16 @@ impl Engine {
         if !is_together || !source.is_exclusive(from.1) || is_splintered(&resolved.record.extents, &range) {
             let length = range.end - range.start;
             let body = self.body(from.0, from.1, resolved, range);
-            let (written, sums) = self.spool(length, &[], body, For::Part).await?;
+            let spooled = self.spool(length, &[], body, For::Part).await;
+            let (written, sums) =
+                spooled.inspect_err(|error| self.say_refused(&Name::new(bucket, key), upload, error))?;
             let fence = Fence::of(&pass);
             let stored = self.keep_part((bucket, key), upload, number, written, sums, fence).await?;
             return pass.check().map(|()| stored);
         }
         drop(resolved);
         let (name, from, upload) = (Name::new(bucket, key), Name::new(from.0, from.1), upload.to_owned());
+        let holder = Holder { name: name.clone(), upload: upload.clone(), number };
         let (life, fence) = (self.life, Fence::of(&pass));
         let copied = self
             .committer
@@ -242,6 +250,7 @@ impl Engine {
                 Ok(Stored { etag: part.etag, checksums: Checksums::default(), modified_ms: part.modified_ms })
             })
             .await?;
+        self.park_part(&holder)?;
         pass.check()?;
         Ok(copied)
     }
@@ -316,7 +325,8 @@ impl Engine {
             return self.complete_shared(state, name, listed, (record, stored), &conditions, pass).await;
         }
         let is_directory = state.backend.kind == Kind::Directory;
-        let (at, upload, fence) = (name.clone(), upload.to_owned(), Fence::of(&pass));
+        let (at, begun_as) = (name.clone(), upload);
+        let (upload, fence) = (upload.to_owned(), Fence::of(&pass));
         let place = self.place_of(std::slice::from_ref(&name)).await?;
         let outcome = self
             .committer
@@ -345,6 +355,7 @@ impl Engine {
             return self.completed_here(&state, &name, &parts).await;
         }
         outcome?;
+        self.spills.forget(begun_as);
         self.counters.accepted_objects.fetch_add(1, Ordering::Relaxed);
         self.settled(&state, &name).await?;
         pass.check()?;
@@ -370,14 +381,15 @@ impl Engine {
     pub async fn abort_upload(&self, bucket: &str, key: &str, upload: &str) -> Result<()> {
         self.bucket(bucket)?;
         let pass = self.to_delete(bucket, &[key]).await?;
-        let (name, upload, fence) = (Name::new(bucket, key), upload.to_owned(), Fence::of(&pass));
+        let (name, begun_as, fence) = (Name::new(bucket, key), upload.to_owned(), Fence::of(&pass));
         self.committer
             .commit(Vec::new(), move |change| {
                 fence.check(change)?;
-                change.upload(&name, &upload)?.ok_or(Error::NoSuchUpload)?;
-                change.remove_upload(&name, &upload)
+                change.upload(&name, &begun_as)?.ok_or(Error::NoSuchUpload)?;
+                change.remove_upload(&name, &begun_as)
             })
             .await?;
+        self.spills.forget(upload);
         pass.check()
     }
 

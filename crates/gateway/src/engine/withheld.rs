@@ -156,7 +156,7 @@ impl Engine {
                     change.set_object(&at, None)?;
                     change.set_stored(&at, None)?;
                     if let Some(found) = &found {
-                        super::import::enter(change, &at, found, numbers, kind)?;
+                        super::listed::enter(change, &at, found, numbers, kind)?;
                     }
                 }
                 Ok((content.map(|(id, _)| id), meaning))

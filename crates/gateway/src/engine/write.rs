@@ -11,7 +11,6 @@ use futures_util::stream::BoxStream;
 
 use super::conditions::Conditions;
 use super::elsewhere::{Answer, Question, confused};
-use super::room::Wanted;
 use super::slots::Fence;
 use super::{BucketState, Engine};
 use crate::config::Write;
@@ -143,9 +142,7 @@ impl Engine {
             0 => None,
             _ => {
                 let content = ContentId(self.number());
-                let room = self.journal.reserve(content, size_bytes, most_bytes);
-                let room = self.wait_for(Wanted::Bytes, room).await;
-                Some(room.unwrap_or_else(|| Err(self.journal.refuse(most_bytes)))?)
+                Some(self.make_room(content, size_bytes, most_bytes, purpose).await?)
             }
         };
         loop {
@@ -306,12 +303,20 @@ impl Engine {
             })
             .await?;
         drop(places);
-        for ((at, name, _), outcome) in ours.into_iter().zip(committed) {
-            outcomes[at] = match outcome {
-                Ok(true) => self.settled(&state, &name).await,
-                Ok(false) => Ok(()),
-                Err(error) => Err(error),
-            };
+        // All at once: a store that is down must not keep the request for as long as all keys one behind another.
+        let settling = ours.into_iter().zip(committed).map(|((at, name, _), outcome)| {
+            let state = &state;
+            async move {
+                let settled = match outcome {
+                    Ok(true) => self.settled(state, &name).await,
+                    Ok(false) => Ok(()),
+                    Err(error) => Err(error),
+                };
+                (at, settled)
+            }
+        });
+        for (at, outcome) in futures_util::future::join_all(settling).await {
+            outcomes[at] = outcome;
         }
         pass.check()?;
         Ok(outcomes)

@@ -7,6 +7,7 @@ use redb::WriteTransaction;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::FORMAT_KEY;
 use super::tables::{
     BUCKETS, CONTENTS, IMPORTED, Name, OBJECTS, PARTS, PENDING, STATE, STORED, Table, UPLOADS, decode,
     encode, part_key, upload_key,
@@ -18,6 +19,7 @@ use crate::model::{
     BucketRecord, ContentId, ContentRecord, Extent, ObjectRecord, PartRecord, PendingRecord, Place,
     StoredRecord, UploadRecord, now_ms,
 };
+use crate::staged::is_staged;
 
 type Open<'t> = redb::Table<'t, &'static [u8], &'static [u8]>;
 
@@ -93,6 +95,14 @@ impl<'t> Change<'t> {
 
     pub(crate) fn set_number(&mut self, key: &[u8], number: u64) -> Result<()> {
         self.set_state(key, &number)
+    }
+
+    /// From now on no gateway that does not know this format, or a later one, may open the metadata.
+    pub(crate) fn need_format(&mut self, format: u64) -> Result<()> {
+        match self.number(FORMAT_KEY)? {
+            Some(now) if now >= format => Ok(()),
+            _ => self.set_number(FORMAT_KEY, format),
+        }
     }
 
     pub(crate) fn state<V: DeserializeOwned>(&self, key: &[u8]) -> Result<Option<V>> {
@@ -264,6 +274,10 @@ impl<'t> Change<'t> {
                 if self.stored(&name)?.is_some_and(|stored| stored.content == Some(content)) {
                     // The object is in the store until something overwrites or deletes it.
                     self.set_stored(&name, Some(&StoredRecord { content: None }))?;
+                    if is_staged(&name.key) {
+                        // Nothing else will ever be there: the flushers delete it.
+                        self.mark_pending(&name)?;
+                    }
                     self.unblocked.push((name, content));
                 }
             }

@@ -33,6 +33,8 @@ use file::MetadataFile;
 const FORMAT: u64 = 2;
 /// The same, of a local directory that is or was encrypted, or in a cluster.
 pub(crate) const FORMAT_OF_MORE: u64 = 3;
+/// The same, of one with parts of uploads that are or were kept in a store.
+pub(crate) const FORMAT_OF_PARTS: u64 = 4;
 pub(crate) const FORMAT_KEY: &[u8] = b"format";
 
 /// How many commits there were.
@@ -166,10 +168,10 @@ impl Metadata {
             let mut change = Change::begin(&transaction)?;
             match change.number(FORMAT_KEY)? {
                 None => change.set_number(FORMAT_KEY, FORMAT)?,
-                Some(FORMAT | FORMAT_OF_MORE) => {}
+                Some(FORMAT..=FORMAT_OF_PARTS) => {}
                 Some(other) => {
                     return Err(Error::Local(format!(
-                        "{} has format {other}, and this gateway knows the formats {FORMAT} and {FORMAT_OF_MORE}: use the version that made it",
+                        "{} has format {other}, and this gateway knows the formats {FORMAT} to {FORMAT_OF_PARTS}: use the version that made it",
                         path.display()
                     )));
                 }

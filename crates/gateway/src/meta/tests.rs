@@ -21,9 +21,11 @@ fn another_format_is_refused() {
     assert_eq!(format(&open().unwrap()), Some(FORMAT));
     set(FORMAT_OF_MORE);
     assert_eq!(format(&open().unwrap()), Some(FORMAT_OF_MORE));
-    set(FORMAT_OF_MORE + 1);
+    set(FORMAT_OF_PARTS);
+    assert_eq!(format(&open().unwrap()), Some(FORMAT_OF_PARTS));
+    set(FORMAT_OF_PARTS + 1);
     let why = open().map(drop).unwrap_err().to_string();
-    assert!(why.contains("has format 4"), "{why}");
+    assert!(why.contains("has format 5"), "{why}");
 }
 
 fn set_number(metadata: &Metadata, key: &[u8], number: u64) -> std::result::Result<(), String> {

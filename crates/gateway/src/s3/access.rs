@@ -1,4 +1,5 @@
-//! Who may do what. Signatures are `s3s`'s; here are the secrets for them and the grants of the configuration.
+//! Who may do what. Signatures are `s3s`'s; here are the secrets for them and the grants of the configuration. Which right an operation needs,
+//! its row in the [table of operations](super) says.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -82,6 +83,14 @@ impl Permissions {
         self.may(by, |grant| grant.bucket.as_deref().is_none_or(|own| own == bucket))
     }
 
+    /// A key of this gateway, whatever it may do.
+    pub(super) fn known(&self, by: Option<&Credentials>) -> S3Result<()> {
+        match by.is_some_and(|by| self.keys.read().contains_key(&by.access_key)) {
+            true => Ok(()),
+            false => Err(denied("the request is not signed with an access key of this gateway")),
+        }
+    }
+
     /// To make and remove buckets takes the right to write to all of it.
     pub(super) fn own(&self, by: Option<&Credentials>, bucket: &str) -> S3Result<()> {
         self.write(by, bucket, "")
@@ -115,7 +124,7 @@ impl S3Auth for Secrets {
     }
 }
 
-/// Lets signed requests in. What they may do, each operation asks with the names that it is about.
+/// Lets signed requests in. What they may do, the row of their operation asks with the names that it is about.
 pub(super) struct Access;
 
 #[async_trait]
@@ -345,6 +354,8 @@ mod tests {
         assert!(permissions.read(Some(&us), "pond", "tmp/a").is_err());
         assert!(permissions.own(Some(&us), "lake").is_err());
         assert!(permissions.see(Some(&us), "lake").is_ok() && permissions.see(Some(&us), "pond").is_err());
+        assert!(permissions.known(Some(&us)).is_ok() && permissions.known(Some(&by("OTHER"))).is_err());
+        assert!(permissions.known(None).is_err());
         assert!(permissions.read(None, "lake", "a").is_err());
         assert!(permissions.read(Some(&by("OTHER")), "lake", "a").is_err());
     }

@@ -8,7 +8,22 @@ use super::documents;
 use crate::errors::Error;
 use crate::model::{Checksums, Coverage};
 
-/// The code that clients know for an error. Details of the gateway's own disk stay in its log.
+tokio::task_local! {
+    /// The number of the request that this task answers.
+    static REQUEST_ID: String;
+}
+
+/// Has the log name a request by this number where something goes wrong with it.
+pub(crate) async fn numbered<T>(id: String, work: impl Future<Output = T>) -> T {
+    REQUEST_ID.scope(id, work).await
+}
+
+/// Of the request that this task answers, for the log.
+fn request_id() -> String {
+    REQUEST_ID.try_with(String::clone).unwrap_or_default()
+}
+
+/// The code that clients know for an error. What went wrong with the store behind or with the gateway's own disk stays in its log.
 pub(super) fn error(error: Error) -> S3Error {
     let text = error.to_string();
     let size_bytes = match error {
@@ -38,10 +53,15 @@ pub(super) fn error(error: Error) -> S3Error {
         Error::TooLarge(_) => S3ErrorCode::EntityTooLarge,
         Error::NotImplemented(_) => S3ErrorCode::NotImplemented,
         Error::Busy(_) => S3ErrorCode::SlowDown,
-        Error::Store(_) => S3ErrorCode::ServiceUnavailable,
+        Error::Store(_) => {
+            // It may have paths, addresses and keys of the store.
+            tracing::warn!("request {}: {text}", request_id());
+            let text = "the store behind the gateway failed: try again later; the gateway's log says why, by the number of this request";
+            return S3Error::with_message(S3ErrorCode::ServiceUnavailable, text);
+        }
         Error::Refused { refusal, .. } => {
             // Where the store is, and what it says, is not for clients.
-            tracing::warn!("{text}");
+            tracing::warn!("request {}: {text}", request_id());
             let text = format!("the store behind refuses it: {}", refusal.word());
             return S3Error::with_message(S3ErrorCode::ServiceUnavailable, text);
         }
@@ -49,8 +69,8 @@ pub(super) fn error(error: Error) -> S3Error {
         // S3's list of error codes has it, and `s3s` has not.
         Error::HeadersTooLarge => S3ErrorCode::Custom("RequestHeaderSectionTooLarge".into()),
         Error::Local(_) => {
-            tracing::error!("{text}");
-            let text = "the gateway's own storage failed, and its log says how";
+            tracing::error!("request {}: {text}", request_id());
+            let text = "the gateway's own storage failed; its log says how, by the number of this request";
             return S3Error::with_message(S3ErrorCode::InternalError, text);
         }
     };
@@ -193,3 +213,26 @@ macro_rules! refuse_unknown {
 }
 
 pub(super) use {checksums_of, refuse_unknown, with_checksums};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_store_or_the_local_disk_says_stays_inside() {
+        let inside =
+            "PUT http://10.1.2.3:9000/secret-bucket/key: AWSAccessKeyId AKIAEXAMPLE, /srv/objects: 403";
+        for (why, code) in [
+            (Error::Store(inside.to_owned()), "ServiceUnavailable"),
+            (Error::Local(inside.to_owned()), "InternalError"),
+        ] {
+            let answer = error(why);
+            assert_eq!(answer.code().as_str(), code);
+            let text = answer.message().unwrap_or_default();
+            assert!(!text.is_empty());
+            for word in inside.split([' ', '/', ':', ',']).filter(|word| word.len() > 3) {
+                assert!(!text.contains(word), "{word}: {text}");
+            }
+        }
+    }
+}

@@ -6,7 +6,7 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use super::Front;
 use super::acl::{self, owner};
 use super::addressing::USUAL_REGION;
-use super::answers::{error, invalid, refuse_unknown, time};
+use super::answers::{error, invalid, time};
 use super::listing::{position, token};
 use crate::errors::Error;
 
@@ -55,7 +55,6 @@ pub(super) async fn list(front: &Front, request: S3Request<ListBucketsInput>) ->
 }
 
 pub(super) async fn head(front: &Front, request: S3Request<HeadBucketInput>) -> Answer<HeadBucketOutput> {
-    front.permissions.see(request.credentials.as_ref(), &request.input.bucket)?;
     front.engine.check_bucket(&request.input.bucket).map_err(error)?;
     // Clients find the region of a bucket by it.
     let bucket_region = Some(front.addressing.region().to_owned());
@@ -68,10 +67,8 @@ pub(super) async fn create(
 ) -> Answer<CreateBucketOutput> {
     let input = request.input;
     let bucket = input.bucket;
-    front.permissions.own(request.credentials.as_ref(), &bucket)?;
     check_labels(&bucket)?;
     acl::check_canned(input.acl.as_ref().map(BucketCannedACL::as_str))?;
-    refuse_unknown!(input, grant_full_control, grant_read, grant_read_acp, grant_write, grant_write_acp);
     if input.object_lock_enabled_for_bucket == Some(true) {
         return Err(error(Error::NotImplemented("this gateway locks no objects".to_owned())));
     }
@@ -102,7 +99,6 @@ pub(super) async fn delete(
     front: &Front,
     request: S3Request<DeleteBucketInput>,
 ) -> Answer<DeleteBucketOutput> {
-    front.permissions.own(request.credentials.as_ref(), &request.input.bucket)?;
     front.engine.delete_bucket(&request.input.bucket).await.map_err(error)?;
     Ok(S3Response::with_status(DeleteBucketOutput::default(), hyper::StatusCode::NO_CONTENT))
 }
@@ -111,7 +107,6 @@ pub(super) async fn location(
     front: &Front,
     request: S3Request<GetBucketLocationInput>,
 ) -> Answer<GetBucketLocationOutput> {
-    front.permissions.see(request.credentials.as_ref(), &request.input.bucket)?;
     front.engine.check_bucket(&request.input.bucket).map_err(error)?;
     // Nothing stands for us-east-1, which clients take for "anywhere".
     let region = Some(front.addressing.region()).filter(|region| *region != USUAL_REGION);
@@ -124,7 +119,6 @@ pub(super) async fn versioning(
     front: &Front,
     request: S3Request<GetBucketVersioningInput>,
 ) -> Answer<GetBucketVersioningOutput> {
-    front.permissions.see(request.credentials.as_ref(), &request.input.bucket)?;
     front.engine.check_bucket(&request.input.bucket).map_err(error)?;
     Ok(S3Response::new(GetBucketVersioningOutput::default()))
 }

@@ -105,9 +105,8 @@ pub(super) async fn objects(
     front: &Front,
     request: S3Request<ListObjectsInput>,
 ) -> Answer<ListObjectsOutput> {
-    let (by, input) = (request.credentials, request.input);
+    let input = request.input;
     let prefix = input.prefix.clone().unwrap_or_default();
-    front.permissions.list(by.as_ref(), &input.bucket, &prefix)?;
     let ((given, most), encoding) = (most(input.max_keys)?, Encoding::of(input.encoding_type.as_ref())?);
     let asked = ListRequest {
         prefix,
@@ -140,9 +139,8 @@ pub(super) async fn objects_v2(
     front: &Front,
     request: S3Request<ListObjectsV2Input>,
 ) -> Answer<ListObjectsV2Output> {
-    let (by, input) = (request.credentials, request.input);
+    let input = request.input;
     let prefix = input.prefix.clone().unwrap_or_default();
-    front.permissions.list(by.as_ref(), &input.bucket, &prefix)?;
     let ((given, most), encoding) = (most(input.max_keys)?, Encoding::of(input.encoding_type.as_ref())?);
     let after = match &input.continuation_token {
         Some(token) => {
@@ -192,9 +190,8 @@ pub(super) async fn versions(
     front: &Front,
     request: S3Request<ListObjectVersionsInput>,
 ) -> Answer<ListObjectVersionsOutput> {
-    let (by, input) = (request.credentials, request.input);
+    let input = request.input;
     let prefix = input.prefix.clone().unwrap_or_default();
-    front.permissions.list(by.as_ref(), &input.bucket, &prefix)?;
     let ((given, most), encoding) = (most(input.max_keys)?, Encoding::of(input.encoding_type.as_ref())?);
     let asked = ListRequest {
         prefix,

@@ -22,7 +22,7 @@ mod tagging;
 
 pub(crate) use access::{Note, Permissions, refused_at_once};
 pub(crate) use addressing::{Addressing, Style};
-pub(crate) use answers::{answer_of, make_well_formed, put_right};
+pub(crate) use answers::{answer_of, make_well_formed, numbered, put_right};
 pub(crate) use chunks::Rechunker;
 pub(crate) use post::Forms;
 
@@ -123,49 +123,188 @@ fn builder(front: Front) -> S3ServiceBuilder {
     builder
 }
 
+/// Checks the right that an operation's row names. What has no arm here is no right, and does not compile.
+macro_rules! require {
+    // Of an object.
+    ($front:expr, $by:expr, $input:expr, read) => {
+        $front.permissions.read($by, &$input.bucket, &$input.key)?
+    };
+    ($front:expr, $by:expr, $input:expr, write) => {
+        $front.permissions.write($by, &$input.bucket, &$input.key)?
+    };
+    // Of both objects of a copy.
+    ($front:expr, $by:expr, $input:expr, read_source_and_write) => {{
+        let source = input::source(&$input.copy_source)?;
+        $front.permissions.read($by, &source.0, &source.1)?;
+        $front.permissions.write($by, &$input.bucket, &$input.key)?
+    }};
+    // Of all keys with a prefix.
+    ($front:expr, $by:expr, $input:expr, list) => {
+        $front.permissions.list($by, &$input.bucket, $input.prefix.as_deref().unwrap_or_default())?
+    };
+    // Of a bucket.
+    ($front:expr, $by:expr, $input:expr, see) => {
+        $front.permissions.see($by, &$input.bucket)?
+    };
+    ($front:expr, $by:expr, $input:expr, own) => {
+        $front.permissions.own($by, &$input.bucket)?
+    };
+    // The operation is about many, and is told who asks: it leaves out or refuses each that it may not be done to.
+    ($front:expr, $by:expr, $input:expr, each) => {
+        $front.permissions.known($by)?
+    };
+}
+
+/// One row an operation: what it takes and gives, who may do it, and which headers or parameters it refuses since they ask for what is not done
+/// here. Both come before anything else of it.
 macro_rules! operations {
-    ($($name:ident($input:ident) -> $output:ident = $module:ident::$function:ident;)*) => {
+    ($(
+        $name:ident($input:ident) -> $output:ident = $module:ident::$function:ident,
+        needs $right:ident,
+        refuses [$($header:ident),* $(,)?];
+    )*) => {
         #[async_trait]
         impl S3 for Front {
             $(
                 async fn $name(&self, mut request: S3Request<$input>) -> S3Result<S3Response<$output>> {
+                    // Who asks comes first: the right depends on it.
                     rewriting::restore(&mut request);
+                    require!(self, request.credentials.as_ref(), request.input, $right);
+                    answers::refuse_unknown!(request.input, $($header),*);
                     $module::$function(self, request).await
                 }
             )*
         }
+
+        /// The operations with their rights.
+        #[cfg(test)]
+        const RIGHTS: &[(&str, &str)] = &[$((stringify!($name), stringify!($right))),*];
     };
 }
 
 operations! {
-    list_buckets(ListBucketsInput) -> ListBucketsOutput = bucket::list;
-    head_bucket(HeadBucketInput) -> HeadBucketOutput = bucket::head;
-    create_bucket(CreateBucketInput) -> CreateBucketOutput = bucket::create;
-    delete_bucket(DeleteBucketInput) -> DeleteBucketOutput = bucket::delete;
-    get_bucket_location(GetBucketLocationInput) -> GetBucketLocationOutput = bucket::location;
-    get_bucket_acl(GetBucketAclInput) -> GetBucketAclOutput = acl::of_bucket;
-    put_bucket_acl(PutBucketAclInput) -> PutBucketAclOutput = acl::set_of_bucket;
-    get_object_acl(GetObjectAclInput) -> GetObjectAclOutput = acl::of_object;
-    put_object_acl(PutObjectAclInput) -> PutObjectAclOutput = acl::set_of_object;
-    get_bucket_versioning(GetBucketVersioningInput) -> GetBucketVersioningOutput = bucket::versioning;
-    list_objects(ListObjectsInput) -> ListObjectsOutput = listing::objects;
-    list_objects_v2(ListObjectsV2Input) -> ListObjectsV2Output = listing::objects_v2;
-    list_object_versions(ListObjectVersionsInput) -> ListObjectVersionsOutput = listing::versions;
-    get_object(GetObjectInput) -> GetObjectOutput = object::get;
-    head_object(HeadObjectInput) -> HeadObjectOutput = object::head;
-    put_object(PutObjectInput) -> PutObjectOutput = object::put;
-    copy_object(CopyObjectInput) -> CopyObjectOutput = object::copy;
-    delete_object(DeleteObjectInput) -> DeleteObjectOutput = object::delete;
-    delete_objects(DeleteObjectsInput) -> DeleteObjectsOutput = object::delete_many;
-    get_object_attributes(GetObjectAttributesInput) -> GetObjectAttributesOutput = object::attributes;
-    get_object_tagging(GetObjectTaggingInput) -> GetObjectTaggingOutput = tagging::get;
-    put_object_tagging(PutObjectTaggingInput) -> PutObjectTaggingOutput = tagging::put;
-    delete_object_tagging(DeleteObjectTaggingInput) -> DeleteObjectTaggingOutput = tagging::delete;
-    create_multipart_upload(CreateMultipartUploadInput) -> CreateMultipartUploadOutput = multipart::create;
-    upload_part(UploadPartInput) -> UploadPartOutput = multipart::part;
-    upload_part_copy(UploadPartCopyInput) -> UploadPartCopyOutput = multipart::part_copy;
-    complete_multipart_upload(CompleteMultipartUploadInput) -> CompleteMultipartUploadOutput = multipart::complete;
-    abort_multipart_upload(AbortMultipartUploadInput) -> AbortMultipartUploadOutput = multipart::abort;
-    list_parts(ListPartsInput) -> ListPartsOutput = multipart::list_parts;
-    list_multipart_uploads(ListMultipartUploadsInput) -> ListMultipartUploadsOutput = multipart::list_uploads;
+    list_buckets(ListBucketsInput) -> ListBucketsOutput = bucket::list,
+        needs each,
+        refuses [];
+    head_bucket(HeadBucketInput) -> HeadBucketOutput = bucket::head,
+        needs see,
+        refuses [];
+    create_bucket(CreateBucketInput) -> CreateBucketOutput = bucket::create,
+        needs own,
+        refuses [grant_full_control, grant_read, grant_read_acp, grant_write, grant_write_acp];
+    delete_bucket(DeleteBucketInput) -> DeleteBucketOutput = bucket::delete,
+        needs own,
+        refuses [];
+    get_bucket_location(GetBucketLocationInput) -> GetBucketLocationOutput = bucket::location,
+        needs see,
+        refuses [];
+    get_bucket_acl(GetBucketAclInput) -> GetBucketAclOutput = acl::of_bucket,
+        needs see,
+        refuses [];
+    put_bucket_acl(PutBucketAclInput) -> PutBucketAclOutput = acl::set_of_bucket,
+        needs own,
+        refuses [grant_full_control, grant_read, grant_read_acp, grant_write, grant_write_acp];
+    get_object_acl(GetObjectAclInput) -> GetObjectAclOutput = acl::of_object,
+        needs read,
+        refuses [];
+    put_object_acl(PutObjectAclInput) -> PutObjectAclOutput = acl::set_of_object,
+        needs write,
+        refuses [grant_full_control, grant_read, grant_read_acp, grant_write, grant_write_acp];
+    get_bucket_versioning(GetBucketVersioningInput) -> GetBucketVersioningOutput = bucket::versioning,
+        needs see,
+        refuses [];
+    list_objects(ListObjectsInput) -> ListObjectsOutput = listing::objects,
+        needs list,
+        refuses [];
+    list_objects_v2(ListObjectsV2Input) -> ListObjectsV2Output = listing::objects_v2,
+        needs list,
+        refuses [];
+    list_object_versions(ListObjectVersionsInput) -> ListObjectVersionsOutput = listing::versions,
+        needs list,
+        refuses [];
+    get_object(GetObjectInput) -> GetObjectOutput = object::get,
+        needs read,
+        refuses [sse_customer_algorithm, sse_customer_key];
+    head_object(HeadObjectInput) -> HeadObjectOutput = object::head,
+        needs read,
+        refuses [sse_customer_algorithm, sse_customer_key];
+    put_object(PutObjectInput) -> PutObjectOutput = object::put,
+        needs write,
+        refuses [
+            server_side_encryption, sse_customer_algorithm, ssekms_key_id, object_lock_mode,
+            object_lock_legal_hold_status, website_redirect_location, write_offset_bytes,
+            grant_full_control, grant_read, grant_read_acp, grant_write_acp,
+        ];
+    copy_object(CopyObjectInput) -> CopyObjectOutput = object::copy,
+        needs read_source_and_write,
+        refuses [
+            server_side_encryption, sse_customer_algorithm, copy_source_sse_customer_algorithm,
+            ssekms_key_id, object_lock_mode, object_lock_legal_hold_status, website_redirect_location,
+            grant_full_control, grant_read, grant_read_acp, grant_write_acp,
+        ];
+    delete_object(DeleteObjectInput) -> DeleteObjectOutput = object::delete,
+        needs write,
+        refuses [];
+    delete_objects(DeleteObjectsInput) -> DeleteObjectsOutput = object::delete_many,
+        needs each,
+        refuses [];
+    get_object_attributes(GetObjectAttributesInput) -> GetObjectAttributesOutput = object::attributes,
+        needs read,
+        refuses [sse_customer_algorithm, sse_customer_key];
+    get_object_tagging(GetObjectTaggingInput) -> GetObjectTaggingOutput = tagging::get,
+        needs read,
+        refuses [];
+    put_object_tagging(PutObjectTaggingInput) -> PutObjectTaggingOutput = tagging::put,
+        needs write,
+        refuses [];
+    delete_object_tagging(DeleteObjectTaggingInput) -> DeleteObjectTaggingOutput = tagging::delete,
+        needs write,
+        refuses [];
+    create_multipart_upload(CreateMultipartUploadInput) -> CreateMultipartUploadOutput = multipart::create,
+        needs write,
+        refuses [
+            server_side_encryption, sse_customer_algorithm, ssekms_key_id, object_lock_mode,
+            object_lock_legal_hold_status, website_redirect_location,
+            grant_full_control, grant_read, grant_read_acp, grant_write_acp,
+        ];
+    upload_part(UploadPartInput) -> UploadPartOutput = multipart::part,
+        needs write,
+        refuses [sse_customer_algorithm];
+    upload_part_copy(UploadPartCopyInput) -> UploadPartCopyOutput = multipart::part_copy,
+        needs read_source_and_write,
+        refuses [sse_customer_algorithm, copy_source_sse_customer_algorithm];
+    complete_multipart_upload(CompleteMultipartUploadInput) -> CompleteMultipartUploadOutput = multipart::complete,
+        needs write,
+        refuses [];
+    abort_multipart_upload(AbortMultipartUploadInput) -> AbortMultipartUploadOutput = multipart::abort,
+        needs write,
+        refuses [];
+    list_parts(ListPartsInput) -> ListPartsOutput = multipart::list_parts,
+        needs write,
+        refuses [];
+    list_multipart_uploads(ListMultipartUploadsInput) -> ListMultipartUploadsOutput = multipart::list_uploads,
+        needs list,
+        refuses [];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row with a weaker right compiles as well: what changes something or shows bytes is looked at here.
+    #[test]
+    fn what_changes_something_takes_a_right_to_write() {
+        for (operation, right) in RIGHTS {
+            let is_change = !operation.starts_with("get_")
+                && !operation.starts_with("head_")
+                && !operation.starts_with("list_");
+            let may_change = matches!(*right, "write" | "own" | "read_source_and_write" | "each");
+            assert!(!is_change || may_change, "{operation} needs {right} alone");
+            let is_of_object = operation.contains("object") && !operation.starts_with("list_");
+            assert!(!is_of_object || *right != "see", "{operation} needs {right} alone");
+        }
+        let of_each: Vec<&str> =
+            RIGHTS.iter().filter(|(_, right)| *right == "each").map(|(operation, _)| *operation).collect();
+        assert_eq!(of_each, ["list_buckets", "delete_objects"]);
+    }
 }

@@ -6,8 +6,7 @@ use s3s::{S3Request, S3Response, S3Result};
 use super::Front;
 use super::acl::{self, initiator, owner};
 use super::answers::{
-    checksums_of, coverage, coverage_word, error, etag, invalid, invalid_request, refuse_unknown, time,
-    with_checksums,
+    checksums_of, coverage, coverage_word, error, etag, invalid, invalid_request, time, with_checksums,
 };
 use super::input::{self, Promised};
 use super::listing::Encoding;
@@ -48,20 +47,6 @@ pub(super) async fn create(
     request: S3Request<CreateMultipartUploadInput>,
 ) -> Answer<CreateMultipartUploadOutput> {
     let input = request.input;
-    front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
-    refuse_unknown!(
-        input,
-        server_side_encryption,
-        sse_customer_algorithm,
-        ssekms_key_id,
-        object_lock_mode,
-        object_lock_legal_hold_status,
-        website_redirect_location,
-        grant_full_control,
-        grant_read,
-        grant_read_acp,
-        grant_write_acp
-    );
     acl::check_canned(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
     input::check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
     let algorithm = input.checksum_algorithm.as_ref();
@@ -89,8 +74,6 @@ pub(super) async fn create(
 
 pub(super) async fn part(front: &Front, request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
     let mut input = request.input;
-    front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
-    refuse_unknown!(input, sse_customer_algorithm);
     let number = part_number(input.part_number)?;
     let promised = Promised::of(
         &request.headers,
@@ -141,11 +124,8 @@ pub(super) async fn part_copy(
     request: S3Request<UploadPartCopyInput>,
 ) -> Answer<UploadPartCopyOutput> {
     let conditions = Preconditions::of_source(&request.headers, &request.extensions)?;
-    let (by, input) = (request.credentials, request.input);
+    let input = request.input;
     let from = input::source(&input.copy_source)?;
-    front.permissions.read(by.as_ref(), &from.0, &from.1)?;
-    front.permissions.write(by.as_ref(), &input.bucket, &input.key)?;
-    refuse_unknown!(input, sse_customer_algorithm, copy_source_sse_customer_algorithm);
     let number = part_number(input.part_number)?;
     let range = match &input.copy_source_range {
         None => None,
@@ -174,7 +154,6 @@ pub(super) async fn complete(
 ) -> Answer<CompleteMultipartUploadOutput> {
     let asked = Preconditions::of(&request.headers, &request.extensions)?.of_write();
     let input = request.input;
-    front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
     let mut parts: Vec<Listed> = Vec::new();
     for part in input.multipart_upload.as_ref().and_then(|parts| parts.parts.clone()).unwrap_or_default() {
         let number = part_number(part.part_number.unwrap_or(0))?;
@@ -224,14 +203,12 @@ pub(super) async fn abort(
     request: S3Request<AbortMultipartUploadInput>,
 ) -> Answer<AbortMultipartUploadOutput> {
     let input = request.input;
-    front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
     front.engine.abort_upload(&input.bucket, &input.key, &input.upload_id).await.map_err(error)?;
     Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), hyper::StatusCode::NO_CONTENT))
 }
 
 pub(super) async fn list_parts(front: &Front, request: S3Request<ListPartsInput>) -> Answer<ListPartsOutput> {
-    let (by, input) = (request.credentials, request.input);
-    front.permissions.write(by.as_ref(), &input.bucket, &input.key)?;
+    let input = request.input;
     let (given, most) = page(input.max_parts)?;
     let after = u16::try_from(input.part_number_marker.unwrap_or(0)).unwrap_or(u16::MAX);
     let begun = front.engine.upload(&input.bucket, &input.key, &input.upload_id).map_err(error)?;
@@ -271,9 +248,8 @@ pub(super) async fn list_uploads(
     front: &Front,
     request: S3Request<ListMultipartUploadsInput>,
 ) -> Answer<ListMultipartUploadsOutput> {
-    let (by, input) = (request.credentials, request.input);
+    let input = request.input;
     let prefix = input.prefix.clone().unwrap_or_default();
-    front.permissions.list(by.as_ref(), &input.bucket, &prefix)?;
     let ((given, most), encoding) = (page(input.max_uploads)?, Encoding::of(input.encoding_type.as_ref())?);
     let after = input.key_marker.clone().filter(|marker| !marker.is_empty());
     let asked = UploadsRequest {

@@ -7,7 +7,7 @@ use s3s::dto::*;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::answers::{
-    checksums_of, coverage, error, etag, invalid, invalid_request, ms, refuse_unknown, time, with_checksums,
+    checksums_of, coverage, error, etag, invalid, invalid_request, ms, time, with_checksums,
 };
 use super::input::{self, Promised, check_version};
 use super::preconditions::Preconditions;
@@ -133,9 +133,7 @@ fn status(is_part: bool) -> hyper::StatusCode {
 
 pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
     let input = &request.input;
-    front.permissions.read(request.credentials.as_ref(), &input.bucket, &input.key)?;
     check_version(input.version_id.as_deref())?;
-    refuse_unknown!(input, sse_customer_algorithm, sse_customer_key);
     let from = |size_bytes: u64| match &input.range {
         Some(Range::Int { first, .. }) => *first,
         Some(Range::Suffix { length }) => size_bytes.saturating_sub(*length),
@@ -176,7 +174,6 @@ pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> An
 
 pub(super) async fn head(front: &Front, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
     let input = &request.input;
-    front.permissions.read(request.credentials.as_ref(), &input.bucket, &input.key)?;
     check_version(input.version_id.as_deref())?;
     let record = front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?.record;
     let asked = Preconditions::of(&request.headers, &request.extensions)?;
@@ -222,21 +219,6 @@ fn part_checksums(record: &ObjectRecord, at: usize) -> Option<crate::model::Chec
 
 pub(super) async fn put(front: &Front, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
     let mut input = request.input;
-    front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
-    refuse_unknown!(
-        input,
-        server_side_encryption,
-        sse_customer_algorithm,
-        ssekms_key_id,
-        object_lock_mode,
-        object_lock_legal_hold_status,
-        website_redirect_location,
-        write_offset_bytes,
-        grant_full_control,
-        grant_read,
-        grant_read_acp,
-        grant_write_acp
-    );
     acl::check_canned(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
     input::check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
     let promised = Promised::of(
@@ -264,23 +246,8 @@ pub(super) async fn put(front: &Front, request: S3Request<PutObjectInput>) -> An
 pub(super) async fn copy(front: &Front, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
     let target = Preconditions::of(&request.headers, &request.extensions)?.of_write();
     let source = Preconditions::of_source(&request.headers, &request.extensions)?;
-    let (by, input) = (request.credentials, request.input);
+    let input = request.input;
     let from = input::source(&input.copy_source)?;
-    front.permissions.read(by.as_ref(), &from.0, &from.1)?;
-    front.permissions.write(by.as_ref(), &input.bucket, &input.key)?;
-    refuse_unknown!(
-        input,
-        sse_customer_algorithm,
-        copy_source_sse_customer_algorithm,
-        server_side_encryption,
-        ssekms_key_id,
-        object_lock_mode,
-        website_redirect_location,
-        grant_full_control,
-        grant_read,
-        grant_read_acp,
-        grant_write_acp
-    );
     acl::check_canned(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
     input::check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
     let checksum =
@@ -330,7 +297,6 @@ pub(super) async fn delete(
 ) -> Answer<DeleteObjectOutput> {
     let asked = Preconditions::of(&request.headers, &request.extensions)?;
     let input = request.input;
-    front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
     check_version(input.version_id.as_deref())?;
     let conditions = Conditions {
         size_bytes: input.if_match_size.map(size_condition),
@@ -407,7 +373,6 @@ pub(super) async fn attributes(
     request: S3Request<GetObjectAttributesInput>,
 ) -> Answer<GetObjectAttributesOutput> {
     let input = request.input;
-    front.permissions.read(request.credentials.as_ref(), &input.bucket, &input.key)?;
     check_version(input.version_id.as_deref())?;
     let record = front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?.record;
     let mut output =

@@ -14,7 +14,6 @@ pub(super) async fn get(
     request: S3Request<GetObjectTaggingInput>,
 ) -> Answer<GetObjectTaggingOutput> {
     let input = request.input;
-    front.permissions.read(request.credentials.as_ref(), &input.bucket, &input.key)?;
     check_version(input.version_id.as_deref())?;
     let record = front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?.record;
     let tag_set =
@@ -27,7 +26,6 @@ pub(super) async fn put(
     request: S3Request<PutObjectTaggingInput>,
 ) -> Answer<PutObjectTaggingOutput> {
     let input = request.input;
-    front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
     check_version(input.version_id.as_deref())?;
     let pairs = input.tagging.tag_set.into_iter();
     let tags =
@@ -41,7 +39,6 @@ pub(super) async fn delete(
     request: S3Request<DeleteObjectTaggingInput>,
 ) -> Answer<DeleteObjectTaggingOutput> {
     let input = request.input;
-    front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
     check_version(input.version_id.as_deref())?;
     front.engine.set_tags(&input.bucket, &input.key, Vec::new()).await.map_err(error)?;
     Ok(S3Response::with_status(DeleteObjectTaggingOutput::default(), hyper::StatusCode::NO_CONTENT))

@@ -31,7 +31,8 @@ use crate::engine::Engine;
 use crate::memory::Memory;
 use crate::ownership::Route;
 use crate::s3::{
-    Addressing, Forms, Note, Permissions, Rechunker, answer_of, make_well_formed, put_right, refused_at_once,
+    Addressing, Forms, Note, Permissions, Rechunker, answer_of, make_well_formed, numbered, put_right,
+    refused_at_once,
 };
 use crate::supervision::Panicked;
 
@@ -184,6 +185,8 @@ impl Connections {
         let is_told_nothing = request.body().is_end_stream() && request.headers().contains_key(EXPECT);
         let received =
             |body| Received::new(body, Arc::clone(&is_read), Arc::clone(&seat), Arc::clone(&self.documents));
+        let id = self.ids.draw();
+        let number = id.as_str().to_owned();
         let (mut response, slot) = match (is_form(&request), &self.forms) {
             // They are received before anybody knows whose they are, and have places of their own.
             (true, Some(forms)) => {
@@ -192,7 +195,8 @@ impl Connections {
                 }
                 let item = PathOf(request.uri().clone());
                 let request = request.map(|body| Body::http_body(received(body).of_kind(Kind::Form)));
-                let answered = self.engine.supervisor.shield("form", &item, forms.answer(request)).await;
+                let answering = numbered(number, forms.answer(request));
+                let answered = self.engine.supervisor.shield("form", &item, answering).await;
                 (answered.unwrap_or_else(|panicked| broken_by(&panicked)), None)
             }
             (true, None) => (no_forms(), None),
@@ -200,7 +204,8 @@ impl Connections {
                 None => (too_many(), None),
                 Some(slot) => {
                     seat.has_slot();
-                    (self.carry_out(request.map(received), &note).await?, Some(slot))
+                    let carried_out = numbered(number, self.carry_out(request.map(received), &note));
+                    (carried_out.await?, Some(slot))
                 }
             },
         };
@@ -209,7 +214,6 @@ impl Connections {
             response = given_up(why);
         }
         make_well_formed(&note.0.lock().operation, &mut response);
-        let id = self.ids.draw();
         id.put_into(&mut response);
         if is_told_nothing || !is_read.load(Ordering::Acquire) {
             // A client that waits for `100 Continue` sends no body now, and one that doesn't sends it: what comes next may be either. Taken
@@ -503,7 +507,8 @@ impl hyper::body::Body for Answer {
         }
         if let Poll::Ready(Some(Err(error))) = &polled {
             // The status has been sent: all that is left is to break off.
-            tracing::warn!("an answer of {} broke off: {error}", self.path.escape_debug());
+            let (id, path) = (self.id.as_str(), self.path.escape_debug());
+            tracing::warn!("request {id}: the answer of {path} broke off: {error}");
         }
         polled
     }

@@ -78,6 +78,9 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
             })
             .collect::<Vec<_>>()
     });
+    // Where the metadata can't be read, more than a figure is wrong, and the log says so.
+    let (uploads, upload_bytes, oldest_ms) = engine.unfinished_uploads().unwrap_or_default();
+    let age_s = |since_ms: i64| (now_ms() - since_ms).max(0) as f64 / 1000.0;
     let (mut count, mut failed) = (0, 0);
     let (passes_flash_by, passed_by_blocks, flash_block_s, store_block_s) = engine.bypass();
     for operation in requests.by_operation.lock().values() {
@@ -88,7 +91,7 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
         journal_bytes,
         journal_capacity_bytes,
         pending_objects: pending as u64,
-        oldest_pending_s: since.map_or(0.0, |since| (now_ms() - since).max(0) as f64 / 1000.0),
+        oldest_pending_s: since.map_or(0.0, age_s),
         last_failure: engine.last_failure(),
         cached_bytes: engine.cached_bytes(),
         passes_flash_by,
@@ -105,6 +108,12 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
         flush_failures: of(&engine.counters.flush_failures),
         rescued_bytes: of(&engine.counters.rescued_bytes),
         expired_uploads: of(&engine.counters.expired_uploads),
+        unfinished_uploads: uploads,
+        unfinished_upload_bytes: upload_bytes,
+        oldest_upload_s: oldest_ms.map_or(0.0, age_s),
+        spilled_parts: of(&engine.counters.spilled_parts),
+        spilled_bytes: of(&engine.counters.spilled_bytes),
+        unanswered_keys: engine.unanswered_keys(),
         changed_by_others: of(&engine.counters.strangers),
         withheld_by_store: of(&engine.counters.withheld),
         away_stores: engine.away_stores(),
@@ -252,6 +261,32 @@ pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
         "counter",
         "Uploads given up since nobody went on with them.",
         status.expired_uploads as f64,
+    );
+    figure(
+        "unfinished_uploads",
+        "gauge",
+        "Uploads in parts that were begun and neither completed nor aborted.",
+        status.unfinished_uploads as f64,
+    );
+    figure(
+        "unfinished_upload_journal_bytes",
+        "gauge",
+        "Bytes of their parts in the journal.",
+        status.unfinished_upload_bytes as f64,
+    );
+    figure("oldest_upload_seconds", "gauge", "Age of the oldest of them.", status.oldest_upload_s);
+    figure(
+        "spilled_parts_total",
+        "counter",
+        "Parts that went from the journal to a store before their upload was over.",
+        status.spilled_parts as f64,
+    );
+    figure("spilled_bytes_total", "counter", "Bytes of those parts.", status.spilled_bytes as f64);
+    figure(
+        "unanswered_keys",
+        "gauge",
+        "Keys to which a request may still land that the store has not answered.",
+        status.unanswered_keys as f64,
     );
     figure(
         "changed_by_others_total",

@@ -1,5 +1,6 @@
 //! The process: sockets, connections, limits, and how it ends.
 
+mod accepting;
 mod access_log;
 mod admin;
 mod connection;
@@ -27,7 +28,7 @@ use std::time::{Duration, Instant};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use underlay_files::Folder;
 
 use crate::check::require_metadata;
@@ -40,6 +41,7 @@ use crate::ownership::Ownership;
 use crate::s3::{Addressing, Forms, Permissions, service};
 use crate::store::{self, Reached};
 use crate::supervision::Supervisor;
+use accepting::{accept, accept_inner};
 use access_log::AccessLog;
 use connection::{ANSWERS_BYTES, Connections, DOCUMENTS_KIB};
 use metrics::Requests;
@@ -57,14 +59,10 @@ const LEAVE_AT_LEAST: Duration = Duration::from_secs(5);
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// Whoever supervises a broken gateway waits no longer for its end.
 pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
+/// Unfinished uploads that the log names.
+const MOST_SAID: usize = 5;
 /// How often it is looked whether the gateway can go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long a new connection waits for the place of one that is being closed before another one is.
-const PLACE_PAUSE: Duration = Duration::from_millis(50);
-/// What a socket keeps of an answer besides what is on its way.
-const MOST_UNSENT_BYTES: libc::c_int = 128 << 10;
-/// After an error of `accept` (no descriptors left, for example).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the engine is opened with, as the configuration says.
 pub(crate) fn setup_of(config: &Config, secrets: &Secrets, sharing: Option<Sharing>) -> Setup {
@@ -266,6 +264,15 @@ pub(crate) enum Broken {
 impl From<String> for Broken {
     fn from(why: String) -> Broken {
         Broken::Failed(why)
+    }
+}
+
+impl From<Broken> for Failure {
+    fn from(broken: Broken) -> Failure {
+        match broken {
+            Broken::Failed(why) => Failure::Failed(why),
+            Broken::Bug(why) => Failure::Bug(why),
+        }
     }
 }
 
@@ -520,86 +527,6 @@ fn ends_at_once(engine: &Engine) -> bool {
     is_clean
 }
 
-async fn accept_inner(
-    listener: Option<TcpListener>,
-    connections: &Arc<Connections>,
-    acceptor: Option<&tls::Front>,
-    most: usize,
-    graceful: &GracefulShutdown,
-) {
-    match listener {
-        Some(listener) => accept(listener, connections, acceptor, most, graceful).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Takes connections for as long as it is waited for, and gives up those whose peers are too slow.
-async fn accept(
-    listener: TcpListener,
-    connections: &Arc<Connections>,
-    acceptor: Option<&tls::Front>,
-    most: usize,
-    graceful: &GracefulShutdown,
-) {
-    let places = Arc::new(Semaphore::new(most));
-    let mut looks = tokio::time::interval(LOOK_EVERY);
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = looks.tick() => {
-                connections.seats.look();
-                continue;
-            }
-        };
-        match accepted {
-            Ok((stream, peer)) => {
-                let place = place_for_one_more(&places, &connections.seats).await;
-                // Small answers must not wait for the client's acknowledgement.
-                let _ = stream.set_nodelay(true);
-                limit_unsent(&stream);
-                connections.start(stream, peer, acceptor.map(tls::Front::acceptor), place, graceful);
-            }
-            Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-/// Where all places are taken, the connection that has been without a request for longest is closed, or that of the slowest client. Further ones wait in the kernel's queue
-/// meanwhile, and take no memory of ours.
-async fn place_for_one_more(places: &Arc<Semaphore>, seats: &Seats) -> OwnedSemaphorePermit {
-    loop {
-        if let Ok(place) = Arc::clone(places).try_acquire_owned() {
-            return place;
-        }
-        if !seats.close_idlest() {
-            seats.make_room(Scarce::Slot);
-        }
-        seats.look();
-        let next = tokio::time::timeout(PLACE_PAUSE, Arc::clone(places).acquire_owned()).await;
-        if let Ok(Ok(place)) = next {
-            return place;
-        }
-    }
-}
-
-/// The kernel keeps up to megabytes for a client that takes nothing, and counts them as ours.
-fn limit_unsent(stream: &tokio::net::TcpStream) {
-    use std::os::fd::AsRawFd as _;
-    let bytes: libc::c_int = MOST_UNSENT_BYTES;
-    let length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the descriptor is open for as long as the stream is borrowed, and the kernel reads `length` bytes of an integer that lives here.
-    let set = unsafe {
-        let value = std::ptr::from_ref(&bytes).cast();
-        libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value, length)
-    };
-    if set != 0 {
-        tracing::debug!("cannot limit what a socket keeps: {}", std::io::Error::last_os_error());
-    }
-}
-
 /// Waits until the stores have everything, and says what it waits for. Returns whether they have.
 pub(crate) async fn drain(engine: &Engine, until: Instant) -> bool {
     let begun = Instant::now();
@@ -627,6 +554,15 @@ pub(crate) async fn drain(engine: &Engine, until: Instant) -> bool {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     tracing::info!("the stores have everything");
+    if let Ok((some, count)) = engine.some_uploads(MOST_SAID)
+        && count > 0
+    {
+        let more = if count > some.len() { ", ..." } else { "" };
+        tracing::info!(
+            "{count} uploads are unfinished, and what came of them is kept here: {}{more}",
+            some.join(", ")
+        );
+    }
     true
 }
 

@@ -96,6 +96,22 @@ fn shown(status: &GatewayStatus, former: Option<&GatewayStatus>) -> String {
         status.deleted_in_store,
         status.flush_failures
     ));
+    if status.unfinished_uploads > 0 {
+        text.push_str(&format!(
+            "uploads   {} unfinished, the oldest for {:.0} s, {} of them in the journal; {} parts went to the store ({})\n",
+            status.unfinished_uploads,
+            status.oldest_upload_s,
+            format_bytes(status.unfinished_upload_bytes),
+            status.spilled_parts,
+            format_bytes(status.spilled_bytes)
+        ));
+    }
+    if status.unanswered_keys > 0 {
+        text.push_str(&format!(
+            "          {} keys take nothing new yet: the store has not answered a request for them\n",
+            status.unanswered_keys
+        ));
+    }
     for (cause, count) in &status.failing_objects {
         text.push_str(&format!("          {count} objects fail to be stored: {cause}\n"));
     }

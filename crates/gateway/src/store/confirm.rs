@@ -9,6 +9,7 @@ use object_store::GetOptions;
 use object_store::path::Path;
 use openssl::hash::{Hasher, MessageDigest};
 
+use super::late::may_land;
 use super::names::{EMPTY, NO_KEY, is_marker};
 use super::{Backend, Found, Kind, MayGoOn, PART_BYTES, failed, found, part_bytes};
 use crate::digests::{hex, multipart_etag};
@@ -271,6 +272,12 @@ impl Backend {
             },
         };
         self.copy_object(from, to, may_go_on).await?;
+        if may_land() {
+            // Once it counts, the source may be overwritten, and a copy that is carried out after that would be one of other bytes.
+            return Err(Error::Store(
+                "a request to copy got no answer and may still be carried out: it is copied again once that is over".to_owned(),
+            ));
+        }
         let is_of_source = |found: &Found| {
             let found = found.etag.as_deref();
             is_same(found, etag) || (is_s3 && is_same(found, Some(made)))
@@ -349,7 +356,7 @@ impl Backend {
     /// # Errors
     /// When the store can't be listed.
     pub(crate) async fn lists(&self, key: &str) -> Result<bool> {
-        let path = self.path(key)?;
+        let path = self.locate(key)?;
         self.patiently("LIST", self.is_listed(&path)).await
     }
 

@@ -3,11 +3,13 @@
 mod attributes;
 mod confirm;
 mod crypto;
+mod late;
 mod leftovers;
 mod links;
 mod names;
 mod one_name;
 mod open;
+mod put;
 mod refusals;
 mod root;
 mod said;
@@ -16,6 +18,7 @@ mod unfinished;
 mod wire;
 
 pub(crate) use confirm::{Fingerprint, bare};
+pub(crate) use late::Effect;
 pub(crate) use leftovers::look_through;
 pub use names::{NameError, key_of, path_of};
 pub(crate) use names::{OWNERS, has_own_name};
@@ -32,22 +35,19 @@ use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt as _};
 use object_store::path::Path;
 use object_store::{
-    Attributes, CopyMode, CopyOptions, GetOptions, GetRange, MultipartUpload, ObjectStore,
-    ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload, UpdateVersion,
+    Attributes, CopyMode, CopyOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode,
+    PutOptions, PutPayload,
 };
 
 use crate::errors::{Error, Refusal, Result};
-use crate::memory::{Hold, Memory};
+use crate::memory::Memory;
 use crate::model::Headers;
 use attributes::{found, is_header_value};
-use unfinished::Unfinished;
 
 /// Objects up to this size are sent by one request, and longer ones in parts of this size or more.
 const PART_BYTES: u64 = 8 << 20;
 /// S3 takes no more parts than 10,000.
 const MOST_PARTS: u64 = 9_000;
-/// Parts of one object that are under way at the same time.
-const PARTS_AT_ONCE: usize = 3;
 /// For parts under way, where nobody says how much there is.
 const MEMORY_BYTES: u64 = 256 << 20;
 /// After so long without an answer the store counts as failing, and the request is tried again later.
@@ -109,6 +109,7 @@ pub struct Backend {
     /// Of a directory: there links have to be looked out for, and that it is still mounted.
     root: Option<Arc<root::Root>>,
     turns: turns::Turns,
+    late: Arc<late::Late>,
     etags: Arc<confirm::Etags>,
     /// For bytes on their way there.
     memory: Memory,
@@ -122,7 +123,8 @@ impl Backend {
         };
         let (turns, etags) = (turns::Turns::default(), Arc::default());
         let memory = Memory::new(MEMORY_BYTES);
-        Backend { store, kind, most_path_bytes, endpoint: None, root: None, turns, etags, memory }
+        let late = Arc::new(late::Late::new(PATIENCE));
+        Backend { store, kind, most_path_bytes, endpoint: None, root: None, turns, late, etags, memory }
     }
 
     /// The same, with this memory for what is on its way there: others may have a part of it.
@@ -167,7 +169,7 @@ impl Backend {
 
     /// As [`path`](Self::path), for a request to the store: one through a link is refused, and one to another directory than was opened.
     async fn reach(&self, key: &str) -> Result<Path> {
-        let path = self.path(key)?;
+        let path = self.locate(key)?;
         let looked_at = path.clone();
         self.of_root(move |root| root.check().and_then(|()| links::check(root.path(), &looked_at))).await?;
         Ok(path)
@@ -260,6 +262,14 @@ impl Backend {
         self.turns.take(key).await
     }
 
+    /// As [`path`](Self::path), also of a [part](crate::staged) that is kept in the store: only the gateway itself asks for one.
+    pub(crate) fn locate(&self, name: &str) -> Result<Path> {
+        match crate::staged::path_of(name) {
+            Some(path) => Path::parse(path).map_err(|error| Error::InvalidArgument(error.to_string())),
+            None => self.path(name),
+        }
+    }
+
     /// Where the object of this key is. An error means that the store could never take it.
     pub(crate) fn path(&self, key: &str) -> Result<Path> {
         let path = path_of(key, self.kind).map_err(|error| match error {
@@ -341,149 +351,6 @@ impl Backend {
         Ok((found(&answer.meta, &answer.attributes), answer.into_stream()))
     }
 
-    /// Stores an object of a known size. What was at that name stays until the new one is whole. No request is begun once `may_go_on` says no: the name
-    /// may be another gateway's by then. Returns the store's ETag.
-    pub(crate) async fn put(
-        &self,
-        key: &str,
-        headers: &Headers,
-        size_bytes: u64,
-        only: &Only,
-        mut body: BoxStream<'_, Result<Bytes>>,
-        may_go_on: &MayGoOn<'_>,
-    ) -> Result<Option<String>> {
-        let attributes = attributes::attributes(self.kind, headers);
-        if size_bytes <= PART_BYTES {
-            let _hold = self.memory.hold(size_bytes).await;
-            let mut payload = Vec::new();
-            while let Some(piece) = body.next().await {
-                payload.push(piece?);
-            }
-            let path = self.reach(key).await?;
-            let mode = match only {
-                Only::Always => PutMode::Overwrite,
-                Only::IfAbsent => PutMode::Create,
-                // No store has such a one.
-                Only::IfMatch(etag) if !is_header_value(etag) => return Err(Error::PreconditionFailed),
-                Only::IfMatch(etag) => {
-                    PutMode::Update(UpdateVersion { e_tag: Some(etag.clone()), version: None })
-                }
-            };
-            may_go_on()?;
-            let options = PutOptions { mode, attributes, ..PutOptions::default() };
-            let payload: PutPayload = payload.into_iter().collect();
-            let put = self.patiently("PUT", self.store.put_opts(&path, payload, options)).await?;
-            return Ok(put.e_tag);
-        }
-        if *only != Only::Always {
-            // `object_store` can't make its completion conditional; `head` before it is the best there is.
-            self.check(key, only).await?;
-        }
-        let path = self.reach(key).await?;
-        may_go_on()?;
-        let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
-        let upload =
-            self.patiently("CreateMultipartUpload", self.store.put_multipart_opts(&path, options)).await?;
-        let mut unfinished = Unfinished::new(upload);
-        match self.put_parts(unfinished.upload(), size_bytes, body, may_go_on).await {
-            Ok(etag) => {
-                unfinished.finished();
-                Ok(etag)
-            }
-            Err(error) => {
-                unfinished.abort().await;
-                Err(error)
-            }
-        }
-    }
-
-    async fn put_parts(
-        &self,
-        upload: &mut dyn MultipartUpload,
-        size_bytes: u64,
-        mut body: BoxStream<'_, Result<Bytes>>,
-        may_go_on: &MayGoOn<'_>,
-    ) -> Result<Option<String>> {
-        let part_bytes = self.bytes_a_part(size_bytes);
-        let mut under_way = futures_util::stream::FuturesUnordered::new();
-        // What has come and belongs to the next part.
-        let (mut rest, mut left) = (Bytes::new(), size_bytes);
-        while left > 0 {
-            let length = part_bytes.min(left);
-            let hold = self.hold_for_part(length, &mut under_way).await?;
-            let (mut pieces, mut gathered) = (Vec::new(), 0);
-            while gathered < length {
-                if rest.is_empty() {
-                    let Some(piece) = body.next().await else { break };
-                    rest = piece?;
-                }
-                let piece = rest.split_to(rest.len().min((length - gathered) as usize));
-                gathered += piece.len() as u64;
-                pieces.push(piece);
-            }
-            if gathered < length {
-                // The store would complete what it has; it is not what was promised.
-                return Err(Error::Store("an object ended early on its way to the store".to_owned()));
-            }
-            left -= length;
-            may_go_on()?;
-            let part = upload.put_part(pieces.into_iter().collect());
-            under_way.push(async move {
-                let outcome = part.await;
-                drop(hold);
-                outcome
-            });
-            if under_way.len() >= PARTS_AT_ONCE
-                && let Some(done) = self.next_of(&mut under_way).await?
-            {
-                done?;
-            }
-        }
-        while let Some(done) = self.next_of(&mut under_way).await? {
-            done?;
-        }
-        // The last parts may have taken minutes.
-        may_go_on()?;
-        let put = self.patiently("CompleteMultipartUpload", upload.complete()).await?;
-        Ok(put.e_tag)
-    }
-
-    /// Memory for the next part. What this object has of it already comes back as its parts are through, which have to be waited for first.
-    async fn hold_for_part<F>(
-        &self,
-        bytes: u64,
-        under_way: &mut futures_util::stream::FuturesUnordered<F>,
-    ) -> Result<Option<Hold>>
-    where
-        F: Future<Output = object_store::Result<()>>,
-    {
-        loop {
-            if let Some(hold) = self.memory.try_hold(bytes) {
-                return Ok(Some(hold));
-            }
-            match self.next_of(under_way).await? {
-                Some(done) => done?,
-                // It has none, so whoever has some waits for nothing of this one.
-                None => return Ok(self.memory.hold(bytes).await),
-            }
-        }
-    }
-
-    async fn next_of<F>(
-        &self,
-        parts: &mut futures_util::stream::FuturesUnordered<F>,
-    ) -> Result<Option<Result<()>>>
-    where
-        F: Future<Output = object_store::Result<()>>,
-    {
-        match tokio::time::timeout(PATIENCE, parts.next()).await {
-            Ok(next) => {
-                Ok(next.map(|outcome| outcome.map_err(|error| self.failed_to_write("UploadPart", error))))
-            }
-            Err(_) => Err(Error::Store(format!("UploadPart: no answer for {} s", PATIENCE.as_secs()))),
-        }
-    }
-
     async fn check(&self, key: &str, only: &Only) -> Result<()> {
         let there = match self.head(key).await {
             Ok(found) => Some(found),
@@ -522,7 +389,7 @@ impl Backend {
             }
             self.store.copy_opts(&from, &to, options).await
         };
-        self.patiently("CopyObject", copied).await
+        self.patiently("CopyObject", late::sent(self.kind, copied)).await
     }
 
     /// What [`mark`](Self::mark) has left here.
@@ -565,7 +432,7 @@ impl Backend {
     pub(crate) async fn delete(&self, key: &str, may_go_on: &MayGoOn<'_>) -> Result<()> {
         let path = self.reach(key).await?;
         may_go_on()?;
-        match self.patiently("DELETE", self.store.delete(&path)).await {
+        match self.patiently("DELETE", late::sent(self.kind, self.store.delete(&path))).await {
             Err(Error::NoSuchKey) => Ok(()),
             // No condition was set: the store is busy with something else there.
             Err(Error::PreconditionFailed) => {
@@ -611,8 +478,8 @@ impl Backend {
                             .root
                             .as_ref()
                             .is_none_or(|root| links::check(root.path(), &meta.location).is_ok());
-                    let is_marker = meta.location.as_ref() == names::OWNERS;
-                    if !is_reachable && !is_marker && !std::mem::replace(&mut is_told, true) {
+                    let is_own = is_own(meta.location.as_ref());
+                    if !is_reachable && !is_own && !std::mem::replace(&mut is_told, true) {
                         // Others have put it there.
                         tracing::warn!(
                             "the store has objects behind links or under names that no key has here, and they stay hidden, for example {}",
@@ -637,6 +504,12 @@ fn part_bytes(size_bytes: u64) -> u64 {
     PART_BYTES.max(size_bytes.div_ceil(MOST_PARTS))
 }
 
+/// Whether the gateway itself has put it there, and no client knows it.
+fn is_own(path: &str) -> bool {
+    path == names::OWNERS
+        || path.strip_prefix(crate::staged::FOLDER).is_some_and(|rest| rest.starts_with('/'))
+}
+
 fn marker_path() -> Result<Path> {
     Path::parse(names::OWNERS).map_err(|error| Error::InvalidArgument(error.to_string()))
 }
@@ -650,7 +523,9 @@ pub(crate) fn failed(what: &str, error: object_store::Error) -> Error {
         }
         object_store::Error::NotModified { .. } => Error::NotModified,
         object_store::Error::NotImplemented { operation, implementer } => {
-            Error::NotImplemented(format!("{implementer} can't do {operation}"))
+            // Which store it is, is not for clients.
+            tracing::warn!("{what}: {implementer} can't do {operation}");
+            Error::NotImplemented("the store behind the bucket can't do what this takes".to_owned())
         }
         other => Error::Store(format!("{what}: {}", said::text_of(&other))),
     }

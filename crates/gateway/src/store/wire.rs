@@ -25,6 +25,7 @@ use object_store::client::{
 use underlay_sync::Mutex;
 
 use super::crypto::Crypto;
+use super::late::{changes_object, seen_on_wire};
 use super::names::{EMPTY, EMPTY_ENCODED, NO_KEY};
 use super::refusals::{may_refuse, refused};
 
@@ -83,7 +84,10 @@ impl HttpService for Service {
             }
             _ => request,
         };
-        let mut answer = self.client.execute(request).await?;
+        let changes = changes_object(&request);
+        let answering = self.client.execute(request);
+        // What the store itself has said counts, before anything is made of it.
+        let mut answer = if changes { seen_on_wire(answering).await? } else { answering.await? };
         into_ascii(answer.headers_mut());
         if may_refuse(answer.status()) {
             return told_apart(answer).await;

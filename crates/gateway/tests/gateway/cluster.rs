@@ -551,3 +551,22 @@ fn without_etcd_nothing_is_answered_for_long_and_nothing_is_lost() {
     assert_eq!(code, Some(0), "{said}");
     assert!(site.objects.join("%underlay-cluster").exists());
 }
+
+/// An upload that was left behind keeps its slot here; the rest is handed over, and nobody waits for it.
+#[test]
+fn a_gateway_that_ends_does_not_wait_for_an_upload_that_was_left_behind() {
+    let site = Site::new("write = \"back\"");
+    let sections = site.sections("a").replace("drain = \"60 s\"", "drain = \"1 h\"");
+    let directory = site.directory.path().join("a");
+    std::fs::create_dir_all(&directory).unwrap();
+    let mut program = Program::start(&directory, &sections);
+    let begun = insist(program.address, "POST", "/lake/left/behind?uploads=", &[], b"");
+    let upload = begun.tag("UploadId").unwrap();
+    put(program.address, "a", 1);
+    program.terminate();
+    let (status, log) = program.wait_end();
+    assert!(status.success(), "{log}");
+    let line = format!("1 uploads are unfinished, and their parts are here: {upload} to lake/left/behind");
+    assert!(log.contains(&line), "{log}");
+    assert!(site.objects.join("a").exists());
+}

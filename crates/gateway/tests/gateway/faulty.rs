@@ -50,6 +50,14 @@ pub(crate) enum Lie {
     SizeOfHead,
 }
 
+/// A change that waits to be carried out.
+#[derive(Debug)]
+enum Late {
+    Put(Path, PutPayload, PutOptions),
+    Delete(Path),
+    Copy(Path, Path, CopyOptions),
+}
+
 /// Where a store says which gateways it belongs to.
 const MARKER: &str = "%underlay-cluster";
 
@@ -80,6 +88,9 @@ pub(crate) struct Mood {
     pub(crate) etags: Mutex<Etags>,
     /// Every PUT is done, and its answer lost.
     pub(crate) loses_answers: AtomicBool,
+    /// Changes get no answer, and are carried out when the test says so: see [`Mood::land`].
+    pub(crate) lands_late: AtomicBool,
+    late: Mutex<Vec<Late>>,
     /// PUTs have arrived, and are not carried out as long as this says so.
     pub(crate) holds_puts: AtomicBool,
     /// Answers to GET and HEAD are on their way as long as this says so.
@@ -123,6 +134,28 @@ impl Mood {
             denies.store(false, Ordering::Relaxed);
         }
         self.panics_at.lock().clear();
+    }
+
+    /// Carries out what got no answer, in the order in which it came. Returns how many changes those are.
+    pub(crate) async fn land(&self, store: &Arc<dyn ObjectStore>) -> usize {
+        let late = std::mem::take(&mut *self.late.lock());
+        let count = late.len();
+        for change in late {
+            match change {
+                Late::Put(path, payload, options) => drop(store.put_opts(&path, payload, options).await),
+                Late::Delete(path) => drop(store.delete(&path).await),
+                Late::Copy(from, to, options) => drop(store.copy_opts(&from, &to, options).await),
+            }
+        }
+        count
+    }
+
+    fn keeps(&self, change: Late) -> bool {
+        let is_late = self.lands_late.load(Ordering::Relaxed);
+        if is_late {
+            self.late.lock().push(change);
+        }
+        is_late
     }
 
     pub(crate) fn tell(&self, lies: &[Lie]) {
@@ -423,6 +456,9 @@ impl ObjectStore for Faulty {
             return Err(failure());
         }
         self.mood.puts.fetch_add(1, Ordering::Relaxed);
+        if self.mood.keeps(Late::Put(location.clone(), payload.clone(), options.clone())) {
+            return Err(failure());
+        }
         while self.mood.holds_puts.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -472,6 +508,9 @@ impl ObjectStore for Faulty {
                     faulty.mood.deletes.fetch_add(1, Ordering::Relaxed);
                     let location = location?;
                     faulty.panic_if_wanted(&location);
+                    if faulty.mood.keeps(Late::Delete(location.clone())) {
+                        return Err(failure());
+                    }
                     faulty.done(faulty.delete(location)).await
                 }
             })
@@ -499,6 +538,9 @@ impl ObjectStore for Faulty {
         if self.mood.refuses_copies.load(Ordering::Relaxed) {
             let source = Box::new(std::io::Error::from_raw_os_error(libc::EXDEV));
             return Err(object_store::Error::Generic { store: "faulty", source });
+        }
+        if self.mood.keeps(Late::Copy(from.clone(), to.clone(), options.clone())) {
+            return Err(failure());
         }
         self.done(self.copy(from, to, options)).await
     }

@@ -37,6 +37,8 @@ mod s3_page;
 mod s3_ranges;
 mod s3_uploads;
 mod signed;
+mod spilled;
 mod starting;
+mod unanswered;
 mod unmounted;
 mod uploads;

@@ -31,6 +31,8 @@ pub(crate) struct Ground {
     pub(crate) memory_bytes: u64,
     pub(crate) uploads_expire: Duration,
     pub(crate) patience: Duration,
+    /// How long after it should have answered the store may carry out a request.
+    pub(crate) landing: Duration,
     pub(crate) at_rest: Option<Arc<AtRest>>,
     pub(crate) flash_bytes: u64,
     /// Of prefixes that differ.
@@ -51,6 +53,8 @@ impl Ground {
             memory_bytes: 8 << 20,
             uploads_expire: Duration::from_secs(3600),
             patience: Duration::from_secs(5),
+            // What fails here has failed by then.
+            landing: Duration::from_millis(5),
             at_rest: None,
             flash_bytes: 0,
             rules: Vec::new(),
@@ -61,7 +65,7 @@ impl Ground {
     fn setup(&self, directory: &Path) -> Setup {
         let rule = Rule { prefix: String::new(), write: self.write, consistency: self.consistency };
         let store = Arc::new(Faulty::new(Arc::clone(&self.store), Arc::clone(&self.mood)));
-        let backend = Backend::new(store, self.kind);
+        let backend = Backend::new(store, self.kind).landing_within(self.landing);
         let root = self.root.clone();
         let place = root.clone().unwrap_or_else(|| "/the/store/of/the/test".into());
         Setup {

@@ -109,7 +109,7 @@ async fn of_clients_that_replace_one_version_where_others_write_one_succeeds() {
     }
 }
 
-/// Parts may never be completed, so they leave room for whole objects; and what nobody goes on with ends by itself.
+/// Where the store takes nothing: parts may never be completed, so they leave room for whole objects; and what nobody goes on with ends by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unfinished_uploads_leave_room_and_expire() {
     let directory = tempfile::tempdir().unwrap();
@@ -127,6 +127,7 @@ async fn unfinished_uploads_leave_room_and_expire() {
         engine.upload_part(BUCKET, "a", upload, number, size, &[], body, verify).await
     };
     let engine = ground.open(directory.path()).await;
+    ground.mood.failing.store(1000, std::sync::atomic::Ordering::Relaxed);
     let upload = begin(&engine).await;
     for number in 1..=4 {
         send(&engine, &upload, number).await.unwrap();
@@ -136,6 +137,7 @@ async fn unfinished_uploads_leave_room_and_expire() {
     assert_eq!(get(&engine, "b", None).await.unwrap(), content(6, 3 << 20));
     engine.close().await;
     drop(engine);
+    ground.mood.be_good();
     ground.uploads_expire = std::time::Duration::from_millis(300);
     let engine = ground.open(directory.path()).await;
     let begun = std::time::Instant::now();

@@ -190,6 +190,7 @@ impl Site {
             poked: Notify::new(),
             leaving: Notify::new(),
             has_left: AtomicBool::new(false),
+            has_only_uploads: AtomicBool::new(false),
             came_round: Mutex::new(tokio::time::Instant::now()),
         });
         let control = Control::new(Arc::clone(&shared));

@@ -1,0 +1,164 @@
+use futures_util::FutureExt as _;
+
+use super::*;
+use crate::errors::{Error, Refusal};
+
+fn take(queue: &Queue) -> Option<Name> {
+    queue.state.lock().take(Instant::now()).ok().map(|turn| turn.name)
+}
+
+fn apply(queue: &Queue, name: &Name, since_ms: Option<i64>, delay: Duration) {
+    queue.apply(vec![(name.clone(), since_ms)], &[], |_| delay);
+}
+
+#[test]
+fn a_name_that_comes_anew_waits_for_its_flusher() {
+    let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+    apply(&queue, &name, Some(1), Duration::ZERO);
+    assert_eq!(take(&queue), Some(name.clone()));
+    // The flusher's commit settles the first version, and a second one comes before the flusher says that it is through.
+    apply(&queue, &name, None, Duration::ZERO);
+    assert_eq!(queue.summary().0, 1, "somebody is still at it");
+    apply(&queue, &name, Some(2), Duration::ZERO);
+    drop(queue.hasten(&name));
+    assert_eq!(take(&queue), None);
+    queue.finish(&name, Attempt::Done);
+    assert_eq!(take(&queue), Some(name.clone()));
+    assert_eq!(take(&queue), None);
+    apply(&queue, &name, None, Duration::ZERO);
+    queue.finish(&name, Attempt::Done);
+    assert_eq!((take(&queue), queue.summary().0), (None, 0));
+}
+
+fn fail(queue: &Queue, name: &Name, error: &Error) {
+    queue.hasten_those(|_| true);
+    assert_eq!(take(queue), Some(name.clone()));
+    queue.finish(name, Attempt::Failed(error.clone().into()));
+}
+
+fn refused() -> Error {
+    Error::Refused { refusal: Refusal::Denied, text: "as the test wants it".to_owned() }
+}
+
+#[test]
+fn what_fails_is_listed_until_it_is_stored() {
+    let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+    apply(&queue, &name, Some(1), Duration::ZERO);
+    fail(&queue, &name, &Error::Store("as the test wants it".to_owned()));
+    let since_ms = queue.failing(i64::MAX, 9)[0].failed.as_ref().unwrap().since_ms;
+    assert!(queue.failing(since_ms - 1, 9).is_empty(), "it has not failed for so long");
+    fail(&queue, &name, &refused());
+    let listed = queue.failing(since_ms, 9);
+    let failed =
+        Failed { since_ms, cause: Cause::Refused(Refusal::Denied), why: "as the test wants it".to_owned() };
+    assert_eq!(listed, [Unstored { name: name.clone(), failed: Some(failed) }]);
+    assert_eq!((queue.unstored(9), queue.failing_counts().len()), (listed, 1));
+    apply(&queue, &name, None, Duration::ZERO);
+    assert!(queue.failing(i64::MAX, 9).is_empty() && queue.failing_counts().is_empty());
+}
+
+#[test]
+fn a_copy_that_is_refused_is_sent_as_bytes_until_there_is_something_else_to_store() {
+    let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+    let wants_bytes = || {
+        queue.hasten_those(|_| true);
+        let turn = queue.state.lock().take(Instant::now()).ok().unwrap();
+        turn.wants_bytes
+    };
+    apply(&queue, &name, Some(1), Duration::ZERO);
+    for _ in 0..MOST_REFUSED_COPIES {
+        assert!(!wants_bytes());
+        queue.finish(&name, Attempt::Failed(refused().into()));
+    }
+    assert!(wants_bytes());
+    // A client overwrites it meanwhile, and that is another matter.
+    apply(&queue, &name, Some(1), Duration::ZERO);
+    queue.finish(&name, Attempt::Failed(refused().into()));
+    assert!(!wants_bytes());
+}
+
+#[test]
+fn nobody_waits_for_what_is_refused_again_and_again() {
+    let (queue, name, other) = (Queue::default(), Name::new("lake", "a"), Name::new("lake", "b"));
+    apply(&queue, &name, Some(1), Duration::ZERO);
+    for _ in 0..9 {
+        fail(&queue, &name, &refused());
+    }
+    assert!(!queue.is_held_up(), "nobody waits for it");
+    queue.hurry();
+    for _ in 0..REFUSED_IN_VAIN {
+        assert!(!queue.is_held_up(), "it is tried some times more");
+        fail(&queue, &name, &refused());
+    }
+    assert!(queue.is_held_up());
+    apply(&queue, &other, Some(2), Duration::from_secs(3600));
+    assert!(!queue.is_held_up(), "another one may yet be stored");
+}
+
+#[tokio::test]
+async fn no_more_names_are_pending_than_may_be() {
+    let queue = Arc::new(Queue::new(2));
+    let name = |key: &str| Name::new("lake", key);
+    let first = queue.reserve(&[name("a")]).await;
+    apply(&queue, &name("b"), Some(1), Duration::ZERO);
+    assert!(queue.reserve(&[name("c")]).now_or_never().is_none());
+    // Of two that are asked for at once, none is had.
+    assert!(queue.reserve(&[name("b"), name("c")]).now_or_never().is_none());
+    // What is pending already takes no further place.
+    assert!(queue.reserve(&[name("b")]).now_or_never().is_some());
+    drop(first);
+    let second = queue.reserve(&[name("c")]).await;
+    let waiting = tokio::spawn({
+        let queue = Arc::clone(&queue);
+        async move { queue.reserve(&[Name::new("lake", "d")]).await }
+    });
+    tokio::task::yield_now().await;
+    apply(&queue, &name("b"), None, Duration::ZERO);
+    drop(waiting.await.unwrap());
+    drop(second);
+    assert_eq!(queue.state.lock().reserved, 0);
+}
+
+#[test]
+fn an_attempt_that_fails_is_no_word_about_a_version_that_came_meanwhile() {
+    let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+    let failed = || Attempt::Failed(Error::Store("no".to_owned()).into());
+    apply(&queue, &name, Some(1), Duration::ZERO);
+    assert_eq!(take(&queue), Some(name.clone()));
+    // It may be sent already when its writer begins to wait.
+    let mut first = queue.hasten(&name);
+    // A second client writes to the name while the first one's version is sent.
+    apply(&queue, &name, Some(1), Duration::ZERO);
+    let mut second = queue.hasten(&name);
+    queue.finish(&name, failed());
+    assert!(matches!(first.try_recv(), Ok(Err(_))) && second.try_recv().is_err());
+    queue.hasten_those(|_| true);
+    assert_eq!(take(&queue), Some(name.clone()));
+    queue.finish(&name, failed());
+    assert!(matches!(second.try_recv(), Ok(Err(_))));
+}
+
+#[test]
+fn a_name_to_which_something_may_land_waits_until_it_can_no_longer() {
+    let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+    apply(&queue, &name, Some(1), Duration::ZERO);
+    let mut waiter = queue.hasten(&name);
+    assert_eq!(take(&queue), Some(name.clone()));
+    queue.finish(&name, Attempt::Waits(Instant::now() + Duration::from_secs(3600)));
+    assert_eq!((take(&queue), queue.summary().0), (None, 1));
+    // Nothing has failed: whoever waits for the store waits on.
+    assert!(waiter.try_recv().is_err());
+}
+
+#[test]
+fn a_version_that_came_under_way_may_wait_as_long_as_its_rule_says() {
+    let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+    apply(&queue, &name, Some(1), Duration::ZERO);
+    assert_eq!(take(&queue), Some(name.clone()));
+    apply(&queue, &name, None, Duration::ZERO);
+    apply(&queue, &name, Some(2), Duration::from_secs(3600));
+    queue.finish(&name, Attempt::Done);
+    assert_eq!(take(&queue), None);
+    drop(queue.hasten(&name));
+    assert_eq!(take(&queue), Some(name));
+}

@@ -1,0 +1,583 @@
+//! Parts of uploads that the journal has no room for. A part is in the journal when it is acknowledged. When parts take more than their share of
+//! it, when somebody waits for room, or when a part has lain there for long, the oldest go to the store, each as an object under a
+//! [name](crate::staged) that no client knows. The object that is made of them is flushed from there like any other, and the parts are deleted
+//! once nothing consists of them.
+//!
+//! The name is pending from before the first byte is sent until the part counts there. So whatever a crash leaves is deleted at the next start.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+use underlay_sync::Mutex;
+
+use super::room::Wanted;
+use super::slots::Fence;
+use super::write::For;
+use super::{BucketState, Engine};
+use crate::errors::{Error, Result};
+use crate::journal::Writer;
+use crate::meta::{FORMAT_OF_PARTS, Name, View};
+use crate::model::{ContentId, Extent, Headers, Place, StoredRecord};
+use crate::staged::name_of;
+use crate::store::{Effect, Fingerprint, Found, Kind, Only};
+
+/// Parts that take more than one in so many of the journal go to the store, though nobody waits for room yet. Those of an upload that is soon
+/// completed are better kept: they go to the store once.
+const SHARE: u64 = 2;
+/// A part that is still in the journal behind this goes, too: its upload may never be completed.
+const LAIN_FOR: Duration = Duration::from_secs(600);
+/// Parts on their way to the store at the same time. Each may take as much memory as an object that is flushed.
+const MOST_AT_ONCE: usize = 2;
+/// How often it is looked for parts that have lain for long, and for those whose upload is over.
+const LOOK_EVERY: Duration = Duration::from_secs(20);
+/// The same where somebody waits for room that flushes are making.
+const LOOK_WHILE_WAITED: Duration = Duration::from_millis(200);
+/// Before a part is tried again.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
+/// The same of one that has run into a bug: others are to have their turns.
+const AGAIN_AFTER_PANIC: Duration = Duration::from_secs(600);
+/// How often the log says that parts were refused.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+const SPILLER: &str = "spiller of parts";
+
+/// A part of an upload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) name: Name,
+    pub(super) upload: String,
+    pub(super) number: u16,
+}
+
+/// A content in the journal that parts consist of.
+#[derive(Clone, Debug)]
+struct Parked {
+    holders: Vec<Holder>,
+    size_bytes: u64,
+    since: Instant,
+    not_before: Instant,
+}
+
+#[derive(Default)]
+pub(super) struct Spills {
+    state: Mutex<State>,
+    /// Told when there is something to do.
+    wake: Notify,
+    /// Parts get their room in the order in which they came.
+    turns: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The oldest first: numbers of contents grow.
+    parked: BTreeMap<ContentId, Parked>,
+    bytes: u64,
+    /// Who waits for room in the journal.
+    waiting: usize,
+    /// Names that are being written to.
+    under_way: HashSet<Name>,
+    said: Option<Instant>,
+}
+
+impl State {
+    fn remove(&mut self, content: ContentId) -> Option<Parked> {
+        let parked = self.parked.remove(&content)?;
+        self.bytes -= parked.size_bytes;
+        Some(parked)
+    }
+
+    fn insert(&mut self, content: ContentId, parked: Parked) {
+        self.bytes += parked.size_bytes;
+        if let Some(former) = self.parked.insert(content, parked) {
+            self.bytes -= former.size_bytes;
+        }
+    }
+
+    /// The oldest that should go to the store, or until when there is none. So many bytes of the journal are used.
+    fn next(
+        &mut self,
+        (share_bytes, used_bytes): (u64, u64),
+        now: Instant,
+    ) -> std::result::Result<(ContentId, Parked), Instant> {
+        // As long as there is more else in the journal, flushes make room, which cost the store less.
+        let is_in_the_way = self.waiting > 0 && self.bytes.saturating_mul(2) >= used_bytes;
+        let is_full = self.bytes > share_bytes || is_in_the_way;
+        let mut until = now + if self.waiting > 0 { LOOK_WHILE_WAITED } else { LOOK_EVERY };
+        let mut found = None;
+        for (content, parked) in &self.parked {
+            if !is_full && now.saturating_duration_since(parked.since) < LAIN_FOR {
+                // Those behind it are younger.
+                break;
+            }
+            if parked.not_before <= now {
+                found = Some(*content);
+                break;
+            }
+            until = until.min(parked.not_before);
+        }
+        let found = found.and_then(|content| Some((content, self.remove(content)?)));
+        found.ok_or(until)
+    }
+}
+
+/// Somebody waits for room while it lives.
+struct Waiting<'a>(&'a Spills);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().waiting -= 1;
+    }
+}
+
+/// A name is being written to while it lives, so nobody deletes what is there.
+struct UnderWay<'a>(&'a Spills, Name);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().under_way.remove(&self.1);
+    }
+}
+
+impl Spills {
+    fn park(&self, content: ContentId, size_bytes: u64, holder: Holder) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        match state.parked.get_mut(&content) {
+            Some(parked) => parked.holders.push(holder),
+            None => {
+                let parked = Parked { holders: vec![holder], size_bytes, since: now, not_before: now };
+                state.insert(content, parked);
+            }
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// An upload is over: what it held is an object's or nobody's.
+    pub(super) fn forget(&self, upload: &str) {
+        let mut state = self.state.lock();
+        let mut gone = Vec::new();
+        for (content, parked) in &mut state.parked {
+            parked.holders.retain(|holder| holder.upload != upload);
+            if parked.holders.is_empty() {
+                gone.push(*content);
+            }
+        }
+        for content in gone {
+            state.remove(content);
+        }
+    }
+
+    fn wait(&self) -> Waiting<'_> {
+        self.state.lock().waiting += 1;
+        self.wake.notify_waiters();
+        self.wake.notify_one();
+        Waiting(self)
+    }
+
+    fn begin(&self, name: Name) -> UnderWay<'_> {
+        self.state.lock().under_way.insert(name.clone());
+        UnderWay(self, name)
+    }
+
+    /// Whether a part is being written to this name.
+    pub(super) fn is_under_way(&self, name: &Name) -> bool {
+        self.state.lock().under_way.contains(name)
+    }
+
+    /// Bytes in the journal that parts of unfinished uploads consist of.
+    pub(super) fn journal_bytes(&self) -> u64 {
+        self.state.lock().bytes
+    }
+
+    /// Whether the log has not said for a while that parts are refused. It has, from now on.
+    fn is_time_to_say(&self) -> bool {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let is_time = state.said.is_none_or(|said| now - said >= SAY_EVERY);
+        if is_time {
+            state.said = Some(now);
+        }
+        is_time
+    }
+}
+
+/// What became of a part that was to go to the store.
+enum Spilled {
+    Stored,
+    /// Its upload is over, or it is not in the journal any more.
+    NotNeeded,
+    /// The key is not ours to store now.
+    Later,
+}
+
+impl Engine {
+    /// Brings parts to the store when they have to go there, for as long as the engine lives.
+    pub(super) fn start_spilling(self: &Arc<Self>) -> Result<()> {
+        let begun = self.uploads_that(|_, _| true)?;
+        let view = self.metadata.view()?;
+        for (name, upload) in begun {
+            for (number, part) in view.parts(&upload, 0, usize::from(u16::MAX))? {
+                let holder = Holder { name: name.clone(), upload: upload.clone(), number };
+                self.park_extents(&view, &holder, &part.extents)?;
+            }
+        }
+        let share_bytes = self.journal.capacity_bytes() / SHARE;
+        for _ in 0..MOST_AT_ONCE.min(self.setup.flushes.max(1)) {
+            let (engine, spills) = (Arc::downgrade(self), Arc::clone(&self.spills));
+            self.supervisor.run(SPILLER, move || {
+                let (engine, spills) = (engine.clone(), Arc::clone(&spills));
+                async move {
+                    loop {
+                        let woken = spills.wake.notified();
+                        let Some(engine) = engine.upgrade() else { return };
+                        if engine.queue.is_stopped() {
+                            return;
+                        }
+                        // What was fetched beyond the limit is in nobody's way, and no flush takes it away.
+                        let used_bytes = engine.journal.limited_bytes();
+                        // Where the disk is full, whatever lies here is in the way, and nobody is left to wait for it.
+                        let share_bytes = if engine.disk.is_full() { 0 } else { share_bytes };
+                        let next = spills.state.lock().next((share_bytes, used_bytes), Instant::now());
+                        // Who drains takes no more parts, and is not to wait for what lies here safely.
+                        let is_draining = engine.served.is_draining.load(Ordering::Relaxed);
+                        match next {
+                            Ok((content, parked)) if is_draining => {
+                                spills.state.lock().insert(content, parked);
+                                drop(engine);
+                                tokio::time::sleep(LOOK_EVERY).await;
+                            }
+                            Ok((content, parked)) => engine.spill_or_put_back(content, parked).await,
+                            Err(until) => {
+                                drop(engine);
+                                let _ = timeout_at(until, woken).await;
+                            }
+                        }
+                    }
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Remembers what of a part is in the journal.
+    pub(super) fn park_part(&self, holder: &Holder) -> Result<()> {
+        let view = self.metadata.view()?;
+        match view.part(&holder.upload, holder.number)? {
+            Some(part) => self.park_extents(&view, holder, &part.extents),
+            None => Ok(()),
+        }
+    }
+
+    fn park_extents(&self, view: &View, holder: &Holder, extents: &[Extent]) -> Result<()> {
+        for extent in extents {
+            if let Some(content) = view.content(extent.content)?
+                && matches!(content.place, Place::Local { .. })
+            {
+                self.spills.park(extent.content, content.size_bytes, holder.clone());
+            }
+        }
+        Ok(())
+    }
+
+    async fn spill_or_put_back(&self, content: ContentId, mut parked: Parked) {
+        let name = parked.holders.first().map(|holder| holder.name.to_string()).unwrap_or_default();
+        let item = format!("a part of an upload to {name}");
+        let spilling = self.spill(content, &parked.holders);
+        let pause = match self.supervisor.attempt(SPILLER, &item, spilling).await {
+            Ok(Ok(Spilled::Stored | Spilled::NotNeeded)) => return,
+            Ok(Ok(Spilled::Later)) => AGAIN_AFTER,
+            Ok(Err(error)) => {
+                self.counters.flush_failures.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!("{item} is not in the store yet: {error}");
+                AGAIN_AFTER
+            }
+            Err(_) => AGAIN_AFTER_PANIC,
+        };
+        parked.not_before = Instant::now() + pause;
+        self.spills.state.lock().insert(content, parked);
+    }
+
+    /// Stores a content of the journal as an object of its own.
+    async fn spill(&self, content: ContentId, holders: &[Holder]) -> Result<Spilled> {
+        let holder = {
+            let view = self.metadata.view()?;
+            let mut held = None;
+            for holder in holders {
+                let part = match view.upload(&holder.name, &holder.upload)? {
+                    Some(_) => view.part(&holder.upload, holder.number)?,
+                    None => None,
+                };
+                let consists = |extents: &[Extent]| extents.iter().any(|extent| extent.content == content);
+                if part.is_some_and(|part| consists(&part.extents)) {
+                    held = Some(holder);
+                    break;
+                }
+            }
+            held
+        };
+        let Some(Holder { name, upload, .. }) = holder else { return Ok(Spilled::NotNeeded) };
+        if !self.may_flush(name) {
+            return Ok(Spilled::Later);
+        }
+        let state = self.bucket(&name.bucket)?;
+        self.check_whose(&state).await?;
+        let mut number = [0; 16];
+        getrandom::fill(&mut number).map_err(|error| Error::local("no random numbers", error))?;
+        let staged = Name::new(&name.bucket, name_of(u128::from_be_bytes(number), &name.key));
+        let fence = self.fence_of(name)?;
+        // It goes when the outcome has been committed, or nothing comes of it: the flushers delete then what is there.
+        let _under_way = self.spills.begin(staged.clone());
+        if !self.announce_part(&staged, (name.clone(), upload.clone()), fence.clone()).await? {
+            // Another upload may consist of it as well.
+            return Ok(Spilled::Later);
+        }
+        let Some((place, found, size_bytes)) = self.store_part(&state, &staged, content).await? else {
+            return Ok(Spilled::NotNeeded);
+        };
+        let remote = Place::Remote {
+            bucket: staged.bucket.clone(),
+            key: staged.key.clone(),
+            etag: found.etag,
+            // An object with headers needs a request of its own.
+            headers_hash: None,
+            cached_as: content,
+        };
+        let is_moved = self
+            .committer
+            .commit(Vec::new(), move |change| {
+                fence.check(change)?;
+                // It may have been given up or moved meanwhile.
+                if change.content(content)?.is_none_or(|now| now.place != place) {
+                    return Ok(false);
+                }
+                change.move_content(content, remote)?;
+                change.confirm_content(content, found.modified_ms)?;
+                change.set_stored(&staged, Some(&StoredRecord { content: Some(content) }))?;
+                change.clear_pending(&staged)?;
+                Ok(true)
+            })
+            .await?;
+        if !is_moved {
+            return Ok(Spilled::NotNeeded);
+        }
+        self.counters.spilled_parts.fetch_add(1, Ordering::Relaxed);
+        self.counters.spilled_bytes.fetch_add(size_bytes, Ordering::Relaxed);
+        Ok(Spilled::Stored)
+    }
+
+    /// From now on the store may have a part of this name, as with objects. Returns whether the upload is still there: with it its bucket may have
+    /// gone, and nothing may be pending in one that is not there.
+    async fn announce_part(&self, staged: &Name, upload: (Name, String), fence: Fence) -> Result<bool> {
+        let at = staged.clone();
+        let is_there = self
+            .committer
+            .commit(Vec::new(), move |change| {
+                fence.check(change)?;
+                if change.upload(&upload.0, &upload.1)?.is_none() {
+                    return Ok(false);
+                }
+                // An earlier gateway would know nothing of such names.
+                change.need_format(FORMAT_OF_PARTS)?;
+                change.set_stored(&at, Some(&StoredRecord { content: None }))?;
+                change.mark_pending(&at)?;
+                Ok(true)
+            })
+            .await?;
+        self.check_flush(staged)?;
+        Ok(is_there)
+    }
+
+    /// Writes a content of the journal to the store, and looks whether it is there. Returns where it was here; `None` if it is in the journal no
+    /// more.
+    async fn store_part(
+        &self,
+        state: &BucketState,
+        staged: &Name,
+        content: ContentId,
+    ) -> Result<Option<(Place, Found, u64)>> {
+        let (_pins, local) = self.journal.pin(|| {
+            let view = self.metadata.view()?;
+            let local = match view.content(content)? {
+                Some(record) if matches!(record.place, Place::Local { .. }) => {
+                    let whole = Extent { content, offset_bytes: 0, length_bytes: record.size_bytes };
+                    Some((self.runs_of(&view, state, &[whole])?, record))
+                }
+                _ => None,
+            };
+            Ok((vec![content], local))
+        })?;
+        let Some((runs, record)) = local else { return Ok(None) };
+        let (size, step) = (record.size_bytes, self.blocks.block_bytes());
+        let sums = match state.backend.kind {
+            Kind::S3 => Some(Mutex::new(Fingerprint::new(size)?)),
+            Kind::Directory => None,
+        };
+        let (passing, runs) = (sums.as_ref(), &runs);
+        let body = futures_util::stream::iter(0..size.div_ceil(step))
+            .then(move |number| async move {
+                self.check_flush(staged)?;
+                let block = self.read_runs(runs, number * step..((number + 1) * step).min(size)).await?;
+                passing.map_or(Ok(()), |sums| sums.lock().update(&block))?;
+                Ok(block)
+            })
+            .boxed();
+        // Nobody else writes to this name, and whoever deletes what is there has to wait until nothing can land any more.
+        let effect = Effect::put(&format!("content {}", content.0), size, &Headers::default());
+        let following = state.backend.follow_within(&staged.key, effect, Duration::ZERO).await?;
+        let may_go_on = || self.check_flush(staged);
+        let (headers, only) = (Headers::default(), Only::Always);
+        let put = state.backend.put(&staged.key, &headers, size, &only, body, &may_go_on);
+        let answered = following.watch(put).await?;
+        let made = sums.map(|sums| sums.into_inner().etag()).transpose()?;
+        let found = state.backend.confirm(&staged.key, size, answered, made.as_deref()).await?;
+        Ok(Some((record.place, found, size)))
+    }
+
+    /// Room in the journal. Parts get theirs one after the other, so the one that has waited longest is not overtaken for ever.
+    ///
+    /// # Errors
+    /// `Busy` if it stays full, or others need the place of this request, and as [`Journal::reserve`](crate::journal::Journal::reserve).
+    pub(super) async fn make_room(
+        &self,
+        content: ContentId,
+        size_bytes: u64,
+        most_bytes: u64,
+        purpose: For,
+    ) -> Result<Writer> {
+        let reserving = async {
+            let _turn = match purpose {
+                For::Object => None,
+                For::Part => Some(self.spills.turns.lock().await),
+            };
+            let mut reserving = std::pin::pin!(self.journal.reserve(content, size_bytes, most_bytes));
+            if let Poll::Ready(outcome) = futures_util::poll!(&mut reserving) {
+                return outcome;
+            }
+            // From now on parts go to the store, however few they are.
+            let _waiting = self.spills.wait();
+            reserving.await
+        };
+        let reserved = self.wait_for(Wanted::Bytes, reserving).await;
+        reserved.unwrap_or_else(|| Err(self.journal.refuse(most_bytes)))
+    }
+
+    /// Says in the log, now and then, that a part found no room.
+    pub(super) fn say_refused(&self, name: &Name, upload: &str, error: &Error) {
+        if matches!(error, Error::Busy(_)) && self.spills.is_time_to_say() {
+            let (bytes, (used, capacity)) = (self.spills.journal_bytes(), self.journal_bytes());
+            tracing::warn!(
+                "no room for a part of upload {upload} to {name}: {used} of {capacity} bytes of the journal are taken, {bytes} of them by parts, and the store takes them too slowly\n  what to do: see whether the stores answer; if they do, raise `journal` in [local]"
+            );
+        }
+    }
+
+    /// How many uploads are unfinished, how many bytes of them are in the journal, and when the oldest was begun (since 1970).
+    ///
+    /// # Errors
+    /// When the metadata can't be read.
+    pub fn unfinished_uploads(&self) -> Result<(u64, u64, Option<i64>)> {
+        let (mut count, mut oldest_ms) = (0, None);
+        self.metadata.view()?.each_upload(|_, _, record| {
+            count += 1;
+            oldest_ms = Some(oldest_ms.map_or(record.begun_ms, |oldest: i64| oldest.min(record.begun_ms)));
+        })?;
+        Ok((count, self.spills.journal_bytes(), oldest_ms))
+    }
+
+    /// Keys to which a request may still land that the store has not answered.
+    pub(crate) fn unanswered_keys(&self) -> u64 {
+        self.bucket_states().iter().map(|state| state.backend.unanswered().len() as u64).sum()
+    }
+
+    /// Some of the unfinished uploads, as the log names them, and how many there are.
+    pub(crate) fn some_uploads(&self, most: usize) -> Result<(Vec<String>, usize)> {
+        let (mut some, mut count) = (Vec::new(), 0);
+        self.metadata.view()?.each_upload(|name, upload, _| {
+            count += 1;
+            if some.len() < most {
+                some.push(format!("{upload} to {name}"));
+            }
+        })?;
+        Ok((some, count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(upload: &str, number: u16) -> Holder {
+        Holder { name: Name::new("lake", "a"), upload: upload.to_owned(), number }
+    }
+
+    fn next(spills: &Spills, share_bytes: u64, now: Instant) -> Option<u64> {
+        spills.state.lock().next((share_bytes, 30), now).ok().map(|(content, _)| content.0)
+    }
+
+    #[tokio::test]
+    async fn the_oldest_parts_go_as_long_as_they_take_more_than_their_share() {
+        let spills = Spills::default();
+        let now = Instant::now();
+        for number in [3, 1, 2] {
+            spills.park(ContentId(u64::from(number)), 10, holder("u", number));
+        }
+        assert_eq!(spills.journal_bytes(), 30);
+        assert_eq!(next(&spills, 30, now), None);
+        assert_eq!(next(&spills, 15, now + AGAIN_AFTER), Some(1));
+        assert_eq!(next(&spills, 15, now + AGAIN_AFTER), Some(2));
+        assert_eq!(next(&spills, 15, now + AGAIN_AFTER), None);
+        // What has lain for long gives its room up.
+        assert_eq!(next(&spills, 15, now + LAIN_FOR * 2), Some(3));
+        assert_eq!(spills.journal_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn parts_make_room_for_whoever_waits_where_they_are_what_the_journal_is_full_of() {
+        let spills = Spills::default();
+        spills.park(ContentId(1), 10, holder("u", 1));
+        let now = Instant::now();
+        let next = |used_bytes| spills.state.lock().next((100, used_bytes), now);
+        assert!(next(10).is_err());
+        let waiting = spills.wait();
+        // Flushes make room.
+        assert_eq!(next(21).unwrap_err(), now + LOOK_WHILE_WAITED);
+        let (content, parked) = next(20).unwrap();
+        spills.state.lock().insert(content, parked);
+        drop(waiting);
+        assert_eq!(next(20).unwrap_err(), now + LOOK_EVERY);
+    }
+
+    #[tokio::test]
+    async fn one_that_failed_lets_others_go_first() {
+        let spills = Spills::default();
+        for number in [1, 2] {
+            spills.park(ContentId(u64::from(number)), 10, holder("u", number));
+        }
+        let now = Instant::now();
+        let (content, mut parked) = spills.state.lock().next((0, 30), now).unwrap();
+        parked.not_before = now + AGAIN_AFTER;
+        spills.state.lock().insert(content, parked);
+        assert_eq!(next(&spills, 0, now), Some(2));
+        let until = spills.state.lock().next((0, 30), now).unwrap_err();
+        assert_eq!((until, next(&spills, 0, until)), (now + AGAIN_AFTER, Some(1)));
+    }
+
+    #[tokio::test]
+    async fn an_upload_that_is_over_holds_nothing() {
+        let spills = Spills::default();
+        spills.park(ContentId(1), 10, holder("u", 1));
+        spills.park(ContentId(2), 10, holder("u", 2));
+        spills.park(ContentId(2), 10, holder("v", 1));
+        assert_eq!(spills.journal_bytes(), 20);
+        spills.forget("u");
+        assert_eq!(spills.journal_bytes(), 10);
+        spills.forget("v");
+        assert_eq!((spills.journal_bytes(), next(&spills, 0, Instant::now())), (0, None));
+    }
+}

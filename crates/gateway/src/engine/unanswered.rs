@@ -1,0 +1,75 @@
+//! Requests that a store has not answered and may still carry out, kept for the next start: that one must not send anything newer either.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Engine;
+use crate::errors::Result;
+use crate::model::now_ms;
+use crate::store::Effect;
+
+/// How often what is new is made durable. A start within this time after a crash does not know of it.
+const KEEP_EVERY: Duration = Duration::from_millis(500);
+
+/// A request by its key and effect, and until when it may be carried out (since 1970).
+type Kept = Vec<(String, Effect, i64)>;
+
+/// Under which the metadata have those of a bucket.
+fn key_of(bucket: &str) -> Vec<u8> {
+    format!("unanswered {bucket}").into_bytes()
+}
+
+impl Engine {
+    /// Learns what an earlier start has kept.
+    pub(super) fn recall_unanswered(&self) -> Result<()> {
+        let view = self.metadata.view()?;
+        for state in self.bucket_states() {
+            let kept: Kept = view.state(&key_of(&state.name))?.unwrap_or_default();
+            let now = now_ms();
+            let left = |until_ms: i64| {
+                u64::try_from(until_ms.saturating_sub(now))
+                    .ok()
+                    .filter(|left| *left > 0)
+                    .map(Duration::from_millis)
+            };
+            let kept =
+                kept.into_iter().filter_map(|(key, effect, until_ms)| Some((key, effect, left(until_ms)?)));
+            state.backend.recall_unanswered(kept.collect());
+        }
+        Ok(())
+    }
+
+    /// Makes what is new durable.
+    ///
+    /// # Errors
+    /// When the metadata can't be written.
+    pub(super) async fn keep_unanswered(&self) -> Result<()> {
+        for state in self.bucket_states() {
+            let Some(unanswered) = state.backend.unanswered_to_keep() else { continue };
+            let until_ms =
+                |left: Duration| now_ms().saturating_add(i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
+            let kept: Kept =
+                unanswered.into_iter().map(|(key, effect, left)| (key, effect, until_ms(left))).collect();
+            let key = key_of(&state.name);
+            self.committer.commit(Vec::new(), move |change| change.set_state(&key, &kept)).await?;
+        }
+        Ok(())
+    }
+
+    /// Does so for as long as the engine lives.
+    pub(super) fn start_keeping_unanswered(self: &Arc<Self>) {
+        let engine = Arc::downgrade(self);
+        self.supervisor.run("keeper of unanswered requests", move || {
+            let engine = engine.clone();
+            async move {
+                loop {
+                    tokio::time::sleep(KEEP_EVERY).await;
+                    let Some(engine) = engine.upgrade() else { return };
+                    if let Err(error) = engine.keep_unanswered().await {
+                        tracing::warn!("cannot keep which requests the stores have not answered: {error}");
+                    }
+                }
+            }
+        });
+    }
+}

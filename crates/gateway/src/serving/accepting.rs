@@ -1,0 +1,101 @@
+//! Connections as they come: how many there may be, and which one goes where all places are taken.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::connection::Connections;
+use super::seats::{Scarce, Seats};
+use super::tls;
+
+/// How often it is looked whose peer is too slow.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long a new connection waits for the place of one that is being closed before another one is.
+const PLACE_PAUSE: Duration = Duration::from_millis(50);
+/// What a socket keeps of an answer besides what is on its way.
+const MOST_UNSENT_BYTES: libc::c_int = 128 << 10;
+/// After an error of `accept` (no descriptors left, for example).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+pub(super) async fn accept_inner(
+    listener: Option<TcpListener>,
+    connections: &Arc<Connections>,
+    acceptor: Option<&tls::Front>,
+    most: usize,
+    graceful: &GracefulShutdown,
+) {
+    match listener {
+        Some(listener) => accept(listener, connections, acceptor, most, graceful).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Takes connections for as long as it is waited for, and gives up those whose peers are too slow.
+pub(super) async fn accept(
+    listener: TcpListener,
+    connections: &Arc<Connections>,
+    acceptor: Option<&tls::Front>,
+    most: usize,
+    graceful: &GracefulShutdown,
+) {
+    let places = Arc::new(Semaphore::new(most));
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = looks.tick() => {
+                connections.seats.look();
+                continue;
+            }
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let place = place_for_one_more(&places, &connections.seats).await;
+                // Small answers must not wait for the client's acknowledgement.
+                let _ = stream.set_nodelay(true);
+                limit_unsent(&stream);
+                connections.start(stream, peer, acceptor.map(tls::Front::acceptor), place, graceful);
+            }
+            Err(error) => {
+                tracing::warn!("cannot accept a connection: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Where all places are taken, the connection that has been without a request for longest is closed, or that of the slowest client. Further ones wait in the kernel's queue
+/// meanwhile, and take no memory of ours.
+async fn place_for_one_more(places: &Arc<Semaphore>, seats: &Seats) -> OwnedSemaphorePermit {
+    loop {
+        if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+            return place;
+        }
+        if !seats.close_idlest() {
+            seats.make_room(Scarce::Slot);
+        }
+        seats.look();
+        let next = tokio::time::timeout(PLACE_PAUSE, Arc::clone(places).acquire_owned()).await;
+        if let Ok(Ok(place)) = next {
+            return place;
+        }
+    }
+}
+
+/// The kernel keeps up to megabytes for a client that takes nothing, and counts them as ours.
+fn limit_unsent(stream: &tokio::net::TcpStream) {
+    use std::os::fd::AsRawFd as _;
+    let bytes: libc::c_int = MOST_UNSENT_BYTES;
+    let length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the descriptor is open for as long as the stream is borrowed, and the kernel reads `length` bytes of an integer that lives here.
+    let set = unsafe {
+        let value = std::ptr::from_ref(&bytes).cast();
+        libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value, length)
+    };
+    if set != 0 {
+        tracing::debug!("cannot limit what a socket keeps: {}", std::io::Error::last_os_error());
+    }
+}

@@ -1,0 +1,480 @@
+//! Requests that got no answer. The store may still carry one out, minutes later, so nothing that would be undone by it may follow before the time
+//! is over in which it can land. The same request may: it makes no difference which of the two lands last.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use hyper::Method;
+use object_store::client::{HttpError, HttpErrorKind, HttpRequest, HttpResponse};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use underlay_sync::Mutex;
+
+use super::{Backend, Kind};
+use crate::errors::{Error, Result};
+use crate::model::Headers;
+
+/// What a request does to a name. It is kept on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Effect {
+    /// The name has these bytes and headers afterwards.
+    Put {
+        etag: String,
+        size_bytes: u64,
+        headers_hash: u64,
+    },
+    Delete,
+    /// The store reads the source when it carries the copy out. So a late copy may be one of other bytes, even where the request is the same.
+    Copy,
+}
+
+impl Effect {
+    /// `etag` is that of the bytes as the gateway computes it.
+    pub(crate) fn put(etag: &str, size_bytes: u64, headers: &Headers) -> Effect {
+        Effect::Put { etag: etag.to_owned(), size_bytes, headers_hash: headers.hash_code() }
+    }
+
+    fn may_follow(&self, earlier: &Effect) -> bool {
+        *self != Effect::Copy && self == earlier
+    }
+}
+
+/// Why a request can't be sent yet: an earlier one may land until then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waits {
+    pub(crate) until: Instant,
+}
+
+/// Names to which a request may still land.
+#[derive(Debug)]
+pub(super) struct Late {
+    /// How long a store goes on with a request that it does not answer.
+    within: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    names: HashMap<String, (Effect, Instant)>,
+    /// When to look at a name again, in order.
+    ends: VecDeque<(Instant, String)>,
+    /// Whether something has come that [`Late::to_keep`] has not told of.
+    is_news: bool,
+}
+
+impl State {
+    fn forget_over(&mut self, now: Instant) {
+        while let Some((end, name)) = self.ends.front()
+            && *end <= now
+        {
+            if self.names.get(name).is_some_and(|(_, until)| *until <= now) {
+                self.names.remove(name);
+            }
+            self.ends.pop_front();
+        }
+    }
+}
+
+impl Late {
+    pub(super) fn new(within: Duration) -> Late {
+        Late { within, state: Mutex::default() }
+    }
+
+    /// Lets a request be sent to `name`.
+    ///
+    /// # Errors
+    /// When an earlier one of another effect may still land.
+    fn follow(self: &Arc<Self>, name: &str, effect: Effect) -> std::result::Result<Following, Waits> {
+        let mut state = self.state.lock();
+        state.forget_over(Instant::now());
+        match state.names.get(name) {
+            Some((earlier, until)) if !effect.may_follow(earlier) => Err(Waits { until: *until }),
+            _ => {
+                let (late, seen) = (Arc::clone(self), Arc::new(AtomicU8::new(0)));
+                Ok(Following { late, name: name.to_owned(), effect, seen })
+            }
+        }
+    }
+
+    fn note(&self, name: &str, effect: &Effect) {
+        let until = Instant::now() + self.within;
+        let mut state = self.state.lock();
+        state.forget_over(Instant::now());
+        state.names.insert(name.to_owned(), (effect.clone(), until));
+        state.ends.push_back((until, name.to_owned()));
+        state.is_news = true;
+    }
+
+    /// What the next start has to know, with how long each may take still; `None` if there is nothing new since the last time.
+    fn to_keep(&self) -> Option<Vec<(String, Effect, Duration)>> {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        if !std::mem::take(&mut state.is_news) {
+            return None;
+        }
+        state.forget_over(now);
+        let left = |(name, (effect, until)): (&String, &(Effect, Instant))| {
+            (name.clone(), effect.clone(), until.saturating_duration_since(now))
+        };
+        Some(state.names.iter().map(left).collect())
+    }
+
+    /// What was kept by an earlier start.
+    fn recall(&self, kept: Vec<(String, Effect, Duration)>) {
+        let now = Instant::now();
+        let mut ends: Vec<(Instant, String)> = Vec::new();
+        let mut state = self.state.lock();
+        for (name, effect, left) in kept {
+            let until = now + left.min(self.within);
+            ends.push((until, name.clone()));
+            state.names.insert(name, (effect, until));
+        }
+        ends.sort();
+        state.ends.extend(ends);
+    }
+
+    /// Names to which something may still land.
+    fn names(&self) -> Vec<String> {
+        let mut state = self.state.lock();
+        state.forget_over(Instant::now());
+        state.names.keys().cloned().collect()
+    }
+}
+
+/// A request has been sent whose outcome nobody knows. It may be carried out later.
+const MAY_LAND: u8 = 1;
+/// Each answer was seen on the wire, so nothing has to be concluded from the error that became of it.
+const SEEN_ON_WIRE: u8 = 2;
+/// The last of them said that all is well.
+const WELL: u8 = 4;
+
+tokio::task_local! {
+    /// What is known of the requests that this task is sending for a [`Following`].
+    static SEEN: Arc<AtomicU8>;
+}
+
+fn mark(bits: u8, without: u8) {
+    // Outside of a `Following` nobody wants to know.
+    let _ = SEEN.try_with(|seen| {
+        seen.fetch_and(!without, Ordering::Relaxed);
+        seen.fetch_or(bits, Ordering::Relaxed)
+    });
+}
+
+impl Backend {
+    /// The same, of a store that carries out nothing later than this after it should have answered.
+    #[must_use]
+    pub fn landing_within(self, time: Duration) -> Backend {
+        Backend { late: Arc::new(Late::new(time)), ..self }
+    }
+
+    /// Lets a request of this effect be sent to a key. Every request that changes what is there needs it.
+    ///
+    /// # Errors
+    /// When an earlier one, of another effect, got no answer and may still be carried out.
+    pub(crate) fn follow(&self, key: &str, effect: Effect) -> std::result::Result<Following, Waits> {
+        self.late.follow(key, effect)
+    }
+
+    /// The same for a client that waits for it, but not beyond `patience`.
+    ///
+    /// # Errors
+    /// `Busy` when it would have to wait for longer.
+    pub(crate) async fn follow_within(
+        &self,
+        key: &str,
+        effect: Effect,
+        patience: Duration,
+    ) -> Result<Following> {
+        let deadline = tokio::time::Instant::now() + patience;
+        loop {
+            match self.follow(key, effect.clone()) {
+                Ok(following) => return Ok(following),
+                Err(waits) if waits.until <= deadline => tokio::time::sleep_until(waits.until).await,
+                Err(_) => {
+                    return Err(Error::Busy(
+                        "the store has not answered an earlier write to this key and may still carry it out: try again later"
+                            .to_owned(),
+                    ));
+                }
+            }
+        }
+    }
+
+    /// What the next start has to know of requests without an answer; `None` if there is nothing new since the last time.
+    pub(crate) fn unanswered_to_keep(&self) -> Option<Vec<(String, Effect, Duration)>> {
+        self.late.to_keep()
+    }
+
+    /// What an earlier start kept of them. To be called before anything is sent.
+    pub(crate) fn recall_unanswered(&self, kept: Vec<(String, Effect, Duration)>) {
+        self.late.recall(kept);
+    }
+
+    /// Keys to which a request without an answer may still land.
+    pub(crate) fn unanswered(&self) -> Vec<String> {
+        self.late.names()
+    }
+}
+
+/// Whether a request that this task has sent for its [`Following`] may be carried out later.
+pub(super) fn may_land() -> bool {
+    SEEN.try_with(|seen| seen.load(Ordering::Relaxed) & MAY_LAND != 0).unwrap_or(false)
+}
+
+/// The right to send a request of one effect to a name. If the outcome of what was sent is unknown when this goes, also since the caller
+/// was dropped, nothing else may follow for a while.
+#[must_use]
+pub(crate) struct Following {
+    late: Arc<Late>,
+    name: String,
+    effect: Effect,
+    seen: Arc<AtomicU8>,
+}
+
+impl Following {
+    /// Does the work that sends the request.
+    pub(crate) async fn watch<T>(&self, work: impl Future<Output = T>) -> T {
+        SEEN.scope(Arc::clone(&self.seen), work).await
+    }
+
+    /// Whether one of the requests that were sent so far may still land, or has landed without an answer.
+    pub(crate) fn may_land(&self) -> bool {
+        self.seen.load(Ordering::Relaxed) & MAY_LAND != 0
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        if self.may_land() {
+            self.late.note(&self.name, &self.effect);
+        }
+    }
+}
+
+/// A request on its way, until it has ended.
+struct OnItsWay {
+    has_ended: bool,
+}
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            mark(MAY_LAND, 0);
+        }
+    }
+}
+
+/// Does one request that changes a name. One that is given up before its answer may land, and so may one whose answer does not say what became
+/// of it.
+pub(super) async fn sent<T>(
+    kind: Kind,
+    request: impl Future<Output = object_store::Result<T>>,
+) -> object_store::Result<T> {
+    let mut on_its_way = OnItsWay { has_ended: false };
+    let outcome = request.await;
+    on_its_way.has_ended = true;
+    if let Err(error) = &outcome {
+        let seen = SEEN.try_with(|seen| seen.load(Ordering::Relaxed)).unwrap_or(0);
+        let is_unclear = match error {
+            // A directory has failed by the time it says so.
+            _ if kind == Kind::Directory => false,
+            // The status was fine, and what came with it was not.
+            _ if seen & SEEN_ON_WIRE != 0 => seen & WELL != 0,
+            object_store::Error::Generic { .. } | object_store::Error::JoinError { .. } => true,
+            _ => false,
+        };
+        if is_unclear {
+            mark(MAY_LAND, 0);
+        }
+    }
+    outcome
+}
+
+/// Whether a request changes the object of a name when it is carried out: parts of an upload do not, and neither do its beginning and its end
+/// without an object.
+pub(super) fn changes_object(request: &HttpRequest) -> bool {
+    let query = request.uri().query().unwrap_or_default();
+    let has = |wanted: &str| query.split('&').any(|pair| pair.split('=').next() == Some(wanted));
+    match *request.method() {
+        Method::PUT => !has("partNumber"),
+        Method::POST => has("uploadId"),
+        Method::DELETE => !has("uploadId"),
+        _ => false,
+    }
+}
+
+/// Notes what the answer to a request that [changes an object](changes_object) says about its outcome. The store's client may repeat the
+/// request without telling us.
+pub(super) async fn seen_on_wire(
+    answering: impl Future<Output = std::result::Result<HttpResponse, HttpError>>,
+) -> std::result::Result<HttpResponse, HttpError> {
+    let answer = answering.await;
+    match &answer {
+        Ok(answer) if is_unclear(answer.status().as_u16()) => mark(SEEN_ON_WIRE | MAY_LAND, WELL),
+        Ok(answer) if answer.status().is_success() => mark(SEEN_ON_WIRE | WELL, 0),
+        Ok(_) => mark(SEEN_ON_WIRE, WELL),
+        // It has never left.
+        Err(error) if matches!(error.kind(), HttpErrorKind::Connect) => mark(SEEN_ON_WIRE, WELL),
+        Err(_) => mark(SEEN_ON_WIRE | MAY_LAND, WELL),
+    }
+    answer
+}
+
+/// A server that failed, or one in front of it that got no answer: neither knows whether it will be carried out (RFC 9110, section 15.6).
+fn is_unclear(status: u16) -> bool {
+    matches!(status, 500 | 502..=504)
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::client::HttpRequestBody;
+
+    use super::*;
+
+    /// Longer than any test.
+    const LONG: Duration = Duration::from_secs(3600);
+
+    fn put(etag: &str) -> Effect {
+        Effect::put(etag, 1, &Headers::default())
+    }
+
+    fn generic() -> object_store::Error {
+        object_store::Error::Generic { store: "stub", source: "no answer".into() }
+    }
+
+    async fn lose_answer(late: &Arc<Late>, effect: Effect) {
+        let following = late.follow("a", effect).unwrap();
+        following.watch(sent(Kind::S3, async { Err::<(), _>(generic()) })).await.unwrap_err();
+        assert!(following.may_land());
+    }
+
+    #[tokio::test]
+    async fn only_the_same_request_follows_one_without_an_answer() {
+        let late = Arc::new(Late::new(LONG));
+        lose_answer(&late, put("1")).await;
+        assert!(late.follow("b", put("2")).is_ok());
+        for other in [put("2"), Effect::Delete, Effect::Copy] {
+            assert!(late.follow("a", other).is_err());
+        }
+        // The same one that succeeds does not make the first one harmless.
+        let again = late.follow("a", put("1")).unwrap();
+        again.watch(sent(Kind::S3, async { Ok(()) })).await.unwrap();
+        drop(again);
+        assert!(late.follow("a", put("2")).is_err());
+        assert_eq!(late.names(), ["a"]);
+    }
+
+    #[tokio::test]
+    async fn behind_the_time_in_which_a_request_can_land_any_other_follows() {
+        let late = Arc::new(Late::new(Duration::ZERO));
+        for effect in [put("1"), Effect::Delete, Effect::Copy, put("2")] {
+            lose_answer(&late, effect).await;
+        }
+        assert!(late.names().is_empty());
+        let state = late.state.lock();
+        assert!(state.names.is_empty() && state.ends.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_copy_without_an_answer_is_not_even_repeated() {
+        let late = Arc::new(Late::new(LONG));
+        lose_answer(&late, Effect::Copy).await;
+        assert!(late.follow("a", Effect::Copy).is_err());
+    }
+
+    #[tokio::test]
+    async fn what_was_kept_is_known_again() {
+        let late = Arc::new(Late::new(LONG));
+        lose_answer(&late, put("1")).await;
+        let kept = late.to_keep().unwrap();
+        assert!(late.to_keep().is_none());
+        let next = Arc::new(Late::new(LONG));
+        next.recall(kept);
+        assert!(next.follow("a", put("1")).is_ok() && next.follow("a", Effect::Delete).is_err());
+        // A clock that was set back makes nothing wait for longer than a request can take.
+        let next = Arc::new(Late::new(Duration::ZERO));
+        next.recall(vec![("a".to_owned(), Effect::Delete, LONG)]);
+        assert!(next.follow("a", put("1")).is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_is_given_up_on_its_way_may_land() {
+        for kind in [Kind::S3, Kind::Directory] {
+            let late = Arc::new(Late::new(LONG));
+            let following = late.follow("a", put("1")).unwrap();
+            let mut request =
+                Box::pin(following.watch(sent(kind, std::future::pending::<object_store::Result<()>>())));
+            assert!(futures_util::poll!(&mut request).is_pending());
+            drop(request);
+            drop(following);
+            assert!(late.follow("a", Effect::Delete).is_err());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_an_answer() {
+        let late = Arc::new(Late::new(LONG));
+        let refusals = [
+            object_store::Error::PermissionDenied { path: String::new(), source: "no".into() },
+            object_store::Error::Precondition { path: String::new(), source: "no".into() },
+        ];
+        for refusal in refusals {
+            let following = late.follow("a", put("1")).unwrap();
+            following.watch(sent(Kind::S3, async { Err::<(), _>(refusal) })).await.unwrap_err();
+        }
+        // So is an error of a directory.
+        let following = late.follow("a", put("1")).unwrap();
+        following.watch(sent(Kind::Directory, async { Err::<(), _>(generic()) })).await.unwrap_err();
+        drop(following);
+        assert!(late.follow("a", Effect::Delete).is_ok());
+    }
+
+    /// Whether nothing may land behind these answers, of which the store's client goes by the last.
+    async fn is_over(method: Method, target: &str, statuses: &[u16]) -> bool {
+        let late = Arc::new(Late::new(LONG));
+        let following = late.follow("a", put("1")).unwrap();
+        let work = async {
+            for status in statuses {
+                let request =
+                    hyper::Request::builder().method(&method).uri(format!("http://store:9{target}"));
+                let changes = changes_object(&request.body(HttpRequestBody::empty()).unwrap());
+                let answer = hyper::Response::builder().status(*status).body(bytes::Bytes::new().into());
+                let answering = std::future::ready(Ok(answer.unwrap()));
+                let answer = if changes { seen_on_wire(answering).await } else { answering.await };
+                answer.unwrap();
+            }
+            match statuses.last() {
+                Some(200..=299) => Ok(()),
+                _ => Err(generic()),
+            }
+        };
+        let _ = following.watch(sent(Kind::S3, work)).await;
+        drop(following);
+        late.follow("a", Effect::Delete).is_ok()
+    }
+
+    #[tokio::test]
+    async fn the_wire_knows_what_a_client_that_repeats_does_not_tell() {
+        for (method, target, statuses, expected) in [
+            (Method::PUT, "/lake/a", &[200][..], true),
+            (Method::PUT, "/lake/a", &[400], true),
+            (Method::PUT, "/lake/a", &[502, 200], false),
+            (Method::PUT, "/lake/a", &[503, 400], false),
+            (Method::DELETE, "/lake/a", &[504, 204], false),
+            (Method::POST, "/lake/a?uploadId=u", &[500, 200], false),
+            // What becomes of parts is not what becomes of the object.
+            (Method::PUT, "/lake/a?partNumber=1&uploadId=u", &[500, 200], true),
+            (Method::POST, "/lake/a?uploads", &[500, 200], true),
+            (Method::DELETE, "/lake/a?uploadId=u", &[500, 200], true),
+        ] {
+            assert_eq!(
+                is_over(method.clone(), target, statuses).await,
+                expected,
+                "{method} {target} {statuses:?}"
+            );
+        }
+    }
+}

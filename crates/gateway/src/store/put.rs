@@ -1,0 +1,162 @@
+//! Storing an object: by one request, or in parts, with memory for what is on its way.
+
+use bytes::Bytes;
+use futures_util::stream::{BoxStream, StreamExt as _};
+use object_store::{MultipartUpload, PutMode, PutMultipartOptions, PutOptions, PutPayload, UpdateVersion};
+
+use super::attributes::{self, is_header_value};
+use super::unfinished::Unfinished;
+use super::{Backend, MayGoOn, Only, PART_BYTES, PATIENCE, late};
+use crate::errors::{Error, Result};
+use crate::memory::Hold;
+use crate::model::Headers;
+
+/// Parts of one object that are under way at the same time.
+const PARTS_AT_ONCE: usize = 3;
+
+impl Backend {
+    /// Stores an object of a known size. What was at that name stays until the new one is whole. No request is begun once `may_go_on` says no: the name
+    /// may be another gateway's by then. Returns the store's ETag.
+    pub(crate) async fn put(
+        &self,
+        key: &str,
+        headers: &Headers,
+        size_bytes: u64,
+        only: &Only,
+        mut body: BoxStream<'_, Result<Bytes>>,
+        may_go_on: &MayGoOn<'_>,
+    ) -> Result<Option<String>> {
+        let attributes = attributes::attributes(self.kind, headers);
+        if size_bytes <= PART_BYTES {
+            let _hold = self.memory.hold(size_bytes).await;
+            let mut payload = Vec::new();
+            while let Some(piece) = body.next().await {
+                payload.push(piece?);
+            }
+            let path = self.reach(key).await?;
+            let mode = match only {
+                Only::Always => PutMode::Overwrite,
+                Only::IfAbsent => PutMode::Create,
+                // No store has such a one.
+                Only::IfMatch(etag) if !is_header_value(etag) => return Err(Error::PreconditionFailed),
+                Only::IfMatch(etag) => {
+                    PutMode::Update(UpdateVersion { e_tag: Some(etag.clone()), version: None })
+                }
+            };
+            may_go_on()?;
+            let options = PutOptions { mode, attributes, ..PutOptions::default() };
+            let payload: PutPayload = payload.into_iter().collect();
+            let put = self
+                .patiently("PUT", late::sent(self.kind, self.store.put_opts(&path, payload, options)))
+                .await?;
+            return Ok(put.e_tag);
+        }
+        if *only != Only::Always {
+            // `object_store` can't make its completion conditional; `head` before it is the best there is.
+            self.check(key, only).await?;
+        }
+        let path = self.reach(key).await?;
+        may_go_on()?;
+        let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
+        let upload =
+            self.patiently("CreateMultipartUpload", self.store.put_multipart_opts(&path, options)).await?;
+        let mut unfinished = Unfinished::new(upload);
+        match self.put_parts(unfinished.upload(), size_bytes, body, may_go_on).await {
+            Ok(etag) => {
+                unfinished.finished();
+                Ok(etag)
+            }
+            Err(error) => {
+                unfinished.abort().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn put_parts(
+        &self,
+        upload: &mut dyn MultipartUpload,
+        size_bytes: u64,
+        mut body: BoxStream<'_, Result<Bytes>>,
+        may_go_on: &MayGoOn<'_>,
+    ) -> Result<Option<String>> {
+        let part_bytes = self.bytes_a_part(size_bytes);
+        let mut under_way = futures_util::stream::FuturesUnordered::new();
+        // What has come and belongs to the next part.
+        let (mut rest, mut left) = (Bytes::new(), size_bytes);
+        while left > 0 {
+            let length = part_bytes.min(left);
+            let hold = self.hold_for_part(length, &mut under_way).await?;
+            let (mut pieces, mut gathered) = (Vec::new(), 0);
+            while gathered < length {
+                if rest.is_empty() {
+                    let Some(piece) = body.next().await else { break };
+                    rest = piece?;
+                }
+                let piece = rest.split_to(rest.len().min((length - gathered) as usize));
+                gathered += piece.len() as u64;
+                pieces.push(piece);
+            }
+            if gathered < length {
+                // The store would complete what it has; it is not what was promised.
+                return Err(Error::Store("an object ended early on its way to the store".to_owned()));
+            }
+            left -= length;
+            may_go_on()?;
+            let part = upload.put_part(pieces.into_iter().collect());
+            under_way.push(async move {
+                let outcome = part.await;
+                drop(hold);
+                outcome
+            });
+            if under_way.len() >= PARTS_AT_ONCE
+                && let Some(done) = self.next_of(&mut under_way).await?
+            {
+                done?;
+            }
+        }
+        while let Some(done) = self.next_of(&mut under_way).await? {
+            done?;
+        }
+        // The last parts may have taken minutes.
+        may_go_on()?;
+        let put = self.patiently("CompleteMultipartUpload", late::sent(self.kind, upload.complete())).await?;
+        Ok(put.e_tag)
+    }
+
+    /// Memory for the next part. What this object has of it already comes back as its parts are through, which have to be waited for first.
+    async fn hold_for_part<F>(
+        &self,
+        bytes: u64,
+        under_way: &mut futures_util::stream::FuturesUnordered<F>,
+    ) -> Result<Option<Hold>>
+    where
+        F: Future<Output = object_store::Result<()>>,
+    {
+        loop {
+            if let Some(hold) = self.memory.try_hold(bytes) {
+                return Ok(Some(hold));
+            }
+            match self.next_of(under_way).await? {
+                Some(done) => done?,
+                // It has none, so whoever has some waits for nothing of this one.
+                None => return Ok(self.memory.hold(bytes).await),
+            }
+        }
+    }
+
+    async fn next_of<F>(
+        &self,
+        parts: &mut futures_util::stream::FuturesUnordered<F>,
+    ) -> Result<Option<Result<()>>>
+    where
+        F: Future<Output = object_store::Result<()>>,
+    {
+        match tokio::time::timeout(PATIENCE, parts.next()).await {
+            Ok(next) => {
+                Ok(next.map(|outcome| outcome.map_err(|error| self.failed_to_write("UploadPart", error))))
+            }
+            Err(_) => Err(Error::Store(format!("UploadPart: no answer for {} s", PATIENCE.as_secs()))),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! A store that gives no answer and carries out later what it was asked for.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use underlay_gateway::config::{Consistency, Write};
+use underlay_gateway::engine::{Conditions, CopyRequest, Engine};
+use underlay_gateway::errors::Error;
+use underlay_gateway::store::Kind;
+
+use crate::own_s3::OwnS3;
+use crate::program::Program;
+use crate::rig::{BUCKET, Ground, content, delete, get, in_memory, put};
+use crate::signed::ask;
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(3600);
+/// In which a flusher that is allowed to would have sent what is pending many times.
+const A_WHILE: Duration = Duration::from_millis(700);
+
+fn ground(landing: Duration) -> Ground {
+    let mut ground = Ground::new(in_memory(), Kind::S3);
+    ground.landing = landing;
+    ground
+}
+
+async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Has the store keep the next change of this name to itself, and waits until it has one.
+async fn lose(ground: &Ground, count: impl Fn() -> u64, change: impl Future<Output = ()>) {
+    let before = count();
+    ground.mood.lands_late.store(true, Ordering::Relaxed);
+    change.await;
+    wait_until("nothing was sent", || count() > before).await;
+    // The gateway has seen the failure when it tries again.
+    wait_until("it was not tried again", || count() > before + 1).await;
+}
+
+async fn clean(engine: &Arc<Engine>) {
+    wait_until("it is not flushed", || engine.is_clean()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newer_version_does_not_follow_while_an_older_one_may_land() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = ground(LONG);
+    let engine = ground.open(directory.path()).await;
+    let (older, newer) = (content(1, 1000), content(2, 1000));
+    let puts = || ground.mood.puts.load(Ordering::Relaxed);
+    let writing = async { drop(put(&engine, "a", &older, Conditions::default()).await.unwrap()) };
+    lose(&ground, puts, writing).await;
+    ground.mood.lands_late.store(false, Ordering::Relaxed);
+    // The same again succeeds at once.
+    clean(&engine).await;
+    assert_eq!(ground.stored().await, [("a".to_owned(), older.clone())]);
+    let before = puts();
+    put(&engine, "a", &newer, Conditions::default()).await.unwrap();
+    tokio::time::sleep(A_WHILE).await;
+    assert_eq!((puts(), engine.pending().0), (before, 1), "the newer one was sent");
+    assert_eq!(get(&engine, "a", None).await.unwrap(), newer);
+    // As does a deletion.
+    delete(&engine, "a").await.unwrap();
+    tokio::time::sleep(A_WHILE).await;
+    assert_eq!((ground.mood.deletes.load(Ordering::Relaxed), engine.pending().0), (0, 1));
+    // Now it lands, and harms nothing.
+    assert!(ground.mood.land(&ground.store).await > 0);
+    assert_eq!(get(&engine, "a", None).await, Err(Error::NoSuchKey));
+    // Other names are not concerned.
+    put(&engine, "b", &newer, Conditions::default()).await.unwrap();
+    wait_until("another name waits as well", || engine.pending().0 == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_knows_what_the_one_before_got_no_answer_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = ground(LONG);
+    let engine = ground.open(directory.path()).await;
+    let puts = || ground.mood.puts.load(Ordering::Relaxed);
+    let writing = async { drop(put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap()) };
+    lose(&ground, puts, writing).await;
+    ground.mood.lands_late.store(false, Ordering::Relaxed);
+    clean(&engine).await;
+    engine.close().await;
+    drop(engine);
+    let engine = ground.open(directory.path()).await;
+    let before = puts();
+    put(&engine, "a", &content(2, 1000), Conditions::default()).await.unwrap();
+    tokio::time::sleep(A_WHILE).await;
+    assert_eq!((puts(), engine.pending().0), (before, 1), "the newer one was sent");
+    ground.mood.land(&ground.store).await;
+    assert_eq!(get(&engine, "a", None).await.unwrap(), content(2, 1000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn once_nothing_can_land_any_more_the_newer_version_follows() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = ground(Duration::from_secs(5));
+    let engine = ground.open(directory.path()).await;
+    let newer = content(2, 1000);
+    let puts = || ground.mood.puts.load(Ordering::Relaxed);
+    let writing = async { drop(put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap()) };
+    lose(&ground, puts, writing).await;
+    ground.mood.lands_late.store(false, Ordering::Relaxed);
+    put(&engine, "a", &newer, Conditions::default()).await.unwrap();
+    ground.mood.land(&ground.store).await;
+    ground.drain(&engine).await;
+    assert_eq!(ground.stored().await, [("a".to_owned(), newer.clone())]);
+    assert_eq!(get(&engine, "a", None).await.unwrap(), newer);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_does_not_come_to_where_a_deletion_may_land() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = ground(LONG);
+    let engine = ground.open(directory.path()).await;
+    put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap();
+    clean(&engine).await;
+    let deletes = || ground.mood.deletes.load(Ordering::Relaxed);
+    lose(&ground, deletes, async { delete(&engine, "a").await.unwrap() }).await;
+    ground.mood.lands_late.store(false, Ordering::Relaxed);
+    clean(&engine).await;
+    let before = ground.mood.puts.load(Ordering::Relaxed);
+    put(&engine, "a", &content(2, 1000), Conditions::default()).await.unwrap();
+    tokio::time::sleep(A_WHILE).await;
+    assert_eq!((ground.mood.puts.load(Ordering::Relaxed), engine.pending().0), (before, 1));
+    ground.mood.land(&ground.store).await;
+    assert_eq!(get(&engine, "a", None).await.unwrap(), content(2, 1000));
+}
+
+/// A copy that lands late is one of what its source has then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_may_land_keeps_its_source_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = ground(LONG);
+    let engine = ground.open(directory.path()).await;
+    let first = content(1, 1000);
+    put(&engine, "a", &first, Conditions::default()).await.unwrap();
+    clean(&engine).await;
+    ground.mood.lands_late.store(true, Ordering::Relaxed);
+    let request = CopyRequest {
+        from: (BUCKET.to_owned(), "a".to_owned()),
+        to: (BUCKET.to_owned(), "b".to_owned()),
+        ..CopyRequest::default()
+    };
+    engine.copy(request).await.unwrap();
+    let copies = || ground.mood.copies.load(Ordering::Relaxed);
+    wait_until("nothing was copied", || copies() == 1).await;
+    ground.mood.lands_late.store(false, Ordering::Relaxed);
+    put(&engine, "a", &content(2, 1000), Conditions::default()).await.unwrap();
+    tokio::time::sleep(A_WHILE).await;
+    // Neither is it repeated, nor is its source overwritten.
+    assert_eq!((copies(), ground.stored().await), (1, vec![("a".to_owned(), first.clone())]));
+    ground.mood.land(&ground.store).await;
+    assert_eq!(ground.stored().await, [("a".to_owned(), first.clone()), ("b".to_owned(), first.clone())]);
+    assert_eq!(get(&engine, "a", None).await.unwrap(), content(2, 1000));
+    assert_eq!(get(&engine, "b", None).await.unwrap(), first);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_others_write_a_client_is_told_to_come_again_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut ground = ground(LONG);
+    (ground.write, ground.consistency) = (Write::Through, Consistency::Revalidate);
+    let engine = ground.open(directory.path()).await;
+    let (older, newer) = (content(1, 1000), content(2, 1000));
+    ground.mood.lands_late.store(true, Ordering::Relaxed);
+    let lost = put(&engine, "a", &older, Conditions::default()).await;
+    assert!(matches!(lost, Err(Error::Store(_))), "{lost:?}");
+    ground.mood.lands_late.store(false, Ordering::Relaxed);
+    for round in 0..2 {
+        let refused = put(&engine, "a", &newer, Conditions::default()).await;
+        assert!(matches!(refused, Err(Error::Busy(_))), "{round}: {refused:?}");
+        let refused = delete(&engine, "a").await;
+        assert!(matches!(refused, Err(Error::Busy(_))), "{round}: {refused:?}");
+        // The same again is no newer one.
+        put(&engine, "a", &older, Conditions::default()).await.unwrap();
+    }
+    put(&engine, "b", &newer, Conditions::default()).await.unwrap();
+}
+
+/// What a store says of itself when it fails has its address, its paths and its keys in it.
+#[test]
+fn a_client_is_not_told_what_the_store_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = OwnS3::start(0);
+    store.may_list(usize::MAX);
+    store.refuse_puts(true);
+    let of_bucket = "write = \"through\"";
+    let program = Program::start(directory.path(), &store.sections(directory.path(), of_bucket));
+    let refused = ask(program.address, "PUT", "/lake/a", &[], b"bytes").unwrap();
+    let (text, id) = (refused.text(), refused.header("x-amz-request-id").unwrap().to_owned());
+    assert!(refused.status == 503 && refused.tag("Code").unwrap() == "ServiceUnavailable", "{text}");
+    for inside in ["company", "AccessDenied", "127.0.0.1", "http:"] {
+        assert!(!text.contains(inside), "{inside}: {text}");
+    }
+    // The log has what the store answered, by the number of the request.
+    store.refuse_puts(false);
+    let (_, log) = program.stop();
+    let line = log.lines().find(|line| line.contains(&id)).unwrap_or_else(|| panic!("{log}"));
+    assert!(line.contains("the store answered AccessDenied"), "{line}");
+}
