@@ -150,7 +150,8 @@ impl Connections {
         let headers_in = if self.is_inner { INNER_HEADERS_IN } else { HEADERS_IN };
         let service = service_fn(move |request| {
             let (connections, seat) = (Arc::clone(&self), Arc::clone(&seat));
-            async move { connections.answer(request, peer, seat, is_sealed).await }
+            // On the heap, and only while there is a request: what an answer keeps would count for each idle connection too.
+            Box::pin(async move { connections.answer(request, peer, seat, is_sealed).await })
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())

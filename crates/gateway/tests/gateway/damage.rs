@@ -245,7 +245,7 @@ fn metadata_that_were_altered_are_refused_or_harmless() {
     let (mut refused, mut harmless) = (0, 0);
     for (is_killed, whole) in [(false, &stopped), (true, &killed)] {
         for (at, harm) in Harm::of(&whole.join("metadata.redb")).into_iter().enumerate() {
-            std::fs::remove_dir_all(&local).unwrap();
+            remove_all(&local);
             copy(whole, &local);
             harm.do_to(&local.join("metadata.redb"));
             let is_torn = at % 4 == 3;
