@@ -15,6 +15,17 @@ use crate::program::{Program, command};
 use crate::rig::{Ground, content, delete, get, in_memory, put};
 use crate::signed::ask;
 
+/// Also where the gateway that had it open still writes its last note there.
+fn remove_all(directory: &Path) {
+    let is_removed = (0..100).any(|_| {
+        std::fs::remove_dir_all(directory).is_ok() || {
+            std::thread::sleep(Duration::from_millis(20));
+            false
+        }
+    });
+    assert!(is_removed, "{} can't be removed", directory.display());
+}
+
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
