@@ -75,7 +75,7 @@ fn is_zero(seconds: &f64) -> bool {
 }
 
 /// How much of a window all pauses together may take.
-fn allowed_wall_s(pauses: u64, window_wall_s: f64) -> f64 {
+pub fn allowed_wall_s(pauses: u64, window_wall_s: f64) -> f64 {
     let always_s = PAUSED_TOLERANCE * window_wall_s;
     match pauses {
         0 | 1 => always_s.max(SINGLE_PAUSE_WALL_S.min(SINGLE_PAUSE_TOLERANCE * window_wall_s)),

@@ -12,14 +12,16 @@ use underlay_record::{PauseRecord, StoppedProcess};
 use underlay_sync::Mutex;
 use underlay_workload::{PauseWatch, RunWindow};
 
+use crate::machine::thread_time;
 use crate::ticker::Ticker;
 
 const EVERY: Duration = Duration::from_millis(50);
 /// How often all processes are listed anew. What begins in between is found at each look.
 const LIST_EVERY: Duration = Duration::from_secs(1);
-/// Looking may take this share of a CPU, and so may listing: beyond, they become rarer.
+/// Looking may take this share of a CPU, and so may listing: beyond, they become rarer. What counts is the time that a CPU worked on it: a look that had
+/// to wait for one on a busy host is as cheap as any other.
 const SHARE_OF_A_CPU: f64 = 0.005;
-/// But no rarer than this: a look that this process was stopped in seems to have cost that time.
+/// But no rarer than this.
 const RAREST_LOOK: Duration = Duration::from_secs(2);
 const RAREST_LIST: Duration = Duration::from_secs(10);
 /// A look stands for the time since the one before, but for no more than this many pauses between looks: this process may have been stopped too.
@@ -103,6 +105,12 @@ fn stood_twice(
     found
 }
 
+/// How long this thread has worked since an instant, at which it had `spent` so much CPU time. Some kernels count that in ticks, which are longer than
+/// a look.
+fn worked_since(began: Instant, spent: Duration) -> Duration {
+    began.elapsed().min(thread_time().saturating_sub(spent))
+}
+
 /// How long to wait after what took this long.
 fn pause_after(took: Duration, shortest: Duration, longest: Duration) -> Duration {
     longest.min(took.div_f64(SHARE_OF_A_CPU)).max(shortest)
@@ -127,16 +135,16 @@ impl PauseMeter {
             let mut last = Instant::now();
             let mut pause = EVERY;
             Some(move || {
-                let began = Instant::now();
+                let (began, spent) = (Instant::now(), thread_time());
                 let is_due =
                     listed.is_none_or(|listed| began.saturating_duration_since(listed) >= list_after);
                 if is_due {
                     processes.list();
-                    list_after = pause_after(began.elapsed(), LIST_EVERY, RAREST_LIST);
+                    list_after = pause_after(worked_since(began, spent), LIST_EVERY, RAREST_LIST);
                     listed = Some(began);
                 }
                 // A list takes long where there are many threads, and is no look.
-                let looked = Instant::now();
+                let (looked, spent) = (Instant::now(), thread_time());
                 if !is_due {
                     processes.add_new();
                 }
@@ -154,7 +162,7 @@ impl PauseMeter {
                     }
                 }
                 last = looked;
-                pause = pause_after(looked.elapsed(), EVERY, RAREST_LOOK);
+                pause = pause_after(worked_since(looked, spent), EVERY, RAREST_LOOK);
                 pause
             })
         });
@@ -301,7 +309,10 @@ mod tests {
         let after = |took| pause_after(took, EVERY, RAREST_LOOK);
         assert_eq!(after(Duration::from_micros(100)), EVERY);
         assert_eq!(after(ms(1)), ms(200));
-        assert_eq!(after(Duration::from_secs(3600)), RAREST_LOOK, "it was stopped meanwhile");
+        assert_eq!(after(Duration::from_secs(3600)), RAREST_LOOK);
+        let (began, spent) = (Instant::now(), thread_time());
+        std::thread::sleep(ms(300));
+        assert!(worked_since(began, spent) < ms(200), "waiting for a CPU is no work");
     }
 
     /// No figure is asserted, but that it is seen at all: in the window, and as a problem of a step.

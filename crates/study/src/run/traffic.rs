@@ -22,6 +22,8 @@ const FIO_OUTPUT: &str = "fio.json";
 const FIO_OUTPUT_MAX_BYTES: u64 = 64 << 20;
 /// A file system asks for so much by itself: its journal, its superblock.
 const OWN_REQUESTS: u64 = 16;
+/// And it reads no more by these: what asks for more by few requests, such as `dd bs=1M`, reads data.
+const OWN_READ_BYTES: u64 = 2 << 20;
 /// A tree of more entries than these without a byte in any file holds nothing.
 const MAX_ENTRIES: usize = 100_000;
 
@@ -32,6 +34,8 @@ pub struct Traffic {
     pub requests: u64,
     /// To the same.
     pub moved_bytes: u64,
+    /// What of that was read.
+    pub read_bytes: u64,
     /// To the devices that roles have for themselves, which a job of fio may use as well.
     pub moved_for_roles_bytes: u64,
     /// Something lies on the storage behind the window: what is read may come from a cache. Not looked for where devices had requests.
@@ -81,7 +85,10 @@ impl Traffic {
 
     /// Whether the devices were asked for no more than a file system asks for by itself. Of real disks, others may have asked for that.
     pub(super) fn is_idle(&self) -> bool {
-        self.requests <= if self.is_shared { 0 } else { OWN_REQUESTS }
+        match self.is_shared {
+            true => self.requests == 0,
+            false => self.requests <= OWN_REQUESTS && self.read_bytes <= OWN_READ_BYTES,
+        }
     }
 
     /// What was asked of devices, which are described in the same order.
@@ -95,6 +102,7 @@ impl Traffic {
             } else {
                 traffic.requests += reads + writes + discards;
                 traffic.moved_bytes = traffic.moved_bytes.saturating_add(moved_bytes);
+                traffic.read_bytes = traffic.read_bytes.saturating_add(read_bytes);
             }
         }
         traffic
@@ -323,8 +331,13 @@ mod tests {
         };
         let devices = [did(2, 8192), did(100, 409_600)];
         let counted = Traffic::counted(&devices, &[described(None), described(Some("wal"))]);
-        let expected =
-            Traffic { requests: 2, moved_bytes: 8192, moved_for_roles_bytes: 409_600, ..Traffic::default() };
+        let expected = Traffic {
+            requests: 2,
+            moved_bytes: 8192,
+            read_bytes: 8192,
+            moved_for_roles_bytes: 409_600,
+            ..Traffic::default()
+        };
         assert_eq!(counted, expected);
         assert_eq!(Traffic::counted(&devices, &[]).requests, 102, "nothing is known of them");
     }

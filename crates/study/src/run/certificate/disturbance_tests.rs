@@ -213,6 +213,10 @@ fn a_workload_that_never_touched_the_storage_is_not_faithful() {
         doubtful("storage used"),
         "nothing of it was read"
     );
+    // `dd if={device} iflag=direct bs=1M count=16`
+    let few_and_large =
+        Traffic { requests: 16, moved_bytes: 16 << 20, read_bytes: 16 << 20, holds_data: true, ..cached };
+    assert_eq!(used(Traffic { may_be_cached: false, ..few_and_large }), faithful(), "it read 16 MiB");
 }
 
 #[test]

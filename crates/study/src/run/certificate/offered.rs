@@ -1,5 +1,6 @@
 //! Whether a rate was offered as it was asked for: all that was due was sent, and nothing that was due before was answered instead.
 
+use underlay_record::pauses::allowed_wall_s;
 use underlay_record::{Check, Measured};
 use underlay_workload::Aftermath;
 
@@ -7,18 +8,18 @@ use super::in_flight;
 
 /// Operations that were due and not sent may be this share: the end of the time meets some that wait for a moment.
 const UNSENT_TOLERANCE: f64 = 0.001;
-/// So much more may be answered than was due ...
-const BACKLOG_TOLERANCE: f64 = 0.01;
-/// ... or as many operations as this many times those under way on average, and a few: their number is never the same at both edges.
+/// So many times those under way on average, and a few more, may be answered beyond what was due: their number is never the same at both edges.
 const BACKLOG_PER_IN_FLIGHT: f64 = 4.0;
 const FEW_OPERATIONS: f64 = 5.0;
+/// Those that wait to be sent count as well, up to this many times the square root of what was due: by so much a number scatters.
+const SCATTER: f64 = 2.0;
 
 pub(super) fn check(measured: &Measured, aftermath: &Aftermath) -> Check {
     let unstarted = aftermath.unstarted;
     let unsent = unstarted as f64 / (measured.operations + unstarted).max(1) as f64;
     let due = due(measured, aftermath);
     let excess = (measured.operations as f64 - due).max(0.0);
-    let allowed = (BACKLOG_TOLERANCE * due).max(BACKLOG_PER_IN_FLIGHT * in_flight(measured) + FEW_OPERATIONS);
+    let allowed = allowed_backlog(measured, due);
     let check = |passed, finding, extent, remedy: Option<&str>| Check {
         name: "offered rate".into(),
         passed,
@@ -50,6 +51,18 @@ pub(super) fn check(measured: &Measured, aftermath: &Aftermath) -> Check {
         (!is_sent)
             .then_some("the system is slower than the rate: lower it, or read the latency as a lower bound"),
     )
+}
+
+/// How many more than were due may be answered. A host that is busy for a moment just before the window leaves as much as one that is so inside:
+/// what a single pause may take. Near its limit, a system has a queue, which is never the same at both edges either.
+fn allowed_backlog(measured: &Measured, due: f64) -> f64 {
+    let window_s = measured.wall_s.max(f64::MIN_POSITIVE);
+    let of_a_pause = allowed_wall_s(1, window_s) / window_s * due;
+    let of_those_sent = BACKLOG_PER_IN_FLIGHT * in_flight(measured) + FEW_OPERATIONS;
+    let waited_us = measured.latency.histogram.count() as f64 * measured.latency.us.mean;
+    let waiting = waited_us / (measured.duration_s * 1e6).max(f64::MIN_POSITIVE);
+    let of_those_waiting = (BACKLOG_PER_IN_FLIGHT * waiting).min(SCATTER * due.sqrt());
+    of_a_pause.max(of_those_sent).max(of_those_waiting)
 }
 
 /// How many operations were due in the window. Those that failed or were refused have no latency, but for timeouts.
@@ -114,6 +127,32 @@ mod tests {
         assert!(passes(25, 20), "a low rate");
         assert!(!passes(60, 20));
         assert!(passes(100_900, 100_000), "less than a hundredth");
+    }
+
+    /// Two cores that were busy for 0.15 s as the window of 4 s began: such a pause inside of it is none, either.
+    #[test]
+    fn what_a_busy_moment_leaves_is_no_backlog() {
+        assert!(passes(4_150, 4_000), "0.15 s at 1,000 a second");
+        assert!(!passes(4_300, 4_000), "longer than a single pause may be");
+        let minute = Measured { wall_s: 60.0, duration_s: 60.0, ..measured(61_000, 60_000) };
+        assert!(!check(&minute, &Aftermath::default()).passed, "a second of a minute is no moment");
+        let slow_motion = Measured { wall_s: 60.0, ..measured(4_150, 4_000) };
+        assert!(!check(&slow_motion, &Aftermath::default()).passed, "it took 2 s of this machine's clock");
+    }
+
+    /// One thread at nine tenths of what the system can do: nine operations wait on average, and 30 at times.
+    #[test]
+    fn a_queue_near_the_limit_may_differ_at_both_edges() {
+        let waiting = |answered, due, each_ns| {
+            let mut all = Histogram::default();
+            all.record_n_ns(each_ns, due);
+            let measured = measured(answered, due);
+            let whole = Measured { wall_s: 60.0, duration_s: 60.0, latency: Latency::of(all), ..measured };
+            check(&whole, &Aftermath::default()).passed
+        };
+        assert!(waiting(890, 860, 620_000_000));
+        assert!(!waiting(890, 860, 5_000_000), "nothing waited");
+        assert!(!waiting(26_000, 24_000, 2_000_000_000), "it was behind all the time");
     }
 
     #[test]

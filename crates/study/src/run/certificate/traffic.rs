@@ -13,6 +13,7 @@ pub(super) fn check(traffic: Traffic) -> Check {
     let Traffic {
         requests,
         moved_bytes,
+        read_bytes: _,
         moved_for_roles_bytes,
         holds_data,
         may_be_cached,
