@@ -531,7 +531,7 @@ impl Engine {
 
     pub async fn close(&self) {
         self.queue.stop();
-        if let Err(error) = self.keep_unanswered().await {
+        if let Err(error) = self.keep_unanswered(true).await {
             tracing::warn!(
                 "the next start will not know which requests the stores have not answered: {error}"
             );
