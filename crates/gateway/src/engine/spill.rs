@@ -21,7 +21,7 @@ use super::slots::Fence;
 use super::write::For;
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
-use crate::journal::Writer;
+use crate::journal::{Released, Writer};
 use crate::meta::{FORMAT_OF_PARTS, Name, View};
 use crate::model::{ContentId, Extent, Headers, Place, StoredRecord};
 use crate::staged::name_of;
@@ -47,7 +47,7 @@ const SAY_EVERY: Duration = Duration::from_secs(60);
 const SPILLER: &str = "spiller of parts";
 
 /// A part of an upload.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Holder {
     pub(super) name: Name,
     pub(super) upload: String,
@@ -57,7 +57,8 @@ pub(super) struct Holder {
 /// A content in the journal that parts consist of.
 #[derive(Clone, Debug)]
 struct Parked {
-    holders: Vec<Holder>,
+    /// Each once, however often it is copied anew.
+    holders: HashSet<Holder>,
     size_bytes: u64,
     since: Instant,
     not_before: Instant,
@@ -148,9 +149,10 @@ impl Spills {
         let now = Instant::now();
         let mut state = self.state.lock();
         match state.parked.get_mut(&content) {
-            Some(parked) => parked.holders.push(holder),
+            Some(parked) => drop(parked.holders.insert(holder)),
             None => {
-                let parked = Parked { holders: vec![holder], size_bytes, since: now, not_before: now };
+                let parked =
+                    Parked { holders: HashSet::from([holder]), size_bytes, since: now, not_before: now };
                 state.insert(content, parked);
             }
         }
@@ -170,6 +172,17 @@ impl Spills {
         }
         for content in gone {
             state.remove(content);
+        }
+    }
+
+    /// These are in the journal no more, as a commit said: parts were replaced, or are gone.
+    pub(super) fn released(&self, released: &[Released]) {
+        if released.is_empty() {
+            return;
+        }
+        let mut state = self.state.lock();
+        for range in released {
+            state.remove(range.content);
         }
     }
 
@@ -286,7 +299,7 @@ impl Engine {
     }
 
     async fn spill_or_put_back(&self, content: ContentId, mut parked: Parked) {
-        let name = parked.holders.first().map(|holder| holder.name.to_string()).unwrap_or_default();
+        let name = parked.holders.iter().next().map(|holder| holder.name.to_string()).unwrap_or_default();
         let item = format!("a part of an upload to {name}");
         let spilling = self.spill(content, &parked.holders);
         let pause = match self.supervisor.attempt(SPILLER, &item, spilling).await {
@@ -304,7 +317,7 @@ impl Engine {
     }
 
     /// Stores a content of the journal as an object of its own.
-    async fn spill(&self, content: ContentId, holders: &[Holder]) -> Result<Spilled> {
+    async fn spill(&self, content: ContentId, holders: &HashSet<Holder>) -> Result<Spilled> {
         let holder = {
             let view = self.metadata.view()?;
             let mut held = None;
@@ -566,6 +579,21 @@ mod tests {
         assert_eq!(next(&spills, 0, now), Some(2));
         let until = spills.state.lock().next((0, 30), now).unwrap_err();
         assert_eq!((until, next(&spills, 0, until)), (now + AGAIN_AFTER, Some(1)));
+    }
+
+    #[tokio::test]
+    async fn parts_that_come_again_and_again_take_no_more_memory() {
+        let spills = Spills::default();
+        for _ in 0..3 {
+            spills.park(ContentId(1), 10, holder("u", 1));
+            spills.park(ContentId(1), 10, holder("u", 2));
+        }
+        assert_eq!(spills.state.lock().parked[&ContentId(1)].holders.len(), 2);
+        // One that is uploaded anew has another content, and the former one leaves the journal.
+        spills.park(ContentId(2), 20, holder("u", 1));
+        let released = Released { content: ContentId(1), segment: 0, offset_bytes: 0, size_bytes: 10 };
+        spills.released(&[released]);
+        assert_eq!((spills.journal_bytes(), spills.state.lock().parked.len()), (20, 1));
     }
 
     #[tokio::test]
