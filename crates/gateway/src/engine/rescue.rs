@@ -71,6 +71,9 @@ impl Engine {
             Some(wanted) => self.rescue_ranges(content, record, &runs, wanted).await,
             None => self.rescue_whole(content, record, &runs).await,
         };
+        if matches!(outcome, Err(Error::Busy(_))) {
+            self.spills.want_fetched();
+        }
         // It was freed or moved meanwhile; the journal takes its room back.
         outcome.or_else(|error| if error == Error::NoSuchKey { Ok(()) } else { Err(error) })
     }
