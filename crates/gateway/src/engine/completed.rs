@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 
 use super::conditions::Conditions;
-use super::parts::{CompletedPart, listed_parts};
+use super::parts::{CompletedPart, check_same, listed_parts};
 use super::read::pieces;
 use super::shared::{no_verdict_of_itself, only_of};
 use super::to_its_end::to_its_end;
@@ -55,8 +55,8 @@ impl Engine {
                 // Somebody has completed it, or given it up, while the turn was waited for.
                 return engine.completed_lately(&state, &name.key, &listed.upload, &listed.parts).await;
             };
-            if found != listed.found {
-                return Err(Error::InvalidPart("a part was replaced meanwhile".to_owned()));
+            for ((_, now), (number, before)) in found.iter().zip(&listed.found) {
+                check_same(*number, Some(now), before)?;
             }
             let effect = Effect::put(&record.etag, record.size_bytes, &record.headers);
             let following = state.backend.follow_within(&name.key, effect, engine.setup.patience).await?;

@@ -351,16 +351,17 @@ impl Engine {
         let supervisor = Supervisor::default();
         let memory_bytes = setup.local.memory_bytes;
         let queue = Arc::new(Queue::new(entries::most_names(memory_bytes)));
-        let served = Arc::new(Served::default());
+        let (served, spills) = (Arc::new(Served::default()), Arc::new(spill::Spills::default()));
         let uploads = metadata.view().and_then(|view| Uploads::counted(&view, setup.local.journal_bytes));
         let uploads = Arc::new(uploads.map_err(|error| error.to_string())?);
         let committer = {
             let (journal, queue, served) = (Arc::clone(&journal), Arc::clone(&queue), Arc::clone(&served));
-            let uploads = Arc::clone(&uploads);
+            let (uploads, spills) = (Arc::clone(&uploads), Arc::clone(&spills));
             Committer::start_on(metadata.database(), Some(Arc::clone(&disk)), move |effects| {
                 commits.note(effects.commits);
                 uploads.apply(effects.unfinished);
                 queue.apply(effects.queued, &effects.unblocked, |name| served.delay_of(name));
+                spills.released(&effects.released);
                 journal.release(effects.released);
             })
             .map_err(|error| format!("cannot start a thread: {error}"))?
@@ -422,7 +423,7 @@ impl Engine {
             uploads,
             reading: Memory::new((memory_bytes / 2).max(LEAST_READING_BYTES)),
             storing: Memory::new((memory_bytes / 4).max(LEAST_STORING_BYTES)),
-            spills: Arc::default(),
+            spills,
             served,
             ahead: ahead::Ahead::default(),
             clock: expiry::Clock::new(setup.uploads_expire),
@@ -531,7 +532,7 @@ impl Engine {
 
     pub async fn close(&self) {
         self.queue.stop();
-        if let Err(error) = self.keep_unanswered().await {
+        if let Err(error) = self.keep_unanswered(true).await {
             tracing::warn!(
                 "the next start will not know which requests the stores have not answered: {error}"
             );

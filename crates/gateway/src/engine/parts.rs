@@ -63,6 +63,25 @@ pub(super) fn listed_parts(
     Ok(found)
 }
 
+/// Whether a part is still the one that was looked at. One that was uploaded again since is another one.
+///
+/// # Errors
+/// `InvalidPart` if it is not, and `Busy` if only its bytes are elsewhere by now.
+pub(super) fn check_same(number: u16, now: Option<&PartRecord>, before: &PartRecord) -> Result<()> {
+    match now {
+        Some(now) if now == before => Ok(()),
+        Some(now) if is_elsewhere(now, before) => {
+            Err(Error::Busy("bytes of the parts are being moved: try again".to_owned()))
+        }
+        _ => Err(Error::InvalidPart(format!("part {number} was replaced meanwhile"))),
+    }
+}
+
+/// Whether it is the same part, and its bytes are elsewhere by now.
+fn is_elsewhere(now: &PartRecord, before: &PartRecord) -> bool {
+    now.extents != before.extents && PartRecord { extents: before.extents.clone(), ..now.clone() } == *before
+}
+
 /// The checksum of the whole, if the upload was begun with one and every part has it. What is expected has to be compared.
 pub(super) fn whole_checksums(
     begun: &UploadRecord,
@@ -192,6 +211,24 @@ mod tests {
         // What is outside the range does not count.
         let extents: Vec<Extent> = (0..1000).map(|id| extent(id, 0, 1)).collect();
         assert!(!is_splintered(&extents, &(10..50)) && is_splintered(&extents, &(10..500)));
+    }
+
+    #[test]
+    fn a_part_whose_bytes_were_moved_is_no_other_part() {
+        let before = PartRecord {
+            size_bytes: 10,
+            etag: "e".to_owned(),
+            modified_ms: 1,
+            extents: vec![extent(1, 0, 10)],
+            checksums: Checksums::default(),
+        };
+        assert_eq!(check_same(1, Some(&before.clone()), &before), Ok(()));
+        let moved = PartRecord { extents: vec![extent(2, 5, 10)], ..before.clone() };
+        assert!(matches!(check_same(1, Some(&moved), &before), Err(Error::Busy(_))));
+        let replaced = PartRecord { modified_ms: 2, ..moved };
+        for now in [Some(&replaced), None] {
+            assert!(matches!(check_same(1, now, &before), Err(Error::InvalidPart(_))));
+        }
     }
 
     #[test]

@@ -67,10 +67,18 @@ impl Engine {
             }
             false => None,
         };
+        // Ranges that never find room together come as one content, which may be longer than all the room.
+        let wanted = wanted.filter(|wanted| {
+            let lengths = wanted.ranges.iter().map(|range| range.end - range.start);
+            wanted.ranges.len() == 1 || self.journal.fit_beyond(lengths)
+        });
         let outcome = match wanted {
             Some(wanted) => self.rescue_ranges(content, record, &runs, wanted).await,
             None => self.rescue_whole(content, record, &runs).await,
         };
+        if matches!(outcome, Err(Error::Busy(_))) {
+            self.spills.want_fetched();
+        }
         // It was freed or moved meanwhile; the journal takes its room back.
         outcome.or_else(|error| if error == Error::NoSuchKey { Ok(()) } else { Err(error) })
     }

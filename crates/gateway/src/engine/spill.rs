@@ -5,7 +5,7 @@
 //!
 //! The name is pending from before the first byte is sent until the part counts there. So whatever a crash leaves is deleted at the next start.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -21,7 +21,7 @@ use super::slots::Fence;
 use super::write::For;
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
-use crate::journal::Writer;
+use crate::journal::{Released, Writer};
 use crate::meta::{FORMAT_OF_PARTS, Name, View};
 use crate::model::{ContentId, Extent, Headers, Place, StoredRecord};
 use crate::staged::name_of;
@@ -47,7 +47,7 @@ const SAY_EVERY: Duration = Duration::from_secs(60);
 const SPILLER: &str = "spiller of parts";
 
 /// A part of an upload.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Holder {
     pub(super) name: Name,
     pub(super) upload: String,
@@ -57,7 +57,8 @@ pub(super) struct Holder {
 /// A content in the journal that parts consist of.
 #[derive(Clone, Debug)]
 struct Parked {
-    holders: Vec<Holder>,
+    /// Each once, however often it is copied anew.
+    holders: HashSet<Holder>,
     size_bytes: u64,
     since: Instant,
     not_before: Instant,
@@ -82,12 +83,18 @@ struct State {
     /// Names that are being written to.
     under_way: HashSet<Name>,
     said: Option<Instant>,
+    /// Of the parked ones, those that were fetched and whose room a flush needs.
+    in_the_way: BTreeSet<ContentId>,
+    /// Whether a flush needs such room, and when it was looked last who has it.
+    wants_fetched: bool,
+    looked: Option<Instant>,
 }
 
 impl State {
     fn remove(&mut self, content: ContentId) -> Option<Parked> {
         let parked = self.parked.remove(&content)?;
         self.bytes -= parked.size_bytes;
+        self.in_the_way.remove(&content);
         Some(parked)
     }
 
@@ -108,8 +115,12 @@ impl State {
         let is_in_the_way = self.waiting > 0 && self.bytes.saturating_mul(2) >= used_bytes;
         let is_full = self.bytes > share_bytes || is_in_the_way;
         let mut until = now + if self.waiting > 0 { LOOK_WHILE_WAITED } else { LOOK_EVERY };
-        let mut found = None;
+        let is_ready = |content: &&ContentId| self.parked.get(content).is_some_and(|it| it.not_before <= now);
+        let mut found = self.in_the_way.iter().find(is_ready).copied();
         for (content, parked) in &self.parked {
+            if found.is_some() {
+                break;
+            }
             if !is_full && now.saturating_duration_since(parked.since) < LAIN_FOR {
                 // Those behind it are younger.
                 break;
@@ -148,9 +159,10 @@ impl Spills {
         let now = Instant::now();
         let mut state = self.state.lock();
         match state.parked.get_mut(&content) {
-            Some(parked) => parked.holders.push(holder),
+            Some(parked) => drop(parked.holders.insert(holder)),
             None => {
-                let parked = Parked { holders: vec![holder], size_bytes, since: now, not_before: now };
+                let parked =
+                    Parked { holders: HashSet::from([holder]), size_bytes, since: now, not_before: now };
                 state.insert(content, parked);
             }
         }
@@ -173,6 +185,17 @@ impl Spills {
         }
     }
 
+    /// These are in the journal no more, as a commit said: parts were replaced, or are gone.
+    pub(super) fn released(&self, released: &[Released]) {
+        if released.is_empty() {
+            return;
+        }
+        let mut state = self.state.lock();
+        for range in released {
+            state.remove(range.content);
+        }
+    }
+
     fn wait(&self) -> Waiting<'_> {
         self.state.lock().waiting += 1;
         self.wake.notify_waiters();
@@ -183,6 +206,31 @@ impl Spills {
     fn begin(&self, name: Name) -> UnderWay<'_> {
         self.state.lock().under_way.insert(name.clone());
         UnderWay(self, name)
+    }
+
+    /// A flush needs the room that fetched bytes have beside the limit. Parts that consist of such give it up.
+    pub(super) fn want_fetched(&self) {
+        self.state.lock().wants_fetched = true;
+        self.wake.notify_one();
+    }
+
+    /// Whether it has to be looked now whose those are: it takes a look at all parts.
+    fn is_time_to_look(&self, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        let is_time = state.wants_fetched && state.looked.is_none_or(|looked| now - looked >= LOOK_EVERY);
+        if is_time {
+            (state.wants_fetched, state.looked) = (false, Some(now));
+        }
+        is_time
+    }
+
+    /// These go to the store before all others.
+    fn put_first(&self, content: ContentId) {
+        let mut state = self.state.lock();
+        // One that is on its way there is not parked.
+        if state.parked.contains_key(&content) {
+            state.in_the_way.insert(content);
+        }
     }
 
     /// Whether a part is being written to this name.
@@ -219,14 +267,7 @@ enum Spilled {
 impl Engine {
     /// Brings parts to the store when they have to go there, for as long as the engine lives.
     pub(super) fn start_spilling(self: &Arc<Self>) -> Result<()> {
-        let begun = self.uploads_that(|_, _| true)?;
-        let view = self.metadata.view()?;
-        for (name, upload) in begun {
-            for (number, part) in view.parts(&upload, 0, usize::from(u16::MAX))? {
-                let holder = Holder { name: name.clone(), upload: upload.clone(), number };
-                self.park_extents(&view, &holder, &part.extents)?;
-            }
-        }
+        self.each_part_with_holder(|view, holder, extents| self.park_extents(view, holder, extents))?;
         let share_bytes = self.journal.capacity_bytes() / SHARE;
         for _ in 0..MOST_AT_ONCE.min(self.setup.flushes.max(1)) {
             let (engine, spills) = (Arc::downgrade(self), Arc::clone(&self.spills));
@@ -239,7 +280,15 @@ impl Engine {
                         if engine.queue.is_stopped() {
                             return;
                         }
-                        // What was fetched beyond the limit is in nobody's way, and no flush takes it away.
+                        if spills.is_time_to_look(Instant::now()) {
+                            let looking = Arc::clone(&engine);
+                            let looked =
+                                tokio::task::spawn_blocking(move || looking.put_fetched_first()).await;
+                            if let Ok(Err(error)) = looked {
+                                tracing::warn!("cannot tell which parts were fetched: {error}");
+                            }
+                        }
+                        // What was fetched beyond the limit is in the way of no write.
                         let used_bytes = engine.journal.limited_bytes();
                         // Where the disk is full, whatever lies here is in the way, and nobody is left to wait for it.
                         let share_bytes = if engine.disk.is_full() { 0 } else { share_bytes };
@@ -265,6 +314,36 @@ impl Engine {
         Ok(())
     }
 
+    fn each_part_with_holder(
+        &self,
+        mut take: impl FnMut(&View, &Holder, &[Extent]) -> Result<()>,
+    ) -> Result<()> {
+        let begun = self.uploads_that(|_, _| true)?;
+        let view = self.metadata.view()?;
+        for (name, upload) in begun {
+            for (number, part) in view.parts(&upload, 0, usize::from(u16::MAX))? {
+                let holder = Holder { name: name.clone(), upload: upload.clone(), number };
+                take(&view, &holder, &part.extents)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Parks what was fetched for parts, which is not done when it comes, and has it go first.
+    fn put_fetched_first(&self) -> Result<()> {
+        self.each_part_with_holder(|view, holder, extents| {
+            for extent in extents {
+                if let Some(content) = view.content(extent.content)?
+                    && content.was_fetched()
+                {
+                    self.spills.park(extent.content, content.size_bytes, holder.clone());
+                    self.spills.put_first(extent.content);
+                }
+            }
+            Ok(())
+        })
+    }
+
     /// Remembers what of a part is in the journal.
     pub(super) fn park_part(&self, holder: &Holder) -> Result<()> {
         let view = self.metadata.view()?;
@@ -286,7 +365,7 @@ impl Engine {
     }
 
     async fn spill_or_put_back(&self, content: ContentId, mut parked: Parked) {
-        let name = parked.holders.first().map(|holder| holder.name.to_string()).unwrap_or_default();
+        let name = parked.holders.iter().next().map(|holder| holder.name.to_string()).unwrap_or_default();
         let item = format!("a part of an upload to {name}");
         let spilling = self.spill(content, &parked.holders);
         let pause = match self.supervisor.attempt(SPILLER, &item, spilling).await {
@@ -304,7 +383,7 @@ impl Engine {
     }
 
     /// Stores a content of the journal as an object of its own.
-    async fn spill(&self, content: ContentId, holders: &[Holder]) -> Result<Spilled> {
+    async fn spill(&self, content: ContentId, holders: &HashSet<Holder>) -> Result<Spilled> {
         let holder = {
             let view = self.metadata.view()?;
             let mut held = None;
@@ -509,75 +588,4 @@ impl Engine {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn holder(upload: &str, number: u16) -> Holder {
-        Holder { name: Name::new("lake", "a"), upload: upload.to_owned(), number }
-    }
-
-    fn next(spills: &Spills, share_bytes: u64, now: Instant) -> Option<u64> {
-        spills.state.lock().next((share_bytes, 30), now).ok().map(|(content, _)| content.0)
-    }
-
-    #[tokio::test]
-    async fn the_oldest_parts_go_as_long_as_they_take_more_than_their_share() {
-        let spills = Spills::default();
-        let now = Instant::now();
-        for number in [3, 1, 2] {
-            spills.park(ContentId(u64::from(number)), 10, holder("u", number));
-        }
-        assert_eq!(spills.journal_bytes(), 30);
-        assert_eq!(next(&spills, 30, now), None);
-        assert_eq!(next(&spills, 15, now + AGAIN_AFTER), Some(1));
-        assert_eq!(next(&spills, 15, now + AGAIN_AFTER), Some(2));
-        assert_eq!(next(&spills, 15, now + AGAIN_AFTER), None);
-        // What has lain for long gives its room up.
-        assert_eq!(next(&spills, 15, now + LAIN_FOR * 2), Some(3));
-        assert_eq!(spills.journal_bytes(), 0);
-    }
-
-    #[tokio::test]
-    async fn parts_make_room_for_whoever_waits_where_they_are_what_the_journal_is_full_of() {
-        let spills = Spills::default();
-        spills.park(ContentId(1), 10, holder("u", 1));
-        let now = Instant::now();
-        let next = |used_bytes| spills.state.lock().next((100, used_bytes), now);
-        assert!(next(10).is_err());
-        let waiting = spills.wait();
-        // Flushes make room.
-        assert_eq!(next(21).unwrap_err(), now + LOOK_WHILE_WAITED);
-        let (content, parked) = next(20).unwrap();
-        spills.state.lock().insert(content, parked);
-        drop(waiting);
-        assert_eq!(next(20).unwrap_err(), now + LOOK_EVERY);
-    }
-
-    #[tokio::test]
-    async fn one_that_failed_lets_others_go_first() {
-        let spills = Spills::default();
-        for number in [1, 2] {
-            spills.park(ContentId(u64::from(number)), 10, holder("u", number));
-        }
-        let now = Instant::now();
-        let (content, mut parked) = spills.state.lock().next((0, 30), now).unwrap();
-        parked.not_before = now + AGAIN_AFTER;
-        spills.state.lock().insert(content, parked);
-        assert_eq!(next(&spills, 0, now), Some(2));
-        let until = spills.state.lock().next((0, 30), now).unwrap_err();
-        assert_eq!((until, next(&spills, 0, until)), (now + AGAIN_AFTER, Some(1)));
-    }
-
-    #[tokio::test]
-    async fn an_upload_that_is_over_holds_nothing() {
-        let spills = Spills::default();
-        spills.park(ContentId(1), 10, holder("u", 1));
-        spills.park(ContentId(2), 10, holder("u", 2));
-        spills.park(ContentId(2), 10, holder("v", 1));
-        assert_eq!(spills.journal_bytes(), 20);
-        spills.forget("u");
-        assert_eq!(spills.journal_bytes(), 10);
-        spills.forget("v");
-        assert_eq!((spills.journal_bytes(), next(&spills, 0, Instant::now())), (0, None));
-    }
-}
+mod tests;

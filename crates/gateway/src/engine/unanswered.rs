@@ -8,7 +8,8 @@ use crate::errors::Result;
 use crate::model::now_ms;
 use crate::store::Effect;
 
-/// How often what is new is made durable. A start within this time after a crash does not know of it.
+/// How often what is new is made durable, and what is on its way looked at. What a crash finds sent for less than twice this, the next start does
+/// not know of.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
 
 /// A request by its key and effect, and until when it may be carried out (since 1970).
@@ -39,19 +40,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes what is new durable.
+    /// Makes what is new durable. `at_end` whatever is on its way now stays without an answer.
     ///
     /// # Errors
     /// When the metadata can't be written.
-    pub(super) async fn keep_unanswered(&self) -> Result<()> {
+    pub(super) async fn keep_unanswered(&self, at_end: bool) -> Result<()> {
         for state in self.bucket_states() {
-            let Some(unanswered) = state.backend.unanswered_to_keep() else { continue };
+            let Some(unanswered) = state.backend.unanswered_to_keep(at_end) else { continue };
             let until_ms =
                 |left: Duration| now_ms().saturating_add(i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
             let kept: Kept =
                 unanswered.into_iter().map(|(key, effect, left)| (key, effect, until_ms(left))).collect();
             let key = key_of(&state.name);
-            self.committer.commit(Vec::new(), move |change| change.set_state(&key, &kept)).await?;
+            let kept = self.committer.commit(Vec::new(), move |change| change.set_state(&key, &kept)).await;
+            kept.inspect_err(|_| state.backend.unanswered_not_kept())?;
         }
         Ok(())
     }
@@ -64,8 +66,11 @@ impl Engine {
             async move {
                 loop {
                     tokio::time::sleep(KEEP_EVERY).await;
-                    let Some(engine) = engine.upgrade() else { return };
-                    if let Err(error) = engine.keep_unanswered().await {
+                    // What was kept at the end is not written over.
+                    let Some(engine) = engine.upgrade().filter(|engine| !engine.queue.is_stopped()) else {
+                        return;
+                    };
+                    if let Err(error) = engine.keep_unanswered(false).await {
                         tracing::warn!("cannot keep which requests the stores have not answered: {error}");
                     }
                 }

@@ -15,7 +15,8 @@ use super::copy::SourceConditions;
 use super::elsewhere::{Answer, Question, confused};
 use super::pages::{UploadEntry, UploadListing, UploadSummary, UploadsRequest};
 use super::parts::{
-    CompletedPart, checksums_of_parts, is_splintered, joined, listed_parts, slice, whole_checksums,
+    CompletedPart, check_same, checksums_of_parts, is_splintered, joined, listed_parts, slice,
+    whole_checksums,
 };
 use super::shared::{check_headers, no_place};
 use super::slots::Fence;
@@ -334,14 +335,7 @@ impl Engine {
                 fence.check(change)?;
                 change.upload(&at, &upload)?.ok_or(Error::NoSuchUpload)?;
                 for (number, part) in &found {
-                    // One that was uploaded again since is another one.
-                    let now = change.part(&upload, *number)?;
-                    if now.as_ref().is_some_and(|now| is_elsewhere(now, part)) {
-                        return Err(Error::Busy("bytes of the parts are being moved: try again".to_owned()));
-                    }
-                    if now.as_ref() != Some(part) {
-                        return Err(Error::InvalidPart(format!("part {number} was replaced meanwhile")));
-                    }
+                    check_same(*number, change.part(&upload, *number)?.as_ref(), part)?;
                 }
                 check_target(change, &at, &conditions, is_directory)?;
                 change.set_object(&at, Some(&record))?;
@@ -544,11 +538,6 @@ impl Engine {
         uploads.truncate(most);
         Ok((uploads, is_truncated))
     }
-}
-
-/// Whether it is the same part, and its bytes are elsewhere by now.
-fn is_elsewhere(now: &PartRecord, before: &PartRecord) -> bool {
-    now.extents != before.extents && PartRecord { extents: before.extents.clone(), ..now.clone() } == *before
 }
 
 /// A client whose answer was lost asks again. If the object is what the parts make, it was this upload that made it, or one just like it.

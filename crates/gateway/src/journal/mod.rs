@@ -239,6 +239,12 @@ impl Journal {
         })
     }
 
+    /// Whether contents of these sizes can be there together beyond the limit.
+    pub(crate) fn fit_beyond(&self, sizes_bytes: impl Iterator<Item = u64>) -> bool {
+        let stored = sizes_bytes.map(|size_bytes| self.framing.stored_bytes(size_bytes));
+        stored.fold(0, u64::saturating_add) <= self.capacity_bytes
+    }
+
     /// Whether this share of the journal has room, and the disk as well. To be asked under the lock: what others have been given by now is no longer
     /// free, or counted in the state.
     fn has_room(&self, state: &State, share: Share, stored: u64) -> Result<bool> {
@@ -494,6 +500,17 @@ impl Drop for Pins {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_fetched_together_has_to_fit_with_its_checksums() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = Folder::open(directory.path()).unwrap();
+        let journal = Journal::open(folder, 1000, &[], frame::Framing::default()).unwrap();
+        let least = frame::CHECKSUM_BYTES;
+        assert!(journal.fit_beyond([500 - least, 500 - least].into_iter()));
+        assert!(!journal.fit_beyond([500 - least, 501 - least].into_iter()));
+        assert!(!journal.fit_beyond([u64::MAX / 2, u64::MAX / 2].into_iter()));
+    }
 
     #[test]
     fn only_files_of_its_own_are_segments() {

@@ -46,7 +46,7 @@ use access_log::AccessLog;
 use connection::{ANSWERS_BYTES, Connections, DOCUMENTS_KIB};
 use metrics::Requests;
 use request_ids::RequestIds;
-use seats::{Scarce, Seats};
+use seats::Seats;
 
 /// A drain waits so long at least for what a store refuses.
 const REFUSED_FOR: Duration = Duration::from_secs(20);
@@ -421,7 +421,7 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
     let (seats, wishes) = (Arc::clone(&connections.seats), Arc::clone(&connections.slot_wishes));
     engine.ask_for_room(move |wanted| {
         if wanted == Wanted::Bytes {
-            seats.make_room(Scarce::Journal);
+            seats.make_room_in_journal();
         }
         wishes.load(Ordering::Relaxed) > 0
     });

@@ -27,6 +27,8 @@ const IDLE: Duration = Duration::from_secs(35);
 const RIPE: Duration = Duration::from_secs(1);
 /// nor who brings or takes as much in a second.
 const FAST_BYTES: u64 = 64 << 10;
+/// How long the room of one peer may take to come free in the journal before the next one loses its own.
+const JOURNAL_PAUSE: Duration = Duration::from_millis(100);
 /// Room in the journal is for bodies that are whole in so long.
 const WHOLE_IN: Duration = Duration::from_secs(3600);
 
@@ -323,13 +325,16 @@ impl Pace {
 pub(super) struct Seats {
     seats: Mutex<HashMap<u64, Arc<Seat>>>,
     next_number: AtomicU64,
+    /// When room in the journal was looked for last.
+    asked_for_journal: Mutex<Option<Instant>>,
     /// Other gateways wait for their own clients, whose pace they look after.
     is_of_gateways: bool,
 }
 
 impl Seats {
     pub(super) fn new(is_of_gateways: bool) -> Arc<Seats> {
-        Arc::new(Seats { seats: Mutex::default(), next_number: AtomicU64::new(0), is_of_gateways })
+        let (seats, asked_for_journal) = (Mutex::default(), Mutex::default());
+        Arc::new(Seats { seats, next_number: AtomicU64::new(0), asked_for_journal, is_of_gateways })
     }
 
     /// For a connection that has been accepted.
@@ -377,6 +382,23 @@ impl Seats {
     /// Has the slowest peer give up what somebody needs.
     pub(super) fn make_room(&self, scarce: Scarce) -> Room {
         self.make_room_by(scarce, Instant::now())
+    }
+
+    /// The same of room in the journal. Hundreds may wait for it, and each asks again and again: they must not take it from more peers than they
+    /// need it of, nor look at all connections each time.
+    pub(super) fn make_room_in_journal(&self) {
+        self.make_room_in_journal_by(Instant::now());
+    }
+
+    fn make_room_in_journal_by(&self, now: Instant) -> Option<Room> {
+        {
+            let mut asked = self.asked_for_journal.lock();
+            if asked.is_some_and(|asked| now.saturating_duration_since(asked) < JOURNAL_PAUSE) {
+                return None;
+            }
+            *asked = Some(now);
+        }
+        Some(self.make_room_by(Scarce::Journal, now))
     }
 
     fn make_room_by(&self, scarce: Scarce, now: Instant) -> Room {

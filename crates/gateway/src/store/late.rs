@@ -62,6 +62,21 @@ struct State {
     ends: VecDeque<(Instant, String)>,
     /// Whether something has come that [`Late::to_keep`] has not told of.
     is_news: bool,
+    /// Each [`Following`] that lives.
+    followings: HashMap<u64, OnWay>,
+    next_number: u64,
+}
+
+/// What a [`Following`] may have sent.
+#[derive(Debug)]
+struct OnWay {
+    name: String,
+    effect: Effect,
+    seen: Arc<AtomicU8>,
+    /// How often in a row a request was found on its way.
+    looks: u8,
+    /// Whether the next start would be told of it.
+    is_kept: bool,
 }
 
 impl State {
@@ -93,7 +108,17 @@ impl Late {
             Some((earlier, until)) if !effect.may_follow(earlier) => Err(Waits { until: *until }),
             _ => {
                 let (late, seen) = (Arc::clone(self), Arc::new(AtomicU8::new(0)));
-                Ok(Following { late, name: name.to_owned(), effect, seen })
+                let number = state.next_number;
+                state.next_number += 1;
+                let on_way = OnWay {
+                    name: name.to_owned(),
+                    effect: effect.clone(),
+                    seen: Arc::clone(&seen),
+                    looks: 0,
+                    is_kept: false,
+                };
+                state.followings.insert(number, on_way);
+                Ok(Following { late, number, name: name.to_owned(), effect, seen })
             }
         }
     }
@@ -107,10 +132,18 @@ impl Late {
         state.is_news = true;
     }
 
-    /// What the next start has to know, with how long each may take still; `None` if there is nothing new since the last time.
-    fn to_keep(&self) -> Option<Vec<(String, Effect, Duration)>> {
+    /// What the next start has to know, with how long each may take still; `None` if there is nothing new since the last time. A request that is on
+    /// its way counts from the second look on, or at once `at_end`: a start after a crash can't know whether it was answered.
+    fn to_keep(&self, at_end: bool) -> Option<Vec<(String, Effect, Duration)>> {
         let now = Instant::now();
-        let mut state = self.state.lock();
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        for on_way in state.followings.values_mut() {
+            let is_sent = on_way.seen.load(Ordering::Relaxed) & ON_ITS_WAY != 0;
+            on_way.looks = if is_sent { on_way.looks.saturating_add(1) } else { 0 };
+            let is_kept = is_sent && (at_end || on_way.looks >= LOOKS);
+            state.is_news |= is_kept != std::mem::replace(&mut on_way.is_kept, is_kept);
+        }
         if !std::mem::take(&mut state.is_news) {
             return None;
         }
@@ -118,7 +151,16 @@ impl Late {
         let left = |(name, (effect, until)): (&String, &(Effect, Instant))| {
             (name.clone(), effect.clone(), until.saturating_duration_since(now))
         };
-        Some(state.names.iter().map(left).collect())
+        let mut kept: Vec<_> = state.names.iter().map(left).collect();
+        let on_way = state.followings.values().filter(|on_way| on_way.is_kept);
+        // Behind the others: of two for one name, the next start goes by the later one, which is that of the longer time as well.
+        kept.extend(on_way.map(|on_way| (on_way.name.clone(), on_way.effect.clone(), self.within)));
+        Some(kept)
+    }
+
+    /// What [`to_keep`](Self::to_keep) told was not kept: it has to tell it again.
+    fn not_kept(&self) {
+        self.state.lock().is_news = true;
     }
 
     /// What was kept by an earlier start.
@@ -149,6 +191,11 @@ const MAY_LAND: u8 = 1;
 const SEEN_ON_WIRE: u8 = 2;
 /// The last of them said that all is well.
 const WELL: u8 = 4;
+/// One is on its way.
+const ON_ITS_WAY: u8 = 8;
+
+/// The next start is told of a request that was on its way at so many looks in a row: most are answered before.
+const LOOKS: u8 = 2;
 
 tokio::task_local! {
     /// What is known of the requests that this task is sending for a [`Following`].
@@ -203,9 +250,15 @@ impl Backend {
         }
     }
 
-    /// What the next start has to know of requests without an answer; `None` if there is nothing new since the last time.
-    pub(crate) fn unanswered_to_keep(&self) -> Option<Vec<(String, Effect, Duration)>> {
-        self.late.to_keep()
+    /// What the next start has to know of requests without an answer; `None` if there is nothing new since the last time. `at_end` nobody will hear
+    /// the answer of what is on its way.
+    pub(crate) fn unanswered_to_keep(&self, at_end: bool) -> Option<Vec<(String, Effect, Duration)>> {
+        self.late.to_keep(at_end)
+    }
+
+    /// That could not be kept, and is told again.
+    pub(crate) fn unanswered_not_kept(&self) {
+        self.late.not_kept();
     }
 
     /// What an earlier start kept of them. To be called before anything is sent.
@@ -229,6 +282,7 @@ pub(super) fn may_land() -> bool {
 #[must_use]
 pub(crate) struct Following {
     late: Arc<Late>,
+    number: u64,
     name: String,
     effect: Effect,
     seen: Arc<AtomicU8>,
@@ -251,6 +305,10 @@ impl Drop for Following {
         if self.may_land() {
             self.late.note(&self.name, &self.effect);
         }
+        let mut state = self.late.state.lock();
+        let on_way = state.followings.remove(&self.number);
+        // The next start need not wait for it any more.
+        state.is_news |= on_way.is_some_and(|on_way| on_way.is_kept);
     }
 }
 
@@ -261,9 +319,7 @@ struct OnItsWay {
 
 impl Drop for OnItsWay {
     fn drop(&mut self) {
-        if !self.has_ended {
-            mark(MAY_LAND, 0);
-        }
+        mark(if self.has_ended { 0 } else { MAY_LAND }, ON_ITS_WAY);
     }
 }
 
@@ -273,9 +329,11 @@ pub(super) async fn sent<T>(
     kind: Kind,
     request: impl Future<Output = object_store::Result<T>>,
 ) -> object_store::Result<T> {
+    mark(ON_ITS_WAY, 0);
     let mut on_its_way = OnItsWay { has_ended: false };
     let outcome = request.await;
     on_its_way.has_ended = true;
+    drop(on_its_way);
     if let Err(error) = &outcome {
         let seen = SEEN.try_with(|seen| seen.load(Ordering::Relaxed)).unwrap_or(0);
         let is_unclear = match error {
@@ -389,8 +447,11 @@ mod tests {
     async fn what_was_kept_is_known_again() {
         let late = Arc::new(Late::new(LONG));
         lose_answer(&late, put("1")).await;
-        let kept = late.to_keep().unwrap();
-        assert!(late.to_keep().is_none());
+        let kept = late.to_keep(false).unwrap();
+        assert!(late.to_keep(false).is_none());
+        // Where it could not be written down, it is told again.
+        late.not_kept();
+        assert_eq!(late.to_keep(false).as_ref(), Some(&kept));
         let next = Arc::new(Late::new(LONG));
         next.recall(kept);
         assert!(next.follow("a", put("1")).is_ok() && next.follow("a", Effect::Delete).is_err());
@@ -398,6 +459,41 @@ mod tests {
         let next = Arc::new(Late::new(Duration::ZERO));
         next.recall(vec![("a".to_owned(), Effect::Delete, LONG)]);
         assert!(next.follow("a", put("1")).is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_is_on_its_way_when_the_gateway_ends_is_kept_as_well() {
+        let late = Arc::new(Late::new(LONG));
+        let expected = vec![("a".to_owned(), put("1"), LONG)];
+        let following = late.follow("a", put("1")).unwrap();
+        // Nothing has been sent yet.
+        assert!(late.to_keep(true).is_none());
+        let (answer, answered) = tokio::sync::oneshot::channel::<()>();
+        let request = async {
+            answered.await.unwrap();
+            Ok(())
+        };
+        let mut request = Box::pin(following.watch(sent(Kind::S3, request)));
+        assert!(futures_util::poll!(&mut request).is_pending());
+        // It may be answered soon; a crash in between is not known of.
+        assert!(late.to_keep(false).is_none());
+        assert_eq!(late.to_keep(false), Some(expected.clone()));
+        assert!(late.to_keep(false).is_none() && late.to_keep(true).is_none());
+        let next = Arc::new(Late::new(LONG));
+        next.recall(expected);
+        assert!(next.follow("a", put("1")).is_ok() && next.follow("a", put("2")).is_err());
+        // Once it is answered, nobody has to wait for it.
+        answer.send(()).unwrap();
+        request.await.unwrap();
+        assert_eq!(late.to_keep(false), Some(Vec::new()));
+        drop(following);
+        assert!(late.to_keep(true).is_none() && late.state.lock().followings.is_empty());
+        // At the end there is no second look.
+        let following = late.follow("b", Effect::Delete).unwrap();
+        let waiting = sent(Kind::S3, std::future::pending::<object_store::Result<()>>());
+        let mut request = Box::pin(following.watch(waiting));
+        assert!(futures_util::poll!(&mut request).is_pending());
+        assert_eq!(late.to_keep(true), Some(vec![("b".to_owned(), Effect::Delete, LONG)]));
     }
 
     #[tokio::test]

@@ -93,6 +93,38 @@ async fn bytes_that_others_refer_to_leave_room_for_writes() {
     }
 }
 
+/// As many bytes are fetched as the journal may have; then those of parts that nobody completes go to the store, and others follow.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn uploads_that_were_left_behind_keep_no_room_for_fetched_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut ground = Ground::new(in_memory(), Kind::S3);
+    ground.journal_bytes = 16 << 20;
+    ground.patience = Duration::from_secs(60);
+    let engine = ground.open(directory.path()).await;
+    let is_clean = async || {
+        let begun = std::time::Instant::now();
+        while !engine.is_clean() {
+            assert!(begun.elapsed() < Duration::from_secs(100), "{:?}", engine.last_failure());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let mut left = Vec::new();
+    for seed in 0..4 {
+        let bytes = content(seed, 7 * MIB);
+        let (source, key) = (format!("source{seed}"), format!("left{seed}"));
+        put(&engine, &source, &bytes, Conditions::default()).await.unwrap();
+        is_clean().await;
+        left.push((key.clone(), refer(&engine, &key, &source, None).await, bytes));
+        delete(&engine, &source).await.unwrap();
+    }
+    // Two of them find room, and the others once the first two have gone.
+    is_clean().await;
+    for (key, upload, bytes) in left {
+        complete(&engine, &key, upload).await;
+        assert!(get(&engine, &key, None).await.unwrap() == bytes, "{key}");
+    }
+}
+
 /// Empty objects take no room in the journal, and each is a name that the gateway keeps in mind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_that_are_not_stored_are_as_many_as_memory_is_for() {

@@ -99,6 +99,29 @@ async fn a_start_knows_what_the_one_before_got_no_answer_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_knows_what_was_on_its_way_when_the_one_before_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = ground(LONG);
+    let engine = ground.open(directory.path()).await;
+    let puts = || ground.mood.puts.load(Ordering::Relaxed);
+    ground.mood.holds_puts.store(true, Ordering::Relaxed);
+    put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap();
+    wait_until("nothing was sent", || puts() > 0).await;
+    engine.close().await;
+    drop(engine);
+    ground.mood.holds_puts.store(false, Ordering::Relaxed);
+    let engine = ground.open(directory.path()).await;
+    let newer = content(2, 1000);
+    put(&engine, "b", &newer, Conditions::default()).await.unwrap();
+    clean(&engine).await;
+    let before = puts();
+    put(&engine, "a", &newer, Conditions::default()).await.unwrap();
+    tokio::time::sleep(A_WHILE).await;
+    assert_eq!((puts(), engine.pending().0), (before, 1), "the newer one was sent");
+    assert_eq!(get(&engine, "a", None).await.unwrap(), newer);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn once_nothing_can_land_any_more_the_newer_version_follows() {
     let directory = tempfile::tempdir().unwrap();
     let ground = ground(Duration::from_secs(5));

@@ -164,3 +164,18 @@ fn other_gateways_are_left_their_pace() {
     assert_eq!(seats.make_room_by(Scarce::Slot, Instant::now() + s(1000)), Room::None);
     assert_eq!(seated.seat.given_up(), None);
 }
+
+#[test]
+fn many_who_wait_for_the_journal_take_it_from_one_peer_at_a_time() {
+    let seats = Seats::new(false);
+    let slow: Vec<Seated> = (0..3).map(|_| awaited(&seats, Kind::Upload(1 << 20))).collect();
+    let given_up = || slow.iter().filter(|seated| seated.seat.given_up().is_some()).count();
+    let later = Instant::now() + RIPE + s(1);
+    assert_eq!(seats.make_room_in_journal_by(later), Some(Room::Coming));
+    for _ in 0..10 {
+        assert_eq!(seats.make_room_in_journal_by(later + JOURNAL_PAUSE / 2), None);
+    }
+    assert_eq!(given_up(), 1);
+    assert_eq!(seats.make_room_in_journal_by(later + JOURNAL_PAUSE), Some(Room::Coming));
+    assert_eq!(given_up(), 2);
+}

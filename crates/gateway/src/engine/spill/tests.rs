@@ -1,0 +1,105 @@
+use super::*;
+
+fn holder(upload: &str, number: u16) -> Holder {
+    Holder { name: Name::new("lake", "a"), upload: upload.to_owned(), number }
+}
+
+fn next(spills: &Spills, share_bytes: u64, now: Instant) -> Option<u64> {
+    spills.state.lock().next((share_bytes, 30), now).ok().map(|(content, _)| content.0)
+}
+
+#[tokio::test]
+async fn the_oldest_parts_go_as_long_as_they_take_more_than_their_share() {
+    let spills = Spills::default();
+    let now = Instant::now();
+    for number in [3, 1, 2] {
+        spills.park(ContentId(u64::from(number)), 10, holder("u", number));
+    }
+    assert_eq!(spills.journal_bytes(), 30);
+    assert_eq!(next(&spills, 30, now), None);
+    assert_eq!(next(&spills, 15, now + AGAIN_AFTER), Some(1));
+    assert_eq!(next(&spills, 15, now + AGAIN_AFTER), Some(2));
+    assert_eq!(next(&spills, 15, now + AGAIN_AFTER), None);
+    // What has lain for long gives its room up.
+    assert_eq!(next(&spills, 15, now + LAIN_FOR * 2), Some(3));
+    assert_eq!(spills.journal_bytes(), 0);
+}
+
+#[tokio::test]
+async fn parts_make_room_for_whoever_waits_where_they_are_what_the_journal_is_full_of() {
+    let spills = Spills::default();
+    spills.park(ContentId(1), 10, holder("u", 1));
+    let now = Instant::now();
+    let next = |used_bytes| spills.state.lock().next((100, used_bytes), now);
+    assert!(next(10).is_err());
+    let waiting = spills.wait();
+    // Flushes make room.
+    assert_eq!(next(21).unwrap_err(), now + LOOK_WHILE_WAITED);
+    let (content, parked) = next(20).unwrap();
+    spills.state.lock().insert(content, parked);
+    drop(waiting);
+    assert_eq!(next(20).unwrap_err(), now + LOOK_EVERY);
+}
+
+#[tokio::test]
+async fn one_that_failed_lets_others_go_first() {
+    let spills = Spills::default();
+    for number in [1, 2] {
+        spills.park(ContentId(u64::from(number)), 10, holder("u", number));
+    }
+    let now = Instant::now();
+    let (content, mut parked) = spills.state.lock().next((0, 30), now).unwrap();
+    parked.not_before = now + AGAIN_AFTER;
+    spills.state.lock().insert(content, parked);
+    assert_eq!(next(&spills, 0, now), Some(2));
+    let until = spills.state.lock().next((0, 30), now).unwrap_err();
+    assert_eq!((until, next(&spills, 0, until)), (now + AGAIN_AFTER, Some(1)));
+}
+
+#[tokio::test]
+async fn parts_that_come_again_and_again_take_no_more_memory() {
+    let spills = Spills::default();
+    for _ in 0..3 {
+        spills.park(ContentId(1), 10, holder("u", 1));
+        spills.park(ContentId(1), 10, holder("u", 2));
+    }
+    assert_eq!(spills.state.lock().parked[&ContentId(1)].holders.len(), 2);
+    // One that is uploaded anew has another content, and the former one leaves the journal.
+    spills.park(ContentId(2), 20, holder("u", 1));
+    let released = Released { content: ContentId(1), segment: 0, offset_bytes: 0, size_bytes: 10 };
+    spills.released(&[released]);
+    assert_eq!((spills.journal_bytes(), spills.state.lock().parked.len()), (20, 1));
+}
+
+#[tokio::test]
+async fn what_a_flush_needs_room_of_goes_first() {
+    let spills = Spills::default();
+    for number in [1, 2, 3] {
+        spills.park(ContentId(number), 10, holder("u", 1));
+    }
+    let now = Instant::now();
+    assert!(!spills.is_time_to_look(now));
+    spills.want_fetched();
+    assert!(spills.is_time_to_look(now) && !spills.is_time_to_look(now));
+    spills.want_fetched();
+    // All parts are looked at, so not at once again.
+    assert!(!spills.is_time_to_look(now) && spills.is_time_to_look(now + LOOK_EVERY));
+    for content in [2, 4] {
+        spills.put_first(ContentId(content));
+    }
+    assert_eq!((next(&spills, 30, now + AGAIN_AFTER), next(&spills, 30, now + AGAIN_AFTER)), (Some(2), None));
+    assert_eq!(spills.journal_bytes(), 20);
+}
+
+#[tokio::test]
+async fn an_upload_that_is_over_holds_nothing() {
+    let spills = Spills::default();
+    spills.park(ContentId(1), 10, holder("u", 1));
+    spills.park(ContentId(2), 10, holder("u", 2));
+    spills.park(ContentId(2), 10, holder("v", 1));
+    assert_eq!(spills.journal_bytes(), 20);
+    spills.forget("u");
+    assert_eq!(spills.journal_bytes(), 10);
+    spills.forget("v");
+    assert_eq!((spills.journal_bytes(), next(&spills, 0, Instant::now())), (0, None));
+}
