@@ -125,7 +125,7 @@ fn dispatch(command: Command) -> Result<ExitCode, exit_codes::Failure> {
             Ok(match underlay_attach::daemon::main(&config) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => {
-                    output::say(&error.to_string());
+                    output::say(error.to_string());
                     ExitCode::from(underlay_attach::daemon::exit_code(&error))
                 }
             })

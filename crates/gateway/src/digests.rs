@@ -66,7 +66,7 @@ impl Algorithm {
         let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
         match STANDARD.decode(text) {
             Ok(bytes) => bytes.len() == self.bytes(),
-            Err(_) => text.len() % 4 != 0 && text.bytes().all(is_base64),
+            Err(_) => !text.len().is_multiple_of(4) && text.bytes().all(is_base64),
         }
     }
 

@@ -18,7 +18,7 @@ pub(crate) fn fault(arguments: &FaultArguments) -> Result<ExitCode, Failure> {
     let act = Act::of(&arguments.action)?;
     let registry = Registry::open()?;
     let found = find_all(&registry);
-    found.silent.iter().for_each(|silent| output::say(silent));
+    found.silent.iter().for_each(output::say);
     let act = match (act, &arguments.target) {
         (Act::List { json }, None) => {
             let code = list(&found.storages, json, found.silent.is_empty());
