@@ -290,6 +290,6 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
 }
 
 fn say(text: &str) {
-    // Whoever closed it does not want to read it.
+    // A closed output means that nobody wants to read it.
     let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
 }

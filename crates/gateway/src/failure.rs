@@ -1,4 +1,4 @@
-//! Why the program ends otherwise than it should. Each kind has its exit code: whoever supervises the gateway decides by it whether a new start can help.
+//! Why the program failed. Each kind of failure has its exit code, which tells a supervisor whether a restart can help.
 
 /// What ended a command.
 #[derive(Debug)]

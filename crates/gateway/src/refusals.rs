@@ -30,7 +30,7 @@ struct Row {
     label: &'static str,
     /// For the client, and in the log.
     why: &'static str,
-    /// For whoever runs the gateway.
+    /// For the gateway's administrator.
     what_to_do: &'static str,
 }
 

@@ -212,7 +212,7 @@ impl Engine {
         };
         let Some(object) = resolved.as_ref().map(|resolved| resolved.record.clone()) else {
             let task = match (at_store, stored) {
-                // Nobody's own any more, so whoever refers to it is another object.
+                // No name owns it any more, so whatever refers to it is another object.
                 (Some((content, _)), _) => Task::Blocked(content),
                 (None, Some(_)) => Task::Delete,
                 (None, None) => Task::Nothing,

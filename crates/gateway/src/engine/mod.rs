@@ -280,7 +280,7 @@ pub(crate) const JOURNAL: &str = "journal";
 const CACHE: &str = "cache";
 const LOCK: &str = "lock";
 
-/// The local directory, for whoever has it alone.
+/// The local directory, for the one process that has it to itself.
 ///
 /// # Errors
 /// When it can't be made or trusted, or a gateway is using it.

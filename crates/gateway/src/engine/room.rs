@@ -24,7 +24,7 @@ pub(crate) enum Wanted {
     Name,
 }
 
-/// Asks others for room, and says whether whoever asks had better not wait.
+/// Asks others for room, and says whether the caller had better not wait.
 pub(crate) type Ask = Box<dyn Fn(Wanted) -> bool + Send + Sync>;
 
 /// Those who wait.

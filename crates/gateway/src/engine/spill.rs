@@ -506,7 +506,7 @@ impl Engine {
                 Ok(block)
             })
             .boxed();
-        // Nobody else writes to this name, and whoever deletes what is there has to wait until nothing can land any more.
+        // Nobody else writes to this name, and a deletion has to wait until nothing can land there any more.
         let effect = Effect::put(&format!("content {}", content.0), size, &Headers::default());
         let following = state.backend.follow_within(&staged.key, effect, Duration::ZERO).await?;
         let may_go_on = || self.check_flush(staged);

@@ -345,7 +345,7 @@ impl Engine {
             .await;
         drop(place);
         if outcome == Err(Error::NoSuchUpload) {
-            // Whoever asked twice at once has the first one's answer.
+            // A client that asked twice at once gets the first request's answer.
             return self.completed_here(&state, &name, &parts).await;
         }
         outcome?;

@@ -36,7 +36,7 @@ fn meaning_of(content: &ContentRecord, found: Option<&Found>) -> Meaning {
         (true, ..) => Meaning::AsKnown,
         // Also where only a listing told of it: nobody else deletes here, and what is forgotten is lost for good.
         (false, _, None) => Meaning::Withheld("has nothing there"),
-        // Whoever has written there since has done so later.
+        // Anything that others wrote there since then is later than this.
         (false, Some(confirmed_ms), Some(found)) if found.modified_ms <= confirmed_ms => {
             Meaning::Withheld("has an older version there")
         }

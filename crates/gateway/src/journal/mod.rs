@@ -195,7 +195,7 @@ impl Journal {
         self.capacity_bytes
     }
 
-    /// Room for a content within the first `most_bytes` of the journal, waited for where they are taken. Whoever does not wait for ever drops this
+    /// Room for a content within the first `most_bytes` of the journal, and a wait while that is taken. A caller that gives up waiting drops this
     /// and [refuses](Self::refuse).
     ///
     /// # Errors
@@ -433,7 +433,7 @@ fn number_in(name: &str) -> Option<u64> {
     (file_name(number) == name && number < u64::MAX / 2).then_some(number)
 }
 
-/// Has the kernel forget what it remembers of the segments that these lie in: whoever reads them gets what the disk has, and its checksums say
+/// Has the kernel forget what it remembers of the segments that these lie in: later reads get what the disk has, and its checksums say
 /// whether that is what was written. To be called where the last user of the journal has ended without closing it.
 ///
 /// # Errors

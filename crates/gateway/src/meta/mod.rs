@@ -1,6 +1,6 @@
 //! The metadata store: one transactional file (redb) that says which objects there are and where their bytes lie.
 //!
-//! Whoever changes it hands a closure to the one thread that commits ([`committer`]); many closures share one commit. Readers
+//! Callers change it by handing a closure to the one thread that commits ([`committer`]); many closures share one commit. Readers
 //! see the last commit, without waiting.
 
 mod change;
@@ -68,7 +68,7 @@ fn cannot_open(path: &Path, error: &dyn std::fmt::Display) -> Error {
     ))
 }
 
-/// Whoever had the file open has ended without closing it, and may have found out that a sync failed.
+/// The last process that had the file open ended without closing it, perhaps because a sync failed.
 fn read_from_disk(path: &Path) -> Result<()> {
     let seen = OnDisk::open(path).and_then(|mut file| make_sure(&mut file));
     match seen {
@@ -126,7 +126,7 @@ impl Metadata {
         let note = surroundings.note().map_err(|error| failed(&error))?;
         let file = FileBackend::new(file).map_err(|error| failed(&error))?;
         let opened = Metadata::open_over(file, surroundings, path, cache_bytes, noted);
-        // Whoever was closing it until now may have noted so meanwhile, and that is not for what follows.
+        // A process that was closing it until now may have left that note, which says nothing about what follows.
         note.reopen().map_err(|error| failed(&error))?;
         opened.map(|metadata| Metadata { was_closed, ..metadata })
     }

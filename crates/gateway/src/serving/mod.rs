@@ -57,7 +57,7 @@ const SAY_EVERY: Duration = Duration::from_secs(2);
 const LEAVE_AT_LEAST: Duration = Duration::from_secs(5);
 /// How long requests of other gateways may take that came before the keys were another's.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
-/// Whoever supervises a broken gateway waits no longer for its end.
+/// A broken gateway ends within this time, so that its supervisor can start it again.
 pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
 /// Unfinished uploads that the log names.
 const MOST_SAID: usize = 5;
@@ -362,7 +362,7 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
         })?,
         supervisor: Supervisor::default(),
     });
-    // A large bucket may take hours to list: whoever supervises the gateway must not take it for dead meanwhile.
+    // A large bucket may take hours to list, and a supervisor must not take the gateway for dead meanwhile.
     let (admin_listener, of_admin) = (Arc::new(admin_listener), Arc::clone(&admin));
     admin
         .supervisor

@@ -333,8 +333,8 @@ impl Backend {
         let path = self.reach(key).await?;
         let asked = async {
             match self.store.get_opts(&path, options).await {
-                // So S3 answers of what is not there to whoever may not list the whole bucket, and so of what is there to whoever may not
-                // read it. Where the part of the bucket that it is in may be listed, that tells which; elsewhere nobody knows.
+                // S3 denies a missing object to a client that may not list the whole bucket, and an existing one to a client that may not
+                // read it. A listing of its part of the bucket tells which, if it is allowed; otherwise nobody knows.
                 Err(denied @ object_store::Error::PermissionDenied { .. }) if self.kind == Kind::S3 => {
                     match self.is_listed(&path).await {
                         Ok(false) => Err(object_store::Error::NotFound {

@@ -60,7 +60,7 @@ impl Backend {
     }
 }
 
-/// Whether `to` is another name of the file `from`. If so, the name is durable when this returns: whoever gave it may not have got that far.
+/// Whether `to` is another name of the file `from`. If so, the name is durable when this returns: the process that made it may not have got that far.
 ///
 /// # Errors
 /// When it can't be told, or not be made durable.

@@ -406,7 +406,7 @@ impl Backend {
                     found.bytes().await.map(|text| Some(String::from_utf8_lossy(&text).into_owned()))
                 }
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
-                // So S3 says that there is no such object to whoever may list a part of the bucket only.
+                // S3 says this of an object that does not exist, if the client may list only a part of the bucket.
                 Err(object_store::Error::PermissionDenied { .. }) if self.kind == Kind::S3 => {
                     Ok(self.is_listed(&path).await?.then(|| "no cluster's".to_owned()))
                 }

@@ -139,7 +139,7 @@ impl Backend {
             }
             match self.next_of(under_way).await? {
                 Some(done) => done?,
-                // It has none, so whoever has some waits for nothing of this one.
+                // This request holds no memory, so those that hold some never wait for it.
                 None => return Ok(self.memory.hold(bytes).await),
             }
         }
