@@ -222,7 +222,7 @@ pub(crate) fn require_metadata(directory: &Path) -> Result<(), String> {
     match directory.join(crate::meta::FILE).exists() {
         true => Ok(()),
         false => Err(format!(
-            "{} has no metadata of a gateway\n  what to do: see that `directory` of [local] is the one that the gateway used, and that it is mounted",
+            "{} has no metadata of a gateway\n  what to do: check that `directory` of [local] is the one that the gateway used, and that it is mounted",
             directory.display()
         )),
     }

@@ -275,7 +275,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
                     // In a cluster it waits for etcd, and may do so for ever.
                     false => match tokio::time::timeout(limit, Opened::to_drain(&config, &secrets, into_empty)).await {
                         Ok(opened) => opened?,
-                        Err(_) => return Err(Broken::Failed(format!("the gateway was not ready within {timeout} s, and nothing was stored: do its store and, with [cluster], etcd answer?"))),
+                        Err(_) => return Err(Broken::Failed(format!("the gateway was not ready within {timeout} s, and stored nothing: check that its store and, with [cluster], etcd answer"))),
                     },
                 };
                 let finished = opened.finish_unless_broken(until).await?;

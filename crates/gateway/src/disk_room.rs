@@ -168,12 +168,12 @@ impl DiskRoom {
         // Only once that is durable, some file systems use the room for others.
         let freed = file.set_len(0).and_then(|()| file.sync_all());
         tracing::warn!(
-            "the local disk is full: the room that is set aside for the metadata is used now, and clients are answered with SlowDown until there is more\n  what to do: make room on the disk of [local]"
+            "the local disk is full: the gateway now uses the room that it reserved for the metadata, and clients are answered with SlowDown until there is more\n  what to do: make room on the disk of [local]"
         );
         match freed {
             Ok(()) => true,
             Err(error) => {
-                tracing::error!("the room that is set aside for the metadata can't be freed: {error}");
+                tracing::error!("cannot free the room that is reserved for the metadata: {error}");
                 false
             }
         }

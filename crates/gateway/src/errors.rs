@@ -56,9 +56,9 @@ pub enum Error {
     /// Our own disk, or what is on it.
     #[error("{0}")]
     Local(String),
-    #[error("user metadata have at most 2 KiB")]
+    #[error("the request has more than 2 KiB of user metadata")]
     MetadataTooLarge,
-    #[error("the headers that are kept with an object have at most 7 KiB together")]
+    #[error("the headers that are kept with an object have more than 7 KiB together")]
     HeadersTooLarge,
     /// The store behind refuses it, and will again.
     #[error("{text}")]

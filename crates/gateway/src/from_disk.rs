@@ -64,12 +64,12 @@ pub(crate) fn make_sure(file: &mut impl TwoWays) -> io::Result<Seen> {
 fn compare(file: &mut impl TwoWays) -> io::Result<Option<Seen>> {
     // A failure that nobody has heard of yet is told here, once; what it has taken away is found out below.
     if let Err(error) = file.sync() {
-        tracing::warn!("what was written last did not all get to the disk: {error}");
+        tracing::warn!("not all of the last writes reached the disk: {error}");
         file.sync()?;
     }
     // Whether it has is seen below.
     if let Err(error) = file.forget() {
-        tracing::debug!("the kernel can't be asked to forget a file: {error}");
+        tracing::debug!("cannot make the kernel forget a file: {error}");
     }
     let length = file.length()?;
     let (mut remembered, mut on_disk) = (vec![0; STEP_BYTES], vec![0; STEP_BYTES]);

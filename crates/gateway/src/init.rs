@@ -141,7 +141,7 @@ fn configuration(wishes: &Wishes, directory: &Path) -> Result<String, Failure> {
          listen = \"{listen}\"   # where clients connect\n\n\
          [local]\n\
          directory = {local}\n\
-         journal = \"{journal}\"           # most bytes that are acknowledged and not in the store yet\n\
+         journal = \"{journal}\"           # limit of bytes that are acknowledged and not in the store yet\n\
          memory = \"{memory}\"          # of blocks in memory\n\
          {s3}\n\
          [bucket.{section}]\n\
@@ -188,7 +188,7 @@ fn next_steps(wishes: &Wishes, directory: &Path) -> String {
     }
     let open = match wishes.listen.ip().is_loopback() {
         true => "",
-        false => "\nOther hosts can reach it, and without [tls] what they send can be read on the way.\n",
+        false => "\nOther hosts can reach it. Without [tls], others on the network can read what they send.\n",
     };
     let (config, secret) = (shown(CONFIG), shown(SECRET));
     let export = format!(

@@ -39,24 +39,24 @@ const ROWS: [Row; 4] = [
         cause: Cause::Disk,
         label: "disk",
         why: "the gateway's local disk is full: try again later",
-        what_to_do: "see what else lies on the disk of [local] and make room there, or take a larger one; if the store is slow or down, the journal may have filled it: then make `journal` smaller than the disk",
+        what_to_do: "check what else is on the disk of [local] and make room there, or use a larger disk; if the store is slow or down, the journal may have filled it: then make `journal` smaller than the disk",
     },
     Row {
         cause: Cause::Journal,
         label: "journal",
-        why: "the journal is full, since the store behind takes objects more slowly than they come or uploads are unfinished: try again later",
+        why: "the journal is full: the store takes objects more slowly than they come, or uploads are unfinished: try again later",
         what_to_do: "see whether the store answers (`underlay-gateway top` shows the last failure), or raise `journal` in [local]",
     },
     Row {
         cause: Cause::Uploads,
         label: "uploads",
-        why: "the part of the journal that uploads in parts may take is full, since the store behind takes parts more slowly than they come: try again later",
+        why: "the part of the journal for uploads in parts is full: the store takes parts more slowly than they come: try again later",
         what_to_do: "see whether the store answers (`underlay-gateway top` shows the last failure), abort uploads that clients have left behind, or raise `journal` in [local]",
     },
     Row {
         cause: Cause::Names,
         label: "names",
-        why: "as many objects wait for the store behind as the gateway may keep in mind, since they come faster than the store takes them: try again later",
+        why: "as many objects wait for the store as the gateway has memory for, since they come faster than the store takes them: try again later",
         what_to_do: "see whether the store answers or refuses some (`underlay-gateway top` shows both), or raise `memory` in [local]",
     },
 ];

@@ -183,7 +183,7 @@ impl Supervisor {
     fn note(&self, name: &'static str, kind: Kind, item: &dyn fmt::Display, said: &(dyn Any + Send)) {
         let said = said_by(said);
         tracing::error!(
-            "a bug: the {name} panicked, working on {item}: {said}\n  what to do: please report it with these lines; the gateway goes on with other items"
+            "a bug: the {name} panicked while working on {item}: {said}\n  what to do: please report it with these lines; the gateway goes on with other items"
         );
         let mut state = self.state.lock();
         let panics = state.panics.entry(name).or_default();

@@ -82,7 +82,7 @@ pub(crate) fn check(local: &Local, machine: &Machine) -> Result<Vec<String>, Str
         && in_memory > may
     {
         warnings.push(format!(
-            "[local]: `memory` and `metadata_memory` are {} together, and the control group of this process may have {}: the kernel kills the gateway if it takes more",
+            "[local]: `memory` and `metadata_memory` are {} together, and the control group of this process may have {}: the kernel kills the gateway if it uses more",
             rounded_bytes(in_memory),
             rounded_bytes(may)
         ));

@@ -75,7 +75,7 @@ impl Engine {
                     tokio::time::sleep(pause).await;
                     let Some(engine) = engine.upgrade() else { return };
                     if let Err(error) = engine.end_expired_uploads(&set_aside).await {
-                        tracing::warn!("cannot end uploads that nobody goes on with: {error}");
+                        tracing::warn!("cannot end abandoned uploads: {error}");
                     }
                 }
             }

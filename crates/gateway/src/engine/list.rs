@@ -196,7 +196,7 @@ impl Engine {
             };
             if next <= from {
                 return Err(Error::Local(
-                    "a listing does not get on, which is a bug in the gateway".to_owned(),
+                    "a listing makes no progress, which is a bug in the gateway".to_owned(),
                 ));
             }
             from = next;

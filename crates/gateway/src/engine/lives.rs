@@ -43,7 +43,7 @@ pub(super) async fn begin(metadata: &Metadata, committer: &Committer, cache: &Fo
     committer.commit(Vec::new(), move |change| change.set_number(KEY, life)).await?;
     // Where it does not get there, the next start finds another one, and empties the cache.
     if let Err(error) = cache.replace(FILE, Access::Private, format!("{life:016x}").as_bytes()) {
-        tracing::debug!("the cache can't note whose it is: {error}");
+        tracing::debug!("cannot note which metadata the cache belongs to: {error}");
     }
     Ok(life)
 }

@@ -534,7 +534,7 @@ impl Engine {
         self.queue.stop();
         if let Err(error) = self.keep_unanswered(true).await {
             tracing::warn!(
-                "the next start will not know which requests the stores have not answered: {error}"
+                "cannot record for the next start which requests the stores have not answered: {error}"
             );
         }
         self.blocks.close().await;

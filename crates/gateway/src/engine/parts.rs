@@ -71,7 +71,7 @@ pub(super) fn check_same(number: u16, now: Option<&PartRecord>, before: &PartRec
     match now {
         Some(now) if now == before => Ok(()),
         Some(now) if is_elsewhere(now, before) => {
-            Err(Error::Busy("bytes of the parts are being moved: try again".to_owned()))
+            Err(Error::Busy("the gateway is moving bytes of these parts: try again".to_owned()))
         }
         _ => Err(Error::InvalidPart(format!("part {number} was replaced meanwhile"))),
     }

@@ -285,7 +285,7 @@ impl Engine {
                             let looked =
                                 tokio::task::spawn_blocking(move || looking.put_fetched_first()).await;
                             if let Ok(Err(error)) = looked {
-                                tracing::warn!("cannot tell which parts were fetched: {error}");
+                                tracing::warn!("cannot record which parts were fetched: {error}");
                             }
                         }
                         // What was fetched beyond the limit is in the way of no write.

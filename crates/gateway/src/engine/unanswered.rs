@@ -71,7 +71,7 @@ impl Engine {
                         return;
                     };
                     if let Err(error) = engine.keep_unanswered(false).await {
-                        tracing::warn!("cannot keep which requests the stores have not answered: {error}");
+                        tracing::warn!("cannot record which requests the stores have not answered: {error}");
                     }
                 }
             }

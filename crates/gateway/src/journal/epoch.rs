@@ -28,7 +28,7 @@ fn epoch_of(folder: &Folder) -> io::Result<u64> {
         Ok(text) => epoch_in(&text).ok_or_else(|| {
             let path = folder.path().join(EPOCH);
             io::Error::other(format!(
-                "{} is damaged, which says how often the metadata had been opened\n  what to do: bring back the whole local directory from a copy; if the metadata beside it are certainly the newest, remove this file",
+                "{} is damaged: it says how often the metadata had been opened\n  what to do: bring back the whole local directory from a copy; if the metadata beside it are certainly the newest, remove this file",
                 path.display()
             ))
         }),

@@ -234,7 +234,7 @@ impl Journal {
         let stored = self.framing.stored_bytes(size_bytes);
         self.reserve_in(Share::Beyond, content, size_bytes, stored)?.ok_or_else(|| {
             Error::Busy(format!(
-                "{size_bytes} bytes that copies or unfinished uploads consist of have to be fetched before the store's object is replaced, and there is no room for them yet"
+                "{size_bytes} bytes that copies or unfinished uploads need have to be fetched before the store's object is replaced, and there is no room for them yet"
             ))
         })
     }

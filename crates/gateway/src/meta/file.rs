@@ -109,7 +109,7 @@ impl<B: StorageBackend> MetadataFile<B> {
         let Some(journal) = &self.surroundings.journal else { return };
         // Without it the next start takes longer.
         if let Err(error) = journal.replace(CLOSED, Access::Private, b"") {
-            tracing::debug!("it is not noted that the metadata are closed: {error}");
+            tracing::debug!("cannot note that the metadata are closed: {error}");
         }
     }
 }

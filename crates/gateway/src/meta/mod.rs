@@ -63,7 +63,7 @@ pub(crate) fn read_any(data: &[u8]) {
 
 fn cannot_open(path: &Path, error: &dyn std::fmt::Display) -> Error {
     Error::Local(format!(
-        "cannot open the metadata in {}: {error}\n  what to do: bring back the whole local directory from a copy that was made while the gateway was stopped; if there is none, move it away and begin with an empty one, which loses what is in the journal, and what only the metadata have: tags, and headers where the store is a directory",
+        "cannot open the metadata in {}: {error}\n  what to do: bring back the whole local directory from a copy that was made while the gateway was stopped; if there is none, move it away and begin with an empty one. That loses what is in the journal, and what only the metadata have: tags, and headers where the store is a directory",
         path.display()
     ))
 }
@@ -74,11 +74,11 @@ fn read_from_disk(path: &Path) -> Result<()> {
     match seen {
         Ok(Seen::Same) => Ok(()),
         Ok(Seen::Forgotten) => {
-            tracing::debug!("the file system of {} has no way around the kernel's memory", path.display());
+            tracing::debug!("the file system of {} can't bypass the kernel's page cache", path.display());
             Ok(())
         }
         Err(error) => Err(Error::Local(format!(
-            "cannot tell what the disk has of {}: {error}\n  what to do: see the kernel's log for errors of this disk; restart the machine, or as root run `echo 1 > /proc/sys/vm/drop_caches`, and start the gateway again",
+            "cannot find out how much of {} is on the disk: {error}\n  what to do: see the kernel's log for errors of this disk; restart the machine, or as root run `echo 1 > /proc/sys/vm/drop_caches`, and start the gateway again",
             path.display()
         ))),
     }

@@ -157,7 +157,7 @@ pub(super) fn check_signed(by: Option<&Credentials>, headers: &HeaderMap, uri: &
     for name in ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"] {
         let mut named = headers.get_all(name).iter();
         if named.any(|value| !value.to_str().is_ok_and(super::acl::is_owner)) {
-            return Err(denied("the bucket's owner is another one than the request expects"));
+            return Err(denied("the request expects another owner of the bucket"));
         }
     }
     match by {

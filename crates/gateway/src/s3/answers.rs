@@ -56,13 +56,13 @@ pub(super) fn error(error: Error) -> S3Error {
         Error::Store(_) => {
             // It may have paths, addresses and keys of the store.
             tracing::warn!("request {}: {text}", request_id());
-            let text = "the store behind the gateway failed: try again later; the gateway's log says why, by the number of this request";
+            let text = "the store behind the gateway failed: try again later; the gateway's log says why, under the id of this request";
             return S3Error::with_message(S3ErrorCode::ServiceUnavailable, text);
         }
         Error::Refused { refusal, .. } => {
             // Where the store is, and what it says, is not for clients.
             tracing::warn!("request {}: {text}", request_id());
-            let text = format!("the store behind refuses it: {}", refusal.word());
+            let text = format!("the store behind the gateway refuses it: {}", refusal.word());
             return S3Error::with_message(S3ErrorCode::ServiceUnavailable, text);
         }
         Error::MetadataTooLarge => S3ErrorCode::MetadataTooLarge,
@@ -70,7 +70,7 @@ pub(super) fn error(error: Error) -> S3Error {
         Error::HeadersTooLarge => S3ErrorCode::Custom("RequestHeaderSectionTooLarge".into()),
         Error::Local(_) => {
             tracing::error!("request {}: {text}", request_id());
-            let text = "the gateway's own storage failed; its log says how, by the number of this request";
+            let text = "the gateway's own storage failed; its log says how, under the id of this request";
             return S3Error::with_message(S3ErrorCode::InternalError, text);
         }
     };

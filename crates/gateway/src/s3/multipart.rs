@@ -89,7 +89,7 @@ pub(super) async fn part(front: &Front, request: S3Request<UploadPartInput>) -> 
         && let Some(given) = promised.given().find(|given| *given != wanted)
     {
         return Err(invalid_request(format!(
-            "the upload was begun with {} as its checksum, and this part brings {}",
+            "the upload was begun with {} as its checksum, and this part has {}",
             wanted.name(),
             given.name()
         )));

@@ -265,7 +265,7 @@ fn check_document(bytes: &Bytes, headers: &HeaderMap, is_of_upload: bool) -> S3R
 
 /// The signature has been verified, and would not fit any more.
 fn without_signature(uri: &Uri) -> S3Result<Uri> {
-    let wrong = || S3Error::with_message(S3ErrorCode::InvalidURI, "the URL of the request makes no sense");
+    let wrong = || S3Error::with_message(S3ErrorCode::InvalidURI, "the URL of the request is not valid");
     let Some(query) = uri.query() else { return Ok(uri.clone()) };
     let kept = query.split('&').filter(|pair| {
         let name = Url::parse(&format!("http://gateway/?{pair}"))

@@ -122,7 +122,7 @@ impl Connections {
             };
             tokio::select! {
                 biased;
-                () = seat.is_over() => tracing::debug!("{peer}: closed, since its place was needed or it was too slow"),
+                () = seat.is_over() => tracing::debug!("{peer}: closed, because its place was needed or it was too slow"),
                 () = served => {}
             }
         });

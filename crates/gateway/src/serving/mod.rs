@@ -199,7 +199,7 @@ impl Opened {
     async fn breaks_down(&self, of_process: &Supervisor) -> Broken {
         loop {
             if self.engine.takes_no_more() {
-                return Broken::Failed("the metadata can't be written any more, and the log says why: what was acknowledged is safe in the journal\n  what to do: see to the disk of [local], and start the gateway again".to_owned());
+                return Broken::Failed("the metadata can't be written any more, and the log says why: what was acknowledged is safe in the journal\n  what to do: check the disk of [local], and start the gateway again".to_owned());
             }
             let supervisors = [&self.engine.supervisor, of_process];
             if let Some(why) = supervisors.into_iter().find_map(Supervisor::failure) {
@@ -512,7 +512,7 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
 fn ends_unopened(is_new: bool) -> bool {
     if !is_new {
         tracing::warn!(
-            "stopped before it was open, so nobody knows whether the stores have everything: `drain` sees to it"
+            "stopped before it had opened its stores, so nobody knows whether the stores have everything: run `drain` to be sure"
         );
     }
     is_new
@@ -537,7 +537,7 @@ pub(crate) async fn drain(engine: &Engine, until: Instant) -> bool {
             return false;
         }
         if begun.elapsed() >= REFUSED_FOR && engine.is_held_up() {
-            tracing::warn!("what is left is refused each time, so it is not waited for");
+            tracing::warn!("the stores refuse each time what is left, so the gateway does not wait for it");
             say_what_is_left(engine);
             return false;
         }
@@ -559,7 +559,7 @@ pub(crate) async fn drain(engine: &Engine, until: Instant) -> bool {
     {
         let more = if count > some.len() { ", ..." } else { "" };
         tracing::info!(
-            "{count} uploads are unfinished, and what came of them is kept here: {}{more}",
+            "{count} uploads are unfinished, and this gateway keeps their parts: {}{more}",
             some.join(", ")
         );
     }

@@ -525,7 +525,7 @@ pub(crate) fn failed(what: &str, error: object_store::Error) -> Error {
         object_store::Error::NotImplemented { operation, implementer } => {
             // Which store it is, is not for clients.
             tracing::warn!("{what}: {implementer} can't do {operation}");
-            Error::NotImplemented("the store behind the bucket can't do what this takes".to_owned())
+            Error::NotImplemented("the store behind the bucket can't do what this needs".to_owned())
         }
         other => Error::Store(format!("{what}: {}", said::text_of(&other))),
     }
