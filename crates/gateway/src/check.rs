@@ -217,7 +217,8 @@ fn existing(directory: &Path) -> Result<(underlay_files::Folder, std::fs::File),
 }
 
 /// # Errors
-/// When a directory is none of a gateway's. To make one there would answer for another, as where the configuration has a typing error.
+/// When the directory has no gateway's metadata. A new one there would answer in place of the right one, as after a typing error in the
+/// configuration.
 pub(crate) fn require_metadata(directory: &Path) -> Result<(), String> {
     match directory.join(crate::meta::FILE).exists() {
         true => Ok(()),

@@ -1,5 +1,5 @@
-//! Room on the local disk. Clients are refused while there is some left for the gateway itself: what it has acknowledged can only be stored, and
-//! so make room again, if it can still write to its metadata.
+//! Room on the local disk. Clients are refused while the gateway itself still has some: it can store what it has acknowledged, and
+//! so make room again, only while it can write to its metadata.
 //!
 //! A part of that room is a file, the reserve, which nobody else on the disk can take. When the metadata find the disk full all the same, the
 //! reserve is given up, and clients are refused until there is room to make it again.

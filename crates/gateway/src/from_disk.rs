@@ -62,7 +62,7 @@ pub(crate) fn make_sure(file: &mut impl TwoWays) -> io::Result<Seen> {
 
 /// `None` where the kernel remembers something else than the disk has.
 fn compare(file: &mut impl TwoWays) -> io::Result<Option<Seen>> {
-    // A failure that nobody has heard of yet is told here, once; what it has taken away is found out below.
+    // The kernel reports an unreported failure here, once; what is lost is found out below.
     if let Err(error) = file.sync() {
         tracing::warn!("not all of the last writes reached the disk: {error}");
         file.sync()?;

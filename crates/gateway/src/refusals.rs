@@ -1,5 +1,5 @@
-//! Writes that are refused for want of room: counted by cause, and told of in the log. Thousands may be refused in a second, so the first of a
-//! cause is told of, and then one a minute.
+//! Writes that are refused for want of room: counted by cause, and logged. Thousands may be refused in a second, so the log has the first of
+//! each cause, and then one a minute.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -81,7 +81,7 @@ impl std::fmt::Debug for Refusals {
 }
 
 impl Refusals {
-    /// Counts a refusal. Returns what the client is to be told.
+    /// Counts a refusal. Returns the client's error.
     pub(crate) fn refuse(&self, cause: Cause) -> Error {
         self.refuse_at(cause, Instant::now()).0
     }
@@ -130,7 +130,7 @@ mod tests {
         for after_s in [0, 1, 59] {
             assert_eq!(said(Cause::Disk, after_s), None);
         }
-        // Another cause is told of by itself.
+        // Another cause is logged separately.
         assert!(said(Cause::Uploads, 30).is_some() && said(Cause::Uploads, 31).is_none());
         let next = said(Cause::Disk, 60).unwrap();
         assert!(next.starts_with("4 writes"), "{next}");

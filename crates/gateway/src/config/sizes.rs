@@ -62,7 +62,7 @@ fn mebibytes(bytes: u64) -> u64 {
     bytes >> 20 << 20
 }
 
-/// What somebody should know who starts a gateway with these sizes on this machine.
+/// Warnings for an administrator who starts a gateway with these sizes on this machine.
 ///
 /// # Errors
 /// What can't work at all.

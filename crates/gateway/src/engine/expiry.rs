@@ -1,4 +1,4 @@
-//! Uploads that nobody goes on with. Their parts take room in the journal and in the store.
+//! Abandoned uploads. Their parts take room in the journal and in the store.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -67,7 +67,7 @@ struct Parked {
 #[derive(Default)]
 pub(super) struct Spills {
     state: Mutex<State>,
-    /// Told when there is something to do.
+    /// Notified when there is something to do.
     wake: Notify,
     /// Parts get their room in the order in which they came.
     turns: tokio::sync::Mutex<()>,
@@ -78,14 +78,14 @@ struct State {
     /// The oldest first: numbers of contents grow.
     parked: BTreeMap<ContentId, Parked>,
     bytes: u64,
-    /// Who waits for room in the journal.
+    /// The requests that wait for room in the journal.
     waiting: usize,
     /// Names that are being written to.
     under_way: HashSet<Name>,
     said: Option<Instant>,
     /// Of the parked ones, those that were fetched and whose room a flush needs.
     in_the_way: BTreeSet<ContentId>,
-    /// Whether a flush needs such room, and when it was looked last who has it.
+    /// Whether a flush needs such room, and when its users were last looked for.
     wants_fetched: bool,
     looked: Option<Instant>,
 }
@@ -293,7 +293,7 @@ impl Engine {
                         // Where the disk is full, whatever lies here is in the way, and nobody is left to wait for it.
                         let share_bytes = if engine.disk.is_full() { 0 } else { share_bytes };
                         let next = spills.state.lock().next((share_bytes, used_bytes), Instant::now());
-                        // Who drains takes no more parts, and is not to wait for what lies here safely.
+                        // A draining gateway takes no more parts, and must not wait for those that are safe here.
                         let is_draining = engine.served.is_draining.load(Ordering::Relaxed);
                         match next {
                             Ok((content, parked)) if is_draining => {

@@ -9,7 +9,7 @@ use super::{commits, numbers_in};
 /// How often the metadata had been opened when the journal was opened last.
 const EPOCH: &str = "epoch";
 
-/// What the metadata have to have got to at least: less is an older copy, or one that has lost something that clients were told of.
+/// How far the metadata must have got, at least. If they have less, they are an older copy, or have lost acknowledged changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Noted {
     pub(crate) epoch: u64,

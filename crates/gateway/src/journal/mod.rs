@@ -41,7 +41,7 @@ pub(crate) struct Journal {
     framing: frame::Framing,
     folder: Folder,
     capacity_bytes: u64,
-    /// Of the disk that it is on; nobody looks at it where there is none.
+    /// Room on the journal's disk; `None` if it is not checked.
     disk: Option<Arc<DiskRoom>>,
     state: Mutex<State>,
     /// Told when room was given back.
@@ -291,7 +291,7 @@ impl Journal {
                 Some(segment) => Arc::clone(segment),
                 None => {
                     let number = state.next_number;
-                    // Whatever becomes of it: a name that could not be made durable is not tried again, since a later sync would say nothing about it.
+                    // Even if this fails: a name that could not be made durable is not tried again, since a later sync would say nothing about it.
                     state.next_number += 1;
                     let file = self.folder.file(&file_name(number)).map_err(|error| failed(&error))?;
                     // The name has to be durable before anything in it counts.
@@ -442,7 +442,7 @@ pub(crate) fn forget_remembered(folder: &Folder, known: &[Known]) -> io::Result<
     let numbers: BTreeSet<u64> = known.iter().map(|range| range.segment).collect();
     for number in numbers.into_iter().filter(|number| folder.has(&file_name(*number))) {
         let file = folder.file(&file_name(number))?;
-        // What was never synced is not needed, and an error of it is told once: what is needed has its checksums.
+        // What was never synced is not needed, and the kernel reports its error once: what is needed has its checksums.
         let _ = file.sync_all();
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     }

@@ -46,7 +46,7 @@ impl Surroundings {
         self.journal.as_ref().is_none_or(|journal| journal.has(CLOSED))
     }
 
-    /// The same note, for who has handed these on.
+    /// The same note, for a caller that has handed these on.
     ///
     /// # Errors
     /// When the folder can't be opened.

@@ -1,5 +1,5 @@
-//! Who may do what. Signatures are `s3s`'s; here are the secrets for them and the grants of the configuration. Which right an operation needs,
-//! its row in the [table of operations](super) says.
+//! Who may do what. Signatures are `s3s`'s; here are the secrets for them and the grants of the configuration. An operation's row in the
+//! [table of operations](super) says which right it needs.
 
 use std::collections::HashMap;
 use std::sync::Arc;

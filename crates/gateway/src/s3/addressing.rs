@@ -1,7 +1,7 @@
 //! How clients address the gateway: which bucket the `Host` of a request names, and the URL and region that answers give.
 //!
-//! `Host` is signed, so what a client meant is known. A name that is none of the gateway's own may stand for a bucket, and its path then begins with a key:
-//! such a request is refused, since it would be carried out on another bucket.
+//! `Host` is signed, so what a client meant is known. A name that is not the gateway's own may stand for a bucket; the path then begins with a
+//! key. Such a request is refused, since it would be carried out on another bucket.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,7 +15,7 @@ use super::answers::invalid_request;
 
 /// Always this machine.
 const LOCALHOST: &str = "localhost";
-/// What clients sign for unless they are told of another one.
+/// The region that clients sign for by default.
 pub(crate) const USUAL_REGION: &str = "us-east-1";
 
 /// See the module.

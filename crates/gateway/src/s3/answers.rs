@@ -115,7 +115,8 @@ fn set_text(response: &mut hyper::Response<s3s::Body>, text: impl Into<Vec<u8>>)
     *response.body_mut() = s3s::Body::from(text.into());
 }
 
-/// What `s3s` writes in another way than S3: it puts every ETag into quotes, and GetObjectAttributes has none; and it answers 200 to HEAD, also of a part.
+/// Corrects what `s3s` writes differently from S3: it quotes every ETag, while GetObjectAttributes has no quotes; and it answers 200 to HEAD of
+/// a part.
 pub(crate) fn put_right(operation: &str, response: &mut hyper::Response<s3s::Body>) {
     if operation == "GetObjectAttributes"
         && response.status().is_success()
@@ -131,8 +132,8 @@ pub(crate) fn put_right(operation: &str, response: &mut hyper::Response<s3s::Bod
     }
 }
 
-/// Sees to it that a client can parse the answer, whatever characters names in it have. The bytes of an object are none of our words, whatever type they
-/// have.
+/// Makes sure that a client can parse the answer, whatever characters the names in it have. The bytes of an object stay as they are, whatever
+/// their type.
 pub(crate) fn make_well_formed(operation: &str, response: &mut hyper::Response<s3s::Body>) {
     if response.status().is_success() && matches!(operation, "" | "GetObject" | "Forwarded" | "Question") {
         return;

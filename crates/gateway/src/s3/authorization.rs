@@ -1,5 +1,5 @@
-//! Signatures that can't be verified, whatever they are of, and requests that S3 has not: what clients learn of them before `s3s` looks. SDKs sign again,
-//! or give up, by the code.
+//! Signatures that can't be verified, and requests that S3 does not have: the gateway answers them before `s3s` looks. By the error code, SDKs
+//! decide whether to sign again or give up.
 
 use std::collections::HashMap;
 

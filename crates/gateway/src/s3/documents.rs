@@ -1,5 +1,5 @@
-//! XML documents of requests, in the one way of writing them that `s3s` reads: without CDATA, which it leaves out, and without prefixes of names,
-//! which it takes for a part of them.
+//! Rewrites XML documents of requests in the one form that `s3s` reads: without CDATA, which it would drop, and without prefixes of names,
+//! which it would take for a part of them.
 
 use std::borrow::Cow;
 

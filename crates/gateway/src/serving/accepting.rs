@@ -1,4 +1,4 @@
-//! Connections as they come: how many there may be, and which one goes where all places are taken.
+//! Accepting connections: how many there may be, and which one is closed when all places are taken.
 
 use std::sync::Arc;
 use std::time::Duration;

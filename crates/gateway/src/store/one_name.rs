@@ -39,7 +39,7 @@ trait Medium {
     fn names(&mut self) -> io::Result<Vec<OsString>>;
 }
 
-/// Why two names would be one; `None` where all are told apart. A name that can't be made at all is no other's.
+/// Why two names would be one; `None` where all are told apart. A name that can't be created at all is no other name's.
 ///
 /// # Errors
 /// When nobody can tell.

@@ -15,8 +15,8 @@ use crate::model::Headers;
 const PARTS_AT_ONCE: usize = 3;
 
 impl Backend {
-    /// Stores an object of a known size. What was at that name stays until the new one is whole. No request is begun once `may_go_on` says no: the name
-    /// may be another gateway's by then. Returns the store's ETag.
+    /// Stores an object of a known size. What was at that name stays until the new object is whole. No request begins once `may_go_on` says no: the
+    /// name may be another gateway's by then. Returns the store's ETag.
     pub(crate) async fn put(
         &self,
         key: &str,

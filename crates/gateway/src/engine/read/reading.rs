@@ -1,4 +1,4 @@
-//! One answer on its way: pieces of an object, some of them ahead of the client as long as there is memory for that. Who finds none goes on with
+//! One answer on its way: pieces of an object, some of them ahead of the client as long as there is memory for that. Without memory an answer goes on in
 //! short pieces, so that clients that read slowly keep nobody from reading.
 
 use std::collections::VecDeque;
