@@ -68,7 +68,7 @@ pub enum Error {
     WrongSignature(String),
 }
 
-/// Why a store refuses a request that it would refuse again, as far as its answer's type tells.
+/// Why a store refuses a request that it would refuse again, by its answer's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Refusal {
     /// It takes no such request.

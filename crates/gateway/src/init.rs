@@ -160,7 +160,7 @@ fn configuration(wishes: &Wishes, directory: &Path) -> Result<String, Failure> {
     ))
 }
 
-/// What a start would find at once: a directory that is not there or not ours, a secret that is none.
+/// Mistakes that a start would find at once: a directory that is missing or not ours, an unusable secret.
 fn check_store(wishes: &Wishes, config: &Config) -> Result<(), Failure> {
     let named = wishes.endpoint.is_some() || wishes.region.is_some() || wishes.store_key_id.is_some();
     match config.buckets.first().map(|bucket| &bucket.store) {

@@ -1,6 +1,6 @@
 //! What runs for as long as the gateway: each loop has a task of its own, and a panic in one never goes unnoticed. It is caught, counted and logged
-//! with what the loop was working on; that item is set aside, and the loop goes on. Too many panics end the process; its next start may help, or shows the bug
-//! again.
+//! with what the loop was working on; that item is set aside, and the loop goes on. Too many panics end the process; its next start may
+//! help, or shows the bug again.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};

@@ -296,7 +296,7 @@ impl Member {
             }
         }
         *shared.came_round.lock() = Instant::now();
-        // Begun anew, they would not know what is still on its way to etcd, so a panic of either ends the gateway.
+        // After a restart these tasks would not know what is still on its way to etcd, so a panic of either ends the gateway.
         let supervisor = &shared.engine.supervisor;
         let tasks = [
             supervisor.run_vital("holder of the cluster's lease", Arc::clone(&shared).hold()),

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub listen: SocketAddr,
-    /// Names that clients know the gateway by, besides its address: before them, a bucket's name may stand.
+    /// Names by which clients reach the gateway, besides its address. A bucket's name may precede them.
     pub hosts: Vec<String>,
     /// The region that clients sign for; without it, any one.
     pub region: Option<String>,

@@ -45,7 +45,7 @@ impl Machine {
         }
     }
 
-    /// What the blocks in memory may take where nobody has said it: an eighth of what there is, from 64 MiB to 1 GiB.
+    /// The default for blocks in memory: an eighth of the machine's memory, from 64 MiB to 1 GiB.
     pub(crate) fn fitting_memory(&self) -> u64 {
         let memory = [self.memory_bytes, self.allowed_bytes].into_iter().flatten().min();
         mebibytes(memory.map_or(1 << 30, |bytes| bytes / 8).clamp(64 << 20, 1 << 30))

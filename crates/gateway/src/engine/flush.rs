@@ -93,7 +93,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A panic is a failure of this name, which is tried again much later: others are to have their turns.
+    /// A panic is a failure of this name, which is tried again much later, so that others have their turns.
     async fn flush_in_any_case(&self, turn: &Turn) -> Attempt {
         let flushed = self.supervisor.attempt(FLUSHER, &turn.name, self.flush_ours(turn)).await;
         flushed.unwrap_or_else(|panicked| {

@@ -63,7 +63,7 @@ pub(super) fn listed_parts(
     Ok(found)
 }
 
-/// Whether a part is still the one that was looked at. One that was uploaded again since is another one.
+/// Whether a part is still the one that was looked at, and was not uploaded again since.
 ///
 /// # Errors
 /// `InvalidPart` if it is not, and `Busy` if only its bytes are elsewhere by now.

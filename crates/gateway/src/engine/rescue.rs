@@ -1,5 +1,6 @@
 //! Bytes that copies and unfinished uploads consist of, in an object of the store that is to be replaced or deleted: they are fetched
-//! into the journal first. They have room of their own there, so that no client's writes wait for them. Of a long object only what is in use is fetched.
+//! into the journal first. They have room of their own there, so that no client's writes wait for them. Of a long object, only what is
+//! in use is fetched.
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -34,7 +34,7 @@ const SHARE: u64 = 2;
 const LAIN_FOR: Duration = Duration::from_secs(600);
 /// Parts on their way to the store at the same time. Each may take as much memory as an object that is flushed.
 const MOST_AT_ONCE: usize = 2;
-/// How often it is looked for parts that have lain for long, and for those whose upload is over.
+/// How often to look for old parts, and for parts whose upload is over.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
 /// The same where somebody waits for room that flushes are making.
 const LOOK_WHILE_WAITED: Duration = Duration::from_millis(200);
@@ -290,7 +290,7 @@ impl Engine {
                         }
                         // What was fetched beyond the limit is in the way of no write.
                         let used_bytes = engine.journal.limited_bytes();
-                        // Where the disk is full, whatever lies here is in the way, and nobody is left to wait for it.
+                        // On a full disk, whatever is here is in the way, and nobody waits for it any more.
                         let share_bytes = if engine.disk.is_full() { 0 } else { share_bytes };
                         let next = spills.state.lock().next((share_bytes, used_bytes), Instant::now());
                         // A draining gateway takes no more parts, and must not wait for those that are safe here.
@@ -410,7 +410,7 @@ impl Engine {
         getrandom::fill(&mut number).map_err(|error| Error::local("no random numbers", error))?;
         let staged = Name::new(&name.bucket, name_of(u128::from_be_bytes(number), &name.key));
         let fence = self.fence_of(name)?;
-        // It goes when the outcome has been committed, or nothing comes of it: the flushers delete then what is there.
+        // It goes when the outcome has been committed, or has failed: then the flushers delete what is there.
         let _under_way = self.spills.begin(staged.clone());
         if !self.announce_part(&staged, (name.clone(), upload.clone()), fence.clone()).await? {
             // Another upload may consist of it as well.

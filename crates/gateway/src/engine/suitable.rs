@@ -22,7 +22,7 @@ fn identities_from(path: &Path) -> io::Result<Vec<Identity>> {
     std::fs::canonicalize(path)?.ancestors().map(identity_of).collect()
 }
 
-/// Whether one lies in the other, by whatever names: links and bind mounts give a directory several.
+/// Whether one lies in the other under any name: links and bind mounts give a directory several.
 ///
 /// # Errors
 /// When it can't be told.

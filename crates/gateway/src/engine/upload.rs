@@ -235,7 +235,7 @@ impl Engine {
                 if range.end > source.size_bytes {
                     return Err(Error::PreconditionFailed);
                 }
-                // The MD5 of the bytes would need the bytes. What stands for it is as different as they are, also in a copy of the local
+                // The MD5 of the bytes would need the bytes. Its substitute differs whenever they differ, also in a copy of the local
                 // directory that gives the same versions to other objects.
                 let text = format!("{life:016x}:{}:{}:{}", source.version, range.start, range.end);
                 let mut digests = crate::digests::Digests::new(&[])?;

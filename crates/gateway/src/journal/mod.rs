@@ -33,7 +33,7 @@ use segment::Reserved;
 /// A segment that is longer takes no more.
 const SEGMENT_BYTES: u64 = 256 << 20;
 const EXTENSION: &str = "segment";
-/// What is taken beyond the limit leaves one part in so many of the disk, or of the limit, to the writes of clients.
+/// Bytes beyond the limit leave this fraction of the disk, or of the limit, to clients' writes.
 const KEPT_FOR_WRITES: u64 = 8;
 
 /// See the module.
@@ -434,7 +434,7 @@ fn number_in(name: &str) -> Option<u64> {
 }
 
 /// Has the kernel forget what it remembers of the segments that these lie in: later reads get what the disk has, and its checksums say
-/// whether that is what was written. To be called where the last user of the journal has ended without closing it.
+/// whether that is what was written. Call this if the last user of the journal ended without closing it.
 ///
 /// # Errors
 /// When one can't be opened.

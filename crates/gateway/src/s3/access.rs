@@ -124,7 +124,7 @@ impl S3Auth for Secrets {
     }
 }
 
-/// Lets signed requests in. What they may do, the row of their operation asks with the names that it is about.
+/// Lets signed requests in. The row of the operation checks what they may do to the names concerned.
 pub(super) struct Access;
 
 #[async_trait]
@@ -146,7 +146,7 @@ impl S3Access for Access {
     }
 }
 
-/// Whether a request has a signature that this gateway takes, of all that it has to cover. Whether it is right, `s3s` has found out.
+/// Whether a request has a kind of signature that this gateway takes, over everything that it has to cover. `s3s` has verified it already.
 pub(super) fn check_signed(by: Option<&Credentials>, headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
     // s3s verifies signatures of version 2 as well, which sign neither the body nor most headers.
     let is_old = headers.get("authorization").is_some_and(|value| value.as_bytes().starts_with(b"AWS "))
@@ -203,7 +203,7 @@ pub(crate) fn refused_at_once(
     refused_lifetime(uri)
 }
 
-/// What a PUT can be about whose body is a document, whether or not the gateway has such an operation.
+/// Sub-resources whose PUT has a document as its body, whether or not the gateway has such an operation.
 const DOCUMENTS: [&str; 20] = [
     "accelerate",
     "acl",

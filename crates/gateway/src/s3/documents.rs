@@ -62,7 +62,7 @@ fn rewritten(document: &[u8]) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// Writes characters as they are that stand as numbers: `s3s` does not take those of every plane, nor control characters, which S3's keys may have.
+/// Writes numeric character references as plain characters: `s3s` does not accept all planes, nor control characters, which S3's keys may have.
 fn resolve(mut rest: &[u8], text: &mut Vec<u8>) {
     while let Some(begin) = find(rest, b"&#") {
         text.extend_from_slice(&rest[..begin]);

@@ -189,8 +189,8 @@ impl Backend {
         Ok(found)
     }
 
-    /// What the store has where only the ETag is not the one that it answered: some give objects another one a moment later, and some file systems
-    /// a file another time when it is closed. It is asked for as long as nothing shows that it is the same: in S3 its bytes, in a directory its inode.
+    /// What the store has if only the ETag differs from its answer: some stores change an object's ETag a moment later, and some file systems
+    /// a file's time when it is closed. The store is asked until something shows that it is the same: in S3 its bytes, in a directory its inode.
     async fn under_another_etag(
         &self,
         key: &str,
