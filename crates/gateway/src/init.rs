@@ -188,7 +188,7 @@ fn next_steps(wishes: &Wishes, directory: &Path) -> String {
     }
     let open = match wishes.listen.ip().is_loopback() {
         true => "",
-        false => "\nOther hosts can reach it. Without [tls], others on the network can read what they send.\n",
+        false => "\nOther hosts can reach it. Without [tls], others can read what they send.\n",
     };
     let (config, secret) = (shown(CONFIG), shown(SECRET));
     let export = format!(

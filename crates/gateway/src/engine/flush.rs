@@ -113,7 +113,7 @@ impl Engine {
             Ok(attempt) => attempt,
             Err(_) if !self.may_flush(&turn.name) => Attempt::NotOurs,
             Err(Error::NoSuchKey | Error::PreconditionFailed) => {
-                let why = "the store no longer has the bytes that it consists of, or has something else there";
+                let why = "the store lacks bytes that it consists of, or has something else there";
                 Attempt::Failed(Error::Store(why.to_owned()).into())
             }
             Err(error) => Attempt::Failed(error.into()),

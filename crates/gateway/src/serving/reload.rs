@@ -65,7 +65,7 @@ impl Reloads {
     fn put_in_place(&mut self, found: Result<Found, Failure>, file: Option<Result<File, Failure>>) {
         match file {
             Some(Ok(file)) => self.access_log.go_on_in(file),
-            Some(Err(why)) => tracing::error!("SIGHUP: the access log goes on in the old file: {}", why.text()),
+            Some(Err(why)) => tracing::error!("SIGHUP: lines still go to the old file: {}", why.text()),
             None => {}
         }
         let Found { config, secrets, acceptor } = match found {
