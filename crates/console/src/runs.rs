@@ -77,11 +77,14 @@ impl Summary {
     }
 }
 
+/// By name, with the stamp of their `run.json`.
+type Heads = HashMap<String, (Stamp, Result<Head, String>)>;
+
 /// See the module.
 pub(crate) struct Runs {
     root: PathBuf,
-    /// By name, with that of their `run.json`; nothing of one that can't be used, so that it is not read again and again.
-    heads: UnsimulatedMutex<HashMap<String, (Stamp, Result<Head, String>)>>,
+    /// Nothing of one that can't be used, so that it is not read again and again.
+    heads: UnsimulatedMutex<Heads>,
     /// By name: what was counted, of which head.
     counted: UnsimulatedMutex<HashMap<String, Counted>>,
 }

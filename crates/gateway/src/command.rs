@@ -87,8 +87,8 @@ enum Command {
     Drain {
         /// gateway.toml
         config: PathBuf,
-        /// How long to try, in seconds
-        #[arg(long, default_value_t = 3600)]
+        /// How long to try, in seconds: 90 or 90s
+        #[arg(long, default_value = "3600", value_parser = seconds)]
         timeout: u64,
         /// Of several gateways, when etcd has lost its data and all of them are stopped: store what this one has, without asking etcd
         #[arg(long)]
@@ -113,6 +113,11 @@ enum Command {
         /// Its name
         member: String,
     },
+}
+
+fn seconds(text: &str) -> Result<u64, String> {
+    let number = text.strip_suffix('s').unwrap_or(text).trim_end();
+    number.parse().map_err(|_| "expected whole seconds, such as 90".to_owned())
 }
 
 /// Of a command that stores what is not stored yet.

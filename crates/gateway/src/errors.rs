@@ -66,6 +66,9 @@ pub enum Error {
     /// Of a chunk of a body, or of what comes behind it.
     #[error("the signature of a part of the body is wrong: {0}")]
     WrongSignature(String),
+    /// The store is not there, or does not give what it has taken. The words are the gateway's own: clients may read them.
+    #[error("{0}")]
+    StoreAway(String),
 }
 
 /// Why a store refuses a request that it would refuse again, by its answer's type.

@@ -31,10 +31,10 @@ pub(crate) struct Wishes {
     #[arg(long, default_value = "lake")]
     bucket: String,
     /// Where clients connect
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9000")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9000", value_parser = address)]
     listen: SocketAddr,
     /// Where health and metrics are, on loopback
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9001")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9001", value_parser = address)]
     admin: SocketAddr,
     /// Where objects are stored: s3://BUCKET/PREFIX, or a directory that is there. Otherwise DIRECTORY/objects
     #[arg(long, value_name = "PLACE")]
@@ -160,9 +160,18 @@ fn configuration(wishes: &Wishes, directory: &Path) -> Result<String, Failure> {
     ))
 }
 
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "expected an IP address and a port, such as 127.0.0.1:9000".to_owned())
+}
+
 /// Mistakes that a start would find at once: a directory that is missing or not ours, an unusable secret.
 fn check_store(wishes: &Wishes, config: &Config) -> Result<(), Failure> {
     let named = wishes.endpoint.is_some() || wishes.region.is_some() || wishes.store_key_id.is_some();
+    if wishes.store.as_ref().is_some_and(|store| store.contains("://") && !store.starts_with("s3://")) {
+        return Err(Failure::Mistake(
+            "--store is s3://BUCKET/PREFIX or a directory; the URL of an S3 server is --endpoint".to_owned(),
+        ));
+    }
     match config.buckets.first().map(|bucket| &bucket.store) {
         Some(StorePlace::Directory(_)) if named => Err(Failure::Mistake(
             "--endpoint, --region and --store-key-id are for --store s3://BUCKET".to_owned(),

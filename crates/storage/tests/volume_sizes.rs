@@ -199,7 +199,7 @@ fn what_no_provider_sells_is_refused_with_the_rule() {
             "the provider gives 150 IOPS with 50 GiB, and sells no other rate",
         ),
         ("ebs-gp2", 50, &[("baseline_iops", number(120.0))], Blame::Change(0), "150 IOPS with 50 GiB"),
-        ("ebs-gp2", 50, &[("baseline_mb_s", number(250.0))], Blame::Change(0), "134.217728 MB/s"),
+        ("ebs-gp2", 50, &[("baseline_mb_s", number(250.0))], Blame::Change(0), "134.2177 MB/s (128 MiB/s)"),
         ("ebs-gp2", 50, &[("burst_iops", number(16_000.0))], Blame::Change(0), "3000 IOPS with 50 GiB"),
         ("ebs-gp2", 50, &[("io_credits", number(1e9))], Blame::Change(0), "5400000 credits with 50 GiB"),
         ("ebs-io2", 1000, &[("baseline_mb_s", number(1_000.0))], Blame::Change(0), "sells no other rate"),

@@ -68,15 +68,16 @@ fn an_extent_that_no_device_has_is_refused_and_one_that_ends_beyond_is_noted() {
         let notes = notes_of(|study| fault(&act.replace("500 GB..", "30 GB.."), study));
         assert!(notes.contains("ends beyond the devices of [storage.hdd]"), "{notes}");
     }
-    // Devices are counted one by one, and a fault for all of them meets the largest.
+    // The second of two devices, which are as small as each other.
     let act = "device = 1\nerrors = { rate = 0.5, extent = \"30 GB..40 GB\" }";
     let two = |study: &str| {
-        let devices = "[{ medium = \"hdd-7200-sata\" }, { medium = \"hdd-7200-sata\", capacity = \"20 GB\" }]\nlayout = \"mirror\"";
+        let devices =
+            "[{ medium = \"hdd-7200-sata\", capacity = \"20 GB\", count = 2 }]\nlayout = \"stripe\"";
         study.replace("[{ medium = \"hdd-7200-sata\" }]", devices).replace("16 GB", "10 GB")
     };
     let second = format!("{}[fault.rotten]\nat = \"1 s\"\n{act}\n", two(SOUND));
     assert!(mistakes_of(&second).contains("begins beyond"));
-    assert!(Study::parse("sound.toml", &second.replace("device = 1\n", ""), false).is_ok());
+    assert!(Study::parse("sound.toml", &second.replace("30 GB..40 GB", "3 GB..4 GB"), false).is_ok());
 }
 
 /// Scans of at least 200 records and at most 100, the default of mix e.

@@ -82,10 +82,10 @@ impl Work {
     /// # Errors
     /// When none becomes free soon.
     pub(super) async fn turn(&self, kind: Kind) -> Result<Turn, Refusal> {
-        let (row, free) =
-            self.0.iter().find(|(row, _)| row.kind == kind).expect("each kind has its row, as a test says");
+        let found = self.0.iter().find(|(row, _)| row.kind == kind).map(|(row, free)| (*row, free));
+        let (row, free) = found.expect("each kind has its row, as a test says");
         match timeout(row.wait, Arc::clone(free).acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(Turn { row: *row, permit }),
+            Ok(Ok(permit)) => Ok(Turn { row, permit }),
             _ => Err(Refusal::busy(format!(
                 "too many {} are under way, {} at most: try again when one of them has ended",
                 row.name, row.threads

@@ -150,7 +150,7 @@ impl Engine {
         match (under, self.under.get()) {
             (StorePlace::S3 { .. }, _) => Ok(()),
             (StorePlace::Directory(_), Some(under)) => under.check_there().await,
-            (StorePlace::Directory(_), None) => Err(Error::Store(
+            (StorePlace::Directory(_), None) => Err(Error::StoreAway(
                 "the directory for new buckets was not there when the gateway started: is it mounted?"
                     .to_owned(),
             )),
@@ -178,7 +178,7 @@ impl Engine {
     pub(crate) fn bucket(&self, name: &str) -> Result<Arc<BucketState>> {
         let state = self.served.buckets.read().get(name).cloned().ok_or(Error::NoSuchBucket)?;
         if state.is_unlisted.load(Ordering::Relaxed) {
-            return Err(Error::Store(
+            return Err(Error::StoreAway(
                 "what the bucket's directory has is not known before it is there and listed: is it mounted?"
                     .to_owned(),
             ));
@@ -350,7 +350,7 @@ impl Engine {
 /// Why no bucket of this name can be made stands in the log: where the store is, is not for clients.
 fn no_place(name: &str, why: &str) -> Error {
     tracing::warn!("bucket {name} is not made: {why}");
-    Error::Store("there is no place for this bucket, and the gateway's log says why".to_owned())
+    Error::StoreAway("there is no place for this bucket, and the gateway's log says why".to_owned())
 }
 
 /// Directories that are left when their objects have gone, from the innermost outwards.

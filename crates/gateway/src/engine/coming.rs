@@ -137,7 +137,7 @@ impl Coming {
         let rest = || self.left.start - self.begins..self.left.end - self.begins;
         match self.engine.piece(&self.name, &self.resolved, rest()).await {
             // That may be what became of the request that was to bring it, and no status can tell the client any more.
-            Err(Error::Store(why)) => {
+            Err(Error::Store(why) | Error::StoreAway(why)) => {
                 tracing::debug!("the rest of {} is asked for again: {why}", self.name);
                 self.engine.piece(&self.name, &self.resolved, rest()).await
             }

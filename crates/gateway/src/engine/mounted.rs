@@ -379,7 +379,7 @@ mod tests {
         let engine = Engine::open(setup_of(&config, &Secrets::default(), None)).await.unwrap();
         engine.create_bucket("first").await.unwrap();
         engine.under.get().unwrap().hang();
-        assert!(matches!(engine.create_bucket("second").await, Err(Error::Store(_))));
+        assert!(matches!(engine.create_bucket("second").await, Err(Error::StoreAway(_))));
         assert!(!under.join("second").exists());
         let used_again = async {
             while engine.create_bucket("second").await.is_err() {

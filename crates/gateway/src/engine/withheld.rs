@@ -102,7 +102,7 @@ impl Engine {
                     return Ok(());
                 }
                 Meaning::Changed if before.is_some() => {
-                    return Err(Error::Store(format!(
+                    return Err(Error::StoreAway(format!(
                         "the store says now this and now that of {name}: it stays as it is known here"
                     )));
                 }
@@ -176,7 +176,7 @@ impl Engine {
                 "{name} is known here and can't be read: it was stored there, and the store {why}\n  what to do: see that the store is the right one, mounted and whole; if the object is lost, delete it through the gateway"
             );
         }
-        Error::Store(format!(
+        Error::StoreAway(format!(
             "the store behind {why}, where {name} was stored: it stays known, and can be read once the store gives it again"
         ))
     }

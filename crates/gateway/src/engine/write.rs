@@ -206,7 +206,7 @@ impl Engine {
                 let answer = self.queue.hasten(name);
                 match tokio::time::timeout(self.setup.patience.max(Duration::from_secs(1)), answer).await {
                     Ok(Ok(outcome)) => outcome.map_err(|error| match error {
-                        Error::Store(_) | Error::Refused { .. } => error,
+                        Error::Store(_) | Error::StoreAway(_) | Error::Refused { .. } => error,
                         other => Error::Store(other.to_string()),
                     }),
                     _ => Err(Error::Busy(

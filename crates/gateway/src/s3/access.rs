@@ -15,7 +15,7 @@ use underlay_sync::{Mutex, RwLock};
 
 use super::addressing::Addressing;
 use super::answers::denied;
-use super::{MOST_DOCUMENT_BYTES, authorization};
+use super::{MOST_DOCUMENT_BYTES, authorization, queries};
 use crate::config::{Grant, Key};
 
 /// The keys with their secrets and grants.
@@ -186,6 +186,12 @@ pub(crate) fn refused_at_once(
     if let Some(refused) = authorization::refused_method(method, uri, &style) {
         return Some(refused);
     }
+    if let Some(refused) = queries::refused_query(method, uri, &style) {
+        return Some(refused);
+    }
+    if let Some(refused) = refused_condition(method, headers) {
+        return Some(refused);
+    }
     if let Some(refused) = authorization::malformed(headers, uri, addressing) {
         return Some(refused);
     }
@@ -201,6 +207,18 @@ pub(crate) fn refused_at_once(
         return Some(S3Error::with_message(S3ErrorCode::MaxMessageLengthExceeded, why));
     }
     refused_lifetime(uri)
+}
+
+/// A condition of a write that the gateway does not check: carrying the write out all the same would be wrong.
+fn refused_condition(method: &Method, headers: &HeaderMap) -> Option<S3Error> {
+    let names: &[&str] = match *method {
+        Method::PUT | Method::POST => &["if-modified-since", "if-unmodified-since"],
+        Method::DELETE => &["if-none-match", "if-modified-since", "if-unmodified-since"],
+        _ => &[],
+    };
+    let name = names.iter().find(|name| headers.contains_key(**name))?;
+    let why = format!("this gateway can't do what the request asks for: {name} of a {method}");
+    Some(S3Error::with_message(S3ErrorCode::NotImplemented, why))
 }
 
 /// Sub-resources whose PUT has a document as its body, whether or not the gateway has such an operation.

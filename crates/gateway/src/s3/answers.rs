@@ -53,6 +53,7 @@ pub(super) fn error(error: Error) -> S3Error {
         Error::TooLarge(_) => S3ErrorCode::EntityTooLarge,
         Error::NotImplemented(_) => S3ErrorCode::NotImplemented,
         Error::Busy(_) => S3ErrorCode::SlowDown,
+        Error::StoreAway(_) => S3ErrorCode::ServiceUnavailable,
         Error::Store(_) => {
             // It may have paths, addresses and keys of the store.
             tracing::warn!("request {}: {text}", request_id());

@@ -16,6 +16,8 @@ use crate::digests::hex;
 pub(crate) const PIECE_BYTES: usize = 128 << 10;
 /// Signed chunks that are shorter are put together: one of a byte would take a hundred bytes of memory.
 const SHORT_CHUNK_BYTES: u64 = 8 << 10;
+/// Of the size of a chunk, as `s3s` reads it.
+const MOST_PASSED_DIGITS: usize = 8;
 /// What comes at once and is as long as this is handed on without being copied.
 const COPIED_BYTES: usize = 32 << 10;
 /// Of the line before a chunk.
@@ -187,6 +189,7 @@ impl Rechunker {
     fn begin_chunk(&mut self) -> Result<(), Spoiled> {
         let line = std::mem::take(&mut self.text);
         let (size, signature) = parse_line(&line).ok_or(Spoiled::Line)?;
+        let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
         self.promised_bytes = self.promised_bytes.checked_sub(size).ok_or(Spoiled::TooLong)?;
         let Some(chain) = &mut self.chain else {
             if signature.is_some() {
@@ -204,7 +207,8 @@ impl Rechunker {
         chain.expected = signature.ok_or(Spoiled::Mismatch)?.to_owned();
         chain.hash = Sha256::new();
         self.passes =
-            chain.ours.is_none() && (size == 0 || (SHORT_CHUNK_BYTES..=PIECE_BYTES as u64).contains(&size));
+            // `s3s` reads eight digits of a size.
+            chain.ours.is_none() && digits <= MOST_PASSED_DIGITS && (size == 0 || (SHORT_CHUNK_BYTES..=PIECE_BYTES as u64).contains(&size));
         if self.passes {
             self.piece.extend_from_slice(&line);
         } else if chain.ours.is_none() {

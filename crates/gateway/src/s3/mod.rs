@@ -16,6 +16,7 @@ mod multipart;
 mod object;
 mod post;
 mod preconditions;
+mod queries;
 mod ranges;
 mod rewriting;
 mod tagging;

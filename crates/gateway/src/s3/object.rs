@@ -166,7 +166,12 @@ pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> An
             Short::Whole(bytes) => Body::from(bytes),
             Short::Coming(body) => streamed(body),
         },
-        false => streamed(front.engine.body(&input.bucket, &input.key, resolved, range)),
+        false => {
+            let mut body = front.engine.body(&input.bucket, &input.key, resolved, range);
+            // Waited for, so that a store that is away has a status and not a body that breaks off.
+            let first = body.next().await.transpose().map_err(error)?;
+            streamed(Box::pin(futures_util::stream::iter(first.map(Ok)).chain(body)))
+        }
     };
     output.body = Some(StreamingBlob::from(body));
     Ok(S3Response::with_status(output, status(is_part)))

@@ -122,7 +122,10 @@ impl Preconditions {
     pub(super) fn of(headers: &HeaderMap, extensions: &Extensions) -> S3Result<Preconditions> {
         let names = ["if-match", "if-none-match", "if-modified-since", "if-unmodified-since"];
         let mut read = read(headers, extensions, names)?;
-        read.if_range = text_in(headers, "if-range").map(|text| if_range(&text));
+        // One that says nothing is no tag that the object has.
+        read.if_range = headers
+            .contains_key("if-range")
+            .then(|| text_in(headers, "if-range").map_or(IfRange::Nothing, |text| if_range(&text)));
         Ok(read)
     }
 

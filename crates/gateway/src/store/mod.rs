@@ -450,9 +450,10 @@ impl Backend {
         after: Option<&str>,
     ) -> Result<BoxStream<'static, Result<(String, Found)>>> {
         let folder = match prefix.rfind('/') {
+            // Before the first of "/a" there is no folder.
+            Some(0) | None => Path::ROOT,
             // Of "a/b/c" and of "a/b/", everything in "a/b".
             Some(end) => self.path(&prefix[..end])?,
-            None => Path::ROOT,
         };
         let folder = (folder != Path::ROOT).then_some(folder);
         let listed = match after.filter(|_| self.kind == Kind::S3) {

@@ -223,7 +223,7 @@ mod tests {
         assert!(backend.check_there().await.is_err() && backend.is_away());
         // From now on nobody waits for it.
         let asked = futures_util::FutureExt::now_or_never(backend.check_there());
-        assert!(matches!(asked, Some(Err(Error::Store(why))) if why.contains("is it mounted?")));
+        assert!(matches!(asked, Some(Err(Error::StoreAway(why))) if why.contains("is it mounted?")));
         drop(hanging);
         backend.watch().await.unwrap();
         assert!(backend.check_there().await.is_ok() && !backend.is_away());

@@ -166,7 +166,7 @@ impl super::Backend {
 
 /// Where the store is, is not for clients.
 pub(super) fn not_there() -> Error {
-    Error::Store(
+    Error::StoreAway(
         "the directory behind the bucket is not there, or is another one than was opened: is it mounted?"
             .to_owned(),
     )

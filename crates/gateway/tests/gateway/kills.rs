@@ -120,7 +120,7 @@ impl Seen {
         let found = match get(engine, &name(key), None).await {
             Ok(bytes) => Some(bytes),
             Err(Error::NoSuchKey) => None,
-            Err(Error::Store(_)) => return,
+            Err(Error::Store(_) | Error::StoreAway(_)) => return,
             Err(error) => return say(&format!("wrong {key}: {error}")),
         };
         let possible = self.with(key, |history| history.states[since..].to_vec());
@@ -301,7 +301,7 @@ impl Known {
                 match get(engine, &name(key), None).await {
                     Ok(bytes) => break Some(bytes),
                     Err(Error::NoSuchKey) => break None,
-                    Err(Error::Store(_)) if may_fail && tries < 1000 => tries += 1,
+                    Err(Error::Store(_) | Error::StoreAway(_)) if may_fail && tries < 1000 => tries += 1,
                     Err(error) => panic!("round {round}, {}: {error}", name(key)),
                 }
             };

@@ -127,7 +127,7 @@ async fn an_older_version_is_nobody_elses_change() {
         // What somebody has written there since is taken as it is, as ever.
         ground.store.put(&"a".into(), theirs.clone().into()).await.unwrap();
         let engine = reopened(&ground, engine, &local).await;
-        assert!(matches!(get(&engine, "a", None).await, Err(Error::Store(_))));
+        assert!(matches!(get(&engine, "a", None).await, Err(Error::Store(_) | Error::StoreAway(_))));
         assert_eq!(get(&engine, "a", None).await, Ok(theirs));
     }
 }
@@ -271,9 +271,15 @@ async fn a_body_of_another_length_is_neither_served_nor_kept() {
             ground.mood.tell(&[lie]);
             for range in [None, Some(0..10), Some(size as u64 - 10..size as u64)] {
                 let read = get(&engine, "a", range.clone()).await;
-                assert!(matches!(read, Err(Error::Store(_))), "{lie:?} {range:?}: {read:?}");
+                assert!(
+                    matches!(read, Err(Error::Store(_) | Error::StoreAway(_))),
+                    "{lie:?} {range:?}: {read:?}"
+                );
             }
-            assert!(matches!(get(&engine, "small", None).await, Err(Error::Store(_))), "{lie:?}");
+            assert!(
+                matches!(get(&engine, "small", None).await, Err(Error::Store(_) | Error::StoreAway(_))),
+                "{lie:?}"
+            );
             ground.mood.be_good();
             assert!(read_at_last(&engine, "a").await == bytes, "{lie:?}");
             assert!(read_at_last(&engine, "small").await == bytes.slice(..10), "{lie:?}");
@@ -287,7 +293,7 @@ async fn read_at_last(engine: &Arc<Engine>, key: &str) -> Bytes {
     for _ in 0..200 {
         match get(engine, key, None).await {
             Ok(bytes) => return bytes,
-            Err(error) => assert!(matches!(error, Error::Store(_)), "{key}: {error}"),
+            Err(error) => assert!(matches!(error, Error::Store(_) | Error::StoreAway(_)), "{key}: {error}"),
         }
     }
     panic!("{key} can't be read");
@@ -395,7 +401,7 @@ async fn what_only_a_listing_told_of_is_not_forgotten_either() {
         ground.mood.tell_once(Lie::SizeOfHead);
         // One request: of several, each asks for itself.
         let contradiction = get(&engine, "a", Some(0..10)).await;
-        assert!(matches!(contradiction, Err(Error::Store(_))), "{contradiction:?}");
+        assert!(matches!(contradiction, Err(Error::Store(_) | Error::StoreAway(_))), "{contradiction:?}");
         assert_eq!(engine.resolve(BUCKET, "a").await.unwrap().record, known);
         assert!(get(&engine, "a", None).await.is_err());
         assert_eq!(get(&engine, "a", None).await, Ok(theirs));
@@ -421,7 +427,7 @@ async fn what_a_listing_that_was_behind_told_of_is_not_there() {
     }
     // As long as the store can't be listed it may be anything.
     ground.mood.denies_lists.store(true, Ordering::Relaxed);
-    assert!(matches!(get(&engine, "gone", None).await, Err(Error::Store(_))));
+    assert!(matches!(get(&engine, "gone", None).await, Err(Error::Store(_) | Error::StoreAway(_))));
     ground.mood.be_good();
     for key in ["gone", "empty"] {
         assert_eq!(get(&engine, key, None).await, Err(Error::NoSuchKey), "{key}");

@@ -164,7 +164,7 @@ fn same(found: Result<Bytes, Error>, expected: Option<&Bytes>, may_fail: bool, w
             assert!(found == *expected, "{what}: {} and {} bytes", found.len(), expected.len())
         }
         (Err(Error::NoSuchKey), None) => {}
-        (Err(Error::Store(_)), Some(_)) if may_fail => {}
+        (Err(Error::Store(_) | Error::StoreAway(_)), Some(_)) if may_fail => {}
         (found, expected) => panic!("{what}: {found:?}, expected {:?}", expected.map(Bytes::len)),
     }
 }
@@ -254,7 +254,8 @@ impl Run<'_> {
     fn stands(&self, outcome: Result<(), Error>, what: &str) {
         match outcome {
             Ok(()) => {}
-            Err(Error::Store(_) | Error::Busy(_)) if self.ground.write == Write::Through => {}
+            Err(Error::Store(_) | Error::StoreAway(_) | Error::Busy(_))
+                if self.ground.write == Write::Through => {}
             Err(error) => panic!("{what}: {error}"),
         }
     }

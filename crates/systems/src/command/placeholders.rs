@@ -95,7 +95,7 @@ pub fn has(command: &str, name: &str) -> bool {
 
 /// The command with its placeholders filled in, each as one word of a shell. A word without a value stays as it is.
 pub(crate) fn fill(command: &str, values: &Values) -> String {
-    filled(command, values, |value| shell::word(value))
+    filled(command, values, shell::word)
 }
 
 /// The same for a text that no shell reads: a file, or its path.

@@ -151,14 +151,14 @@ fn number_problem(value: Option<&str>, least: u64, most: u64) -> Option<&'static
 fn check_files(job: &Job<'_>, found: &mut Vec<Mistake>) {
     let section = job.section();
     let named = |name: &'static str| job.settings().filter(move |setting| setting.name() == name);
-    let files = named("filename").last();
-    let directory = named("directory").last();
+    let files = named("filename").next_back();
+    let directory = named("directory").next_back();
     // Of a wrong one there is a mistake already.
     let place_of = |setting: Option<&Setting>| setting.and_then(|setting| places::place_of(setting.text()));
     let place = match (files, directory) {
         (_, Some(_)) => place_of(directory),
         (Some(_), None) => place_of(files),
-        (None, None) => place_of(named("opendir").last()),
+        (None, None) => place_of(named("opendir").next_back()),
     };
     // With `nrfiles`, fio makes files beside those of `opendir`, where that finds none.
     let opens_found = named("opendir").next().is_some() && job.setting("nrfiles").is_none();
@@ -176,7 +176,8 @@ fn check_files(job: &Job<'_>, found: &mut Vec<Mistake>) {
         return;
     }
     if place == Some(Place::Host) {
-        let setting = directory.or(files).unwrap_or_else(|| named("opendir").last().expect("it has a place"));
+        let setting =
+            directory.or(files).unwrap_or_else(|| named("opendir").next_back().expect("it has a place"));
         found.push(Mistake::of_setting(
             setting,
             "is on this host's own disk: requests there say nothing of the storage under test",

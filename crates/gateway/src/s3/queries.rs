@@ -1,0 +1,250 @@
+//! Names in the query of a request, by what the path names and by method. `s3s` passes over those that it does not know, and carries out what is left:
+//! a PUT of an object's annotation would be a PUT of the object, and a DELETE of its ACL a deletion of it.
+
+use std::collections::BTreeSet;
+
+use hyper::{Method, Uri};
+use reqwest::Url;
+use s3s::{S3Error, S3ErrorCode};
+
+use super::addressing::Style;
+
+/// What the path of a request names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Bucket,
+    Object,
+}
+
+/// Names that a write may have, those of operations that the gateway does not have included: `s3s` knows these, and they answer `NotImplemented`.
+struct Row {
+    method: Method,
+    level: Level,
+    names: &'static [&'static str],
+}
+
+const WRITES: [Row; 6] = [
+    Row {
+        method: Method::PUT,
+        level: Level::Bucket,
+        names: &[
+            "accelerate",
+            "acl",
+            "analytics",
+            "cors",
+            "encryption",
+            "id",
+            "intelligent-tiering",
+            "inventory",
+            "lifecycle",
+            "logging",
+            "metrics",
+            "notification",
+            "object-lock",
+            "ownershipControls",
+            "policy",
+            "publicAccessBlock",
+            "replication",
+            "requestPayment",
+            "tagging",
+            "versioning",
+            "website",
+        ],
+    },
+    Row {
+        method: Method::DELETE,
+        level: Level::Bucket,
+        names: &[
+            "analytics",
+            "cors",
+            "encryption",
+            "id",
+            "intelligent-tiering",
+            "inventory",
+            "lifecycle",
+            "metadataTable",
+            "metrics",
+            "ownershipControls",
+            "policy",
+            "publicAccessBlock",
+            "replication",
+            "tagging",
+            "website",
+        ],
+    },
+    Row { method: Method::POST, level: Level::Bucket, names: &["delete", "metadataTable"] },
+    Row {
+        method: Method::PUT,
+        level: Level::Object,
+        names: &["acl", "legal-hold", "partNumber", "retention", "tagging", "uploadId", "versionId"],
+    },
+    Row { method: Method::DELETE, level: Level::Object, names: &["tagging", "uploadId", "versionId"] },
+    Row {
+        method: Method::POST,
+        level: Level::Object,
+        names: &["restore", "select", "select-type", "uploadId", "uploads", "versionId"],
+    },
+];
+
+/// What GET and HEAD know that has no value: each names something of a bucket or an object.
+const READ: [&str; 33] = [
+    "accelerate",
+    "acl",
+    "analytics",
+    "attributes",
+    "cors",
+    "encryption",
+    "intelligent-tiering",
+    "inventory",
+    "legal-hold",
+    "lifecycle",
+    "location",
+    "logging",
+    "metadataTable",
+    "metrics",
+    "notification",
+    "object-lock",
+    "ownershipControls",
+    "policy",
+    "policyStatus",
+    "publicAccessBlock",
+    "replication",
+    "requestPayment",
+    "retention",
+    "session",
+    "tagging",
+    "torrent",
+    "uploads",
+    "versioning",
+    "versions",
+    "website",
+    // Parameters that clients send without a value.
+    "continuation-token",
+    "delimiter",
+    "encoding-type",
+];
+/// More of these.
+const EMPTY: [&str; 8] = [
+    "key-marker",
+    "marker",
+    "max-keys",
+    "prefix",
+    "start-after",
+    "upload-id-marker",
+    "version-id-marker",
+    "versionId",
+];
+
+/// Parameters of the request as a whole: the SDK's word for its operation, and signatures of versions 4 and 2.
+fn is_of_request(name: &str) -> bool {
+    let is_signature = name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"));
+    is_signature || matches!(name, "x-id" | "AWSAccessKeyId" | "Signature" | "Expires")
+}
+
+/// A request that asks for something that nobody here would see.
+pub(super) fn refused_query(method: &Method, uri: &Uri, style: &Style) -> Option<S3Error> {
+    let path = uri.path().trim_start_matches('/');
+    let level = match style {
+        Style::Virtual(_) if path.is_empty() => Level::Bucket,
+        Style::Virtual(_) => Level::Object,
+        Style::Path if path.is_empty() => return None,
+        Style::Path if path.split_once('/').is_some_and(|(_, key)| !key.is_empty()) => Level::Object,
+        Style::Path => Level::Bucket,
+    };
+    let query = uri.query().filter(|query| !query.is_empty())?;
+    let url = Url::parse(&format!("http://gateway/?{query}")).ok()?;
+    let pairs: Vec<(String, String)> =
+        url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
+    let mut asked = pairs.iter().filter(|(name, _)| !is_of_request(name));
+    let unknown = match WRITES.iter().find(|row| row.method == *method && row.level == level) {
+        Some(row) => asked.find(|(name, _)| !row.names.contains(&name.as_str())),
+        // As S3 does, a parameter with a value that nobody knows is passed over: it changes nothing.
+        None if *method == Method::GET || *method == Method::HEAD => asked.find(|(name, value)| {
+            value.is_empty()
+                && !READ.contains(&name.as_str())
+                && !EMPTY.contains(&name.as_str())
+                && !name.starts_with("response-")
+        }),
+        None => None,
+    };
+    if let Some((name, _)) = unknown {
+        return Some(not_implemented(name));
+    }
+    // A part has both: with one of them, it would be a PUT of the object.
+    let names: BTreeSet<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
+    let is_half = *method == Method::PUT && names.contains("partNumber") != names.contains("uploadId");
+    is_half.then(|| {
+        let why = "a part has `partNumber` and `uploadId`, and this request has one of them";
+        S3Error::with_message(S3ErrorCode::InvalidRequest, why)
+    })
+}
+
+fn not_implemented(name: &str) -> S3Error {
+    let name: String = name.chars().take(100).flat_map(char::escape_debug).collect();
+    S3Error::with_message(
+        S3ErrorCode::NotImplemented,
+        format!("this gateway can't do what the request asks for: {name}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(method: &Method, target: &str) -> Option<String> {
+        let refused = refused_query(method, &target.parse().unwrap(), &Style::Path);
+        refused.map(|refused| refused.code().as_str().to_owned())
+    }
+
+    #[test]
+    fn what_nobody_would_see_is_refused() {
+        let unseen = Some("NotImplemented".to_owned());
+        for target in [
+            "/b/k?renameObject",
+            "/b/k?encryption",
+            "/b/k?annotation&x-id=PutObject",
+            "/b/k?append&position=0",
+        ] {
+            assert_eq!(code(&Method::PUT, target), unseen, "{target}");
+        }
+        for target in
+            ["/b/k?acl", "/b/k?annotation", "/b/k?retention", "/b/k?uploads", "/b?abac", "/b?versioning"]
+        {
+            assert_eq!(code(&Method::DELETE, target), unseen, "{target}");
+        }
+        for target in ["/b?abac", "/b?metadataConfiguration", "/b/k?annotation"] {
+            assert_eq!(code(&Method::GET, target), unseen, "{target}");
+        }
+        assert_eq!(code(&Method::PUT, "/b?foo"), unseen);
+        let half = Some("InvalidRequest".to_owned());
+        for target in ["/b/k?partNumber=1", "/b/k?uploadId=x"] {
+            assert_eq!(code(&Method::PUT, target), half, "{target}");
+        }
+    }
+
+    #[test]
+    fn what_clients_ask_for_is_let_through() {
+        for (method, targets) in [
+            (
+                Method::GET,
+                &["/", "/b?list-type=2&prefix=&delimiter=%2F", "/b?uploads=", "/b/k?v=17", "/b/k?versionId="]
+                    [..],
+            ),
+            (
+                Method::GET,
+                &["/b?versions&key-marker=", "/b/k?response-content-type=", "/b/k?partNumber=1"][..],
+            ),
+            (
+                Method::PUT,
+                &["/b/k?partNumber=1&uploadId=x&x-id=UploadPart", "/b/k?tagging", "/b", "/b?acl"][..],
+            ),
+            (Method::PUT, &["/b/k?X-Amz-Algorithm=A&x-amz-acl=private&AWSAccessKeyId=A"][..]),
+            (Method::POST, &["/b?delete", "/b/k?uploads", "/b/k?uploadId=x", "/b"][..]),
+            (Method::DELETE, &["/b/k?uploadId=x", "/b/k?versionId=null", "/b/k?tagging", "/b"][..]),
+        ] {
+            for target in targets {
+                assert_eq!(code(&method, target), None, "{method} {target}");
+            }
+        }
+    }
+}
