@@ -93,8 +93,9 @@ fn of_url(uri: &Uri, addressing: &Addressing) -> Option<S3Error> {
     }
     let signature = field("x-amz-signature");
     let is_hex = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f');
-    (signature.len() != 64 || !signature.bytes().all(is_hex))
-        .then(|| S3Error::with_message(S3ErrorCode::SignatureDoesNotMatch, "the URL's signature is malformed"))
+    (signature.len() != 64 || !signature.bytes().all(is_hex)).then(|| {
+        S3Error::with_message(S3ErrorCode::SignatureDoesNotMatch, "the URL's signature is malformed")
+    })
 }
 
 /// `KEY/20260131/us-east-1/s3/aws4_request`

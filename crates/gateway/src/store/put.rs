@@ -99,7 +99,9 @@ impl Backend {
             }
             if gathered < length {
                 // The store would complete what it has; it is not what was promised.
-                return Err(Error::Store("an object's bytes ended early on their way to the store".to_owned()));
+                return Err(Error::Store(
+                    "an object's bytes ended early on their way to the store".to_owned(),
+                ));
             }
             left -= length;
             may_go_on()?;
