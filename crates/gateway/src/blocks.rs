@@ -1,5 +1,5 @@
 //! The cache: blocks of objects in memory and on flash. A block is known by whose bytes it has and its number, so another
-//! version's is never taken for it. Whoever misses a block that is already on its way waits for that one.
+//! version's is never taken for it. A reader that misses a block already on its way waits for that one.
 
 mod admission;
 mod arriving;
@@ -479,7 +479,7 @@ impl Blocks {
         let (blocks, origin) = (Arc::clone(self), origin.clone());
         tokio::spawn(async move {
             let mut left = run.into_iter().collect::<std::collections::VecDeque<_>>();
-            // Readers wait for these blocks, and whoever asks for them later would.
+            // Readers wait for these blocks, and later readers would too.
             let fetching = blocks.fetch(&origin, &mut left, &mut teller);
             let outcome = blocks.supervisor.shield("fetch of blocks", &origin.key, fetching).await;
             let outcome = outcome.unwrap_or_else(|panicked| Err(Error::Store(panicked.to_string())));

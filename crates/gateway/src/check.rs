@@ -217,12 +217,13 @@ fn existing(directory: &Path) -> Result<(underlay_files::Folder, std::fs::File),
 }
 
 /// # Errors
-/// When a directory is none of a gateway's. To make one there would answer for another, as where the configuration has a typing error.
+/// When the directory has no gateway's metadata. A new one there would answer in place of the right one, as after a typing error in the
+/// configuration.
 pub(crate) fn require_metadata(directory: &Path) -> Result<(), String> {
     match directory.join(crate::meta::FILE).exists() {
         true => Ok(()),
         false => Err(format!(
-            "{} has no metadata of a gateway\n  what to do: see that `directory` of [local] is the one that the gateway used, and that it is mounted",
+            "{} has no metadata of a gateway\n  what to do: check that `directory` of [local] is the one that the gateway used, and that it is mounted",
             directory.display()
         )),
     }

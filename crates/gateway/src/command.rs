@@ -280,7 +280,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
                     // In a cluster it waits for etcd, and may do so for ever.
                     false => match tokio::time::timeout(limit, Opened::to_drain(&config, &secrets, into_empty)).await {
                         Ok(opened) => opened?,
-                        Err(_) => return Err(Broken::Failed(format!("the gateway was not ready within {timeout} s, and nothing was stored: do its store and, with [cluster], etcd answer?"))),
+                        Err(_) => return Err(Broken::Failed(format!("the gateway was not ready within {timeout} s, and stored nothing: check that its store and, with [cluster], etcd answer"))),
                     },
                 };
                 let finished = opened.finish_unless_broken(until).await?;
@@ -295,6 +295,6 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
 }
 
 fn say(text: &str) {
-    // Whoever closed it does not want to read it.
+    // A closed output means that nobody wants to read it.
     let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
 }

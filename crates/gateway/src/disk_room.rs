@@ -1,5 +1,5 @@
-//! Room on the local disk. Clients are refused while there is some left for the gateway itself: what it has acknowledged can only be stored, and
-//! so make room again, if it can still write to its metadata.
+//! Room on the local disk. Clients are refused while the gateway itself still has some: it can store what it has acknowledged, and
+//! so make room again, only while it can write to its metadata.
 //!
 //! A part of that room is a file, the reserve, which nobody else on the disk can take. When the metadata find the disk full all the same, the
 //! reserve is given up, and clients are refused until there is room to make it again.
@@ -168,12 +168,12 @@ impl DiskRoom {
         // Only once that is durable, some file systems use the room for others.
         let freed = file.set_len(0).and_then(|()| file.sync_all());
         tracing::warn!(
-            "the local disk is full: the room that is set aside for the metadata is used now, and clients are answered with SlowDown until there is more\n  what to do: make room on the disk of [local]"
+            "the local disk is full: the gateway now uses the room that it reserved for the metadata, and clients are answered with SlowDown until there is more\n  what to do: make room on the disk of [local]"
         );
         match freed {
             Ok(()) => true,
             Err(error) => {
-                tracing::error!("the room that is set aside for the metadata can't be freed: {error}");
+                tracing::error!("cannot free the room that is reserved for the metadata: {error}");
                 false
             }
         }

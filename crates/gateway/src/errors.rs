@@ -56,9 +56,9 @@ pub enum Error {
     /// Our own disk, or what is on it.
     #[error("{0}")]
     Local(String),
-    #[error("user metadata have at most 2 KiB")]
+    #[error("the request has more than 2 KiB of user metadata")]
     MetadataTooLarge,
-    #[error("the headers that are kept with an object have at most 7 KiB together")]
+    #[error("the headers that are kept with an object have more than 7 KiB together")]
     HeadersTooLarge,
     /// The store behind refuses it, and will again.
     #[error("{text}")]
@@ -71,7 +71,7 @@ pub enum Error {
     StoreAway(String),
 }
 
-/// Why a store refuses a request that it would refuse again, as far as its answer's type tells.
+/// Why a store refuses a request that it would refuse again, by its answer's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Refusal {
     /// It takes no such request.

@@ -1,11 +1,11 @@
-//! Why the program ends otherwise than it should. Each kind has its exit code: whoever supervises the gateway decides by it whether a new start can help.
+//! Why the program failed. Each kind of failure has its exit code, which tells a supervisor whether a restart can help.
 
 /// What ended a command.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// An argument, the configuration, or a file that it names (a secret, a certificate): a new start does not help before somebody has changed it.
+    /// An argument, the configuration, or a file that it names (a secret, a certificate): a restart does not help before somebody has corrected it.
     Mistake(String),
-    /// Something that the gateway needs: a disk, a store, etcd, a port. The next start may find it.
+    /// Something that the gateway needs failed: a disk, a store, etcd, a port. A restart may help.
     Failed(String),
     /// A bug in the gateway.
     Bug(String),

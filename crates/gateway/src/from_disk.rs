@@ -1,6 +1,6 @@
 //! What the disk has of a file, and not what the kernel remembers of it.
 //!
-//! When a sync fails, the kernel takes the pages that it could not write for written, and goes on giving them to whoever reads. A process that
+//! When a sync fails, the kernel takes the pages that it could not write for written, and goes on giving them to readers. A process that
 //! opens the file again would find everything as it should be, and build on what the next power cut takes away. So a file whose last user has not
 //! said that all its syncs had succeeded is read from the disk itself before it is believed.
 
@@ -38,13 +38,13 @@ pub(crate) trait TwoWays {
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// Whoever reads the file now gets what the disk has.
+    /// Reads of the file now return what the disk has.
     Same,
     /// The file system has no way around the kernel's memory. What it remembered is forgotten, as far as it says.
     Forgotten,
 }
 
-/// Makes sure that whoever reads the file from now on gets what the disk has.
+/// Makes sure that reads of the file return what the disk has from now on.
 ///
 /// # Errors
 /// When it can't be synced or read, or the kernel goes on remembering something else.
@@ -62,14 +62,14 @@ pub(crate) fn make_sure(file: &mut impl TwoWays) -> io::Result<Seen> {
 
 /// `None` where the kernel remembers something else than the disk has.
 fn compare(file: &mut impl TwoWays) -> io::Result<Option<Seen>> {
-    // A failure that nobody has heard of yet is told here, once; what it has taken away is found out below.
+    // The kernel reports an unreported failure here, once; what is lost is found out below.
     if let Err(error) = file.sync() {
-        tracing::warn!("what was written last did not all get to the disk: {error}");
+        tracing::warn!("not all of the last writes reached the disk: {error}");
         file.sync()?;
     }
     // Whether it has is seen below.
     if let Err(error) = file.forget() {
-        tracing::debug!("the kernel can't be asked to forget a file: {error}");
+        tracing::debug!("cannot make the kernel forget a file: {error}");
     }
     let length = file.length()?;
     let (mut remembered, mut on_disk) = (vec![0; STEP_BYTES], vec![0; STEP_BYTES]);

@@ -1,7 +1,7 @@
 //! Headers that objects keep: which are taken from clients, and how those are written that are not ASCII.
 //!
-//! S3 keeps text. User metadata that are not ASCII come and go as encoded words (RFC 2047; "Working with object metadata" in the S3 User Guide). `s3s` does so towards clients,
-//! and this module towards stores. Other headers that are not ASCII are UTF-8, as S3 takes them.
+//! S3 keeps text. User metadata that are not ASCII come and go as encoded words (RFC 2047; "Working with object metadata" in the S3 User
+//! Guide). `s3s` encodes them for clients, and this module for stores. Other headers that are not ASCII are UTF-8, as S3 takes them.
 
 use std::borrow::Cow;
 
@@ -37,7 +37,7 @@ impl Headers {
         ]
     }
 
-    /// Whether every store can keep them. To be asked before an object is taken that has them: what no request can carry, nothing would ever store.
+    /// Whether every store can keep them. Call this before accepting an object with them: nothing would ever store what no request can carry.
     ///
     /// # Errors
     /// When they are too long, or a name or value is none that HTTP has.

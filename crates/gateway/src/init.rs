@@ -141,7 +141,7 @@ fn configuration(wishes: &Wishes, directory: &Path) -> Result<String, Failure> {
          listen = \"{listen}\"   # where clients connect\n\n\
          [local]\n\
          directory = {local}\n\
-         journal = \"{journal}\"           # most bytes that are acknowledged and not in the store yet\n\
+         journal = \"{journal}\"           # limit of bytes that are acknowledged and not in the store yet\n\
          memory = \"{memory}\"          # of blocks in memory\n\
          {s3}\n\
          [bucket.{section}]\n\
@@ -164,7 +164,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "expected an IP address and a port, such as 127.0.0.1:9000".to_owned())
 }
 
-/// What a start would find at once: a directory that is not there or not ours, a secret that is none.
+/// Mistakes that a start would find at once: a directory that is missing or not ours, an unusable secret.
 fn check_store(wishes: &Wishes, config: &Config) -> Result<(), Failure> {
     let named = wishes.endpoint.is_some() || wishes.region.is_some() || wishes.store_key_id.is_some();
     if wishes.store.as_ref().is_some_and(|store| store.contains("://") && !store.starts_with("s3://")) {
@@ -197,7 +197,7 @@ fn next_steps(wishes: &Wishes, directory: &Path) -> String {
     }
     let open = match wishes.listen.ip().is_loopback() {
         true => "",
-        false => "\nOther hosts can reach it, and without [tls] what they send can be read on the way.\n",
+        false => "\nOther hosts can reach it. Without [tls], others can read what they send.\n",
     };
     let (config, secret) = (shown(CONFIG), shown(SECRET));
     let export = format!(

@@ -1,4 +1,4 @@
-//! Memory for what is on its way between clients and stores, which no cache counts: so much, and no more.
+//! A limit on memory for bytes on their way between clients and stores, which no cache counts.
 
 use std::sync::Arc;
 

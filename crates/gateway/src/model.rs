@@ -55,7 +55,7 @@ pub struct Checksums {
 /// An object as it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectRecord {
-    /// Another one with each write: whoever worked on an older version finds out by it.
+    /// Changes with each write, so that work on an older version is noticed.
     pub version: u64,
     pub size_bytes: u64,
     /// Without quotes: the MD5 of the bytes, that of the parts' MD5s with a dash and their number, or the store's.

@@ -290,7 +290,7 @@ impl Ownership {
         }
     }
 
-    /// All of them or none: whoever held one and waited for another could keep both from coming to rest.
+    /// All of them or none: a writer that held one and waited for another could keep both from coming to rest.
     fn try_write(self: &Arc<Self>, wanted: &BTreeSet<u16>) -> Result<Option<Pass>> {
         if !self.has_lease() {
             return Err(self.busy("this gateway has lost touch with etcd"));

@@ -1,5 +1,5 @@
-//! Writes that are refused for want of room: counted by cause, and told of in the log. Thousands may be refused in a second, so the first of a
-//! cause is told of, and then one a minute.
+//! Writes that are refused for want of room: counted by cause, and logged. Thousands may be refused in a second, so the log has the first of
+//! each cause, and then one a minute.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ struct Row {
     label: &'static str,
     /// For the client, and in the log.
     why: &'static str,
-    /// For whoever runs the gateway.
+    /// For the gateway's administrator.
     what_to_do: &'static str,
 }
 
@@ -39,24 +39,24 @@ const ROWS: [Row; 4] = [
         cause: Cause::Disk,
         label: "disk",
         why: "the gateway's local disk is full: try again later",
-        what_to_do: "see what else lies on the disk of [local] and make room there, or take a larger one; if the store is slow or down, the journal may have filled it: then make `journal` smaller than the disk",
+        what_to_do: "check what else is on the disk of [local] and make room there, or use a larger disk; if the store is slow or down, the journal may have filled it: then make `journal` smaller than the disk",
     },
     Row {
         cause: Cause::Journal,
         label: "journal",
-        why: "the journal is full, since the store behind takes objects more slowly than they come or uploads are unfinished: try again later",
+        why: "the journal is full: the store takes objects more slowly than they come, or uploads are unfinished: try again later",
         what_to_do: "see whether the store answers (`underlay-gateway top` shows the last failure), or raise `journal` in [local]",
     },
     Row {
         cause: Cause::Uploads,
         label: "uploads",
-        why: "the part of the journal that uploads in parts may take is full, since the store behind takes parts more slowly than they come: try again later",
+        why: "the part of the journal for uploads in parts is full: the store takes parts more slowly than they come: try again later",
         what_to_do: "see whether the store answers (`underlay-gateway top` shows the last failure), abort uploads that clients have left behind, or raise `journal` in [local]",
     },
     Row {
         cause: Cause::Names,
         label: "names",
-        why: "as many objects wait for the store behind as the gateway may keep in mind, since they come faster than the store takes them: try again later",
+        why: "as many objects wait for the store as the gateway has memory for, since they come faster than the store takes them: try again later",
         what_to_do: "see whether the store answers or refuses some (`underlay-gateway top` shows both), or raise `memory` in [local]",
     },
 ];
@@ -81,7 +81,7 @@ impl std::fmt::Debug for Refusals {
 }
 
 impl Refusals {
-    /// Counts a refusal. Returns what the client is to be told.
+    /// Counts a refusal. Returns the client's error.
     pub(crate) fn refuse(&self, cause: Cause) -> Error {
         self.refuse_at(cause, Instant::now()).0
     }
@@ -130,7 +130,7 @@ mod tests {
         for after_s in [0, 1, 59] {
             assert_eq!(said(Cause::Disk, after_s), None);
         }
-        // Another cause is told of by itself.
+        // Another cause is logged separately.
         assert!(said(Cause::Uploads, 30).is_some() && said(Cause::Uploads, 31).is_none());
         let next = said(Cause::Disk, 60).unwrap();
         assert!(next.starts_with("4 writes"), "{next}");

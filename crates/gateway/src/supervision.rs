@@ -1,5 +1,6 @@
 //! What runs for as long as the gateway: each loop has a task of its own, and a panic in one never goes unnoticed. It is caught, counted and logged
-//! with what the loop was working on; that item is set aside, and the loop goes on. Too many end the process, which its next start mends or shows again.
+//! with what the loop was working on; that item is set aside, and the loop goes on. Too many panics end the process; its next start may
+//! help, or shows the bug again.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -183,7 +184,7 @@ impl Supervisor {
     fn note(&self, name: &'static str, kind: Kind, item: &dyn fmt::Display, said: &(dyn Any + Send)) {
         let said = said_by(said);
         tracing::error!(
-            "a bug: the {name} panicked, working on {item}: {said}\n  what to do: please report it with these lines; the gateway goes on with other items"
+            "a bug: the {name} panicked while working on {item}: {said}\n  what to do: please report it with these lines; the gateway goes on with other items"
         );
         let mut state = self.state.lock();
         let panics = state.panics.entry(name).or_default();

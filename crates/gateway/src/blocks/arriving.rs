@@ -1,4 +1,4 @@
-//! A block that is read while it comes from the store: whoever asked first need not wait for its end.
+//! A block that is read while it comes from the store: its first reader need not wait for its end.
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
@@ -48,7 +48,7 @@ impl HandedOn {
     }
 }
 
-/// Lets whoever reads the block have the end of it, before anything else is done with it.
+/// Lets the block's reader have the end of it, before anything else is done with it.
 pub(super) async fn end_of(handed_on: Option<HandedOn>) {
     if let Some(handed_on) = handed_on {
         handed_on.end();

@@ -82,7 +82,7 @@ impl Control {
         self.ours().all(|(_, record)| !record.is_dirty && !has_others)
     }
 
-    /// Whether unfinished uploads are all that is left of ours. They may last for days, and nobody waits for that.
+    /// Whether only unfinished uploads are left. They may last for days, so nobody waits for them.
     pub(super) fn has_only_uploads(&self) -> bool {
         let Ok(uploads) = self.shared.engine.slots_with_uploads() else { return false };
         let has_others = self.members().values().any(|id| *id != self.id());

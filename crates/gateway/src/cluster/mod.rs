@@ -104,12 +104,12 @@ fn random() -> Result<u64, String> {
 }
 
 fn lost_cluster() -> String {
-    "etcd no longer has the cluster that this gateway's local directory belongs to, or has another one\n  what to do: bring etcd's data back; if they are lost, see \"When etcd has lost something\" in docs/gateway-cluster.md".to_owned()
+    "etcd no longer has the cluster of this gateway's local directory, or has another cluster\n  what to do: bring etcd's data back; if they are lost, see \"When etcd has lost something\" in docs/gateway-cluster.md".to_owned()
 }
 
 fn went_back(how: &str) -> String {
     format!(
-        "etcd is older than it was: {how}; somebody has brought back older data, which may give one slot to two gateways, so nothing is served\n  what to do: see \"When etcd has lost something\" in docs/gateway-cluster.md"
+        "etcd is older than it was: {how}; somebody has brought back older data, which may give one slot to two gateways, so no gateway serves anything\n  what to do: see \"When etcd has lost something\" in docs/gateway-cluster.md"
     )
 }
 
@@ -143,10 +143,10 @@ fn other_cluster(bucket: &str) -> String {
     )
 }
 
-/// Etcd says that the stores have everything of slots of which they have not.
+/// Etcd says that the stores have everything in these slots, and they don't.
 fn clean_and_unsettled(slots: usize) -> String {
     format!(
-        "the local directory has what its store does not have, in {slots} slots of which etcd says that there is no such thing: nothing of those is served or stored\n  what to do: etcd has lost something, or there is a bug; see \"When etcd has lost something\" in docs/gateway-cluster.md"
+        "the local directory has data that the store lacks, in {slots} slots that are clean in etcd (the store should have everything): the gateway neither serves nor stores these slots\n  what to do: etcd has lost something, or there is a bug; see \"When etcd has lost something\" in docs/gateway-cluster.md"
     )
 }
 
@@ -157,7 +157,7 @@ fn is_known(held: Option<&Held>, record: &SlotRecord) -> bool {
 
 fn given_up(slots: usize) -> String {
     format!(
-        "keys of {slots} slots were given up by `underlay-gateway abandon`, and this local directory has writes to them that the store does not have: nothing of those is served or stored\n  what to do: if they are not needed, move the local directory away and begin with an empty one"
+        "keys of {slots} slots were given up by `underlay-gateway abandon`, and this local directory has writes to them that the store does not have: the gateway neither serves nor stores those\n  what to do: if they are not needed, move the local directory away and begin with an empty one"
     )
 }
 
@@ -296,7 +296,7 @@ impl Member {
             }
         }
         *shared.came_round.lock() = Instant::now();
-        // Begun anew, they would not know what is still on its way to etcd, so a panic of either ends the gateway.
+        // After a restart these tasks would not know what is still on its way to etcd, so a panic of either ends the gateway.
         let supervisor = &shared.engine.supervisor;
         let tasks = [
             supervisor.run_vital("holder of the cluster's lease", Arc::clone(&shared).hold()),
@@ -342,7 +342,7 @@ impl Member {
         let more = if count > some.len() { ", ..." } else { "" };
         let (_, dirty, _) = self.shared.ownership.counts();
         tracing::warn!(
-            "{count} uploads are unfinished, and their parts are here: {}{more}\n  what follows: the keys of {dirty} slots answer SlowDown until this gateway is back\n  what to do: complete or abort these uploads if this machine is to stay away",
+            "{count} uploads are unfinished, and their parts are here: {}{more}\n  what follows: the keys of {dirty} slots answer SlowDown until this gateway is back\n  what to do: complete or abort these uploads before you take this machine away for good",
             some.join(", ")
         );
     }

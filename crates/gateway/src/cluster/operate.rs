@@ -1,4 +1,4 @@
-//! What whoever runs a cluster asks of it: who is there, and giving up a gateway that does not come back.
+//! Commands for a cluster's administrator: who is there, and giving up a gateway that does not come back.
 
 use std::fmt::Write as _;
 
@@ -66,7 +66,7 @@ pub(crate) async fn members(config: &Config) -> Result<String, String> {
     Ok(text)
 }
 
-/// For a gateway that is to store what it has without joining: what etcd can say, if it says anything. `is_trusted` if whoever runs it
+/// For a gateway that is to store what it has without joining: what etcd can say, if it says anything. `is_trusted` if the administrator
 /// vouches for the rest.
 ///
 /// # Errors

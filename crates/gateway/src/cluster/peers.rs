@@ -463,7 +463,7 @@ async fn start(
 ) -> std::result::Result<SendRequest<Sent>, BoxError> {
     let (sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
     tokio::spawn(async move {
-        // Whoever sent the request hears of it.
+        // The sender of the request gets the error.
         drop(connection.await);
     });
     Ok(sender)

@@ -127,7 +127,7 @@ impl View {
             match name.split_once('/') {
                 None if name == "cluster" => view.cluster = Some(of(row).map_err(|error| wrong(&error))?),
                 None if name == "halted" => {
-                    // Whoever wrote it, and however.
+                    // No matter who wrote it, or in which form.
                     let text = || String::from_utf8_lossy(&row.value).into_owned();
                     view.halted = Some(of(row).unwrap_or_else(|_| text()));
                 }

@@ -119,7 +119,7 @@ async fn a_mark_stands_for_one_time_that_a_slot_was_dirty() {
     assert!(second.is_dirty && second.mark != first, "{second:?}");
 }
 
-/// Whoever takes its leave has handed everything over only by what etcd says, and under the lease that it has.
+/// A gateway that leaves has handed everything over only once etcd says so, and under its present lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_handed_over_before_etcd_has_said_so() {
     let site = Site::new();
@@ -205,7 +205,7 @@ async fn an_etcd_that_has_gone_back_stops_everybody() {
         site.etcd.restore(&snapshot);
         site.etcd.advance(further);
         let why = site.start("a").await.map(drop).unwrap_err();
-        assert!(why.contains("of which etcd says that there is no such thing"), "{why}");
+        assert!(why.contains("slots that are clean in etcd"), "{why}");
     }
     // What it has can be stored all the same, once nobody else is there.
     assert_eq!(site.store_alone("a", true).await, Ok(0));
@@ -307,7 +307,7 @@ async fn a_gateway_with_what_several_can_t_keep_does_not_join() {
     drop(single);
     let why = site.start("a").await.map(drop).unwrap_err();
     assert!(why.starts_with("1 objects have tags") && why.contains("what to do"), "{why}");
-    // Whoever does without them begins with an empty directory.
+    // An administrator who can do without them begins with an empty directory.
     let mut a = site.start_as("a", "empty").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;
     assert_eq!(a.get("t/1").await.unwrap().as_deref(), Some(""));
@@ -382,7 +382,7 @@ async fn a_request_to_the_store_that_has_begun_is_waited_for_when_the_lease_laps
     let slot = a.ownership.slot_of(BUCKET, "t/1");
     site.lapse(&a);
     assert!(!a.ownership.may_flush(slot));
-    // Whoever asks whether the slot may be given away is told that somebody is at it.
+    // The slot can't be given away yet: a request is still at work on it.
     assert!(a.engine.unsettled_slots().await.unwrap().contains(&slot));
     let begun = tokio::time::Instant::now();
     while site.store.get(&"t/1".into()).await.is_err() {

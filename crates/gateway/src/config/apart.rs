@@ -70,13 +70,13 @@ pub(super) fn check(config: &Config, span: &Range<usize>, findings: &mut Diagnos
         if are_nested(store, &config.local.directory) {
             refuse(
                 format!("the store of {title} and the gateway's own directory lie in each other"),
-                "expected a `store` that is not in `directory` of [local], and does not have it in it",
+                "expected a `store` and a `directory` of [local], neither of which contains the other",
             );
         }
         for (what, path) in own_files(config) {
             if plain(path).starts_with(plain(store)) {
                 refuse(
-                    format!("{what} lies in the store of {title}, where it is an object for clients"),
+                    format!("{what} lies in the store of {title}, where clients can read it as an object"),
                     "expected a file that is not in a store: move it",
                 );
             }

@@ -77,7 +77,7 @@ pub(super) fn cluster(
         let label = "expected `etcd` with https:// where it has a user: the password would be sent in clear";
         findings.push(Diagnostic::error(
             section.span.clone(),
-            "[cluster] would show etcd's password to whoever listens",
+            "[cluster] would show etcd's password to anybody who can read the traffic",
             label,
         ));
     }

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub listen: SocketAddr,
-    /// Names that clients know the gateway by, besides its address: before them, a bucket's name may stand.
+    /// Names by which clients reach the gateway, besides its address. A bucket's name may precede them.
     pub hosts: Vec<String>,
     /// The region that clients sign for; without it, any one.
     pub region: Option<String>,
@@ -82,7 +82,7 @@ pub struct Limits {
 #[derive(Clone, Debug, PartialEq)]
 pub struct S3Endpoint {
     pub url: Option<String>,
-    /// PEM of whoever signed its certificate, in place of those whom this machine trusts.
+    /// PEM of the authority that signed its certificate, in place of those that this machine trusts.
     pub authority: Option<PathBuf>,
     pub region: String,
     pub has_virtual_hosts: bool,
@@ -189,7 +189,7 @@ pub struct Cluster {
     pub address: Option<String>,
     /// The gateways' own.
     pub secret: SecretPlace,
-    /// PEM of whoever signed the certificates of etcd and of the gateways.
+    /// PEM of the authority that signed the certificates of etcd and of the gateways.
     pub authority: Option<PathBuf>,
     pub ttl: Duration,
     /// So many segments of a key say where it belongs.

@@ -575,7 +575,7 @@ fn admin(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> Admin {
             true => admin.listen = listen,
             false => {
                 field.invalid(
-                    "expected a loopback address: what it tells is not for the network; probes from elsewhere use `health_listen`",
+                    "expected a loopback address: its answers are not for the network; probes from other hosts use `health_listen`",
                     findings,
                 )
             }

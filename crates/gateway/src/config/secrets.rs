@@ -30,7 +30,7 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    /// Reads them all, and looks whether the certificates of authorities are there: a mistake in one shows at once, and not when it is first used.
+    /// Reads them all, and checks that the authorities' certificates exist: so mistakes show at once, and not at the first use.
     ///
     /// # Errors
     /// When one is not where the configuration says, or others can read its file.

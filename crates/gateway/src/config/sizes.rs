@@ -45,7 +45,7 @@ impl Machine {
         }
     }
 
-    /// What the blocks in memory may take where nobody has said it: an eighth of what there is, from 64 MiB to 1 GiB.
+    /// The default for blocks in memory: an eighth of the machine's memory, from 64 MiB to 1 GiB.
     pub(crate) fn fitting_memory(&self) -> u64 {
         let memory = [self.memory_bytes, self.allowed_bytes].into_iter().flatten().min();
         mebibytes(memory.map_or(1 << 30, |bytes| bytes / 8).clamp(64 << 20, 1 << 30))
@@ -62,7 +62,7 @@ fn mebibytes(bytes: u64) -> u64 {
     bytes >> 20 << 20
 }
 
-/// What somebody should know who starts a gateway with these sizes on this machine.
+/// Warnings for an administrator who starts a gateway with these sizes on this machine.
 ///
 /// # Errors
 /// What can't work at all.
@@ -82,7 +82,7 @@ pub(crate) fn check(local: &Local, machine: &Machine) -> Result<Vec<String>, Str
         && in_memory > may
     {
         warnings.push(format!(
-            "[local]: `memory` and `metadata_memory` are {} together, and the control group of this process may have {}: the kernel kills the gateway if it takes more",
+            "[local]: `memory` and `metadata_memory` are {} together, and the control group of this process may have {}: the kernel kills the gateway if it uses more",
             rounded_bytes(in_memory),
             rounded_bytes(may)
         ));

@@ -129,7 +129,7 @@ impl Engine {
         let supervisor = self.supervisor.clone();
         tokio::spawn(async move {
             let _permit = permit;
-            // Whoever wants it hears of an error.
+            // A reader that wants the block gets the error.
             let fetching = blocks.prefetch(&origin, wanted);
             let _ = supervisor.shield("read-ahead", &origin.key, fetching).await;
         });

@@ -15,7 +15,7 @@ pub struct Alone {
     pub(crate) segments: usize,
     /// What etcd has; `None` if it does not answer, or knows nothing of the cluster.
     pub(crate) recorded: Option<Recorded>,
-    /// Whoever runs it knows that none of its keys were given to others.
+    /// The operator knows that none of its keys were given to others.
     pub(crate) is_trusted: bool,
 }
 

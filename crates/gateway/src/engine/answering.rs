@@ -34,7 +34,7 @@ impl Engine {
                 Ok(Answer::Uploads(uploads, is_truncated))
             }
             Question::Delete { bucket, keys } => self.delete_here(&bucket, keys).await.map(Answer::Deleted),
-            // Whoever asks waits for a request here, which comes to nothing where the local disk hangs.
+            // The asking gateway waits for a request here that would never end if the local disk hangs.
             Question::Ping => {
                 let number = self.number();
                 let durable =

@@ -245,7 +245,7 @@ impl Engine {
         if !is_empty? {
             tracing::warn!("bucket {name} is not made: there are objects in {place} already");
             return Err(Error::NameTaken(
-                "there are objects already where this bucket would be: give it another name, or ask whoever runs the gateway"
+                "there are objects already where this bucket would be: give it another name, or ask the gateway's administrator"
                     .to_owned(),
             ));
         }
@@ -303,7 +303,7 @@ impl Engine {
                 Ok(()) => {
                     removals.note(name);
                     self.served.buckets.write().remove(name);
-                    // One that is not mounted is left to whoever mounts it.
+                    // A directory that is not mounted is left alone.
                     if let StorePlace::Directory(directory) = &state.place
                         && state.backend.check_there().await.is_ok()
                     {

@@ -154,7 +154,7 @@ impl Engine {
                     etag
                 };
                 match to_its_end(copy).await {
-                    // What the store does not copy itself, it takes as bytes: a directory has no link to another file system, for example.
+                    // If the store can't copy an object itself, it gets the bytes: a directory has no hard links to another file system, for example.
                     Err(Error::Refused { .. }) => {}
                     outcome => {
                         let etag = outcome?.map_or(record.etag, |etag| bare(&etag).to_owned());

@@ -1,4 +1,4 @@
-//! How many there may be of what takes no room in the journal: names that the store is not up to date at, which are in memory, and unfinished uploads
+//! Limits on what takes no room in the journal: names that the store does not have yet, which are in memory, and unfinished uploads
 //! with their parts, which are in the metadata.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Uploads that nobody goes on with. Their parts take room in the journal and in the store.
+//! Abandoned uploads. Their parts take room in the journal and in the store.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl Engine {
                     tokio::time::sleep(pause).await;
                     let Some(engine) = engine.upgrade() else { return };
                     if let Err(error) = engine.end_expired_uploads(&set_aside).await {
-                        tracing::warn!("cannot end uploads that nobody goes on with: {error}");
+                        tracing::warn!("cannot end abandoned uploads: {error}");
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! What can't be stored: why, for how long, and how it is shown. What passes is tried again soon; what a store refuses is tried again ever more seldom.
+//! Names that can't be stored: why, for how long, and how it is shown. Failures that pass are tried again soon; refusals by a store ever more seldom.
 
 use std::fmt;
 use std::sync::Arc;

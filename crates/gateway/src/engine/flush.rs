@@ -93,7 +93,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A panic is a failure of this name, which is tried again much later: others are to have their turns.
+    /// A panic is a failure of this name, which is tried again much later, so that others have their turns.
     async fn flush_in_any_case(&self, turn: &Turn) -> Attempt {
         let flushed = self.supervisor.attempt(FLUSHER, &turn.name, self.flush_ours(turn)).await;
         flushed.unwrap_or_else(|panicked| {
@@ -113,7 +113,7 @@ impl Engine {
             Ok(attempt) => attempt,
             Err(_) if !self.may_flush(&turn.name) => Attempt::NotOurs,
             Err(Error::NoSuchKey | Error::PreconditionFailed) => {
-                let why = "the store has not what it consists of, or has something else there";
+                let why = "the store lacks bytes that it consists of, or has something else there";
                 Attempt::Failed(Error::Store(why.to_owned()).into())
             }
             Err(error) => Attempt::Failed(error.into()),
@@ -212,7 +212,7 @@ impl Engine {
         };
         let Some(object) = resolved.as_ref().map(|resolved| resolved.record.clone()) else {
             let task = match (at_store, stored) {
-                // Nobody's own any more, so whoever refers to it is another object.
+                // No name owns it any more, so whatever refers to it is another object.
                 (Some((content, _)), _) => Task::Blocked(content),
                 (None, Some(_)) => Task::Delete,
                 (None, None) => Task::Nothing,

@@ -62,7 +62,7 @@ impl Engine {
             }
             if let Some(former) = former {
                 tracing::warn!(
-                    "bucket {bucket} was reached at {former}, and is at {endpoint} now: what is there is listed anew"
+                    "bucket {bucket} was at {former} and is at {endpoint} now: the gateway lists it again"
                 );
                 Regions::note(change, &bucket, |_| Regions::default())?;
             }

@@ -15,7 +15,7 @@ use crate::ownership::Share;
 use crate::store::{Found, Kind, has_own_name};
 
 /// The largest character. Few keys have it, so what a prefix and this one make is behind nearly all keys with that prefix, and never behind
-/// a key without it. It is a character that keys may have, so whoever goes on from there may still meet the same prefix.
+/// a key without it. It is a character that keys may have, so a listing that goes on from there may still meet the same prefix.
 const LAST: char = '\u{10ffff}';
 
 /// Groups keys that come in order.
@@ -196,7 +196,7 @@ impl Engine {
             };
             if next <= from {
                 return Err(Error::Local(
-                    "a listing does not get on, which is a bug in the gateway".to_owned(),
+                    "a listing makes no progress, which is a bug in the gateway".to_owned(),
                 ));
             }
             from = next;

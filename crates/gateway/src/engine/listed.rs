@@ -8,7 +8,7 @@ use crate::store::{Found, Kind, bare};
 /// Objects of one commit.
 pub(super) const BATCH: usize = 2_000;
 
-/// Enters an object that a listing has told of: it stays known from now on, whatever the store says of it later, unless that is newer.
+/// Enters an object from a listing: it stays known from now on, whatever the store says about it later, unless that is newer.
 pub(super) fn enter_listed(
     change: &mut Change<'_>,
     name: &Name,

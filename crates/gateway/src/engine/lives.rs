@@ -1,5 +1,5 @@
-//! That the cache goes with the metadata. Its blocks are known by the numbers of contents, which begin anew where they were when the metadata were
-//! copied: with metadata of yesterday and the cache of today, new contents would get numbers under which the cache has other bytes.
+//! The cache goes with the metadata. It knows its blocks by the numbers of contents. Older metadata count on from an older number:
+//! with metadata of yesterday and the cache of today, new contents would get numbers under which the cache has other bytes.
 //!
 //! So each start leaves a random number in both. Where they differ, the cache is emptied.
 
@@ -43,7 +43,7 @@ pub(super) async fn begin(metadata: &Metadata, committer: &Committer, cache: &Fo
     committer.commit(Vec::new(), move |change| change.set_number(KEY, life)).await?;
     // Where it does not get there, the next start finds another one, and empties the cache.
     if let Err(error) = cache.replace(FILE, Access::Private, format!("{life:016x}").as_bytes()) {
-        tracing::debug!("the cache can't note whose it is: {error}");
+        tracing::debug!("cannot note which metadata the cache belongs to: {error}");
     }
     Ok(life)
 }

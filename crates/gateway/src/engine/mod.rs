@@ -280,7 +280,7 @@ pub(crate) const JOURNAL: &str = "journal";
 const CACHE: &str = "cache";
 const LOCK: &str = "lock";
 
-/// The local directory, for whoever has it alone.
+/// The local directory, for the one process that has it to itself.
 ///
 /// # Errors
 /// When it can't be made or trusted, or a gateway is using it.
@@ -534,7 +534,7 @@ impl Engine {
         self.queue.stop();
         if let Err(error) = self.keep_unanswered(true).await {
             tracing::warn!(
-                "the next start will not know which requests the stores have not answered: {error}"
+                "cannot record for the next start which requests the stores have not answered: {error}"
             );
         }
         self.blocks.close().await;

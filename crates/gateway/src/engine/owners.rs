@@ -111,7 +111,7 @@ impl Engine {
     pub(crate) async fn look_out(&self) {
         for state in self.bucket_states().iter().filter(|state| self.has_to_look(state)) {
             let looking = self.look_whose(state, &state.backend);
-            // A panic is told of already, and the next look may succeed.
+            // A panic is in the log already, and the next look may succeed.
             if let Ok(Err(error)) = self.supervisor.attempt(OWNERS_LOOK, &state.name, looking).await {
                 tracing::debug!("bucket {}: {error}", state.name);
             }

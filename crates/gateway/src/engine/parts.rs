@@ -63,7 +63,7 @@ pub(super) fn listed_parts(
     Ok(found)
 }
 
-/// Whether a part is still the one that was looked at. One that was uploaded again since is another one.
+/// Whether a part is still the one that was looked at, and was not uploaded again since.
 ///
 /// # Errors
 /// `InvalidPart` if it is not, and `Busy` if only its bytes are elsewhere by now.
@@ -71,7 +71,7 @@ pub(super) fn check_same(number: u16, now: Option<&PartRecord>, before: &PartRec
     match now {
         Some(now) if now == before => Ok(()),
         Some(now) if is_elsewhere(now, before) => {
-            Err(Error::Busy("bytes of the parts are being moved: try again".to_owned()))
+            Err(Error::Busy("the gateway is moving bytes of these parts: try again".to_owned()))
         }
         _ => Err(Error::InvalidPart(format!("part {number} was replaced meanwhile"))),
     }

@@ -91,8 +91,8 @@ impl Engine {
         resolved
     }
 
-    /// As [`resolve`](Self::resolve), for whoever reads its bytes next, from where `from` says for its size: where the store has to be asked for
-    /// headers, they come with the first block.
+    /// As [`resolve`](Self::resolve), for a caller that reads its bytes next, from where `from` says for its size: where the store has to be
+    /// asked for headers, they come with the first block.
     ///
     /// # Errors
     /// As there.
@@ -432,7 +432,7 @@ impl Resolved {
         Resolved { record, runs, arriving: None, _pins: None }
     }
 
-    /// Whoever reads its bytes needs no list of its parts any more, and may take long.
+    /// A reader of its bytes no longer needs the list of its parts, and may take long.
     pub(super) fn forget_parts(&mut self) {
         self.record.part_sizes_bytes = Vec::new();
         self.record.part_checksums = Vec::new();

@@ -41,7 +41,7 @@ pub(crate) fn open_metadata(
         false => error.to_string(),
         // Nothing is damaged then, and nothing has to be brought back.
         true => format!(
-            "the disk of {} is full, and a start has to write a little: {}\n  what to do: make room there, and start the gateway again; nothing is lost",
+            "the disk of {} is full, and the gateway has to write a little to start: {}\n  what to do: make room there, and start the gateway again; nothing is lost",
             folder.path().display(),
             error.to_string().lines().next().unwrap_or_default()
         ),

@@ -1,5 +1,5 @@
-//! Which keys of a bucket the metadata speak for: those of prefixes that are ours alone. The rules decide it, and rules change between two
-//! starts; so the metadata have a note of the rules that hold for what they know, and what is ours now and was not then is listed anew.
+//! Which keys of a bucket the metadata speak for: those of exclusive prefixes. The rules decide that, and they may change between two
+//! starts. So the metadata note the rules under which they were written, and a start lists what has become exclusive since.
 
 use std::collections::BTreeMap;
 

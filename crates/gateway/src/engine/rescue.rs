@@ -1,5 +1,6 @@
-//! Bytes that copies and unfinished uploads consist of, and that lie in an object of the store which is to be replaced or deleted: they are fetched
-//! into the journal first. They have room of their own there, so that nobody's writes wait for them; and of a long object only what is in use comes.
+//! Bytes that copies and unfinished uploads consist of, in an object of the store that is to be replaced or deleted: they are fetched
+//! into the journal first. They have room of their own there, so that no client's writes wait for them. Of a long object, only what is
+//! in use is fetched.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -14,9 +15,9 @@ use crate::journal::Written;
 use crate::meta::{Change, Name, View};
 use crate::model::{ContentId, ContentRecord, Extent, Place};
 
-/// A reader that is slower than this may find its bytes gone: it is told so, and never gets wrong ones.
+/// A reader that is slower than this may find its bytes gone: it gets an error then, and never wrong bytes.
 const READERS_GET: Duration = Duration::from_secs(60);
-/// A shorter content comes whole: who uses it need not be looked for.
+/// A shorter content is fetched whole: there is no need to look for its users.
 const SHORT_BYTES: u64 = 16 << 20;
 /// Ranges that are no further apart are fetched as one.
 const GAP_BYTES: u64 = 1 << 20;
@@ -137,8 +138,8 @@ impl Engine {
     }
 }
 
-/// Who consists of a content, and of which ranges; `None` where it is better fetched whole: most of it is in use, or not all who use it are
-/// found. Those are parts of unfinished uploads, and objects that are to be flushed.
+/// Which objects consist of a content, and of which ranges; `None` if it is better fetched whole: most of it is in use, or not all its users are
+/// found. The users are parts of unfinished uploads, and objects that are to be flushed.
 fn wanted_of(view: &View, content: ContentId, record: &ContentRecord) -> Result<Option<Wanted>> {
     let mut uses = Uses { content, users: Vec::new(), extents: Vec::new() };
     let references = usize::try_from(record.references).unwrap_or(usize::MAX);

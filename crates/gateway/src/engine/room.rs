@@ -1,4 +1,4 @@
-//! Waiting for room. Who waits has a place among the requests, and gives it up where others need one: its client is told to come again.
+//! Waiting for room. A waiting request has a place among the requests, and gives it up if others need one: its client gets `SlowDown`.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ pub(crate) enum Wanted {
     Name,
 }
 
-/// Asks others for room, and says whether whoever asks had better not wait.
+/// Asks others for room, and says whether the caller had better not wait.
 pub(crate) type Ask = Box<dyn Fn(Wanted) -> bool + Send + Sync>;
 
 /// Those who wait.
@@ -71,8 +71,8 @@ impl Engine {
         reserved.ok_or_else(|| self.disk.refusals().refuse(Cause::Names))
     }
 
-    /// Waits for as long as `patience` says. `None` if that is over, or others need the place of the one who waits. It keeps its turn meanwhile: the
-    /// same future is waited for all the time.
+    /// Waits for as long as `patience` says. `None` if that is over, or others need the waiter's place. It keeps its turn meanwhile, as it
+    /// polls the same future all the time.
     pub(super) async fn wait_for<T>(&self, wanted: Wanted, room: impl Future<Output = T>) -> Option<T> {
         let until = Instant::now() + self.setup.patience;
         tokio::pin!(room);

@@ -198,7 +198,7 @@ pub(super) async fn only_of(state: &BucketState, key: &str, conditions: &Conditi
     Ok(Only::Always)
 }
 
-/// A condition that fails behind an attempt without an answer may have failed because of that attempt: nobody knows.
+/// A condition that fails after an unanswered attempt may have failed because of that attempt: nobody knows.
 pub(super) fn no_verdict_of_itself<T>(outcome: Result<T>, is_unclear: bool) -> Result<T> {
     match outcome {
         Err(Error::PreconditionFailed) if is_unclear => Err(Error::Store(

@@ -81,7 +81,7 @@ pub(super) fn is_held(change: &Change<'_>, slot: u16) -> Result<bool> {
     Ok(epoch_of(change, slot)? > 0)
 }
 
-/// What a change of the metadata still has to find when it is carried out. Whoever made it may have waited while a slot went to another
+/// What a change of the metadata still has to find when it is carried out. Its caller may have waited while a slot went to another
 /// gateway and came back.
 #[derive(Clone)]
 pub(super) struct Fence(Vec<(u16, u64)>);
@@ -267,7 +267,7 @@ impl Engine {
     /// # Errors
     /// When the metadata can't be read.
     pub(crate) async fn unsettled_slots(&self) -> Result<HashSet<u16>> {
-        // Whoever wrote may be gone while its change still waits for its commit: this one comes behind it.
+        // A writer may be gone while its change still waits for its commit: this one comes behind it.
         self.committer.commit(Vec::new(), |_| Ok(())).await?;
         let mut slots = HashSet::new();
         self.queue.each_name(|name| {

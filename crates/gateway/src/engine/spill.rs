@@ -34,7 +34,7 @@ const SHARE: u64 = 2;
 const LAIN_FOR: Duration = Duration::from_secs(600);
 /// Parts on their way to the store at the same time. Each may take as much memory as an object that is flushed.
 const MOST_AT_ONCE: usize = 2;
-/// How often it is looked for parts that have lain for long, and for those whose upload is over.
+/// How often to look for old parts, and for parts whose upload is over.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
 /// The same where somebody waits for room that flushes are making.
 const LOOK_WHILE_WAITED: Duration = Duration::from_millis(200);
@@ -67,7 +67,7 @@ struct Parked {
 #[derive(Default)]
 pub(super) struct Spills {
     state: Mutex<State>,
-    /// Told when there is something to do.
+    /// Notified when there is something to do.
     wake: Notify,
     /// Parts get their room in the order in which they came.
     turns: tokio::sync::Mutex<()>,
@@ -78,14 +78,14 @@ struct State {
     /// The oldest first: numbers of contents grow.
     parked: BTreeMap<ContentId, Parked>,
     bytes: u64,
-    /// Who waits for room in the journal.
+    /// The requests that wait for room in the journal.
     waiting: usize,
     /// Names that are being written to.
     under_way: HashSet<Name>,
     said: Option<Instant>,
     /// Of the parked ones, those that were fetched and whose room a flush needs.
     in_the_way: BTreeSet<ContentId>,
-    /// Whether a flush needs such room, and when it was looked last who has it.
+    /// Whether a flush needs such room, and when its users were last looked for.
     wants_fetched: bool,
     looked: Option<Instant>,
 }
@@ -285,15 +285,15 @@ impl Engine {
                             let looked =
                                 tokio::task::spawn_blocking(move || looking.put_fetched_first()).await;
                             if let Ok(Err(error)) = looked {
-                                tracing::warn!("cannot tell which parts were fetched: {error}");
+                                tracing::warn!("cannot record which parts were fetched: {error}");
                             }
                         }
                         // What was fetched beyond the limit is in the way of no write.
                         let used_bytes = engine.journal.limited_bytes();
-                        // Where the disk is full, whatever lies here is in the way, and nobody is left to wait for it.
+                        // On a full disk, whatever is here is in the way, and nobody waits for it any more.
                         let share_bytes = if engine.disk.is_full() { 0 } else { share_bytes };
                         let next = spills.state.lock().next((share_bytes, used_bytes), Instant::now());
-                        // Who drains takes no more parts, and is not to wait for what lies here safely.
+                        // A draining gateway takes no more parts, and must not wait for those that are safe here.
                         let is_draining = engine.served.is_draining.load(Ordering::Relaxed);
                         match next {
                             Ok((content, parked)) if is_draining => {
@@ -410,7 +410,7 @@ impl Engine {
         getrandom::fill(&mut number).map_err(|error| Error::local("no random numbers", error))?;
         let staged = Name::new(&name.bucket, name_of(u128::from_be_bytes(number), &name.key));
         let fence = self.fence_of(name)?;
-        // It goes when the outcome has been committed, or nothing comes of it: the flushers delete then what is there.
+        // It goes when the outcome has been committed, or has failed: then the flushers delete what is there.
         let _under_way = self.spills.begin(staged.clone());
         if !self.announce_part(&staged, (name.clone(), upload.clone()), fence.clone()).await? {
             // Another upload may consist of it as well.
@@ -506,7 +506,7 @@ impl Engine {
                 Ok(block)
             })
             .boxed();
-        // Nobody else writes to this name, and whoever deletes what is there has to wait until nothing can land any more.
+        // Nobody else writes to this name, and a deletion has to wait until nothing can land there any more.
         let effect = Effect::put(&format!("content {}", content.0), size, &Headers::default());
         let following = state.backend.follow_within(&staged.key, effect, Duration::ZERO).await?;
         let may_go_on = || self.check_flush(staged);

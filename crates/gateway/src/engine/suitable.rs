@@ -22,7 +22,7 @@ fn identities_from(path: &Path) -> io::Result<Vec<Identity>> {
     std::fs::canonicalize(path)?.ancestors().map(identity_of).collect()
 }
 
-/// Whether one lies in the other, by whatever names: links and bind mounts give a directory several.
+/// Whether one lies in the other under any name: links and bind mounts give a directory several.
 ///
 /// # Errors
 /// When it can't be told.
@@ -46,7 +46,7 @@ fn look(own: &Path, store: &Path, backend: &Backend) -> Result<(), String> {
                 "name another directory in [local], or another store",
             );
         }
-        Err(error) => tracing::debug!("{}: where it lies can't be told: {error}", store.display()),
+        Err(error) => tracing::debug!("{}: cannot tell where it lies: {error}", store.display()),
     }
     match backend.why_names_are_one() {
         Ok(None) => Ok(()),
@@ -56,7 +56,7 @@ fn look(own: &Path, store: &Path, backend: &Backend) -> Result<(), String> {
         ),
         // One that can't be written to has no two objects for one.
         Err(error) => {
-            tracing::warn!("{}: whether it tells all names apart can't be tried: {error}", store.display());
+            tracing::warn!("{}: cannot try whether it tells all names apart: {error}", store.display());
             Ok(())
         }
     }

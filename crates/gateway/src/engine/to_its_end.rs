@@ -1,12 +1,12 @@
-//! Work that goes on when whoever asked for it has gone.
+//! Work that goes on when its caller has gone.
 
 use std::future::Future;
 
 use crate::errors::{Error, Result};
 
-/// Does something to its end, also where whoever asked for it goes away meanwhile. What has been sent to the store can't be taken back: the key's
-/// turn, and the slot's pass, belong to it until the store has answered or counts as failing, or the next writer's object would be overwritten by it. Whatever
-/// comes before the sending, waiting for a turn above all, is better left to whoever asked.
+/// Does something to its end, even if the caller goes away meanwhile. What has been sent to the store can't be taken back. It keeps
+/// the key's turn, and the slot's pass, until the store has answered or counts as failing: otherwise it would overwrite the next writer's object.
+/// Anything before the sending, above all waiting for a turn, is better left to the caller.
 pub(super) async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {

@@ -1,4 +1,4 @@
-//! Requests that a store has not answered and may still carry out, kept for the next start: that one must not send anything newer either.
+//! Requests that a store has not answered and may still carry out, kept for the next start, which must not send anything newer either.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl Engine {
                         return;
                     };
                     if let Err(error) = engine.keep_unanswered(false).await {
-                        tracing::warn!("cannot keep which requests the stores have not answered: {error}");
+                        tracing::warn!("cannot record which requests the stores have not answered: {error}");
                     }
                 }
             }

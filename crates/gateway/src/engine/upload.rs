@@ -235,7 +235,7 @@ impl Engine {
                 if range.end > source.size_bytes {
                     return Err(Error::PreconditionFailed);
                 }
-                // The MD5 of the bytes would need the bytes. What stands for it is as different as they are, also in a copy of the local
+                // The MD5 of the bytes would need the bytes. Its substitute differs whenever they differ, also in a copy of the local
                 // directory that gives the same versions to other objects.
                 let text = format!("{life:016x}:{}:{}:{}", source.version, range.start, range.end);
                 let mut digests = crate::digests::Digests::new(&[])?;
@@ -345,7 +345,7 @@ impl Engine {
             .await;
         drop(place);
         if outcome == Err(Error::NoSuchUpload) {
-            // Whoever asked twice at once has the first one's answer.
+            // A client that asked twice at once gets the first request's answer.
             return self.completed_here(&state, &name, &parts).await;
         }
         outcome?;

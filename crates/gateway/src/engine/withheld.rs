@@ -36,7 +36,7 @@ fn meaning_of(content: &ContentRecord, found: Option<&Found>) -> Meaning {
         (true, ..) => Meaning::AsKnown,
         // Also where only a listing told of it: nobody else deletes here, and what is forgotten is lost for good.
         (false, _, None) => Meaning::Withheld("has nothing there"),
-        // Whoever has written there since has done so later.
+        // Anything that others wrote there since then is later than this.
         (false, Some(confirmed_ms), Some(found)) if found.modified_ms <= confirmed_ms => {
             Meaning::Withheld("has an older version there")
         }
@@ -69,7 +69,8 @@ fn with_etag(place: &Place, found: &Found) -> Place {
 impl Engine {
     /// The store does not give what the metadata have of this version of an object. If others have changed it, it is taken as it is now, once the
     /// store has said so twice. Where the store has nothing, or what is older, it stays known, however: to forget it since a store is not mounted,
-    /// is another one, or is a little behind, would lose it for good. What only a listing has ever told of is answered as not there where another listing has it not.
+    /// is another one, or is a little behind, would lose it for good. An object known
+    /// only from a listing is answered with 404 if another listing lacks it.
     ///
     /// # Errors
     /// When it is withheld, or the store does not say what it has.

@@ -303,7 +303,7 @@ impl Engine {
             })
             .await?;
         drop(places);
-        // All at once: a store that is down must not keep the request for as long as all keys one behind another.
+        // All at once: if the store is down, the request must not wait for each key in turn.
         let settling = ours.into_iter().zip(committed).map(|((at, name, _), outcome)| {
             let state = &state;
             async move {

@@ -9,7 +9,7 @@ use super::{commits, numbers_in};
 /// How often the metadata had been opened when the journal was opened last.
 const EPOCH: &str = "epoch";
 
-/// What the metadata have to have got to at least: less is an older copy, or one that has lost something that clients were told of.
+/// How far the metadata must have got, at least. If they have less, they are an older copy, or have lost acknowledged changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Noted {
     pub(crate) epoch: u64,
@@ -28,7 +28,7 @@ fn epoch_of(folder: &Folder) -> io::Result<u64> {
         Ok(text) => epoch_in(&text).ok_or_else(|| {
             let path = folder.path().join(EPOCH);
             io::Error::other(format!(
-                "{} is damaged, which says how often the metadata had been opened\n  what to do: bring back the whole local directory from a copy; if the metadata beside it are certainly the newest, remove this file",
+                "{} is damaged: it says how often the metadata had been opened\n  what to do: bring back the whole local directory from a copy; if the metadata beside it are certainly the newest, remove this file",
                 path.display()
             ))
         }),

@@ -33,7 +33,7 @@ use segment::Reserved;
 /// A segment that is longer takes no more.
 const SEGMENT_BYTES: u64 = 256 << 20;
 const EXTENSION: &str = "segment";
-/// What is taken beyond the limit leaves one part in so many of the disk, or of the limit, to the writes of clients.
+/// Bytes beyond the limit leave this fraction of the disk, or of the limit, to clients' writes.
 const KEPT_FOR_WRITES: u64 = 8;
 
 /// See the module.
@@ -41,7 +41,7 @@ pub(crate) struct Journal {
     framing: frame::Framing,
     folder: Folder,
     capacity_bytes: u64,
-    /// Of the disk that it is on; nobody looks at it where there is none.
+    /// Room on the journal's disk; `None` if it is not checked.
     disk: Option<Arc<DiskRoom>>,
     state: Mutex<State>,
     /// Told when room was given back.
@@ -195,7 +195,7 @@ impl Journal {
         self.capacity_bytes
     }
 
-    /// Room for a content within the first `most_bytes` of the journal, waited for where they are taken. Whoever does not wait for ever drops this
+    /// Room for a content within the first `most_bytes` of the journal, and a wait while that is taken. A caller that gives up waiting drops this
     /// and [refuses](Self::refuse).
     ///
     /// # Errors
@@ -234,7 +234,7 @@ impl Journal {
         let stored = self.framing.stored_bytes(size_bytes);
         self.reserve_in(Share::Beyond, content, size_bytes, stored)?.ok_or_else(|| {
             Error::Busy(format!(
-                "{size_bytes} bytes that copies or unfinished uploads consist of have to be fetched before the store's object is replaced, and there is no room for them yet"
+                "{size_bytes} bytes that copies or unfinished uploads need have to be fetched before the store's object is replaced, and there is no room for them yet"
             ))
         })
     }
@@ -291,7 +291,7 @@ impl Journal {
                 Some(segment) => Arc::clone(segment),
                 None => {
                     let number = state.next_number;
-                    // Whatever becomes of it: a name that could not be made durable is not tried again, since a later sync would say nothing about it.
+                    // Even if this fails: a name that could not be made durable is not tried again, since a later sync would say nothing about it.
                     state.next_number += 1;
                     let file = self.folder.file(&file_name(number)).map_err(|error| failed(&error))?;
                     // The name has to be durable before anything in it counts.
@@ -433,8 +433,8 @@ fn number_in(name: &str) -> Option<u64> {
     (file_name(number) == name && number < u64::MAX / 2).then_some(number)
 }
 
-/// Has the kernel forget what it remembers of the segments that these lie in: whoever reads them gets what the disk has, and its checksums say
-/// whether that is what was written. To be called where the last user of the journal has ended without closing it.
+/// Has the kernel forget what it remembers of the segments that these lie in: later reads get what the disk has, and its checksums say
+/// whether that is what was written. Call this if the last user of the journal ended without closing it.
 ///
 /// # Errors
 /// When one can't be opened.
@@ -442,7 +442,7 @@ pub(crate) fn forget_remembered(folder: &Folder, known: &[Known]) -> io::Result<
     let numbers: BTreeSet<u64> = known.iter().map(|range| range.segment).collect();
     for number in numbers.into_iter().filter(|number| folder.has(&file_name(*number))) {
         let file = folder.file(&file_name(number))?;
-        // What was never synced is not needed, and an error of it is told once: what is needed has its checksums.
+        // What was never synced is not needed, and the kernel reports its error once: what is needed has its checksums.
         let _ = file.sync_all();
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     }

@@ -82,7 +82,7 @@ impl Segment {
         let _ = self.file.set_len(offset_bytes + length_bytes.max(1));
         if let Err(error) = self.file.set_len(offset_bytes) {
             tracing::debug!(
-                "segment {} of the journal keeps room that it does not need: {error}",
+                "segment {} of the journal keeps room that it no longer needs: {error}",
                 self.number
             );
         }

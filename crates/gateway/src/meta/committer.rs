@@ -158,14 +158,14 @@ impl Committer {
                 }
             };
             Box::new(move |committed: Outcome| {
-                // Before the answer: whoever hears that nothing was made finds the room free.
+                // Before the answer: a caller that learns that nothing was made finds the room free.
                 let is_none =
                     matches!(committed, Outcome::NotMade(_) | Outcome::Stopped(_) | Outcome::Over(_));
                 match outcome.is_ok() && !is_none {
                     true => written.into_iter().for_each(Written::keep),
                     false => drop(written),
                 }
-                // Whoever asked may be gone: the change stands all the same.
+                // The caller may be gone: the change stands all the same.
                 let _ = answer.send(committed.error().cloned().map_or(outcome, Err));
             })
         });
@@ -229,7 +229,7 @@ fn run(
             finish(outcome.clone());
         }
         if is_over {
-            // Whoever asks for a change hears that the thread has ended.
+            // Callers that ask for a change learn that the thread has ended.
             return say_end();
         }
     }
@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(supervisor.panics()["committer"], 1);
     }
 
-    /// Whoever else has the other half of a cluster's keys waits for this one to say that it can't go on.
+    /// The gateways with the rest of a cluster's keys wait for this one to say that it can't go on.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_read_that_fails_ends_it_as_well() {
         use redb::ReadableDatabase as _;

@@ -1,7 +1,7 @@
 //! The file that the metadata are in, as redb uses it.
 //!
 //! A full disk would end redb for good, so the room that is set aside is given up first. And when the file is closed it is noted that every sync
-//! has succeeded: whoever opens it without that note can't believe what the kernel remembers of it.
+//! has succeeded: a process that opens it without that note can't believe what the kernel remembers of it.
 
 use std::io;
 use std::ops::Bound;
@@ -46,7 +46,7 @@ impl Surroundings {
         self.journal.as_ref().is_none_or(|journal| journal.has(CLOSED))
     }
 
-    /// The same note, for who has handed these on.
+    /// The same note, for a caller that has handed these on.
     ///
     /// # Errors
     /// When the folder can't be opened.
@@ -69,7 +69,7 @@ impl Surroundings {
 pub(super) struct MetadataFile<B: StorageBackend> {
     inner: B,
     surroundings: Surroundings,
-    /// Set once it is open, by whoever has opened it: what could not be opened is not closed either.
+    /// Set once it is open, by the code that opened it: what could not be opened is not closed either.
     is_open: Arc<AtomicBool>,
     has_failed: AtomicBool,
     /// Whether something was written since the last sync.
@@ -109,7 +109,7 @@ impl<B: StorageBackend> MetadataFile<B> {
         let Some(journal) = &self.surroundings.journal else { return };
         // Without it the next start takes longer.
         if let Err(error) = journal.replace(CLOSED, Access::Private, b"") {
-            tracing::debug!("it is not noted that the metadata are closed: {error}");
+            tracing::debug!("cannot note that the metadata are closed: {error}");
         }
     }
 }

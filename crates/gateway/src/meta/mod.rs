@@ -1,6 +1,6 @@
 //! The metadata store: one transactional file (redb) that says which objects there are and where their bytes lie.
 //!
-//! Whoever changes it hands a closure to the one thread that commits ([`committer`]); many closures share one commit. Readers
+//! Callers change it by handing a closure to the one thread that commits ([`committer`]); many closures share one commit. Readers
 //! see the last commit, without waiting.
 
 mod change;
@@ -63,22 +63,22 @@ pub(crate) fn read_any(data: &[u8]) {
 
 fn cannot_open(path: &Path, error: &dyn std::fmt::Display) -> Error {
     Error::Local(format!(
-        "cannot open the metadata in {}: {error}\n  what to do: bring back the whole local directory from a copy that was made while the gateway was stopped; if there is none, move it away and begin with an empty one, which loses what is in the journal, and what only the metadata have: tags, and headers where the store is a directory",
+        "cannot open the metadata in {}: {error}\n  what to do: bring back the whole local directory from a copy that was made while the gateway was stopped; if there is none, move it away and begin with an empty one. That loses what is in the journal, and what only the metadata have: tags, and headers where the store is a directory",
         path.display()
     ))
 }
 
-/// Whoever had the file open has ended without closing it, and may have found out that a sync failed.
+/// The last process that had the file open ended without closing it, perhaps because a sync failed.
 fn read_from_disk(path: &Path) -> Result<()> {
     let seen = OnDisk::open(path).and_then(|mut file| make_sure(&mut file));
     match seen {
         Ok(Seen::Same) => Ok(()),
         Ok(Seen::Forgotten) => {
-            tracing::debug!("the file system of {} has no way around the kernel's memory", path.display());
+            tracing::debug!("the file system of {} can't bypass the kernel's page cache", path.display());
             Ok(())
         }
         Err(error) => Err(Error::Local(format!(
-            "cannot tell what the disk has of {}: {error}\n  what to do: see the kernel's log for errors of this disk; restart the machine, or as root run `echo 1 > /proc/sys/vm/drop_caches`, and start the gateway again",
+            "cannot find out how much of {} is on the disk: {error}\n  what to do: see the kernel's log for errors of this disk; restart the machine, or as root run `echo 1 > /proc/sys/vm/drop_caches`, and start the gateway again",
             path.display()
         ))),
     }
@@ -126,7 +126,7 @@ impl Metadata {
         let note = surroundings.note().map_err(|error| failed(&error))?;
         let file = FileBackend::new(file).map_err(|error| failed(&error))?;
         let opened = Metadata::open_over(file, surroundings, path, cache_bytes, noted);
-        // Whoever was closing it until now may have noted so meanwhile, and that is not for what follows.
+        // A process that was closing it until now may have left that note, which says nothing about what follows.
         note.reopen().map_err(|error| failed(&error))?;
         opened.map(|metadata| Metadata { was_closed, ..metadata })
     }

@@ -34,7 +34,7 @@ fn set_number(metadata: &Metadata, key: &[u8], number: u64) -> std::result::Resu
     transaction.commit().map_err(|error| error.to_string())
 }
 
-/// A disk of the test's, which outlives whoever has it open.
+/// The test's disk, which outlives the store that has it open.
 #[derive(Clone, Debug, Default)]
 struct Disk(Arc<Mutex<Cached>>);
 

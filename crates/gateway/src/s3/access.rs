@@ -1,5 +1,5 @@
-//! Who may do what. Signatures are `s3s`'s; here are the secrets for them and the grants of the configuration. Which right an operation needs,
-//! its row in the [table of operations](super) says.
+//! Who may do what. Signatures are `s3s`'s; here are the secrets for them and the grants of the configuration. An operation's row in the
+//! [table of operations](super) says which right it needs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ impl S3Auth for Secrets {
     }
 }
 
-/// Lets signed requests in. What they may do, the row of their operation asks with the names that it is about.
+/// Lets signed requests in. The row of the operation checks what they may do to the names concerned.
 pub(super) struct Access;
 
 #[async_trait]
@@ -146,7 +146,7 @@ impl S3Access for Access {
     }
 }
 
-/// Whether a request has a signature that this gateway takes, of all that it has to cover. Whether it is right, `s3s` has found out.
+/// Whether a request has a kind of signature that this gateway takes, over everything that it has to cover. `s3s` has verified it already.
 pub(super) fn check_signed(by: Option<&Credentials>, headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
     // s3s verifies signatures of version 2 as well, which sign neither the body nor most headers.
     let is_old = headers.get("authorization").is_some_and(|value| value.as_bytes().starts_with(b"AWS "))
@@ -157,7 +157,7 @@ pub(super) fn check_signed(by: Option<&Credentials>, headers: &HeaderMap, uri: &
     for name in ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"] {
         let mut named = headers.get_all(name).iter();
         if named.any(|value| !value.to_str().is_ok_and(super::acl::is_owner)) {
-            return Err(denied("the bucket's owner is another one than the request expects"));
+            return Err(denied("the request expects another owner of the bucket"));
         }
     }
     match by {
@@ -209,7 +209,7 @@ pub(crate) fn refused_at_once(
     refused_lifetime(uri)
 }
 
-/// A condition of a write that the gateway does not look at: to carry the write out all the same would be wrong.
+/// A condition of a write that the gateway does not check: carrying the write out all the same would be wrong.
 fn refused_condition(method: &Method, headers: &HeaderMap) -> Option<S3Error> {
     let names: &[&str] = match *method {
         Method::PUT | Method::POST => &["if-modified-since", "if-unmodified-since"],
@@ -221,7 +221,7 @@ fn refused_condition(method: &Method, headers: &HeaderMap) -> Option<S3Error> {
     Some(S3Error::with_message(S3ErrorCode::NotImplemented, why))
 }
 
-/// What a PUT can be about whose body is a document, whether or not the gateway has such an operation.
+/// Sub-resources whose PUT has a document as its body, whether or not the gateway has such an operation.
 const DOCUMENTS: [&str; 20] = [
     "accelerate",
     "acl",

@@ -1,7 +1,7 @@
 //! How clients address the gateway: which bucket the `Host` of a request names, and the URL and region that answers give.
 //!
-//! `Host` is signed, so what a client meant is known. A name that is none of the gateway's own may stand for a bucket, and its path then begins with a key:
-//! such a request is refused, since it would be carried out on another bucket.
+//! `Host` is signed, so what a client meant is known. A name that is not the gateway's own may stand for a bucket; the path then begins with a
+//! key. Such a request is refused, since it would be carried out on another bucket.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,7 +15,7 @@ use super::answers::invalid_request;
 
 /// Always this machine.
 const LOCALHOST: &str = "localhost";
-/// What clients sign for unless they are told of another one.
+/// The region that clients sign for by default.
 pub(crate) const USUAL_REGION: &str = "us-east-1";
 
 /// See the module.
@@ -82,8 +82,8 @@ impl Addressing {
             return Ok(Style::Virtual(bucket.to_owned()));
         }
         Err(invalid_request(format!(
-            "this gateway is not known as {:?}, which may be a bucket's own name: use the gateway's address and path style, \
-             or have `hosts = [\"gateway.example\"]` in its configuration name the host that clients use",
+            "this gateway does not know itself as {:?}, which may begin with a bucket's name: use the gateway's address and path style, \
+             or add the host that clients use to its configuration, as in `hosts = [\"gateway.example\"]`",
             host.chars().take(200).collect::<String>()
         )))
     }
@@ -99,7 +99,7 @@ impl Addressing {
             // RFC 9112, section 3.2.
             return Err(invalid_request("the request has several Host headers"));
         }
-        self.style_of(host.to_str().map_err(|_| invalid_request("the Host header is no name"))?)
+        self.style_of(host.to_str().map_err(|_| invalid_request("the Host header is not a valid name"))?)
     }
 
     /// The path that a request would have in path style, for those who read of it later.
@@ -168,7 +168,7 @@ fn escaped(key: &str) -> String {
 pub(super) fn not_allowed(allowed: &'static str) -> S3Error {
     let mut refused = S3Error::with_message(
         S3ErrorCode::MethodNotAllowed,
-        "the method is none of those that S3 has for this resource",
+        "S3 does not have this method for this resource",
     );
     let headers = [
         (ALLOW, HeaderValue::from_static(allowed)),

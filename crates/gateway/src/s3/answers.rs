@@ -57,13 +57,13 @@ pub(super) fn error(error: Error) -> S3Error {
         Error::Store(_) => {
             // It may have paths, addresses and keys of the store.
             tracing::warn!("request {}: {text}", request_id());
-            let text = "the store behind the gateway failed: try again later; the gateway's log says why, by the number of this request";
+            let text = "the store behind the gateway failed: try again later; the gateway's log says why, under the id of this request";
             return S3Error::with_message(S3ErrorCode::ServiceUnavailable, text);
         }
         Error::Refused { refusal, .. } => {
             // Where the store is, and what it says, is not for clients.
             tracing::warn!("request {}: {text}", request_id());
-            let text = format!("the store behind refuses it: {}", refusal.word());
+            let text = format!("the store behind the gateway refuses it: {}", refusal.word());
             return S3Error::with_message(S3ErrorCode::ServiceUnavailable, text);
         }
         Error::MetadataTooLarge => S3ErrorCode::MetadataTooLarge,
@@ -71,7 +71,7 @@ pub(super) fn error(error: Error) -> S3Error {
         Error::HeadersTooLarge => S3ErrorCode::Custom("RequestHeaderSectionTooLarge".into()),
         Error::Local(_) => {
             tracing::error!("request {}: {text}", request_id());
-            let text = "the gateway's own storage failed; its log says how, by the number of this request";
+            let text = "the gateway's own storage failed; its log says how, under the id of this request";
             return S3Error::with_message(S3ErrorCode::InternalError, text);
         }
     };
@@ -116,7 +116,8 @@ fn set_text(response: &mut hyper::Response<s3s::Body>, text: impl Into<Vec<u8>>)
     *response.body_mut() = s3s::Body::from(text.into());
 }
 
-/// What `s3s` writes in another way than S3: it puts every ETag into quotes, and GetObjectAttributes has none; and it answers 200 to HEAD, also of a part.
+/// Corrects what `s3s` writes differently from S3: it quotes every ETag, while GetObjectAttributes has no quotes; and it answers 200 to HEAD of
+/// a part.
 pub(crate) fn put_right(operation: &str, response: &mut hyper::Response<s3s::Body>) {
     if operation == "GetObjectAttributes"
         && response.status().is_success()
@@ -132,8 +133,8 @@ pub(crate) fn put_right(operation: &str, response: &mut hyper::Response<s3s::Bod
     }
 }
 
-/// Sees to it that a client can parse the answer, whatever characters names in it have. The bytes of an object are none of our words, whatever type they
-/// have.
+/// Makes sure that a client can parse the answer, whatever characters the names in it have. The bytes of an object stay as they are, whatever
+/// their type.
 pub(crate) fn make_well_formed(operation: &str, response: &mut hyper::Response<s3s::Body>) {
     if response.status().is_success() && matches!(operation, "" | "GetObject" | "Forwarded" | "Question") {
         return;

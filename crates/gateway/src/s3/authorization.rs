@@ -1,5 +1,5 @@
-//! Signatures that can't be verified, whatever they are of, and requests that S3 has not: what clients learn of them before `s3s` looks. SDKs sign again,
-//! or give up, by the code.
+//! Signatures that can't be verified, and requests that S3 does not have: the gateway answers them before `s3s` looks. By the error code, SDKs
+//! decide whether to sign again or give up.
 
 use std::collections::HashMap;
 
@@ -93,8 +93,9 @@ fn of_url(uri: &Uri, addressing: &Addressing) -> Option<S3Error> {
     }
     let signature = field("x-amz-signature");
     let is_hex = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f');
-    (signature.len() != 64 || !signature.bytes().all(is_hex))
-        .then(|| S3Error::with_message(S3ErrorCode::SignatureDoesNotMatch, "the URL's signature is none"))
+    (signature.len() != 64 || !signature.bytes().all(is_hex)).then(|| {
+        S3Error::with_message(S3ErrorCode::SignatureDoesNotMatch, "the URL's signature is malformed")
+    })
 }
 
 /// `KEY/20260131/us-east-1/s3/aws4_request`

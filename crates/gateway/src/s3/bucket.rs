@@ -73,7 +73,7 @@ pub(super) async fn create(
         return Err(error(Error::NotImplemented("this gateway locks no objects".to_owned())));
     }
     if input.object_ownership.as_ref().is_some_and(|word| word.as_str() == ObjectOwnership::OBJECT_WRITER) {
-        let why = "everything belongs to the gateway, whoever writes it".to_owned();
+        let why = "every object belongs to the gateway, no matter who writes it".to_owned();
         return Err(error(Error::NotImplemented(why)));
     }
     match front.engine.create_bucket(&bucket).await {

@@ -31,7 +31,7 @@ const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
 pub(crate) enum Spoiled {
     #[error("a chunk of the body does not begin with its length in up to 16 hexadecimal digits")]
     Line,
-    #[error("a chunk of the body is longer or shorter than it says")]
+    #[error("a chunk of the body is longer or shorter than announced")]
     Length,
     #[error("the chunks have more bytes than x-amz-decoded-content-length says")]
     TooLong,

@@ -1,5 +1,5 @@
-//! XML documents of requests, in the one way of writing them that `s3s` reads: without CDATA, which it leaves out, and without prefixes of names,
-//! which it takes for a part of them.
+//! Rewrites XML documents of requests in the one form that `s3s` reads: without CDATA, which it would drop, and without prefixes of names,
+//! which it would take for a part of them.
 
 use std::borrow::Cow;
 
@@ -62,7 +62,7 @@ fn rewritten(document: &[u8]) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// Writes characters as they are that stand as numbers: `s3s` does not take those of every plane, nor control characters, which S3's keys may have.
+/// Writes numeric character references as plain characters: `s3s` does not accept all planes, nor control characters, which S3's keys may have.
 fn resolve(mut rest: &[u8], text: &mut Vec<u8>) {
     while let Some(begin) = find(rest, b"&#") {
         text.extend_from_slice(&rest[..begin]);

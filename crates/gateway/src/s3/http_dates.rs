@@ -1,4 +1,4 @@
-//! Dates as HTTP writes them: RFC 9110, section 5.6.7, has three forms, of which recipients take all.
+//! Dates as HTTP writes them: RFC 9110, section 5.6.7, has three forms, and recipients must accept all of them.
 
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;

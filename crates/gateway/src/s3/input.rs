@@ -92,7 +92,7 @@ impl Promised {
             let algorithm = algorithm_of(name)?;
             if algorithms.iter().any(|given| *given != algorithm) {
                 return Err(invalid_request(format!(
-                    "the request names {} as its checksum, and brings another one",
+                    "the request names {} as its checksum, and has another one",
                     algorithm.name()
                 )));
             }
@@ -176,7 +176,7 @@ pub(super) fn check_storage_class(class: Option<&str>) -> S3Result<()> {
         None | Some("" | StorageClass::STANDARD) => Ok(()),
         Some(other) => Err(S3Error::with_message(
             S3ErrorCode::InvalidStorageClass,
-            format!("this gateway stores objects as STANDARD only, and not as {other:?}"),
+            format!("this gateway stores objects only as STANDARD, not as {other:?}"),
         )),
     }
 }

@@ -150,7 +150,7 @@ macro_rules! require {
     ($front:expr, $by:expr, $input:expr, own) => {
         $front.permissions.own($by, &$input.bucket)?
     };
-    // The operation is about many, and is told who asks: it leaves out or refuses each that it may not be done to.
+    // The operation is about many names, and gets the client's identity: it leaves out or refuses each name that the client may not use.
     ($front:expr, $by:expr, $input:expr, each) => {
         $front.permissions.known($by)?
     };

@@ -89,7 +89,7 @@ pub(super) async fn part(front: &Front, request: S3Request<UploadPartInput>) -> 
         && let Some(given) = promised.given().find(|given| *given != wanted)
     {
         return Err(invalid_request(format!(
-            "the upload was begun with {} as its checksum, and this part brings {}",
+            "the upload was begun with {} as its checksum, and this part has {}",
             wanted.name(),
             given.name()
         )));
@@ -158,7 +158,8 @@ pub(super) async fn complete(
     for part in input.multipart_upload.as_ref().and_then(|parts| parts.parts.clone()).unwrap_or_default() {
         let number = part_number(part.part_number.unwrap_or(0))?;
         let etag = part.e_tag.as_ref().map(|etag| etag.value().to_owned()).unwrap_or_default();
-        // A client that sent a part again, with other bytes, may list both: the later one counts. The same one twice is a mistake, which the order shows.
+        // A client that sent a part again, with other bytes, may list both: the later one counts. The same part twice is a mistake, which the
+        // order shows.
         parts.pop_if(|last| last.number == number && last.etag != etag);
         parts.push(Listed { number, etag, checksums: checksums_of!(part) });
     }
@@ -265,7 +266,7 @@ pub(super) async fn list_uploads(
     let (next_key, next_upload) = match listing.entries.last().filter(|_| is_truncated) {
         None => (None, None),
         Some(UploadEntry::Upload(last)) => (Some(last.key.clone()), Some(last.upload.clone())),
-        // All uploads of the group are told of by it.
+        // It stands for all uploads of the group.
         Some(UploadEntry::Prefix(group)) => (Some(group.clone()), None),
     };
     let (mut uploads, mut prefixes) = (Vec::new(), Vec::new());

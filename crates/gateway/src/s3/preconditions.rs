@@ -237,7 +237,7 @@ fn read(
         None => Ok(None),
         Some(text) => match EntityTags::parse(&text) {
             Some(tags) => Ok(Some(tags)),
-            None => Err(invalid(format!("{name} is no list of ETags: {text:?}"))),
+            None => Err(invalid(format!("{name} is not a list of ETags: {text:?}"))),
         },
     };
     // RFC 9110, sections 13.1.3 and 13.1.4: what is no date is ignored, and so are several of them.

@@ -1,6 +1,6 @@
-//! Requests as clients write them, in the words that `s3s` reads. It refuses headers that RFC 9110 has ignored (ranges and dates that are none) and reads
-//! others as something else (a `+` in the source of a copy, CDATA). The signature is of what the client wrote, so a first service of `s3s` verifies it, and
-//! its route, which is here, hands what it rewrote to a second one. Only requests that need it go this way.
+//! Rewrites requests so that `s3s` reads them as their clients meant them. `s3s` refuses headers that RFC 9110 says to ignore (malformed ranges and
+//! dates), and misreads others (a `+` in the source of a copy, CDATA). The signature covers what the client wrote. So a first service of `s3s`
+//! verifies it, and its route, which is here, hands the rewritten request to a second one. Only requests that need it go this way.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -244,7 +244,8 @@ async fn rewrite_document(body: Body, headers: &mut HeaderMap, is_of_upload: boo
     Ok(Body::from(plain))
 }
 
-/// Compares the document with the MD5 and the checksum that came with it, as with any other body. Those of a request that completes an upload are the object's.
+/// Compares the document with the MD5 and the checksum that came with it, as with any other body. Checksums of a request
+/// that completes an upload are the object's.
 fn check_document(bytes: &Bytes, headers: &HeaderMap, is_of_upload: bool) -> S3Result<()> {
     let mut checksums = Checksums::default();
     for algorithm in ALGORITHMS {
@@ -265,7 +266,7 @@ fn check_document(bytes: &Bytes, headers: &HeaderMap, is_of_upload: bool) -> S3R
 
 /// The signature has been verified, and would not fit any more.
 fn without_signature(uri: &Uri) -> S3Result<Uri> {
-    let wrong = || S3Error::with_message(S3ErrorCode::InvalidURI, "the URL of the request makes no sense");
+    let wrong = || S3Error::with_message(S3ErrorCode::InvalidURI, "the URL of the request is not valid");
     let Some(query) = uri.query() else { return Ok(uri.clone()) };
     let kept = query.split('&').filter(|pair| {
         let name = Url::parse(&format!("http://gateway/?{pair}"))

@@ -1,4 +1,4 @@
-//! Connections as they come: how many there may be, and which one goes where all places are taken.
+//! Accepting connections: how many there may be, and which one is closed when all places are taken.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,8 +67,8 @@ pub(super) async fn accept(
     }
 }
 
-/// Where all places are taken, the connection that has been without a request for longest is closed, or that of the slowest client. Further ones wait in the kernel's queue
-/// meanwhile, and take no memory of ours.
+/// When all places are taken, closes the connection that has been idle longest, or that of the slowest client. Further connections wait in the
+/// kernel's queue meanwhile, and take none of our memory.
 async fn place_for_one_more(places: &Arc<Semaphore>, seats: &Seats) -> OwnedSemaphorePermit {
     loop {
         if let Ok(place) = Arc::clone(places).try_acquire_owned() {

@@ -1,4 +1,4 @@
-//! The port for those who run the gateway: health for anybody, figures for whoever has the token.
+//! The port for those who run the gateway: health for anybody, figures for holders of the token.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};

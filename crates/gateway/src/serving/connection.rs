@@ -48,7 +48,7 @@ const MOST_HEADER_BYTES: usize = 64 << 10;
 const MOST_LOGGED_BYTES: usize = 2048;
 /// How long a request waits for the place of one whose client is slow.
 const SLOT_IN: Duration = Duration::from_secs(4);
-/// How long whoever is to make room may take for it before another one is asked.
+/// How long a client that is to make room may take before another one is asked.
 const ROOM_PAUSE: Duration = Duration::from_millis(100);
 /// Memory for the long documents of all requests together, in KiB; the beginning of each is not counted.
 pub(super) const DOCUMENTS_KIB: usize = 32 << 10;
@@ -122,7 +122,7 @@ impl Connections {
             };
             tokio::select! {
                 biased;
-                () = seat.is_over() => tracing::debug!("{peer}: closed, since its place was needed or it was too slow"),
+                () = seat.is_over() => tracing::debug!("{peer}: closed, because its place was needed or it was too slow"),
                 () = served => {}
             }
         });

@@ -31,7 +31,7 @@ pub(super) fn make_room_for(taken: Taken) -> Result<(), String> {
         + cache_files
         + OTHERS.max(directories as u64 + BESIDE_DIRECTORIES);
     if current.is_some_and(|current| current < wanted) {
-        // Whoever can't have more keeps what there is; which is told below.
+        // If more are not allowed, the present limit stays; the error below says so.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
     match getrlimit(Resource::Nofile).current {

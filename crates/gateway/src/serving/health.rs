@@ -1,5 +1,5 @@
 //! The port for probes that come from other hosts (`health_listen`): load balancers, and the kubelet. Anybody may reach it, so it says whether the
-//! gateway is well and nothing else, and whoever holds connections open keeps nobody else from asking.
+//! gateway is well and nothing else, and clients that hold connections open keep nobody else from asking.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -285,7 +285,7 @@ pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
     figure(
         "unanswered_keys",
         "gauge",
-        "Keys to which a request may still land that the store has not answered.",
+        "Keys for which the store may still carry out a request that it has not answered.",
         status.unanswered_keys as f64,
     );
     figure(
@@ -348,7 +348,7 @@ pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
     }
     let _ = writeln!(
         out,
-        "# HELP underlay_gateway_refused_for_room_total Writes answered with SlowDown since there was no room, by where.\n# TYPE underlay_gateway_refused_for_room_total counter"
+        "# HELP underlay_gateway_refused_for_room_total Writes that answered SlowDown because room had run out, by cause.\n# TYPE underlay_gateway_refused_for_room_total counter"
     );
     for (cause, count) in &status.refused_for_room {
         let _ = writeln!(out, "underlay_gateway_refused_for_room_total{{cause=\"{cause}\"}} {count}");
@@ -363,7 +363,7 @@ pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
     }
     let _ = writeln!(
         out,
-        "# HELP underlay_gateway_failing_object_seconds How long names fail to be stored, the first {MOST_FAILING} that have for over a minute.\n# TYPE underlay_gateway_failing_object_seconds gauge"
+        "# HELP underlay_gateway_failing_object_seconds How long names have failed to be stored: the first {MOST_FAILING} that have failed for over a minute.\n# TYPE underlay_gateway_failing_object_seconds gauge"
     );
     for one in &status.failing_long {
         let _ = writeln!(

@@ -57,7 +57,7 @@ const SAY_EVERY: Duration = Duration::from_secs(2);
 const LEAVE_AT_LEAST: Duration = Duration::from_secs(5);
 /// How long requests of other gateways may take that came before the keys were another's.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
-/// Whoever supervises a broken gateway waits no longer for its end.
+/// A broken gateway ends within this time, so that its supervisor can start it again.
 pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
 /// Unfinished uploads that the log names.
 const MOST_SAID: usize = 5;
@@ -199,7 +199,7 @@ impl Opened {
     async fn breaks_down(&self, of_process: &Supervisor) -> Broken {
         loop {
             if self.engine.takes_no_more() {
-                return Broken::Failed("the metadata can't be written any more, and the log says why: what was acknowledged is safe in the journal\n  what to do: see to the disk of [local], and start the gateway again".to_owned());
+                return Broken::Failed("the metadata can't be written any more, and the log says why: what was acknowledged is safe in the journal\n  what to do: check the disk of [local], and start the gateway again".to_owned());
             }
             let supervisors = [&self.engine.supervisor, of_process];
             if let Some(why) = supervisors.into_iter().find_map(Supervisor::failure) {
@@ -362,7 +362,7 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
         })?,
         supervisor: Supervisor::default(),
     });
-    // A large bucket may take hours to list: whoever supervises the gateway must not take it for dead meanwhile.
+    // A large bucket may take hours to list, and a supervisor must not take the gateway for dead meanwhile.
     let (admin_listener, of_admin) = (Arc::new(admin_listener), Arc::clone(&admin));
     admin
         .supervisor
@@ -512,7 +512,7 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
 fn ends_unopened(is_new: bool) -> bool {
     if !is_new {
         tracing::warn!(
-            "stopped before it was open, so nobody knows whether the stores have everything: `drain` sees to it"
+            "stopped before it had opened its stores, so nobody knows whether the stores have everything: run `drain` to be sure"
         );
     }
     is_new
@@ -537,7 +537,7 @@ pub(crate) async fn drain(engine: &Engine, until: Instant) -> bool {
             return false;
         }
         if begun.elapsed() >= REFUSED_FOR && engine.is_held_up() {
-            tracing::warn!("what is left is refused each time, so it is not waited for");
+            tracing::warn!("the stores refuse each time what is left, so the gateway does not wait for it");
             say_what_is_left(engine);
             return false;
         }
@@ -559,7 +559,7 @@ pub(crate) async fn drain(engine: &Engine, until: Instant) -> bool {
     {
         let more = if count > some.len() { ", ..." } else { "" };
         tracing::info!(
-            "{count} uploads are unfinished, and what came of them is kept here: {}{more}",
+            "{count} uploads are unfinished, and this gateway keeps their parts: {}{more}",
             some.join(", ")
         );
     }

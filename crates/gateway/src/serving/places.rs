@@ -1,5 +1,5 @@
-//! Directories that the configuration names, looked at before anything is opened: one of somebody else's, or something that is no directory, is a mistake
-//! in the configuration, and no new start will find it otherwise. One that is not there may have to be mounted, so that is for the store to say.
+//! Directories that the configuration names, checked before anything is opened. A directory of somebody else's, or something that is no
+//! directory, is a mistake in the configuration, and a restart would not help. A missing directory may have to be mounted, so the store reports it.
 
 use std::io::{Error, ErrorKind};
 use std::path::Path;

@@ -106,7 +106,7 @@ impl Received {
         self.kind == Some(Kind::Document)
     }
 
-    /// Memory for these bytes of a document, and for what becomes of them.
+    /// Memory for these bytes of a document, and for what is parsed from them.
     fn reserve(&mut self, bytes: &[u8]) -> Result<(), GivenUp> {
         let tags = bytes.iter().filter(|byte| **byte == b'<').count() as u64;
         self.tags += tags;

@@ -1,6 +1,6 @@
-//! What SIGHUP brings without a restart: the certificate, the keys of clients with their secrets and grants, and the access log's file.
-//! Of the configuration either all is taken or nothing: a faulty file changes nothing, and the log says why. The access log is opened again either way,
-//! since what has moved the old file away may compress it soon.
+//! What SIGHUP reloads without a restart: the certificate, the keys of clients with their secrets and grants, and the access log's file.
+//! The new configuration counts as a whole or not at all: a faulty file changes nothing, and the log says why. The access log is opened again
+//! either way, since the program that moved the old file away may compress it soon.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ impl Reloads {
     fn put_in_place(&mut self, found: Result<Found, Failure>, file: Option<Result<File, Failure>>) {
         match file {
             Some(Ok(file)) => self.access_log.go_on_in(file),
-            Some(Err(why)) => tracing::error!("SIGHUP: lines go on into the old file: {}", why.text()),
+            Some(Err(why)) => tracing::error!("SIGHUP: lines still go to the old file: {}", why.text()),
             None => {}
         }
         let Found { config, secrets, acceptor } = match found {
@@ -84,7 +84,7 @@ impl Reloads {
         if let (Some(front), Some(acceptor)) = (&self.front, acceptor) {
             front.replace(acceptor);
         }
-        // The rest stays as it is until the next start, and is told of again by the next signal.
+        // The rest stays as it is until the next start, and the next signal logs it again.
         self.running.keys = config.keys;
         if self.running.tls.is_some() && config.tls.is_some() {
             self.running.tls = config.tls;

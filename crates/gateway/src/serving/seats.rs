@@ -1,6 +1,6 @@
-//! The pace of peers. Whoever connects takes something that others may need: a connection, a place among the requests, room in the journal, memory.
+//! The pace of peers. A peer that connects takes something that others may need: a connection, a place among the requests, journal room, memory.
 //! A *seat* says of each connection how long the gateway has been waiting for its peer, and what that has brought. A peer that brings or takes too
-//! little is given up. Where something is scarce, the slowest peer loses it to whoever needs it.
+//! little is given up. Where something is scarce, the slowest peer loses it to one that needs it.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};

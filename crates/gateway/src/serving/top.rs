@@ -108,7 +108,7 @@ fn shown(status: &GatewayStatus, former: Option<&GatewayStatus>) -> String {
     }
     if status.unanswered_keys > 0 {
         text.push_str(&format!(
-            "          {} keys take nothing new yet: the store has not answered a request for them\n",
+            "          {} keys have to wait: the store has not answered a request for them\n",
             status.unanswered_keys
         ));
     }

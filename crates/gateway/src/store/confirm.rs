@@ -189,8 +189,8 @@ impl Backend {
         Ok(found)
     }
 
-    /// What the store has where only the ETag is not the one that it answered: some give objects another one a moment later, and some file systems
-    /// a file another time when it is closed. It is asked for as long as nothing shows that it is the same: in S3 its bytes, in a directory its inode.
+    /// What the store has if only the ETag differs from its answer: some stores change an object's ETag a moment later, and some file systems
+    /// a file's time when it is closed. The store is asked until something shows that it is the same: in S3 its bytes, in a directory its inode.
     async fn under_another_etag(
         &self,
         key: &str,
@@ -333,8 +333,8 @@ impl Backend {
         let path = self.reach(key).await?;
         let asked = async {
             match self.store.get_opts(&path, options).await {
-                // So S3 answers of what is not there to whoever may not list the whole bucket, and so of what is there to whoever may not
-                // read it. Where the part of the bucket that it is in may be listed, that tells which; elsewhere nobody knows.
+                // S3 denies a missing object to a client that may not list the whole bucket, and an existing one to a client that may not
+                // read it. A listing of its part of the bucket tells which, if it is allowed; otherwise nobody knows.
                 Err(denied @ object_store::Error::PermissionDenied { .. }) if self.kind == Kind::S3 => {
                     match self.is_listed(&path).await {
                         Ok(false) => Err(object_store::Error::NotFound {

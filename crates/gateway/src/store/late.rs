@@ -1,5 +1,5 @@
-//! Requests that got no answer. The store may still carry one out, minutes later, so nothing that would be undone by it may follow before the time
-//! is over in which it can land. The same request may: it makes no difference which of the two lands last.
+//! Requests that got no answer. The store may still carry one out, minutes later, so nothing that it would undo may follow until
+//! it can no longer land. The same request may follow: it makes no difference which of the two lands last.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ struct State {
     names: HashMap<String, (Effect, Instant)>,
     /// When to look at a name again, in order.
     ends: VecDeque<(Instant, String)>,
-    /// Whether something has come that [`Late::to_keep`] has not told of.
+    /// Whether something has come that [`Late::to_keep`] has not returned yet.
     is_news: bool,
     /// Each [`Following`] that lives.
     followings: HashMap<u64, OnWay>,
@@ -75,7 +75,7 @@ struct OnWay {
     seen: Arc<AtomicU8>,
     /// How often in a row a request was found on its way.
     looks: u8,
-    /// Whether the next start would be told of it.
+    /// Whether the next start would know of it.
     is_kept: bool,
 }
 
@@ -158,7 +158,7 @@ impl Late {
         Some(kept)
     }
 
-    /// What [`to_keep`](Self::to_keep) told was not kept: it has to tell it again.
+    /// What [`to_keep`](Self::to_keep) returned was not kept: it has to return it again.
     fn not_kept(&self) {
         self.state.lock().is_news = true;
     }
@@ -194,7 +194,7 @@ const WELL: u8 = 4;
 /// One is on its way.
 const ON_ITS_WAY: u8 = 8;
 
-/// The next start is told of a request that was on its way at so many looks in a row: most are answered before.
+/// A request that was on its way at so many looks in a row is kept for the next start: most are answered before.
 const LOOKS: u8 = 2;
 
 tokio::task_local! {
@@ -256,7 +256,7 @@ impl Backend {
         self.late.to_keep(at_end)
     }
 
-    /// That could not be kept, and is told again.
+    /// That could not be kept, and has to be returned again.
     pub(crate) fn unanswered_not_kept(&self) {
         self.late.not_kept();
     }
@@ -449,7 +449,7 @@ mod tests {
         lose_answer(&late, put("1")).await;
         let kept = late.to_keep(false).unwrap();
         assert!(late.to_keep(false).is_none());
-        // Where it could not be written down, it is told again.
+        // If it could not be written down, it is returned again.
         late.not_kept();
         assert_eq!(late.to_keep(false).as_ref(), Some(&kept));
         let next = Arc::new(Late::new(LONG));
@@ -561,7 +561,7 @@ mod tests {
             (Method::PUT, "/lake/a", &[503, 400], false),
             (Method::DELETE, "/lake/a", &[504, 204], false),
             (Method::POST, "/lake/a?uploadId=u", &[500, 200], false),
-            // What becomes of parts is not what becomes of the object.
+            // A part's fate is not the object's.
             (Method::PUT, "/lake/a?partNumber=1&uploadId=u", &[500, 200], true),
             (Method::POST, "/lake/a?uploads", &[500, 200], true),
             (Method::DELETE, "/lake/a?uploadId=u", &[500, 200], true),

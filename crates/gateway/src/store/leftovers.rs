@@ -1,5 +1,5 @@
-//! What is left in a store's directory of writes that were broken off. `object_store` writes a file `k` under the name `k#1` first, and who is killed
-//! meanwhile leaves it there: it is in no listing, and in the way of an object that has the name of its directory.
+//! What interrupted writes leave in a store's directory. `object_store` writes a file `k` under the name `k#1` first, and a process that is
+//! killed meanwhile leaves it there: no listing shows it, and it is in the way of an object with its directory's name.
 
 use std::ffi::OsString;
 use std::io;

@@ -60,10 +60,10 @@ impl Backend {
     }
 }
 
-/// Whether `to` is another name of the file `from`. If so, the name is durable when this returns: whoever gave it may not have got that far.
+/// Whether `to` is another name of the file `from`. If so, the name is durable when this returns: the process that made it may not have got that far.
 ///
 /// # Errors
-/// When it can't be told, or not be made durable.
+/// When it can't be found out, or can't be made durable.
 fn are_one_file(from: &std::path::Path, to: &std::path::Path) -> std::io::Result<bool> {
     let identity_of = |path: &std::path::Path| match std::fs::symlink_metadata(path) {
         Ok(found) => Ok(found.is_file().then(|| (found.dev(), found.ino()))),

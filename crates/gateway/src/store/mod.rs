@@ -406,7 +406,7 @@ impl Backend {
                     found.bytes().await.map(|text| Some(String::from_utf8_lossy(&text).into_owned()))
                 }
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
-                // So S3 says that there is no such object to whoever may list a part of the bucket only.
+                // S3 says this of an object that does not exist, if the client may list only a part of the bucket.
                 Err(object_store::Error::PermissionDenied { .. }) if self.kind == Kind::S3 => {
                     Ok(self.is_listed(&path).await?.then(|| "no cluster's".to_owned()))
                 }
@@ -526,7 +526,7 @@ pub(crate) fn failed(what: &str, error: object_store::Error) -> Error {
         object_store::Error::NotImplemented { operation, implementer } => {
             // Which store it is, is not for clients.
             tracing::warn!("{what}: {implementer} can't do {operation}");
-            Error::NotImplemented("the store behind the bucket can't do what this takes".to_owned())
+            Error::NotImplemented("the store behind the bucket can't do what this needs".to_owned())
         }
         other => Error::Store(format!("{what}: {}", said::text_of(&other))),
     }

@@ -39,7 +39,7 @@ trait Medium {
     fn names(&mut self) -> io::Result<Vec<OsString>>;
 }
 
-/// Why two names would be one; `None` where all are told apart. A name that can't be made at all is no other's.
+/// Why two names would be one; `None` where all are told apart. A name that can't be created at all is no other name's.
 ///
 /// # Errors
 /// When nobody can tell.
@@ -57,7 +57,7 @@ fn look(medium: &mut impl Medium) -> io::Result<Option<&'static str>> {
         }
     }
     let listed: BTreeSet<OsString> = medium.names()?.into_iter().collect();
-    Ok((listed != made).then_some("gives names back in another form than they were made in"))
+    Ok((listed != made).then_some("returns names in another form than they were created in"))
 }
 
 fn is_about_name(error: &io::Error) -> bool {
@@ -84,7 +84,7 @@ impl Trial {
 impl Drop for Trial {
     fn drop(&mut self) {
         if let Err(error) = underlay_files::remove_tree(&self.path) {
-            tracing::warn!("{} can't be removed, and nobody needs it: {error}", self.path.display());
+            tracing::warn!("cannot remove {}, which nobody needs: {error}", self.path.display());
         }
     }
 }

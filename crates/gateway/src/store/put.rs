@@ -15,8 +15,8 @@ use crate::model::Headers;
 const PARTS_AT_ONCE: usize = 3;
 
 impl Backend {
-    /// Stores an object of a known size. What was at that name stays until the new one is whole. No request is begun once `may_go_on` says no: the name
-    /// may be another gateway's by then. Returns the store's ETag.
+    /// Stores an object of a known size. What was at that name stays until the new object is whole. No request begins once `may_go_on` says no: the
+    /// name may be another gateway's by then. Returns the store's ETag.
     pub(crate) async fn put(
         &self,
         key: &str,
@@ -99,7 +99,9 @@ impl Backend {
             }
             if gathered < length {
                 // The store would complete what it has; it is not what was promised.
-                return Err(Error::Store("an object ended early on its way to the store".to_owned()));
+                return Err(Error::Store(
+                    "an object's bytes ended early on their way to the store".to_owned(),
+                ));
             }
             left -= length;
             may_go_on()?;
@@ -139,7 +141,7 @@ impl Backend {
             }
             match self.next_of(under_way).await? {
                 Some(done) => done?,
-                // It has none, so whoever has some waits for nothing of this one.
+                // This request holds no memory, so those that hold some never wait for it.
                 None => return Ok(self.memory.hold(bytes).await),
             }
         }

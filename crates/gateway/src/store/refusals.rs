@@ -1,5 +1,5 @@
-//! Which failures of a store are refusals: the same request would fail again. What tells are types alone: the status and code of an S3 store's answer, the error
-//! number of a directory's.
+//! Which failures of a store are refusals: the same request would fail again. Only types decide that: the status and code of an S3
+//! store's answer, or the error number of a directory's.
 
 use std::error::Error as _;
 use std::fmt;

@@ -6,7 +6,7 @@ const HINTS: [(&[&str], &str); 7] = [
     (&["SignatureDoesNotMatch", "InvalidAccessKeyId"], "wrong `key_id` or secret in [s3]"),
     (
         &["AccessDenied", "AllAccessDisabled"],
-        "the store denies it to the gateway's key; S3 says so of what is not there, too, where the key may not list the bucket (s3:ListBucket)",
+        "the store denies it to the gateway's key; S3 also denies a missing object if the key may not list the bucket (s3:ListBucket)",
     ),
     (&["NoSuchBucket"], "the store has no such bucket: see `store` of [bucket.*]"),
     (
@@ -16,9 +16,9 @@ const HINTS: [(&[&str], &str); 7] = [
     (&["RequestTimeTooSkewed"], "the clocks of the store and of this machine are too far apart"),
     (
         &["ExpiredToken", "InvalidToken", "TokenRefreshRequired"],
-        "the token of this machine's identity is not good any more",
+        "the token of this machine's identity has expired",
     ),
-    (&["SlowDown", "ServiceUnavailable", "InternalError"], "the store is busy or has a fault of its own"),
+    (&["SlowDown", "ServiceUnavailable", "InternalError"], "the store is busy or has an internal fault"),
 ];
 /// A message is quoted up to here: nobody knows what a store may write into it.
 const MOST_MESSAGE_CHARACTERS: usize = 200;
@@ -43,7 +43,7 @@ fn said(error: &object_store::Error) -> String {
 fn denied(error: &object_store::Error) -> String {
     document(&error.to_string()).unwrap_or_else(|| {
         format!(
-            "the store denies it to the gateway, and S3 answers so of what is not there, too, where the bucket may not be listed (s3:ListBucket): {}",
+            "the store denies it to the gateway; S3 also denies a missing object if the gateway may not list the bucket (s3:ListBucket): {}",
             without_document(&error.to_string())
         )
     })
@@ -65,7 +65,7 @@ fn without_document(text: &str) -> String {
     let text = text[..page.unwrap_or(text.len())].trim_end().trim_end_matches(':');
     let text: String = text.chars().filter(|c| !c.is_control()).take(MOST_TEXT_CHARACTERS).collect();
     match page {
-        Some(_) => format!("{text} with a page that is no error of S3: is `endpoint` of [s3] an S3 store?"),
+        Some(_) => format!("{text} with a page that is not an S3 error: is `endpoint` of [s3] an S3 store?"),
         None => text,
     }
 }

@@ -33,7 +33,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let mut locks = self.turns.0.lock();
         self.guard = None;
-        // Whoever waits has a part in it.
+        // Each waiter holds a reference, too.
         if locks.get(&self.key).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             locks.remove(&self.key);
         }

@@ -5,7 +5,7 @@ use tokio::runtime::Handle;
 
 use super::PATIENCE;
 
-/// Aborts its upload when it is dropped, as when whoever asked for it has gone: otherwise its parts would stay in the store.
+/// Aborts its upload when it is dropped, as when its caller has gone: otherwise its parts would stay in the store.
 pub(super) struct Unfinished(Option<Box<dyn MultipartUpload>>);
 
 impl Unfinished {
@@ -26,7 +26,7 @@ impl Unfinished {
     /// Aborts it, and returns when the store has done so or does not answer. What is left of it then, the store's own rules remove.
     pub(super) async fn abort(mut self) {
         if let Some(upload) = self.0.take() {
-            // Also where whoever waits here goes away meanwhile.
+            // Even if the caller that waits here goes away meanwhile.
             let _ = tokio::spawn(abort(upload)).await;
         }
     }

@@ -1,12 +1,12 @@
-//! What an S3 store is told and tells of keys that end in a slash. Consoles, S3A and others mark directories with an empty object of such a key, `a/`, in
-//! about every bucket. `object_store` takes it for `a`, so that it is given a [word](super::names) for the empty segment behind the slash. Below
-//! `object_store`, where requests leave and answers come in, the word is taken out again: others see the key itself.
+//! Translates keys that end in a slash on their way to and from an S3 store. Consoles, S3A and others mark directories with an empty object of
+//! such a key, `a/`, in nearly every bucket. `object_store` takes it for `a`, so it gets a [word](super::names) for the empty segment after
+//! the slash. Below `object_store`, where requests leave and answers come in, this module takes the word out again: others see the key itself.
 //!
-//! Keys with an empty segment elsewhere keep the word on the way, since some stores refuse `a//b` and others take it for `a/b`. What others have put under such
-//! a key is hidden: `object_store` would refuse the whole listing.
+//! Keys with an empty segment elsewhere keep the word on the way, since some stores refuse `a//b` and others take it for `a/b`. Objects that
+//! others have put under such a key are hidden: `object_store` would refuse the whole listing.
 //!
-//! Two more things that `object_store` does not let through are handed on here. Header values that are not ASCII, which it refuses, come to it in ASCII and are
-//! [read](as_sent) above it. Answers that refuse a request become errors whose type says so, since it shows no status.
+//! This module also passes on two more things that `object_store` does not let through. It refuses header values that are not ASCII: so it gets
+//! them in ASCII, and they are [read](as_sent) above it. And it shows no status: so refusals become errors whose type says so.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -35,7 +35,8 @@ const COPY_SOURCE: &str = "x-amz-copy-source";
 /// How a store is reached so. Its clones are one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wire {
-    /// Of the client that was made last, which is the store's own. Those before ask for its credentials: with these they would hold each other for ever.
+    /// Belongs to the client that was made last, the store's own. Earlier clients ask for its credentials; holding those, they would keep each
+    /// other alive for ever.
     last: Arc<Mutex<Slot>>,
 }
 

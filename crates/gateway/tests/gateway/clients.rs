@@ -96,7 +96,7 @@ fn run_script_at(program: &Program, endpoint: &str, authority: Option<&Path>, bu
 pub(crate) fn ask(program: &Program, directory: &Path, command: &mut Command) -> String {
     let output = command
         .current_dir(directory)
-        // Settings of whoever runs the test are no business of it.
+        // The settings of the user who runs the test must not count.
         .env("HOME", directory)
         // rclone refuses any.
         .env_remove("AWS_CA_BUNDLE")

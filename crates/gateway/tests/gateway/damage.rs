@@ -452,7 +452,7 @@ fn a_gateway_whose_metadata_cannot_be_written_ends_and_the_next_start_goes_on() 
     }
 }
 
-/// Whoever puts a file beside the segments, under a name that looks almost like one, keeps no gateway from starting.
+/// A file beside the segments, under a name that looks almost like one of theirs, keeps no gateway from starting.
 #[test]
 fn a_file_that_is_no_segment_is_left_alone() {
     runtime().block_on(async {

@@ -363,7 +363,7 @@ async fn there(ground: &Ground, key: &str, bytes: &Bytes) {
     ground.store.put_opts(&key.into(), bytes.clone().into(), options).await.unwrap();
 }
 
-/// Whoever put it there may have been a gateway that acknowledged it.
+/// A gateway may have put it there and acknowledged it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_only_a_listing_told_of_is_not_forgotten_either() {
     let directory = tempfile::tempdir().unwrap();
@@ -491,7 +491,7 @@ async fn an_answer_without_headers_takes_none_away() {
     engine.close().await;
 }
 
-/// S3 denies what is not there to whoever may not list the bucket: neither a deletion nor an absence follows from it.
+/// S3 answers 403 for a missing object if the client may not list the bucket: neither a deletion nor an absence follows from it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_denied_is_neither_there_nor_gone() {
     let directory = tempfile::tempdir().unwrap();

@@ -203,7 +203,7 @@ fn a_late_answer_is_not_kept() {
     });
 }
 
-/// S3 denies what is not there to whoever may not list the whole bucket. Whose the store is, shows all the same.
+/// S3 answers 403 for a missing object if the client may not list the whole bucket. The owner of the store shows all the same.
 #[test]
 fn a_store_that_denies_what_is_not_there_tells_whose_it_is() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -224,8 +224,8 @@ fn a_store_that_denies_what_is_not_there_tells_whose_it_is() {
     });
 }
 
-/// Below a prefix that others write to as well: what has been sent to the store comes to its end before the next one writes there, also when
-/// whoever sent it has gone.
+/// Below a prefix that others write to as well: what has been sent to the store comes to its end before the next one writes there, even when
+/// its sender has gone.
 #[test]
 fn who_goes_away_keeps_the_turn_until_the_store_has_answered() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

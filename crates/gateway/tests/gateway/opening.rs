@@ -15,7 +15,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A large bucket takes hours to list: whoever supervises the gateway is told that it is alive, and how far it is.
+/// A large bucket takes hours to list: the gateway tells its supervisor that it is alive, and how far it has got.
 #[test]
 fn a_gateway_that_is_being_opened_says_so() {
     let directory = tempfile::tempdir().unwrap();

@@ -263,7 +263,7 @@ fn headers_that_no_store_takes_are_refused_everywhere() {
     assert!(["put", "copy", "created"].iter().all(|key| store.object(key).is_none()));
 }
 
-/// Who looks sees what can't be stored and why, and the exit code tells whoever takes the machine away.
+/// The figures and the log show what can't be stored and why, and the exit code warns before the machine is taken away.
 #[test]
 fn what_a_store_refuses_is_shown_and_ends_with_exit_code_1() {
     let directory = tempfile::tempdir().unwrap();

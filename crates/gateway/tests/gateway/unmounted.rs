@@ -42,7 +42,7 @@ impl Disk {
 
     fn take_away(&self) {
         if self.is_mounted {
-            // Whoever has it open keeps a plain `umount` from it.
+            // A process that has it open makes a plain `umount` fail.
             let umount = Command::new("umount").arg("--lazy").arg(&self.objects).status();
             return assert!(umount.unwrap().success());
         }

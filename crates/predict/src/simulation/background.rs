@@ -8,7 +8,7 @@ use crate::demand::Background;
 const READS_AT_ONCE: u32 = 2;
 /// Writes at once: the kernel writes back what has gathered, without waiting for one after the other.
 const WRITES_AT_ONCE: u32 = 16;
-/// Requests that may be due before whoever writes has to wait.
+/// Requests that may be due before writers have to wait.
 const MOST_DUE: f64 = 64.0;
 /// Requests that follow one another on the device before the next stretch.
 const STRETCH: u32 = 16;
@@ -90,7 +90,7 @@ impl Backlog {
         self.flushes_due = (self.flushes_due + self.each.flushes).min(2.0);
     }
 
-    /// Whether whoever writes has to wait.
+    /// Whether writers have to wait.
     pub(super) fn is_too_long(&self) -> bool {
         self.reads.is_too_long() || self.writes.is_too_long()
     }

@@ -146,7 +146,7 @@ fn a_name_to_which_something_may_land_waits_until_it_can_no_longer() {
     assert_eq!(take(&queue), Some(name.clone()));
     queue.finish(&name, Attempt::Waits(Instant::now() + Duration::from_secs(3600)));
     assert_eq!((take(&queue), queue.summary().0), (None, 1));
-    // Nothing has failed: whoever waits for the store waits on.
+    // Nothing has failed: the waiter for the store keeps waiting.
     assert!(waiter.try_recv().is_err());
 }
 

@@ -1,4 +1,4 @@
-//! What comes out is what went in, in pieces: signed by whoever reads it as the gateway's client would.
+//! What comes out is what went in, in pieces: signed by the test itself, as a client of the gateway would.
 
 use proptest::prelude::*;
 

@@ -36,7 +36,7 @@ pub(super) fn check(measured: &Measured, aftermath: &Aftermath) -> Check {
                 measured.operations
             ),
             excess / due.max(1.0),
-            Some("measure it again, with a longer `warmup` if nothing had stood still"),
+            Some("measure it again; if nothing had stood still, with a longer `warmup`"),
         );
     }
     let is_sent = unsent <= UNSENT_TOLERANCE;

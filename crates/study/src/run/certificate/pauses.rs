@@ -43,7 +43,7 @@ pub(super) fn stopped(problem: String, extent: Option<f64>) -> Check {
         finding: problem,
         extent,
         remedy: Some(
-            "measure it again, and don't stop, suspend or debug anything of the run meanwhile".to_owned(),
+            "measure it again, and don't stop, suspend or debug any process of the run meanwhile".to_owned(),
         ),
     }
 }

@@ -141,7 +141,7 @@ fn check_extent(
                 .with_context(storage.source_span.clone(), "its devices"),
         );
     } else if end_bytes > capacity_bytes {
-        let label = format!("what lies beyond {capacity} is never asked for");
+        let label = format!("nothing beyond {capacity} is ever requested");
         findings.push(
             Diagnostic::note(site.act_span.clone(), message("ends"), label)
                 .with_context(storage.source_span.clone(), "its devices"),

@@ -345,7 +345,7 @@ fn read_paths(field: &Field<'_>, findings: &mut Diagnostics) -> Option<StorageSo
         let shown = path.value.display();
         let message = match underlay_files::total_bytes(&path.value) {
             None => format!("{shown} is on a file system that has no room for files"),
-            Some(_) if underlay_files::is_read_only(&path.value) => format!("{shown} can only be read"),
+            Some(_) if underlay_files::is_read_only(&path.value) => format!("{shown} is read-only"),
             Some(_) => continue,
         };
         let help = "name a directory of the storage that you want to measure";

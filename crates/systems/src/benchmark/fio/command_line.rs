@@ -63,7 +63,7 @@ pub fn doubts(command: &str) -> Vec<Doubt> {
     let mut found = judge.doubts;
     if judge.is_unsure {
         found.push(Doubt {
-            message: "fio runs in a text of its own or with words that only the shell knows: what of it counts by this machine's clock can't be judged".to_owned(),
+            message: "fio runs from another text or with words that only the shell knows, and can't be judged: some of it may count by this machine's clock".to_owned(),
             advice: "write its options on the command line itself, or use a workload of `kind = \"fio\"`".to_owned(),
             is_of_time: true,
         });
@@ -326,7 +326,7 @@ impl Judge {
         }
         self.doubts.push(Doubt {
             message: format!(
-                "fio takes options from `{}`, which Underlay does not see: what of them counts by this machine's clock can't be judged",
+                "fio takes options from `{}`, which Underlay does not see, so they can't be judged: some may count by this machine's clock",
                 super::mistake::shortened(word)
             ),
             advice: "give the text of the job as `job` and name {job}, or use a workload of `kind = \"fio\"`".to_owned(),

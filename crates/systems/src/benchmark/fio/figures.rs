@@ -157,7 +157,7 @@ impl Reader<'_> {
         let shortest_ms = made.iter().map(|one| count(one, "runtime")).fold(f64::INFINITY, f64::min);
         if shortest_ms < longest_ms * SAME_TIME {
             self.notes.push(format!(
-                "fio's jobs made {several} for {:.1} to {:.1} s of this machine's clock: the sum of their rates is more than there was at any time",
+                "fio's jobs made {several} for {:.1} to {:.1} s of this machine's clock: the sum of their rates is more than the rate at any time",
                 shortest_ms / 1e3,
                 longest_ms / 1e3
             ));

@@ -142,7 +142,7 @@ pub static OPTIONS: &[FioOption] = &[
     ruled(
         "name",
         Rule::NamePart,
-        "without `filename` it becomes the name of a file, and without a name of its own that of a log",
+        "without `filename` it becomes the name of a file, and of each log that has no name of its own",
     ),
     ruled("wait_for", Rule::Order, ""),
     ruled("filename", Rule::Files, ""),
@@ -205,7 +205,7 @@ pub static OPTIONS: &[FioOption] = &[
     ruled(
         "startdelay",
         Rule::Only(&["0", "0s"]),
-        "a job that begins later makes no requests for a part of the measured time, and runs after others",
+        "a job that begins later makes no requests for a part of the measured time, and runs on after the others",
     ),
     option("runtime", &["timeout"], Rule::Duration(TimeUnit::Seconds), ""),
     taken("time_based"),
