@@ -178,13 +178,13 @@ mod tests {
             folder
         };
         let (here, elsewhere) = (named(pid_namespace().unwrap()), named(7));
-        assert_eq!(left_behind_in(place.path()), [here.clone()]);
+        assert_eq!(left_behind_in(place.path()), std::slice::from_ref(&here));
         let old = std::fs::FileTimes::new().set_modified(SystemTime::now() - 2 * OTHERS_LIMIT);
         std::fs::File::open(&elsewhere).unwrap().set_times(old).unwrap();
         // One that is still in use is locked.
         let used = Folder::open(&elsewhere).unwrap();
         used.try_lock().unwrap();
-        assert_eq!(left_behind_in(place.path()), [here.clone()]);
+        assert_eq!(left_behind_in(place.path()), std::slice::from_ref(&here));
         drop(used);
         let mut found = left_behind_in(place.path());
         found.sort();

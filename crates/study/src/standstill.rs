@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(over(500, 1_000), []);
         let expected =
             StoppedProcess { name: "java".into(), pid: 7, stopped_wall_s: 2.0, ..StoppedProcess::default() };
-        assert_eq!(over(500, 9_000), [expected.clone()]);
+        assert_eq!(over(500, 9_000), std::slice::from_ref(&expected));
         assert_eq!(over(2_500, 9_000), [StoppedProcess { stopped_wall_s: 0.5, ..expected }]);
     }
 

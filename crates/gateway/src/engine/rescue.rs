@@ -277,7 +277,10 @@ mod tests {
     fn ranges_in_use_are_put_together() {
         let extents = [extent(1, 10 << 20, 1), extent(1, 0, 5), extent(1, 3, 10), extent(1, 10 << 20, 7)];
         assert_eq!(merged(&extents), [0..13, (10 << 20)..(10 << 20) + 7]);
-        assert_eq!(merged(&[extent(1, 0, 5), extent(1, 5 + GAP_BYTES, 1)]), [0..6 + GAP_BYTES]);
+        assert_eq!(
+            merged(&[extent(1, 0, 5), extent(1, 5 + GAP_BYTES, 1)]),
+            std::slice::from_ref(&(0..6 + GAP_BYTES))
+        );
     }
 
     #[test]

@@ -243,7 +243,8 @@ fn headers_that_no_store_takes_are_refused_everywhere() {
         let reply = send_form(address, &[header], b"text/plain");
         assert_eq!(code_of(&reply), refused, "a form, {name}: {}", reply.text());
     }
-    let forms: [(&[(&str, &str)], &[u8]); 4] = [
+    type Fields = [(&'static str, &'static str)];
+    let forms: [(&Fields, &[u8]); 4] = [
         (&[], b"image/png\x01"),
         (&[], b"image/png\x7f"),
         (&[("x-amz-meta-a b", "c")], b"text/plain"),

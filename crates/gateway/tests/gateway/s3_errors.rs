@@ -145,7 +145,8 @@ fn a_storage_class_that_the_gateway_does_not_have_is_refused() {
         headers.extend_from_slice(others);
         ask(program.address, method, target, &headers, b"").unwrap()
     };
-    let (nothing, copy): (&[(&str, &str)], &[(&str, &str)]) = (&[], &[("x-amz-copy-source", "/lake/a")]);
+    let nothing: &[(&str, &str)] = &[];
+    let copy: &[(&str, &str)] = &[("x-amz-copy-source", "/lake/a")];
     assert_eq!(ask_class("PUT", "/lake/a", "STANDARD", &[]).status, 200);
     assert_eq!(ask_class("PUT", "/lake/b", "STANDARD", copy).status, 200);
     assert_eq!(ask_class("POST", "/lake/c?uploads=", "STANDARD", &[]).status, 200);
