@@ -350,6 +350,21 @@ mod tests {
     use crate::config::SecretPlace;
 
     #[test]
+    fn conditions_of_writes_that_nobody_looks_at_are_refused() {
+        let refused = |method: Method, name: &'static str| {
+            let headers = HeaderMap::from_iter([(HeaderName::from_static(name), "*".parse().unwrap())]);
+            refused_condition(&method, &headers).is_some()
+        };
+        for name in ["if-unmodified-since", "if-modified-since"] {
+            assert!(
+                refused(Method::PUT, name) && refused(Method::DELETE, name) && !refused(Method::GET, name)
+            );
+        }
+        assert!(refused(Method::DELETE, "if-none-match") && !refused(Method::PUT, "if-none-match"));
+        assert!(!refused(Method::DELETE, "if-match"));
+    }
+
+    #[test]
     fn a_grant_covers_its_bucket_and_prefix_alone() {
         let grant = |bucket: &str, prefix: &str, write| Grant {
             bucket: Some(bucket.to_owned()),
