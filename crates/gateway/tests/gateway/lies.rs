@@ -63,7 +63,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 fn is_withheld(read: &Result<Bytes, Error>, why: &str) -> bool {
-    matches!(read, Err(Error::Store(text)) if text.contains(why) && text.contains("stays known"))
+    matches!(read, Err(Error::StoreAway(text)) if text.contains(why) && text.contains("stays known"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
