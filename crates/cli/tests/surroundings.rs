@@ -68,7 +68,8 @@ fn output_that_cannot_be_written_is_an_error_and_a_reader_that_has_enough_is_non
 fn a_run_that_needs_more_room_than_there_is_does_not_begin() {
     let playground = Playground::new();
     let huge = TINY_STUDY.replace("records = 100_000", "data = \"15 TB\"");
-    let huge = huge.replace("\"hdd-7200-sata\", capacity = \"1 GiB\"", "\"hdd-24tb\", capacity = \"17 TB\", count = 2");
+    let huge = huge
+        .replace("\"hdd-7200-sata\", capacity = \"1 GiB\"", "\"hdd-24tb\", capacity = \"17 TB\", count = 2");
     let huge = huge.replace("\"ssd-sata\", count = 2, capacity = \"512 MiB\"", "\"ssd-sata\", count = 32");
     playground.write("huge.toml", &huge);
     let output = playground.output(&["run", "huge.toml", "--out", "out"]);
