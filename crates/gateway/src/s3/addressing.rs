@@ -36,6 +36,26 @@ pub(crate) enum Style {
     Virtual(String),
 }
 
+/// What the path of a request names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    Bucket,
+    Object,
+}
+
+impl Style {
+    /// Of a request with this path; `None` where it names neither.
+    pub(super) fn level(&self, path: &str) -> Option<Level> {
+        let path = path.trim_start_matches('/');
+        let key = match self {
+            Style::Virtual(_) => path,
+            Style::Path if path.is_empty() => return None,
+            Style::Path => path.split_once('/').map_or("", |(_, key)| key),
+        };
+        Some(if key.is_empty() { Level::Bucket } else { Level::Object })
+    }
+}
+
 impl Addressing {
     pub(crate) fn new(hosts: &[String], region: Option<&str>, has_tls: bool) -> Addressing {
         let mut hosts: Vec<String> = hosts.iter().map(|host| host.to_ascii_lowercase()).collect();

@@ -8,7 +8,7 @@ use hyper::{Method, Uri};
 use reqwest::Url;
 use s3s::{S3Error, S3ErrorCode};
 
-use super::addressing::{Addressing, Style, not_allowed};
+use super::addressing::{Addressing, Level, Style, not_allowed};
 use super::answers::denied;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
@@ -140,15 +140,10 @@ fn url_malformed(why: &str) -> S3Error {
 pub(super) fn refused_method(method: &Method, uri: &Uri, style: &Style) -> Option<S3Error> {
     let is_known = [Method::GET, Method::HEAD, Method::PUT, Method::POST, Method::DELETE, Method::OPTIONS]
         .contains(method);
-    let path = uri.path().trim_start_matches('/');
-    let is_service = *style == Style::Path && path.is_empty();
-    if is_service {
+    let Some(level) = style.level(uri.path()) else {
         return (*method != Method::GET && *method != Method::OPTIONS).then(|| not_allowed("GET"));
-    }
-    let is_object = match style {
-        Style::Virtual(_) => !path.is_empty(),
-        Style::Path => path.split_once('/').is_some_and(|(_, key)| !key.is_empty()),
     };
+    let is_object = level == Level::Object;
     let is_nothing = *method == Method::POST && is_object && uri.query().is_none_or(str::is_empty);
     (!is_known || is_nothing).then(|| {
         not_allowed(if is_object { "GET, HEAD, PUT, DELETE" } else { "GET, HEAD, PUT, POST, DELETE" })

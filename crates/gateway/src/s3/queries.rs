@@ -1,20 +1,11 @@
 //! Names in the query of a request, by what the path names and by method. `s3s` passes over those that it does not know, and carries out what is left:
 //! a PUT of an object's annotation would be a PUT of the object, and a DELETE of its ACL a deletion of it.
 
-use std::collections::BTreeSet;
-
 use hyper::{Method, Uri};
 use reqwest::Url;
 use s3s::{S3Error, S3ErrorCode};
 
-use super::addressing::Style;
-
-/// What the path of a request names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Level {
-    Bucket,
-    Object,
-}
+use super::addressing::{Level, Style};
 
 /// Names that a write may have, those of operations that the gateway does not have included: `s3s` knows these, and they answer `NotImplemented`.
 struct Row {
@@ -87,7 +78,7 @@ const WRITES: [Row; 6] = [
 ];
 
 /// What GET and HEAD know that has no value: each names something of a bucket or an object.
-const READ: [&str; 33] = [
+const READ: &[&str] = &[
     "accelerate",
     "acl",
     "analytics",
@@ -122,9 +113,6 @@ const READ: [&str; 33] = [
     "continuation-token",
     "delimiter",
     "encoding-type",
-];
-/// More of these.
-const EMPTY: [&str; 8] = [
     "key-marker",
     "marker",
     "max-keys",
@@ -143,14 +131,7 @@ fn is_of_request(name: &str) -> bool {
 
 /// A request that asks for something that nobody here would see.
 pub(super) fn refused_query(method: &Method, uri: &Uri, style: &Style) -> Option<S3Error> {
-    let path = uri.path().trim_start_matches('/');
-    let level = match style {
-        Style::Virtual(_) if path.is_empty() => Level::Bucket,
-        Style::Virtual(_) => Level::Object,
-        Style::Path if path.is_empty() => return None,
-        Style::Path if path.split_once('/').is_some_and(|(_, key)| !key.is_empty()) => Level::Object,
-        Style::Path => Level::Bucket,
-    };
+    let level = style.level(uri.path())?;
     let query = uri.query().filter(|query| !query.is_empty())?;
     let url = Url::parse(&format!("http://gateway/?{query}")).ok()?;
     let pairs: Vec<(String, String)> =
@@ -160,10 +141,7 @@ pub(super) fn refused_query(method: &Method, uri: &Uri, style: &Style) -> Option
         Some(row) => asked.find(|(name, _)| !row.names.contains(&name.as_str())),
         // As S3 does, a parameter with a value that nobody knows is passed over: it changes nothing.
         None if *method == Method::GET || *method == Method::HEAD => asked.find(|(name, value)| {
-            value.is_empty()
-                && !READ.contains(&name.as_str())
-                && !EMPTY.contains(&name.as_str())
-                && !name.starts_with("response-")
+            value.is_empty() && !READ.contains(&name.as_str()) && !name.starts_with("response-")
         }),
         None => None,
     };
@@ -171,8 +149,8 @@ pub(super) fn refused_query(method: &Method, uri: &Uri, style: &Style) -> Option
         return Some(not_implemented(name));
     }
     // A part has both: with one of them, it would be a PUT of the object.
-    let names: BTreeSet<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
-    let is_half = *method == Method::PUT && names.contains("partNumber") != names.contains("uploadId");
+    let has = |wanted: &str| pairs.iter().any(|(name, _)| name == wanted);
+    let is_half = *method == Method::PUT && has("partNumber") != has("uploadId");
     is_half.then(|| {
         let why = "a part has `partNumber` and `uploadId`, and this request has one of them";
         S3Error::with_message(S3ErrorCode::InvalidRequest, why)
