@@ -32,7 +32,7 @@ help:
 	@echo "make test         everything that must pass before a commit"
 	@echo "make quick        the fast loop: unit tests and the command line, without root"
 	@echo "make gateway      build the S3 gateway, target/release/underlay-gateway"
-	@echo "make lint         formatting, clippy, rings of modules, licences and versions of dependencies"
+	@echo "make lint         formatting, names and sentences, clippy, rings of modules, licences and versions of dependencies"
 	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
 	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines"
 	@echo "make simulate     the volume stack for an hour, many hours of virtual time, under faults in any combination"
@@ -86,6 +86,7 @@ quick:
 
 lint: target/tools/bin/cargo-deny
 	cargo fmt --all --check
+	scripts/tidy
 	scripts/module-rings
 	target/tools/bin/cargo-deny --locked check licenses bans sources
 	cargo clippy --workspace --all-targets --locked -- --deny warnings
