@@ -25,14 +25,14 @@ GATEWAY_KILLS = 200
 # How many replicas and how many masters `make je-ha-kills` kills.
 MEMBER_KILLS = 20
 
-.PHONY: quickstart build gateway gateway-kills gateway-greedy spark-variants test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity gateway-performance gateway-s3-tests volume-performance jvm-hop generator slow-motion certificate prediction console-cost schema vm clean help
+.PHONY: quickstart build gateway gateway-kills gateway-greedy spark-variants test quick lint book install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity gateway-performance gateway-s3-tests volume-performance jvm-hop generator slow-motion certificate prediction console-cost schema vm clean help
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes with the build)"
 	@echo "make test         everything that must pass before a commit"
 	@echo "make quick        the fast loop: unit tests and the command line, without root"
 	@echo "make gateway      build the S3 gateway, target/release/underlay-gateway"
-	@echo "make lint         formatting, names and sentences, clippy, rings of modules, licences and versions of dependencies"
+	@echo "make lint         formatting, names and sentences, links, clippy, rings of modules, licences and versions of dependencies"
 	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
 	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines"
 	@echo "make simulate     the volume stack for an hour, many hours of virtual time, under faults in any combination"
@@ -55,6 +55,7 @@ help:
 	@echo "make certificate  hold the certificate against fio's log, on a quiet host and beside a busy program"
 	@echo "make console-cost measure what the console costs a run while a page is open for MINUTES (60)"
 	@echo "make prediction   predict each cell of measured runs (RUNS='runs/a runs/b') from the others, and write docs/prediction.md"
+	@echo "make book         the pages of docs/ as a book, target/book/index.html"
 	@echo "make schema       write docs/schemas anew"
 	@echo "make install      build, and install the program, its man pages and completions below PREFIX ($(PREFIX))"
 	@echo "make deb          a Debian package below target/debian"
@@ -87,11 +88,20 @@ quick:
 lint: target/tools/bin/cargo-deny
 	cargo fmt --all --check
 	scripts/tidy
+	scripts/check-pages
 	scripts/module-rings
 	target/tools/bin/cargo-deny --locked check licenses bans sources
 	cargo clippy --workspace --all-targets --locked -- --deny warnings
 	@# A workspace of its own, which nothing else compiles.
 	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
+
+# The pages of docs/ as a book, target/book/index.html.
+book: target/tools/bin/mdbook
+	scripts/check-pages
+	target/tools/bin/mdbook build
+
+target/tools/bin/mdbook:
+	cargo install mdbook --version =0.5.4 --locked --no-default-features --features search --root target/tools
 
 # Some minutes, once.
 target/tools/bin/cargo-deny:
