@@ -2,12 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use underlay_study::advice::{self, Devices};
+use underlay_study::advice::{self, DeviceCount};
 
 fuzz_target!(|text: &str| {
     let mut devices = Vec::new();
     for one in text.split_whitespace() {
-        match Devices::parse(one) {
+        match DeviceCount::parse(one) {
             Ok(found) => devices.push(found),
             Err(error) => assert!(error.to_string().contains(one)),
         }

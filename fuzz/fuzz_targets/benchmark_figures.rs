@@ -2,14 +2,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use underlay_record::{Better, Dilation};
+use underlay_record::{BetterDirection, MetricDilation};
 use underlay_systems::benchmark::{
-    FigurePlan, LatestValue, MarkPlan, Reading, Take, Texts, check, check_mark, figures_of, marks_of,
+    BenchmarkTexts, FigurePlan, LatestValue, MarkPlan, MetricReading, ValueChoice, check, check_mark,
+    figures_of, marks_of,
 };
 
 struct Printed<'a>(&'a str);
 
-impl Texts for Printed<'_> {
+impl BenchmarkTexts for Printed<'_> {
     fn text(&self, _file: Option<&str>) -> Result<String, String> {
         Ok(self.0.to_owned())
     }
@@ -19,13 +20,13 @@ fuzz_target!(|input: &str| {
     // The first line is what the study says.
     let (said, text) = input.split_once('\n').unwrap_or((input, ""));
     let readings = [
-        Reading::Pattern(said.to_owned()),
-        Reading::Pattern("([-+0-9.eE]+)".to_owned()),
-        Reading::Json(said.to_owned()),
-        Reading::Csv(said.to_owned()),
-        Reading::Percentiles("p(?<percentile>[0-9.]+) (?<value>[0-9.]+)".to_owned()),
-        Reading::Hdr,
-        Reading::Progress,
+        MetricReading::Pattern(said.to_owned()),
+        MetricReading::Pattern("([-+0-9.eE]+)".to_owned()),
+        MetricReading::Json(said.to_owned()),
+        MetricReading::Csv(said.to_owned()),
+        MetricReading::Percentiles("p(?<percentile>[0-9.]+) (?<value>[0-9.]+)".to_owned()),
+        MetricReading::Hdr,
+        MetricReading::Progress,
     ];
     for pattern in [said, "from (?<from>[-+0-9.eE]+) s(?: to (?<to>[-+0-9.eE]+) s)?"] {
         let plan = MarkPlan { name: "fuzz".to_owned(), file: None, pattern: pattern.to_owned() };
@@ -47,13 +48,13 @@ fuzz_target!(|input: &str| {
         let plan = FigurePlan {
             name: "fuzz".to_owned(),
             unit: "ms".to_owned(),
-            better: Better::Lower,
-            slow_motion: Dilation::Time,
+            better: BetterDirection::Lower,
+            slow_motion: MetricDilation::Time,
             file: None,
-            progress: matches!(reading, Reading::Progress)
+            progress: matches!(reading, MetricReading::Progress)
                 .then(|| "(?<t>[0-9.]+) s (?<value>[0-9.]+)".to_owned()),
             reading,
-            take: Take::Mean,
+            take: ValueChoice::Mean,
         };
         if check(&plan).is_err() {
             continue;

@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use libfuzzer_sys::fuzz_target;
 use underlay_hosts::frame::{FrameReader, MAX_BYTES, send};
 use underlay_hosts::merge;
-use underlay_hosts::message::{Answer, Request, Welcome};
+use underlay_hosts::message::{CoordinatorRequest, WorkerAnswer, WorkerWelcome};
 
 /// Bytes in pieces of one length, with a wait that was too long after each.
 struct Halting<'a> {
@@ -52,9 +52,9 @@ fn messages<M: serde::Serialize + serde::de::DeserializeOwned>(bytes: &[u8], pie
 fuzz_target!(|data: &[u8]| {
     let Some((&piece, bytes)) = data.split_first() else { return };
     let piece = usize::from(piece) + 1;
-    messages::<Welcome>(bytes, piece);
-    for request in messages::<Request>(bytes, piece) {
-        if let Request::Prepare(job) = request {
+    messages::<WorkerWelcome>(bytes, piece);
+    for request in messages::<CoordinatorRequest>(bytes, piece) {
+        if let CoordinatorRequest::Prepare(job) = request {
             let _ = job.spec();
             for part in job.divided(3).unwrap_or_default() {
                 let _ = part.spec();
@@ -62,8 +62,8 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let mut measured = Vec::new();
-    for answer in messages::<Answer>(bytes, piece) {
-        if let Answer::Measured(part) = answer {
+    for answer in messages::<WorkerAnswer>(bytes, piece) {
+        if let WorkerAnswer::Measured(part) = answer {
             measured.push(part.measured);
         }
     }

@@ -3,17 +3,17 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use underlay_storage::journal::format::{self, Header, HeaderBlock};
+use underlay_storage::journal::format::{self, AreaHeader, HeaderBlock};
 
 fuzz_target!(|data: &[u8]| {
     // As it is: a checksum keeps most of it out.
-    if let HeaderBlock::Valid(header) = Header::decode(data) {
+    if let HeaderBlock::Valid(header) = AreaHeader::decode(data) {
         let _ = format::decode_area(&header, data);
     }
     // With records and a header whose checksums fit, and bytes changed in places that the input names.
     let Some((&count, rest)) = data.split_first() else { return };
     let records: Vec<&[u8]> = rest.chunks(1 + usize::from(count)).collect();
-    let mut header = Header {
+    let mut header = AreaHeader {
         kind: *b"fuzzing ",
         identity: 7,
         generation: 1,

@@ -2,13 +2,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use underlay_storage::catalogue::{Change, Medium, sized};
-use underlay_storage::medium::{ModelRequest, Operation, RequestId};
+use underlay_storage::catalogue::{CatalogueMedium, ParameterChange, sized};
+use underlay_storage::medium::{ModelOperation, ModelRequest, RequestId};
 use underlay_storage::stack::InitialState;
-use underlay_storage::time::Time;
+use underlay_storage::time::ModelTime;
 
 fuzz_target!(|text: &str| {
-    let medium = match Medium::parse("fuzz.toml", text) {
+    let medium = match CatalogueMedium::parse("fuzz.toml", text) {
         Ok(medium) => medium,
         Err(error) => {
             assert!(error.has_errors());
@@ -25,7 +25,12 @@ fuzz_target!(|text: &str| {
             Err(why) => assert!(!why.is_empty()),
         }
         for beyond in [false, true] {
-            let _ = sized(text, Some(capacity_bytes), beyond, &[("baseline_iops", Change::Number(4000.0))]);
+            let _ = sized(
+                text,
+                Some(capacity_bytes),
+                beyond,
+                &[("baseline_iops", ParameterChange::Number(4000.0))],
+            );
         }
     }
     for capacity_bytes in [4096, 1 << 30, medium.capacity_bytes()] {
@@ -35,13 +40,13 @@ fuzz_target!(|text: &str| {
         let mut finished = Vec::new();
         for index in 0..32u64 {
             let operation = match index % 8 {
-                0 => Operation::Flush,
-                1 => Operation::Discard,
-                2..5 => Operation::Read,
-                _ => Operation::Write,
+                0 => ModelOperation::Flush,
+                1 => ModelOperation::Discard,
+                2..5 => ModelOperation::Read,
+                _ => ModelOperation::Write,
             };
             let (offset_bytes, length_bytes) = match operation {
-                Operation::Flush => (0, 0),
+                ModelOperation::Flush => (0, 0),
                 _ => (index.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (capacity_bytes / 4096) * 4096, 4096),
             };
             let request = ModelRequest {
@@ -51,7 +56,7 @@ fuzz_target!(|text: &str| {
                 length_bytes,
                 fua: index % 3 == 0,
             };
-            model.submit(request, Time::ZERO);
+            model.submit(request, ModelTime::ZERO);
         }
         while let Some(next) = model.next_completion() {
             model.complete(next, &mut finished);

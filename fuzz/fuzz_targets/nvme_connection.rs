@@ -10,13 +10,13 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::sync::{Arc, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
-use underlay_nvme::command::{Command, DatasetRange, Sgl};
+use underlay_nvme::command::{DatasetRange, NvmeCommand, SglDescriptor};
 use underlay_nvme::fabrics::{
-    ANY_CONTROLLER, CC_ENABLE, CC_ENTRY_SIZES, Connect, ConnectData, PropertySet, property,
+    ANY_CONTROLLER, CC_ENABLE, CC_ENTRY_SIZES, ConnectCommand, ConnectData, PropertySet, property,
 };
-use underlay_nvme::pdu::{DataTransfer, Digests, Framing, IcReq, Pdu};
-use underlay_nvme::target::{Hosts, NamespaceConfig, SubsystemConfig, Target, TargetConfig};
-use underlay_storage::device::{BlockDevice, Done, Geometry, Request};
+use underlay_nvme::pdu::{DataTransfer, Digests, IcReq, Pdu, PduFraming};
+use underlay_nvme::target::{AllowedHosts, NamespaceConfig, NvmeTarget, SubsystemConfig, TargetConfig};
+use underlay_storage::device::{BlockDevice, CompletionCallback, DeviceGeometry, DeviceRequest};
 
 const NQN: &str = "nqn.2026-01.fuzz:volume";
 
@@ -24,20 +24,20 @@ const NQN: &str = "nqn.2026-01.fuzz:volume";
 struct Nothing;
 
 impl BlockDevice for Nothing {
-    fn geometry(&self) -> Geometry {
-        Geometry { capacity_bytes: 1 << 20, block_bytes: 512, optimal_io_bytes: 4096 }
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry { capacity_bytes: 1 << 20, block_bytes: 512, optimal_io_bytes: 4096 }
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         done(request.check(&self.geometry()).map(|()| match request {
-            Request::Read { buffer, .. } => buffer,
+            DeviceRequest::Read { buffer, .. } => buffer,
             _ => Vec::new(),
         }));
     }
 }
 
 struct Served {
-    target: Target,
+    target: NvmeTarget,
     /// Holds the controller to which I/O queues are connected.
     _admin: TcpStream,
     controller_id: u16,
@@ -48,11 +48,11 @@ fn served() -> &'static Served {
     SERVED.get_or_init(|| {
         let config =
             TargetConfig { listen: vec![(Ipv4Addr::LOCALHOST, 0).into()], ..TargetConfig::default() };
-        let target = Target::start(config).expect("loopback can be listened on");
+        let target = NvmeTarget::start(config).expect("loopback can be listened on");
         let (nqn, serial_number) = (NQN.to_owned(), "fuzz".to_owned());
         let subsystem = target
             .subsystems()
-            .add(SubsystemConfig { nqn, serial_number, hosts: Hosts::Any(None) })
+            .add(SubsystemConfig { nqn, serial_number, hosts: AllowedHosts::Any(None) })
             .expect("a new subsystem");
         let namespace = NamespaceConfig { nsid: 1, uuid: [1; 16], device: Arc::new(Nothing) };
         subsystem.add_namespace(namespace).expect("a new namespace");
@@ -71,15 +71,15 @@ fn served() -> &'static Served {
 
 fn ic_req(digests: Digests) -> Vec<u8> {
     let request = IcReq { format_version: 0, data_alignment_bytes: 4, digests, max_r2t: 1 };
-    Framing::default().encode(&Pdu::IcReq(request), &[])
+    PduFraming::default().encode(&Pdu::IcReq(request), &[])
 }
 
-fn capsule(command: &Command, data: &[u8]) -> Vec<u8> {
-    Framing::default().encode(&Pdu::CapsuleCmd(command.encode()), data)
+fn capsule(command: &NvmeCommand, data: &[u8]) -> Vec<u8> {
+    PduFraming::default().encode(&Pdu::CapsuleCmd(command.encode()), data)
 }
 
 fn connect(queue_id: u16, controller_id: u16) -> Vec<u8> {
-    let connect = Connect { record_format: 0, queue_id, sq_size: 31, attributes: 0, kato_ms: 0 };
+    let connect = ConnectCommand { record_format: 0, queue_id, sq_size: 31, attributes: 0, kato_ms: 0 };
     let data = ConnectData {
         host_id: [1; 16],
         controller_id,
@@ -103,9 +103,12 @@ fn record<'a>(input: &'a [u8], said: &mut Vec<u8>) -> &'a [u8] {
     let length = (usize::from(a) * 64).min(rest.len()) / 4 * 4;
     match kind % 4 {
         0 => {
-            let sgl =
-                if b & 1 == 0 { Sgl::transport(u32::from(c) * 512) } else { Sgl::in_capsule(length as u32) };
-            let mut command = Command::new(opcode, u16::from(a), u32::from(b >> 1 & 3), sgl);
+            let sgl = if b & 1 == 0 {
+                SglDescriptor::transport(u32::from(c) * 512)
+            } else {
+                SglDescriptor::in_capsule(length as u32)
+            };
+            let mut command = NvmeCommand::new(opcode, u16::from(a), u32::from(b >> 1 & 3), sgl);
             command.dwords = [u32::from(c), u32::from(d) >> 4, u32::from(d), 0, 0, 0];
             let data = if sgl.is_in_capsule() { &rest[..length] } else { &[] };
             said.extend(capsule(&command, data));
@@ -121,12 +124,12 @@ fn record<'a>(input: &'a [u8], said: &mut Vec<u8>) -> &'a [u8] {
                 is_last: d & 1 != 0,
                 is_success: false,
             };
-            said.extend(Framing::default().encode(&Pdu::H2cData(transfer), data));
+            said.extend(PduFraming::default().encode(&Pdu::H2cData(transfer), data));
             &rest[length..]
         }
         2 => {
             let range = DatasetRange { attributes: 0, blocks: u32::from(b), lba: u64::from(c) };
-            let mut command = Command::new(9, u16::from(a), 1, Sgl::in_capsule(16));
+            let mut command = NvmeCommand::new(9, u16::from(a), 1, SglDescriptor::in_capsule(16));
             command.dwords = [u32::from(d & 1), 4, 0, 0, 0, 0];
             said.extend(capsule(&command, &range.encode()));
             rest

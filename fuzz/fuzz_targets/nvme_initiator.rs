@@ -11,19 +11,19 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use underlay_nvme::command::Completion;
+use underlay_nvme::command::CompletionEntry;
 use underlay_nvme::identify::{ControllerData, IDENTIFY_BYTES};
-use underlay_nvme::initiator::{Controller, Options};
-use underlay_nvme::pdu::{DataTransfer, Digests, Framing, IcResp, Pdu, R2t};
-use underlay_nvme::status::Status;
+use underlay_nvme::initiator::{ControllerOptions, NvmeController};
+use underlay_nvme::pdu::{DataTransfer, Digests, IcResp, Pdu, PduFraming, R2t};
+use underlay_nvme::status::NvmeStatus;
 
 fn framed(pdu: &Pdu, data: &[u8]) -> Vec<u8> {
-    Framing::default().encode(pdu, data)
+    PduFraming::default().encode(pdu, data)
 }
 
 /// Commands that are sent one after the other all have this identifier.
 fn answer(result: u64) -> Vec<u8> {
-    let completion = Completion { result, sq_head: 0, sq_id: 0, cid: 0, status: Status::SUCCESS };
+    let completion = CompletionEntry { result, sq_head: 0, sq_id: 0, cid: 0, status: NvmeStatus::SUCCESS };
     framed(&Pdu::CapsuleResp(completion.encode()), &[])
 }
 
@@ -78,8 +78,8 @@ fn record(input: &[u8]) -> (bool, Vec<u8>, &[u8]) {
     let waits = kind & 8 != 0;
     match kind % 4 {
         0 => {
-            let status = Status::from_field(u16::from_le_bytes([d, e]));
-            let completion = Completion { result: u64::from(c), sq_head: 0, sq_id: 0, cid, status };
+            let status = NvmeStatus::from_field(u16::from_le_bytes([d, e]));
+            let completion = CompletionEntry { result: u64::from(c), sq_head: 0, sq_id: 0, cid, status };
             (waits, framed(&Pdu::CapsuleResp(completion.encode()), &[]), rest)
         }
         1 => {
@@ -137,7 +137,10 @@ fuzz_target!(|data: &[u8]| {
         let _ = speak(&stream, &data);
     });
     let connect_timeout = Duration::from_millis(200);
-    let options = Options { connect_timeout, ..Options::new(address, "nqn.2026-01.org.example:any") };
-    assert!(Controller::connect(options).is_err());
+    let options = ControllerOptions {
+        connect_timeout,
+        ..ControllerOptions::new(address, "nqn.2026-01.org.example:any")
+    };
+    assert!(NvmeController::connect(options).is_err());
     let _ = server.join();
 });

@@ -5,12 +5,12 @@
 use std::io::{self, Read};
 
 use libfuzzer_sys::fuzz_target;
-use underlay_nvme::command::{Command, Completion};
-use underlay_nvme::fabrics::{Authentication, Connect, ConnectData, PropertyGet, PropertySet};
+use underlay_nvme::command::{CompletionEntry, NvmeCommand};
+use underlay_nvme::fabrics::{AuthCommand, ConnectCommand, ConnectData, PropertyGet, PropertySet};
 use underlay_nvme::features::{GetFeatures, SetFeatures};
-use underlay_nvme::identify::{ControllerData, Identify, NamespaceData, NamespaceDescriptors};
+use underlay_nvme::identify::{ControllerData, IdentifyCommand, NamespaceData, NamespaceDescriptors};
 use underlay_nvme::log_page::{DiscoveryEntry, GetLogPage};
-use underlay_nvme::pdu::{Arriving, Digests, Pdu, Receiver, Side};
+use underlay_nvme::pdu::{ConnectionSide, Digests, Pdu, PduDecoder, PduReceiver};
 
 /// Bytes that come in pieces of one length.
 struct Pieces<'a> {
@@ -27,15 +27,15 @@ impl Read for Pieces<'_> {
 
 fuzz_target!(|data: &[u8]| {
     let Some((&[options, length], bytes)) = data.split_first_chunk::<2>() else { return };
-    let arriving = Arriving {
-        side: if options & 1 == 0 { Side::Controller } else { Side::Host },
+    let arriving = PduDecoder {
+        side: if options & 1 == 0 { ConnectionSide::Controller } else { ConnectionSide::Host },
         digests: Digests { header: options & 2 != 0, data: options & 4 != 0 },
         data_alignment_bytes: (options >> 3) * 4 + 4,
         max_capsule_data_bytes: 8192,
         max_data_bytes: 8192,
     };
     let pieces = Pieces { bytes, length: usize::from(length) + 1 };
-    let mut receiver = Receiver::new(pieces, arriving, 256);
+    let mut receiver = PduReceiver::new(pieces, arriving, 256);
     while let Ok(Some((pdu, length))) = receiver.next() {
         assert!(length <= 8192);
         let mut carried = vec![0; length];
@@ -58,14 +58,14 @@ fuzz_target!(|data: &[u8]| {
 fn look_into(pdu: &Pdu) {
     match pdu {
         Pdu::CapsuleCmd(bytes) => {
-            let command = Command::decode(bytes);
-            let _ = (Connect::from_command(&command), Authentication::from_command(&command));
+            let command = NvmeCommand::decode(bytes);
+            let _ = (ConnectCommand::from_command(&command), AuthCommand::from_command(&command));
             let _ = (PropertyGet::from_command(&command), PropertySet::from_command(&command));
             let _ = (GetFeatures::from_command(&command), SetFeatures::from_command(&command));
-            let _ = (Identify::from_command(&command), GetLogPage::from_command(&command));
+            let _ = (IdentifyCommand::from_command(&command), GetLogPage::from_command(&command));
         }
         Pdu::CapsuleResp(bytes) => {
-            let _ = Completion::decode(bytes).status.to_string();
+            let _ = CompletionEntry::decode(bytes).status.to_string();
         }
         _ => {}
     }

@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use underlay_predict::simulation::Arrivals;
-use underlay_predict::{Calibration, MeasuredCell, Point};
-use underlay_record::{SeriesPoint, Verdict, read, soundness};
+use underlay_predict::simulation::OperationArrivals;
+use underlay_predict::{Calibration, CellPoint, MeasuredCell};
+use underlay_record::{CertificateVerdict, SeriesPoint, read, soundness};
 use underlay_storage::catalogue;
 use underlay_storage::layers::cache::CacheMode;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, VolumeSpec};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, StackNode, VolumeSpec};
 
 fuzz_target!(|text: &str| {
     let Ok(mut record) = read::cell(text) else { return };
@@ -22,11 +22,12 @@ fuzz_target!(|text: &str| {
         device.earlier_faults.clear();
     }
     if let Some(certificate) = &mut record.certificate {
-        certificate.verdict = Verdict::Faithful;
+        certificate.verdict = CertificateVerdict::Faithful;
         certificate.checks.clear();
     }
     if let Some(measured) = &mut record.measured {
-        measured.series = vec![SeriesPoint { throughput_per_s: 1.0, mean_us: 1.0, ..SeriesPoint::default() }; 20];
+        measured.series =
+            vec![SeriesPoint { throughput_per_s: 1.0, mean_us: 1.0, ..SeriesPoint::default() }; 20];
     }
     let medium = catalogue::find("optane-p4800x").expect("it is in the catalogue");
     let device = |name: &str, capacity_bytes| {
@@ -37,11 +38,11 @@ fuzz_target!(|text: &str| {
     let volume = match record.layers.is_empty() {
         true => volume,
         false => {
-            let fast = Node::Device(device("one.cache-0", 1 << 26));
-            VolumeSpec { root: Node::cache(CacheMode::WriteBack, fast, volume.root), ..volume }
+            let fast = StackNode::Device(device("one.cache-0", 1 << 26));
+            VolumeSpec { root: StackNode::cache(CacheMode::WriteBack, fast, volume.root), ..volume }
         }
     };
-    let point = Point {
+    let point = CellPoint {
         id: record.cell.id.clone(),
         system: record.cell.system.clone(),
         settings: Default::default(),
@@ -50,7 +51,7 @@ fuzz_target!(|text: &str| {
         mix: record.cell.mix_or_job().to_owned(),
         distribution: "zipfian".to_owned(),
         threads: 4,
-        arrivals: Arrivals::Closed,
+        arrivals: OperationArrivals::Closed,
         records: 1e5,
         record_bytes: 1e3,
         memory_bytes: 1e7,

@@ -4,13 +4,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use underlay_attach::directory;
-use underlay_storage::catalogue::Medium;
-use underlay_storage::fit::{self, Identity, Profile};
+use underlay_storage::catalogue::CatalogueMedium;
+use underlay_storage::fit::{self, DeviceIdentity, DeviceProfile};
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = directory::is_beginning(bytes);
-    let Ok(profile) = serde_json::from_slice::<Profile>(bytes) else { return };
-    let identity = Identity {
+    let Ok(profile) = serde_json::from_slice::<DeviceProfile>(bytes) else { return };
+    let identity = DeviceIdentity {
         name: "fuzzed".into(),
         title: "fuzzed".into(),
         year: 2026,
@@ -21,6 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     if let Ok(medium) = fit::fit(&profile, &identity) {
         assert!(medium.problems().is_empty());
-        Medium::parse("fuzzed.toml", &fit::medium_text(&medium)).expect("what was written can be read");
+        CatalogueMedium::parse("fuzzed.toml", &fit::medium_text(&medium))
+            .expect("what was written can be read");
     }
 });

@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use underlay_workload::Properties;
+use underlay_workload::YcsbProperties;
 
 fuzz_target!(|text: &str| {
-    let mut properties = Properties::new();
+    let mut properties = YcsbProperties::new();
     if let Err(mistakes) = properties.add_text("fuzz.properties", text) {
         assert!(mistakes.to_string().starts_with("fuzz.properties:"));
         return;

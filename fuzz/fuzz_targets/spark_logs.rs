@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
-use underlay_systems::ceph::Logged;
+use underlay_systems::ceph::LoggedRequest;
 use underlay_systems::spark::JobEvents;
 
 fuzz_target!(|log: &[u8]| {
@@ -14,11 +14,13 @@ fuzz_target!(|log: &[u8]| {
     let lines = log.split(|&byte| byte == b'\n');
     for line in lines.clone() {
         events.take(line);
-        for logged in Logged::on(line) {
-            if let Logged::Request(request) = logged {
+        for logged in LoggedRequest::on(line) {
+            if let LoggedRequest::Request(request) = logged {
                 request.count(&mut requests);
             }
         }
     }
-    assert!(events.stages().iter().all(|stage| stage.tasks + stage.lost_tasks <= lines.clone().count() as u64));
+    assert!(
+        events.stages().iter().all(|stage| stage.tasks + stage.lost_tasks <= lines.clone().count() as u64)
+    );
 });

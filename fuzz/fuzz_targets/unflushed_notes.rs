@@ -3,16 +3,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use underlay_volume::pool::record::Record;
-use underlay_volume::pool::unflushed::{self, Header, Owner};
+use underlay_volume::pool::record::PoolRecord;
+use underlay_volume::pool::unflushed::{self, NoteOwner, NotesHeader};
 
 fuzz_target!(|data: &[u8]| {
     // As it is: a checksum keeps most of it out.
     let _ = unflushed::decode(data);
     // Records behind a header whose checksums fit, then bytes changed in places that the input names.
-    let header = Header::new(Owner { identity: 1, session: 2 }, 3, "boot");
+    let header = NotesHeader::new(NoteOwner { identity: 1, session: 2 }, 3, "boot");
     let (mut file, mut records, mut rest) = (header.encode(), Vec::new(), data);
-    while let Some((record, behind)) = Record::decode(rest) {
+    while let Some((record, behind)) = PoolRecord::decode(rest) {
         unflushed::encode_note(header.generation, &record, &mut file);
         records.push(record);
         rest = behind;

@@ -7,8 +7,8 @@ use std::error::Error;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use underlay_attach::daemon::Transport;
-use underlay_attach::{BlockAttachment, Registry};
+use underlay_attach::daemon::DaemonTransport;
+use underlay_attach::{BlockAttachment, ResourceRegistry};
 use underlay_record::path;
 use underlay_storage::catalogue;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
@@ -26,8 +26,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => return Err("usage: bare_device ATTACHMENT null|FILE [MEDIUM [TIME]]".into()),
     };
     let transport = match attachment {
-        "fuse+loop" => Transport::DevFuse,
-        "fuse-uring+loop" => Transport::Uring,
+        "fuse+loop" => DaemonTransport::DevFuse,
+        "fuse-uring+loop" => DaemonTransport::Uring,
         other => return Err(format!("no attachment as a bare device is called {other}").into()),
     };
     let backing = match backing {
@@ -41,8 +41,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let device = DeviceSpec::new("bare.0", medium, DEVICE_BYTES, backing);
     let stack = StackSpec { volumes: vec![VolumeSpec::striped("bare", vec![device], 0)], dilation, seed: 1 };
-    let mut devices =
-        BlockAttachment::new()?.with_transport(transport).attach_devices(&stack, &Registry::open()?)?;
+    let mut devices = BlockAttachment::new()?
+        .with_transport(transport)
+        .attach_devices(&stack, &ResourceRegistry::open()?)?;
     devices.begin_measurement(1.0)?;
     println!("{} {}", devices.paths()[0].display(), devices.daemon_pid().unwrap_or_default());
     std::io::stdin().read_to_end(&mut Vec::new())?;

@@ -1,8 +1,9 @@
 //! How a program sees a storage: as directories, on filesystems of its own or the user's.
 //!
 //! An [`Attachment`] makes directories out of a storage and takes them away again. Whatever it makes is
-//! written into a [`Registry`] first, so that [`cleanup::clean`] can undo it after a crash. A
-//! [`Budget`] holds a system and its page cache to the memory of its cell, and to its share of this host's CPU time.
+//! written into a [`ResourceRegistry`] first, so that [`cleanup::clean`] can undo it after a crash. A
+//! [`ResourceBudget`] holds a system and its page cache to the memory of its cell, and to its share of this host's CPU
+//! time.
 
 mod attachments;
 mod machine;
@@ -20,18 +21,18 @@ pub use measurement::{direct_load, overhead, probe, real_activity};
 pub use serving::{daemon, fuse_uring, remote, served, ublk};
 pub use undo::{cleanup, registry};
 
-pub use attachments::attachment::{AttachSpec, Attached, Attachment, DirtyLimit};
+pub use attachments::attachment::{AttachSpec, AttachedStorage, Attachment, DirtyLimit};
 pub use attachments::block_attachment::BlockAttachment;
 pub use attachments::block_volumes::BlockVolumes;
 pub use attachments::directory::FuseDirectory;
-pub use attachments::filesystem::Filesystem;
+pub use attachments::filesystem::FilesystemKind;
 pub use attachments::nvme_kernel::KernelNvme;
 pub use attachments::real_paths::RealPaths;
-pub use machine::awake::Awake;
-pub use machine::budget::{Budget, CpuQuota, CpuShare, CpuUsage, Limits};
+pub use machine::awake::IdlePreventer;
+pub use machine::budget::{CpuQuota, CpuShare, CpuUsage, GroupLimits, ResourceBudget};
 pub use machine::error::AttachError;
-pub use machine::missing::Missing;
-pub use machine::processors::{Confined, CpuTimes, Processors};
+pub use machine::missing::MissingCapability;
+pub use machine::processors::{CpuConfinement, CpuTimes, Processors};
 pub use machine::waiting::CpuWaits;
-pub use serving::served::Served;
-pub use undo::registry::{Leftover, Note, OwnFolder, Registry, Resource};
+pub use serving::served::ServedStorage;
+pub use undo::registry::{LeftoverResource, OwnFolder, OwnedResource, RegistryNote, ResourceRegistry};

@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use underlay_attach::{
-    AttachSpec, Attachment, Filesystem, FuseDirectory, Registry, cleanup, privileges, processes, programs,
+    AttachSpec, Attachment, FilesystemKind, FuseDirectory, ResourceRegistry, cleanup, privileges, processes,
+    programs,
 };
 use underlay_storage::faults::PowerCut;
 use underlay_storage::stack::BackingSpec;
@@ -33,7 +34,7 @@ const NOBODY: u32 = 65_534;
 
 fn directory(fixture: &Fixture, capacity_bytes: u64) -> AttachSpec {
     let backing = BackingSpec::File(fixture.path("backing"));
-    fixture::spec(stack(&[("data", capacity_bytes, backing)]), Filesystem::default(), fixture.path("mnt"))
+    fixture::spec(stack(&[("data", capacity_bytes, backing)]), FilesystemKind::default(), fixture.path("mnt"))
 }
 
 fn attachment() -> Option<FuseDirectory> {
@@ -244,9 +245,9 @@ const OWNER_VARIABLE: &str = "UNDERLAY_TEST_OWNER";
 fn an_owner_that_will_be_killed() {
     let place = std::env::var_os(OWNER_VARIABLE).expect("started by a test of this file");
     let place = Path::new(&place);
-    let registry = Registry::at(&place.join("run")).unwrap();
+    let registry = ResourceRegistry::at(&place.join("run")).unwrap();
     let volumes = stack(&[("data", 32 * MIB, BackingSpec::File(place.join("backing")))]);
-    let spec = fixture::spec(volumes, Filesystem::default(), place.join("mnt"));
+    let spec = fixture::spec(volumes, FilesystemKind::default(), place.join("mnt"));
     let _attached = attachment().unwrap().attach(&spec, &registry).unwrap();
     fs::write(place.join("mnt/data/note"), b"not synced").unwrap();
     fs::write(place.join("ready"), b"").unwrap();
@@ -393,7 +394,7 @@ fn several_volumes_are_several_directories_and_a_foreign_one_is_refused() {
     let fixture = Fixture::new();
     let backing = |name: &str| BackingSpec::File(fixture.path(name));
     let volumes = stack(&[("data", 32 * MIB, backing("data")), ("log", 16 * MIB, backing("log"))]);
-    let mut spec = fixture::spec(volumes, Filesystem::default(), fixture.path("mnt"));
+    let mut spec = fixture::spec(volumes, FilesystemKind::default(), fixture.path("mnt"));
     spec.format = false;
     let refused = attachment.attach(&spec, &fixture.registry).unwrap_err().to_string();
     assert!(refused.contains("'data' can't be a directory") && refused.contains("never made"), "{refused}");

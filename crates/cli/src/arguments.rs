@@ -60,13 +60,13 @@ Exit codes:
 /// What does different storage do to my data system?
 #[derive(Debug, Parser)]
 #[command(name = "underlay", version = VERSION, after_help = AFTER_HELP, max_term_width = 100)]
-pub(crate) struct Arguments {
+pub(crate) struct CliArguments {
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Write a study to start from
     New(NewArguments),
     /// Run a study: every system on every storage under every workload, then compare
@@ -188,8 +188,8 @@ pub(crate) struct SelectionArguments {
 }
 
 impl SelectionArguments {
-    pub(crate) fn limit(&self) -> underlay_record::Limit {
-        underlay_record::Limit { only: self.only.clone(), repetitions: self.repetitions }
+    pub(crate) fn limit(&self) -> underlay_record::CellLimit {
+        underlay_record::CellLimit { only: self.only.clone(), repetitions: self.repetitions }
     }
 }
 
@@ -354,7 +354,7 @@ pub(crate) enum YcsbArrivals {
 
 /// What a device went through before it is first used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Initial {
+pub(crate) enum InitialStateArgument {
     Fresh,
     Steady,
 }
@@ -393,7 +393,7 @@ pub(crate) struct MountArguments {
     pub immediate: bool,
     /// What a flash device went through before: fresh from the factory, or written over until it is no slower
     #[arg(long, value_name = "STATE", default_value = "steady")]
-    pub initial: Initial,
+    pub initial: InitialStateArgument,
     /// Keep what is needed to cut its power (`underlay fault DIR power-cut`)
     #[arg(long)]
     pub power_cut: bool,
@@ -457,7 +457,7 @@ mod tests {
     /// Every command that a user sees, with those below it.
     fn all_commands() -> Vec<clap::Command> {
         let mut found = Vec::new();
-        let mut left = vec![Arguments::command()];
+        let mut left = vec![CliArguments::command()];
         while let Some(command) = left.pop() {
             left.extend(command.get_subcommands().filter(|below| !below.is_hide_set()).cloned());
             found.push(command);
@@ -498,7 +498,7 @@ mod tests {
     #[test]
     fn limits_of_numbers_are_told() {
         let refused =
-            Arguments::try_parse_from(["underlay", "run", "--repetitions", "-1"]).unwrap_err().to_string();
+            CliArguments::try_parse_from(["underlay", "run", "--repetitions", "-1"]).unwrap_err().to_string();
         assert!(refused.contains("1..=1000"), "{refused}");
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::CommandFactory as _;
 
-use crate::arguments::Arguments;
+use crate::arguments::CliArguments;
 
 /// What names a secret, as a part of a file's, variable's or header's name.
 const SECRET_WORDS: [&str; 9] =
@@ -30,7 +30,7 @@ const FETCHES: [&str; 4] = ["curl", "wget", "xdg-open", "http "];
 
 /// How a text is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum TextKind {
     /// Commands of a shell, and words about them.
     Shell,
     /// A program, with messages that advise commands.
@@ -59,7 +59,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// What is wrong with a line, if anything.
-fn exposure(line: &str, kind: Kind) -> Option<&'static str> {
+fn exposure(line: &str, kind: TextKind) -> Option<&'static str> {
     let lower = line.to_lowercase();
     if !MAY_EXPOSE.iter().chain(&MAKES_SECRETS).any(|one| lower.contains(one)) && !is_secret(&lower) {
         return None;
@@ -106,7 +106,7 @@ fn exposure(line: &str, kind: Kind) -> Option<&'static str> {
         if matches!(option, "-passin" | "-passout" | "-pass") && value.starts_with("pass:") {
             return Some("a passphrase is an argument");
         }
-        if kind == Kind::Shell && is_argument_assignment(&words, place) {
+        if kind == TextKind::Shell && is_argument_assignment(&words, place) {
             return Some("a variable with a secret is an argument of a command");
         }
     }
@@ -116,14 +116,14 @@ fn exposure(line: &str, kind: Kind) -> Option<&'static str> {
     if is_fetched && is_in_query {
         return Some("an address with a secret is an argument");
     }
-    for (at, _) in line.match_indices("://").filter(|_| kind == Kind::Shell) {
+    for (at, _) in line.match_indices("://").filter(|_| kind == TextKind::Shell) {
         let authority =
             line[at + 3..].split(|c: char| c == '/' || c.is_whitespace() || "\"'`".contains(c)).next();
         if authority.and_then(|text| text.rsplit_once('@')).is_some_and(|(user, _)| user.contains(':')) {
             return Some("an address has a password in it");
         }
     }
-    if kind == Kind::Shell
+    if kind == TextKind::Shell
         && lower.contains("environment=")
         && is_secret(&lower)
         && lower.matches('=').count() > 1
@@ -135,7 +135,7 @@ fn exposure(line: &str, kind: Kind) -> Option<&'static str> {
     if makes_open_file && is_secret(&lower) {
         return Some("a file with a secret is open to others until chmod: expected umask 077 before it");
     }
-    (kind == Kind::Shell).then(|| printed(&words)).flatten()
+    (kind == TextKind::Shell).then(|| printed(&words)).flatten()
 }
 
 /// `NAME=VALUE` of a secret behind a command's name: an assignment before it is in the environment, which is for its user alone.
@@ -198,7 +198,7 @@ fn lines(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-fn complaints(name: &str, text: &str, kind: Kind) -> Vec<String> {
+fn complaints(name: &str, text: &str, kind: TextKind) -> Vec<String> {
     lines(text)
         .into_iter()
         .filter_map(|(number, line)| {
@@ -238,7 +238,7 @@ fn no_example_has_a_secret_on_a_command_line_or_in_a_log() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut found = Vec::new();
     let mut looked_at = 0;
-    let mut look = |path: &Path, kind: Kind| {
+    let mut look = |path: &Path, kind: TextKind| {
         // Pictures and the like have no examples.
         let Ok(text) = std::fs::read_to_string(path) else { return };
         looked_at += 1;
@@ -249,29 +249,32 @@ fn no_example_has_a_secret_on_a_command_line_or_in_a_log() {
         ));
     };
     for page in ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md", "Makefile"] {
-        look(&root.join(page), Kind::Shell);
+        look(&root.join(page), TextKind::Shell);
     }
     for folder in ["docs", "deploy", "contrib", "scripts", "studies"] {
         for file in files(&root.join(folder)) {
-            look(&file, Kind::Shell);
+            look(&file, TextKind::Shell);
         }
     }
     for folder in ["benches", "crates"] {
         for file in files(&root.join(folder)) {
             let is_test = file.components().any(|part| part.as_os_str() == "tests")
                 || file.ends_with("documented_secrets.rs");
-            let kind =
-                if file.extension().is_some_and(|kind| kind == "md") { Kind::Shell } else { Kind::Program };
+            let kind = if file.extension().is_some_and(|kind| kind == "md") {
+                TextKind::Shell
+            } else {
+                TextKind::Program
+            };
             if !is_test {
                 look(&file, kind);
             }
         }
     }
     let mut all = Vec::new();
-    helps(Arguments::command(), "underlay", &mut all);
+    helps(CliArguments::command(), "underlay", &mut all);
     assert!(looked_at > 300 && all.len() > 20, "{looked_at} files, {} helps", all.len());
     for (name, text) in &all {
-        found.extend(complaints(name, text, Kind::Shell));
+        found.extend(complaints(name, text, TextKind::Shell));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
@@ -302,10 +305,10 @@ fn examples_that_expose_a_secret_are_recognised() {
         "cat token",
         "$ echo $TOKEN",
     ] {
-        assert!(exposure(bad, Kind::Shell).is_some(), "{bad}");
+        assert!(exposure(bad, TextKind::Shell).is_some(), "{bad}");
     }
     assert_eq!(
-        complaints("x", "curl \\\n  -H \"Authorization: Bearer x\" \\\n  http://x/", Kind::Shell).len(),
+        complaints("x", "curl \\\n  -H \"Authorization: Bearer x\" \\\n  http://x/", TextKind::Shell).len(),
         1
     );
     for good in [
@@ -322,6 +325,6 @@ fn examples_that_expose_a_secret_are_recognised() {
         "`/metrics` and `/status` take `Authorization: Bearer TOKEN`",
         "run=$(date +%s)",
     ] {
-        assert_eq!(exposure(good, Kind::Shell), None, "{good}");
+        assert_eq!(exposure(good, TextKind::Shell), None, "{good}");
     }
 }

@@ -22,7 +22,7 @@ pub(crate) const INTERRUPTED: u8 = 130;
 
 /// An error with the code that it ends the program with.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum ExitFailure {
     #[error("{0}")]
     Mistake(String),
     /// Several, each of which says where it is.
@@ -40,20 +40,20 @@ pub(crate) enum Failure {
     Stopped(String),
 }
 
-impl Failure {
+impl ExitFailure {
     /// An error that a place brought which the user named: a storage that is full or fails is not their mistake.
-    pub(crate) fn of_place(text: String, error: &std::io::Error) -> Failure {
+    pub(crate) fn of_place(text: String, error: &std::io::Error) -> ExitFailure {
         match underlay_files::is_storage_failure(error) {
-            true => Failure::Failed(text),
-            false => Failure::Mistake(text),
+            true => ExitFailure::Failed(text),
+            false => ExitFailure::Mistake(text),
         }
     }
 
     /// Tells it on standard error.
     pub(crate) fn say(&self) {
         match self {
-            Failure::Findings(findings) => output::say(findings.render(output::colour_of_errors())),
-            Failure::Mistakes(list) => output::say(list),
+            ExitFailure::Findings(findings) => output::say(findings.render(output::colour_of_errors())),
+            ExitFailure::Mistakes(list) => output::say(list),
             other => output::say(format_args!("underlay: {other}")),
         }
     }
@@ -64,59 +64,59 @@ impl Failure {
 
     pub(crate) fn number(&self) -> u8 {
         match self {
-            Failure::Mistake(_) | Failure::Mistakes(_) | Failure::Findings(_) => MISTAKE,
-            Failure::Missing(_) => MISSING,
-            Failure::Failed(_) => FAILED,
-            Failure::Stopped(_) => INTERRUPTED,
+            ExitFailure::Mistake(_) | ExitFailure::Mistakes(_) | ExitFailure::Findings(_) => MISTAKE,
+            ExitFailure::Missing(_) => MISSING,
+            ExitFailure::Failed(_) => FAILED,
+            ExitFailure::Stopped(_) => INTERRUPTED,
         }
     }
 }
 
-impl From<underlay_study::run::RunError> for Failure {
+impl From<underlay_study::run::RunError> for ExitFailure {
     fn from(error: underlay_study::run::RunError) -> Self {
         use underlay_study::run::RunError;
         match error {
-            RunError::Mistake(text) => Failure::Mistake(text),
+            RunError::Mistake(text) => ExitFailure::Mistake(text),
             RunError::Missing(missing) => missing.into(),
-            RunError::Failed(text) => Failure::Failed(text),
-            stopped @ RunError::Stopped => Failure::Stopped(stopped.to_string()),
+            RunError::Failed(text) => ExitFailure::Failed(text),
+            stopped @ RunError::Stopped => ExitFailure::Stopped(stopped.to_string()),
         }
     }
 }
 
-impl From<underlay_attach::Missing> for Failure {
-    fn from(missing: underlay_attach::Missing) -> Self {
-        Failure::Missing(format!("missing: {}\n  what to do: {}", missing.what, missing.remedy))
+impl From<underlay_attach::MissingCapability> for ExitFailure {
+    fn from(missing: underlay_attach::MissingCapability) -> Self {
+        ExitFailure::Missing(format!("missing: {}\n  what to do: {}", missing.what, missing.remedy))
     }
 }
 
-impl From<underlay_attach::AttachError> for Failure {
+impl From<underlay_attach::AttachError> for ExitFailure {
     fn from(error: underlay_attach::AttachError) -> Self {
         match error {
             underlay_attach::AttachError::Missing(missing) => missing.into(),
-            other => Failure::Failed(other.to_string()),
+            other => ExitFailure::Failed(other.to_string()),
         }
     }
 }
 
-impl From<underlay_study::session::SessionError> for Failure {
+impl From<underlay_study::session::SessionError> for ExitFailure {
     fn from(error: underlay_study::session::SessionError) -> Self {
         use underlay_study::session::SessionError;
         match error {
-            SessionError::Stopped => Failure::Stopped(error.to_string()),
+            SessionError::Stopped => ExitFailure::Stopped(error.to_string()),
             SessionError::System(error) => error.into(),
             SessionError::Attach(error) => error.into(),
         }
     }
 }
 
-impl From<underlay_systems::system::SystemError> for Failure {
+impl From<underlay_systems::system::SystemError> for ExitFailure {
     fn from(error: underlay_systems::system::SystemError) -> Self {
         use underlay_systems::system::SystemError;
         match &error {
-            SystemError::Setting { .. } => Failure::Mistake(error.to_string()),
-            SystemError::Missing { .. } => Failure::Missing(error.to_string()),
-            SystemError::Failed { .. } => Failure::Failed(error.to_string()),
+            SystemError::Setting { .. } => ExitFailure::Mistake(error.to_string()),
+            SystemError::Missing { .. } => ExitFailure::Missing(error.to_string()),
+            SystemError::Failed { .. } => ExitFailure::Failed(error.to_string()),
         }
     }
 }

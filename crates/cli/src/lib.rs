@@ -21,7 +21,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 use arguments::{
-    Arguments, Command, MediaCommand, ServeVolumesArguments, VolumeArguments, VolumeCommand, WorkerArguments,
+    CliArguments, CliCommand, MediaCommand, ServeVolumesArguments, VolumeArguments, VolumeCommand,
+    WorkerArguments,
 };
 use exit_codes::{BUG, FAILED, MISTAKE};
 
@@ -57,7 +58,7 @@ pub fn main() -> ExitCode {
 }
 
 /// A value of an option may be a negative number: whoever takes the option says what it should have been.
-fn parsed(words: Vec<std::ffi::OsString>) -> Result<Arguments, clap::Error> {
+fn parsed(words: Vec<std::ffi::OsString>) -> Result<CliArguments, clap::Error> {
     fn taking_negative_numbers(command: clap::Command) -> clap::Command {
         command
             .mut_args(|argument| {
@@ -66,8 +67,8 @@ fn parsed(words: Vec<std::ffi::OsString>) -> Result<Arguments, clap::Error> {
             })
             .mut_subcommands(taking_negative_numbers)
     }
-    let mut matches = taking_negative_numbers(Arguments::command()).try_get_matches_from(words)?;
-    Arguments::from_arg_matches_mut(&mut matches)
+    let mut matches = taking_negative_numbers(CliArguments::command()).try_get_matches_from(words)?;
+    CliArguments::from_arg_matches_mut(&mut matches)
 }
 
 /// The work is not done until the user has the answer.
@@ -81,10 +82,10 @@ fn concluded(code: ExitCode) -> ExitCode {
     }
 }
 
-fn dispatch(command: Command) -> Result<ExitCode, exit_codes::Failure> {
+fn dispatch(command: CliCommand) -> Result<ExitCode, exit_codes::ExitFailure> {
     match &command {
-        Command::Worker(WorkerArguments { log_level, .. })
-        | Command::Volume(VolumeArguments {
+        CliCommand::Worker(WorkerArguments { log_level, .. })
+        | CliCommand::Volume(VolumeArguments {
             command: VolumeCommand::Serve(ServeVolumesArguments { log_level, .. }),
         }) => {
             log::of_server(*log_level);
@@ -92,21 +93,21 @@ fn dispatch(command: Command) -> Result<ExitCode, exit_codes::Failure> {
         _ => log::of_command(),
     }
     match command {
-        Command::New(arguments) => commands::new::new(&arguments),
-        Command::Run(arguments) => commands::run::run(&arguments),
-        Command::Check(arguments) => commands::check::check(&arguments),
-        Command::Report(arguments) => commands::report::report(&arguments),
-        Command::Console(arguments) => commands::console::console(&arguments),
-        Command::Predict(arguments) => commands::predict::predict(&arguments),
-        Command::Explain(arguments) => commands::explain::explain(&arguments),
-        Command::Ycsb(arguments) => commands::ycsb::ycsb(&arguments),
-        Command::Worker(arguments) => commands::worker::worker(&arguments),
-        Command::Mount(arguments) => commands::mount::mount(&arguments),
-        Command::Fault(arguments) => commands::fault::fault(&arguments),
-        Command::Node(arguments) => commands::node::node(&arguments),
-        Command::Volume(arguments) => commands::volume::volume(&arguments),
-        Command::Gateway { arguments } => commands::gateway::gateway(&arguments),
-        Command::Media(arguments) => match arguments.command {
+        CliCommand::New(arguments) => commands::new::new(&arguments),
+        CliCommand::Run(arguments) => commands::run::run(&arguments),
+        CliCommand::Check(arguments) => commands::check::check(&arguments),
+        CliCommand::Report(arguments) => commands::report::report(&arguments),
+        CliCommand::Console(arguments) => commands::console::console(&arguments),
+        CliCommand::Predict(arguments) => commands::predict::predict(&arguments),
+        CliCommand::Explain(arguments) => commands::explain::explain(&arguments),
+        CliCommand::Ycsb(arguments) => commands::ycsb::ycsb(&arguments),
+        CliCommand::Worker(arguments) => commands::worker::worker(&arguments),
+        CliCommand::Mount(arguments) => commands::mount::mount(&arguments),
+        CliCommand::Fault(arguments) => commands::fault::fault(&arguments),
+        CliCommand::Node(arguments) => commands::node::node(&arguments),
+        CliCommand::Volume(arguments) => commands::volume::volume(&arguments),
+        CliCommand::Gateway { arguments } => commands::gateway::gateway(&arguments),
+        CliCommand::Media(arguments) => match arguments.command {
             MediaCommand::List { json } => commands::media::list(json),
             MediaCommand::Show { name } => commands::media::show(&name),
             MediaCommand::Check { file } => commands::media::check(&file),
@@ -114,13 +115,13 @@ fn dispatch(command: Command) -> Result<ExitCode, exit_codes::Failure> {
             MediaCommand::Verify(arguments) => commands::media::verify(&arguments),
             MediaCommand::Serve(arguments) => commands::media::serve(&arguments),
         },
-        Command::Advise(arguments) => commands::advise::advise(&arguments),
-        Command::Doctor { json } => commands::doctor::doctor(json),
-        Command::Clean => commands::clean::clean(),
-        Command::Schema { of } => commands::schema::schema(of),
-        Command::Completions { shell } => commands::manual::completions(shell),
-        Command::Man { dir } => commands::manual::man(&dir),
-        Command::DeviceDaemon { config } => {
+        CliCommand::Advise(arguments) => commands::advise::advise(&arguments),
+        CliCommand::Doctor { json } => commands::doctor::doctor(json),
+        CliCommand::Clean => commands::clean::clean(),
+        CliCommand::Schema { of } => commands::schema::schema(of),
+        CliCommand::Completions { shell } => commands::manual::completions(shell),
+        CliCommand::Man { dir } => commands::manual::man(&dir),
+        CliCommand::DeviceDaemon { config } => {
             // Its launcher tells errors apart by the code.
             Ok(match underlay_attach::daemon::main(&config) {
                 Ok(()) => ExitCode::SUCCESS,
@@ -130,7 +131,7 @@ fn dispatch(command: Command) -> Result<ExitCode, exit_codes::Failure> {
                 }
             })
         }
-        Command::Engine { arguments } => {
+        CliCommand::Engine { arguments } => {
             underlay_systems::rocksdb::engine::main(&arguments)?;
             Ok(ExitCode::SUCCESS)
         }

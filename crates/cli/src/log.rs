@@ -14,7 +14,7 @@ const OWN_TARGETS: &str = "underlay";
 
 /// For a server: with the time.
 pub(crate) fn of_server(level: LogLevel) {
-    let lines = fmt::layer().with_ansi(false).with_writer(|| Stderr).log_internal_errors(false);
+    let lines = fmt::layer().with_ansi(false).with_writer(|| StderrLog).log_internal_errors(false);
     let chosen = Targets::new().with_target(OWN_TARGETS, filter(level));
     // There is one already where tests run commands in one process.
     let _ = tracing_subscriber::registry().with(lines).with(chosen).try_init();
@@ -23,7 +23,7 @@ pub(crate) fn of_server(level: LogLevel) {
 /// For a command that somebody watches: warnings and errors, without the time.
 pub(crate) fn of_command() {
     let lines = fmt::layer().with_ansi(false).with_target(false).without_time();
-    let lines = lines.with_writer(|| Stderr).log_internal_errors(false);
+    let lines = lines.with_writer(|| StderrLog).log_internal_errors(false);
     let chosen = Targets::new().with_target(OWN_TARGETS, LevelFilter::WARN);
     let _ = tracing_subscriber::registry().with(lines).with(chosen).try_init();
 }
@@ -38,9 +38,9 @@ fn filter(level: LogLevel) -> LevelFilter {
 }
 
 /// Standard error, whether anybody reads it or not.
-struct Stderr;
+struct StderrLog;
 
-impl Write for Stderr {
+impl Write for StderrLog {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let _ = io::stderr().write_all(harmless(&String::from_utf8_lossy(line)).as_bytes());
         Ok(line.len())

@@ -7,18 +7,18 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use underlay_record::cell::SKIPPED_ON_COMMAND;
 use underlay_record::{CellStatus, PlannedCell, RunRecord};
 use underlay_report::quantity;
-use underlay_study::run::{Live, Observer};
+use underlay_study::run::{LiveCell, RunObserver};
 use underlay_sync::UnsimulatedMutex;
 
 use crate::harmless::harmless;
 use crate::output;
 
 /// Draws on a terminal; writes one plain line for each ended cell elsewhere.
-pub(crate) struct Terminal {
-    state: UnsimulatedMutex<State>,
+pub(crate) struct TerminalProgress {
+    state: UnsimulatedMutex<ProgressState>,
 }
 
-struct State {
+struct ProgressState {
     whole: ProgressBar,
     cell: ProgressBar,
     lines: MultiProgress,
@@ -29,7 +29,7 @@ struct State {
     ends: Instant,
 }
 
-impl Terminal {
+impl TerminalProgress {
     pub(crate) fn new(quiet: bool) -> Self {
         let interactive = !quiet && std::io::stderr().is_terminal();
         let target = if interactive { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -40,8 +40,8 @@ impl Terminal {
             ProgressStyle::with_template("{bar:32} {pos} of {len} cells, {msg}").expect("a valid template");
         whole.set_style(style.progress_chars("━╸ "));
         cell.set_style(ProgressStyle::with_template("  {msg}").expect("a valid template"));
-        Terminal {
-            state: UnsimulatedMutex::new(State {
+        TerminalProgress {
+            state: UnsimulatedMutex::new(ProgressState {
                 whole,
                 cell,
                 lines,
@@ -60,12 +60,12 @@ impl Terminal {
         state.whole.finish_and_clear();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, ProgressState> {
         self.state.lock()
     }
 }
 
-impl State {
+impl ProgressState {
     fn expect(&mut self, remaining: Duration) {
         let now = Instant::now();
         self.ends = now.checked_add(remaining).unwrap_or(now);
@@ -93,7 +93,7 @@ impl State {
     }
 }
 
-impl Observer for Terminal {
+impl RunObserver for TerminalProgress {
     fn planned(&self, total: usize, finished: usize, expected: Duration) {
         let mut state = self.lock();
         state.total = total;
@@ -143,7 +143,7 @@ impl Observer for Terminal {
         state.count_down();
     }
 
-    fn live(&self, live: &Live) {
+    fn live(&self, live: &LiveCell) {
         let state = self.lock();
         let mut text = format!("{}: {}", state.label, live.phase);
         if let Some(progress) = live.progress {

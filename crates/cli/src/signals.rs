@@ -10,19 +10,19 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use underlay_sync::UnsimulatedMutex;
 
-use crate::exit_codes::{Failure, INTERRUPTED};
+use crate::exit_codes::{ExitFailure, INTERRUPTED};
 
 /// Signals so close together are one wish: timeout(1) sends its own to the program and at once to the group it is in.
 const ONE_WISH: Duration = Duration::from_millis(500);
 
 /// What signals have asked for until now.
-pub(crate) struct Signalled {
+pub(crate) struct SignalRequests {
     stop: Arc<AtomicBool>,
-    state: Arc<UnsimulatedMutex<State>>,
+    state: Arc<UnsimulatedMutex<SignalState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SignalState {
     first: Option<Instant>,
     /// SIGTERM or SIGHUP was among them: whoever sent it waits for the end of this process, and nobody is at a terminal.
     is_final: bool,
@@ -34,7 +34,7 @@ struct State {
 
 /// What a signal comes to.
 #[derive(Debug, PartialEq, Eq)]
-enum Act {
+enum SignalAction {
     Stop,
     Nothing,
     /// With what is left behind.
@@ -43,25 +43,25 @@ enum Act {
     Leave(u8),
 }
 
-impl State {
-    fn take(&mut self, signal: i32, now: Instant) -> Act {
+impl SignalState {
+    fn take(&mut self, signal: i32, now: Instant) -> SignalAction {
         self.is_final |= signal != SIGINT;
         if let Some(code) = self.done {
             let was_leaving = std::mem::replace(&mut self.is_leaving, true);
-            return if was_leaving { Act::Leave(code) } else { Act::Nothing };
+            return if was_leaving { SignalAction::Leave(code) } else { SignalAction::Nothing };
         }
         match self.first {
             None => {
                 self.first = Some(now);
-                Act::Stop
+                SignalAction::Stop
             }
-            Some(first) if now.saturating_duration_since(first) < ONE_WISH => Act::Nothing,
-            Some(_) => Act::EndAtOnce,
+            Some(first) if now.saturating_duration_since(first) < ONE_WISH => SignalAction::Nothing,
+            Some(_) => SignalAction::EndAtOnce,
         }
     }
 }
 
-impl Signalled {
+impl SignalRequests {
     /// The flag that the first signal raises.
     pub(crate) fn stop(&self) -> &Arc<AtomicBool> {
         &self.stop
@@ -82,8 +82,8 @@ impl Signalled {
 
 /// # Errors
 /// When signals can't be handled.
-pub(crate) fn listen() -> Result<Signalled, Failure> {
-    let signalled = Signalled { stop: Arc::default(), state: Arc::default() };
+pub(crate) fn listen() -> Result<SignalRequests, ExitFailure> {
+    let signalled = SignalRequests { stop: Arc::default(), state: Arc::default() };
     let (flag, state) = (Arc::clone(&signalled.stop), Arc::clone(&signalled.state));
     // SIGHUP too: a terminal that is closed must not leave devices and mounts behind.
     Signals::new([SIGINT, SIGTERM, SIGHUP])
@@ -91,22 +91,22 @@ pub(crate) fn listen() -> Result<Signalled, Failure> {
             let obey = move || obey(signals, &flag, &state);
             std::thread::Builder::new().name("signals".to_owned()).spawn(obey)
         })
-        .map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))?;
+        .map_err(|error| ExitFailure::Failed(format!("cannot handle signals: {error}")))?;
     Ok(signalled)
 }
 
 /// A flag that the first signal raises.
-pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, ExitFailure> {
     listen().map(|signalled| signalled.stop)
 }
 
-fn obey(mut signals: Signals, stop: &AtomicBool, state: &UnsimulatedMutex<State>) {
+fn obey(mut signals: Signals, stop: &AtomicBool, state: &UnsimulatedMutex<SignalState>) {
     for signal in signals.forever() {
         let act = state.lock().take(signal, Instant::now());
         match act {
-            Act::Nothing => {}
-            Act::Stop => stop.store(true, Ordering::Relaxed),
-            Act::EndAtOnce => {
+            SignalAction::Nothing => {}
+            SignalAction::Stop => stop.store(true, Ordering::Relaxed),
+            SignalAction::EndAtOnce => {
                 // Whoever reads that may be gone.
                 let _ = writeln!(
                     std::io::stderr(),
@@ -114,7 +114,7 @@ fn obey(mut signals: Signals, stop: &AtomicBool, state: &UnsimulatedMutex<State>
                 );
                 signal_hook::low_level::exit(i32::from(INTERRUPTED))
             }
-            Act::Leave(code) => signal_hook::low_level::exit(i32::from(code)),
+            SignalAction::Leave(code) => signal_hook::low_level::exit(i32::from(code)),
         }
     }
 }
@@ -125,21 +125,21 @@ mod tests {
 
     #[test]
     fn a_second_signal_ends_work_at_once_and_twins_are_one_wish() {
-        let (mut state, now) = (State::default(), Instant::now());
-        assert_eq!(state.take(SIGTERM, now), Act::Stop);
-        assert_eq!(state.take(SIGTERM, now + ONE_WISH / 2), Act::Nothing);
-        assert_eq!(state.take(SIGTERM, now + ONE_WISH * 2), Act::EndAtOnce);
+        let (mut state, now) = (SignalState::default(), Instant::now());
+        assert_eq!(state.take(SIGTERM, now), SignalAction::Stop);
+        assert_eq!(state.take(SIGTERM, now + ONE_WISH / 2), SignalAction::Nothing);
+        assert_eq!(state.take(SIGTERM, now + ONE_WISH * 2), SignalAction::EndAtOnce);
     }
 
     #[test]
     fn a_signal_after_the_work_closes_what_stays_open_and_keeps_the_exit_code() {
-        let (mut state, now) = (State::default(), Instant::now());
-        assert_eq!(state.take(SIGINT, now), Act::Stop);
+        let (mut state, now) = (SignalState::default(), Instant::now());
+        assert_eq!(state.take(SIGINT, now), SignalAction::Stop);
         state.done = Some(130);
         // The Ctrl-C that stopped the run is not one that closes the console.
         assert!(!state.is_leaving && !state.is_final);
-        assert_eq!(state.take(SIGINT, now + ONE_WISH * 2), Act::Nothing);
+        assert_eq!(state.take(SIGINT, now + ONE_WISH * 2), SignalAction::Nothing);
         assert!(state.is_leaving);
-        assert_eq!(state.take(SIGINT, now + ONE_WISH * 3), Act::Leave(130));
+        assert_eq!(state.take(SIGINT, now + ONE_WISH * 3), SignalAction::Leave(130));
     }
 }

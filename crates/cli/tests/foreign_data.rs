@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use support::{Mounted, Playground, can_mount, stderr, stdout};
-use underlay_storage::device::{BlockDevice as _, Request};
+use underlay_storage::device::{BlockDevice as _, DeviceRequest};
 use volumes::VolumeServer;
 
 const MISTAKE: i32 = 2;
@@ -264,7 +264,7 @@ fn a_volume_that_holds_something_else_gets_no_file_system() {
     let (controller, device) = server.connect(&server.nqn("data"));
     let mut block = vec![0; 4096];
     block[64..64 + BTRFS_MAGIC.len()].copy_from_slice(BTRFS_MAGIC);
-    device.execute(Request::Write { offset_bytes: 64 << 10, data: block.clone(), fua: true }).unwrap();
+    device.execute(DeviceRequest::Write { offset_bytes: 64 << 10, data: block.clone(), fua: true }).unwrap();
     drop((controller, device));
     let url = format!("nvme-tcp://{}/data", server.address);
     let mount = |more: &[&str]| {
@@ -272,7 +272,7 @@ fn a_volume_that_holds_something_else_gets_no_file_system() {
     };
     refused(&mount(&[]), "holds btrfs");
     let (controller, device) = server.connect(&server.nqn("data"));
-    let read = device.execute(Request::Read { offset_bytes: 64 << 10, buffer: vec![0; 4096] }).unwrap();
+    let read = device.execute(DeviceRequest::Read { offset_bytes: 64 << 10, buffer: vec![0; 4096] }).unwrap();
     assert_eq!(read, block, "it is untouched");
     drop((controller, device));
     let formatted = mount(&["--format"]);

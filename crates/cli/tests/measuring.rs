@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use support::{Playground, stderr, stdout};
-use underlay_storage::catalogue::{Medium, MediumKind};
-use underlay_storage::fit::Profile;
+use underlay_storage::catalogue::{CatalogueMedium, MediumKind};
+use underlay_storage::fit::DeviceProfile;
 
 fn probe_files(folder: &Path) -> usize {
     let entries = std::fs::read_dir(folder).unwrap().flatten();
@@ -66,13 +66,13 @@ fn a_directory_becomes_a_medium_and_is_left_as_it_was() {
     assert!(stdout(&output).contains("held out"), "{}", stdout(&output));
     let text = std::fs::read_to_string(playground.path("our_disk.toml")).unwrap();
     assert_eq!(text.contains("# A poor fit"), is_poor, "{text}");
-    let medium = Medium::parse("our_disk.toml", &text).unwrap();
+    let medium = CatalogueMedium::parse("our_disk.toml", &text).unwrap();
     assert_eq!(
         (medium.name.as_str(), medium.kind, medium.price_usd()),
         ("our-disk", MediumKind::Measured, 99.0)
     );
     let points = std::fs::read_to_string(playground.path("our_disk.points.json")).unwrap();
-    let profile: Profile = serde_json::from_str(&points).unwrap();
+    let profile: DeviceProfile = serde_json::from_str(&points).unwrap();
     assert!(profile.points.len() > 30 && profile.span_bytes == 16 << 20);
     assert_eq!(probe_files(playground.folder.path()), 0);
 }

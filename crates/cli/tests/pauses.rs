@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use support::{Playground, can_mount, records, wait_for};
 use underlay_record::live::{FEED_FILE, feed_line};
-use underlay_record::{FeedEntry, RunRecord, Verdict};
+use underlay_record::{CertificateVerdict, FeedEntry, RunRecord};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Longer than a twentieth of the window, whatever the host does.
@@ -85,7 +85,8 @@ fn stop_others(playground: &Playground, word: &str) -> usize {
 
 fn is_doubtful_for(record: &RunRecord, check: &str) -> bool {
     let certificate = record.certificate.as_ref().expect("it completed");
-    certificate.verdict == Verdict::Doubtful && certificate.failed().any(|failed| failed.name == check)
+    certificate.verdict == CertificateVerdict::Doubtful
+        && certificate.failed().any(|failed| failed.name == check)
 }
 
 fn null_study(workload: &str) -> String {

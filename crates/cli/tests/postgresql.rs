@@ -6,33 +6,38 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_attach::{AttachSpec, Attached, Attachment as _, BlockAttachment, Filesystem, Registry, Served};
-use underlay_record::{Better, Dilation};
+use underlay_attach::{
+    AttachSpec, AttachedStorage, Attachment as _, BlockAttachment, FilesystemKind, ResourceRegistry,
+    ServedStorage,
+};
+use underlay_record::{BetterDirection, MetricDilation};
 use underlay_storage::catalogue;
 use underlay_storage::faults::PowerCut;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
 use underlay_study::spec::Study;
-use underlay_systems::benchmark::{BenchmarkPlan, FigurePlan, Figures, Reading, Take};
-use underlay_systems::command::Command;
-use underlay_systems::system::{BenchmarkRequest, Resources, Running, Settings, StoragePaths, System as _};
+use underlay_systems::benchmark::{BenchmarkPlan, FigurePlan, MetricReading, MetricSource, ValueChoice};
+use underlay_systems::command::CommandSystem;
+use underlay_systems::system::{
+    BenchmarkRequest, RunningSystem, StoragePaths, System as _, SystemResources, SystemSettings,
+};
 
 const WRITERS: usize = 4;
 /// Times in PostgreSQL's configuration are stretched so: its log writer then runs every two seconds.
 const SLOW_MOTION: f64 = 10.0;
 /// "At most three times `wal_writer_delay`" (PostgreSQL's documentation of asynchronous commit).
-const MOST_LOST: Duration = Duration::from_secs(6);
+const MAX_LOST_TIME: Duration = Duration::from_secs(6);
 
 struct Disk {
     folder: PathBuf,
-    attached: Attached,
-    served: Served,
-    settings: Settings,
+    attached: AttachedStorage,
+    served: ServedStorage,
+    settings: SystemSettings,
     lives: usize,
 }
 
 impl Disk {
     fn make(folder: &Path) -> Disk {
-        let registry = Registry::at(&folder.join("runtime")).unwrap();
+        let registry = ResourceRegistry::at(&folder.join("runtime")).unwrap();
         let medium = Some(catalogue::find("ssd-sata").unwrap());
         let mut device = DeviceSpec::new("disk.0", medium, 512 << 20, BackingSpec::Memory);
         device.power_cut_armed = true;
@@ -43,7 +48,7 @@ impl Disk {
                 dilation: 0.1,
                 seed: 1,
             },
-            filesystem: Some(Filesystem::Xfs),
+            filesystem: Some(FilesystemKind::Xfs),
             mount_root: folder.join("mnt"),
             format: true,
             mount_point: None,
@@ -56,16 +61,16 @@ impl Disk {
         let text = include_str!("../../../studies/postgresql.toml");
         let study = Study::parse("postgresql.toml", text, false).unwrap();
         let values = study.systems[0].settings.clone();
-        let settings = Settings { values, slow_motion: SLOW_MOTION, ..Settings::default() };
+        let settings = SystemSettings { values, slow_motion: SLOW_MOTION, ..SystemSettings::default() };
         Disk { folder: folder.to_owned(), attached, served, settings, lives: 0 }
     }
 
-    fn start(&mut self) -> Box<dyn Running> {
+    fn start(&mut self) -> Box<dyn RunningSystem> {
         self.lives += 1;
         let scratch = self.folder.join(format!("scratch-{}", self.lives));
         std::fs::create_dir(&scratch).unwrap();
         let paths = StoragePaths { data: self.attached.paths().to_vec(), scratch, ..StoragePaths::default() };
-        Command.start(&paths, &Resources::of(128 << 20), &self.settings).unwrap()
+        CommandSystem.start(&paths, &SystemResources::of(128 << 20), &self.settings).unwrap()
     }
 
     /// What a writer has been told of, in this life.
@@ -78,16 +83,16 @@ impl Disk {
     }
 }
 
-fn ask(running: &dyn Running, run: &str) -> Result<f64, String> {
+fn ask(running: &dyn RunningSystem, run: &str) -> Result<f64, String> {
     let figure = FigurePlan {
         name: "answer".to_owned(),
         unit: "count".to_owned(),
-        better: Better::Higher,
-        slow_motion: Dilation::None,
+        better: BetterDirection::Higher,
+        slow_motion: MetricDilation::None,
         file: None,
-        reading: Reading::Pattern("(?m)^answer ([0-9-]+)$".to_owned()),
+        reading: MetricReading::Pattern("(?m)^answer ([0-9-]+)$".to_owned()),
         progress: None,
-        take: Take::Last,
+        take: ValueChoice::Last,
     };
     let plan = BenchmarkPlan {
         run: format!(
@@ -96,7 +101,7 @@ fn ask(running: &dyn Running, run: &str) -> Result<f64, String> {
         job: None,
         in_budget: Some(false),
         limit: Duration::from_secs(120),
-        figures: Figures::Planned(vec![figure]),
+        figures: MetricSource::Planned(vec![figure]),
         marks: Vec::new(),
     };
     let request = BenchmarkRequest {
@@ -111,14 +116,14 @@ fn ask(running: &dyn Running, run: &str) -> Result<f64, String> {
     Ok(taken.figures[0].value)
 }
 
-fn newest(running: &dyn Running, writer: usize) -> i64 {
+fn newest(running: &dyn RunningSystem, writer: usize) -> i64 {
     let query = format!(
         "psql -X -q -t -A -c \"select 'answer ' || coalesce(max(n), -1) from told where writer = {writer}\""
     );
     ask(running, &query).unwrap() as i64
 }
 
-fn count(running: &dyn Running, writer: usize) -> i64 {
+fn count(running: &dyn RunningSystem, writer: usize) -> i64 {
     let query =
         format!("psql -X -q -t -A -c \"select 'answer ' || count(*) from told where writer = {writer}\"");
     ask(running, &query).unwrap() as i64
@@ -221,12 +226,17 @@ fn postgresql_keeps_what_it_acknowledged() {
     // Off: what is lost is no older than three rounds of the log writer, and there is something to lose.
     let mut lost = 0;
     for seed in 4..14 {
-        let (earlier, told) =
-            live(&mut disk, "off", MOST_LOST + Duration::from_secs(3), MOST_LOST, End::PowerCut(seed));
+        let (earlier, told) = live(
+            &mut disk,
+            "off",
+            MAX_LOST_TIME + Duration::from_secs(3),
+            MAX_LOST_TIME,
+            End::PowerCut(seed),
+        );
         let running = disk.start();
         for writer in 0..WRITERS {
             let newest = newest(running.as_ref(), writer);
-            assert!(newest >= earlier[writer], "writer {writer} lost more than the last {MOST_LOST:?}");
+            assert!(newest >= earlier[writer], "writer {writer} lost more than the last {MAX_LOST_TIME:?}");
             assert_eq!(count(running.as_ref(), writer), newest + 1, "some of writer {writer} are missing");
             lost += (told[writer] - newest).max(0);
         }

@@ -7,18 +7,21 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use underlay_attach::{AttachSpec, Attached, Attachment as _, BlockAttachment, Filesystem, Registry, Served};
+use underlay_attach::{
+    AttachSpec, AttachedStorage, Attachment as _, BlockAttachment, FilesystemKind, ResourceRegistry,
+    ServedStorage,
+};
 use underlay_storage::catalogue;
-use underlay_storage::faults::{Fault, PowerCut, Survival};
+use underlay_storage::faults::{DeviceFault, PowerCut, WriteSurvival};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
 use underlay_systems::rocksdb::Rocksdb;
-use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System as _};
-use underlay_workload::client::{FieldValues, Fields, Outcome};
+use underlay_systems::system::{RunningSystem, StoragePaths, System as _, SystemResources, SystemSettings};
+use underlay_workload::client::{FieldSelection, FieldValues, OperationOutcome};
 
 const CUTS_VARIABLE: &str = "UNDERLAY_POWER_CUTS";
 const USUAL_CUTS: u64 = 10;
 /// So few synced writes are unflushed at a time that a few cuts may take none of them: up to so many times more, until one did.
-const PATIENCE: u64 = 10;
+const MAX_EXTRA_CUTS: u64 = 10;
 const CUTS_A_DISK: u64 = 20;
 const MEDIA: [&str; 2] = ["hdd-7200-sata", "ssd-sata"];
 const WRITERS: u64 = 4;
@@ -54,8 +57,8 @@ fn value(writer: u64, number: u64) -> FieldValues {
 }
 
 struct Disk {
-    attached: Attached,
-    served: Served,
+    attached: AttachedStorage,
+    served: ServedStorage,
     directory: PathBuf,
     scratch: PathBuf,
     /// How many records each writer knows to be there.
@@ -64,7 +67,7 @@ struct Disk {
 
 impl Disk {
     fn make(folder: &Path, medium: &str) -> Disk {
-        let registry = Registry::at(&folder.join("runtime")).unwrap();
+        let registry = ResourceRegistry::at(&folder.join("runtime")).unwrap();
         let medium = Some(catalogue::find(medium).unwrap());
         let mut device = DeviceSpec::new("disk.0", medium, 512 << 20, BackingSpec::Memory);
         device.power_cut_armed = true;
@@ -75,7 +78,7 @@ impl Disk {
                 dilation: 0.02,
                 seed: 1,
             },
-            filesystem: Some(Filesystem::Xfs),
+            filesystem: Some(FilesystemKind::Xfs),
             mount_root: folder.join("mnt"),
             format: true,
             mount_point: None,
@@ -94,19 +97,19 @@ impl Disk {
         }
     }
 
-    fn open(&self) -> Result<Box<dyn Running>, String> {
+    fn open(&self) -> Result<Box<dyn RunningSystem>, String> {
         let paths = StoragePaths {
             data: vec![self.directory.clone()],
             scratch: self.scratch.clone(),
             ..StoragePaths::default()
         };
-        let resources = Resources::of(32 << 20);
-        let settings = Settings {
+        let resources = SystemResources::of(32 << 20);
+        let settings = SystemSettings {
             values: [("wal".to_owned(), "sync".to_owned())].into(),
             fields: 1,
             field_bytes: VALUE_BYTES as u32,
             timeout: Duration::from_secs(30),
-            ..Settings::default()
+            ..SystemSettings::default()
         };
         std::fs::create_dir_all(&self.directory).map_err(|error| error.to_string())?;
         Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay"))
@@ -115,7 +118,11 @@ impl Disk {
     }
 
     /// One life of the database: opened, looked through, written to, and cut off.
-    fn live(&mut self, random: &mut Random, fresh: &mut [u64; WRITERS as usize]) -> Result<Survival, String> {
+    fn live(
+        &mut self,
+        random: &mut Random,
+        fresh: &mut [u64; WRITERS as usize],
+    ) -> Result<WriteSurvival, String> {
         let running = self.open()?;
         self.verify(running.as_ref(), random, fresh)?;
         *fresh = self.acknowledged;
@@ -150,14 +157,14 @@ impl Disk {
         Ok(survival)
     }
 
-    fn verify(&self, running: &dyn Running, random: &mut Random, fresh: &[u64]) -> Result<(), String> {
+    fn verify(&self, running: &dyn RunningSystem, random: &mut Random, fresh: &[u64]) -> Result<(), String> {
         let mut client = running.connect().map_err(|error| error.to_string())?;
         let mut found = FieldValues::default();
         for (writer, (&count, &fresh)) in (0..).zip(self.acknowledged.iter().zip(fresh)) {
             let older = (0..SAMPLE.min(fresh)).map(|_| random.below(fresh)).collect::<Vec<_>>();
             for number in older.into_iter().chain(fresh..count) {
-                match client.read(&key(writer, number), Fields::All, &mut found) {
-                    Ok(Outcome::Found) if found == value(writer, number) => {}
+                match client.read(&key(writer, number), FieldSelection::All, &mut found) {
+                    Ok(OperationOutcome::Found) if found == value(writer, number) => {}
                     other => {
                         return Err(format!(
                             "record {number} of writer {writer}, acknowledged up to {count}: {other:?}"
@@ -182,8 +189,8 @@ fn rocksdb_keeps_every_synced_write() {
     let cuts = std::env::var(CUTS_VARIABLE).ok().map_or(USUAL_CUTS, |text| text.parse().unwrap());
     let seed = u64::from(std::process::id());
     let mut random = Random(seed);
-    let (mut survival, mut acknowledged, mut done) = (Survival::default(), 0, 0);
-    let most = cuts * PATIENCE;
+    let (mut survival, mut acknowledged, mut done) = (WriteSurvival::default(), 0, 0);
+    let most = cuts * MAX_EXTRA_CUTS;
     while done < cuts || (survival.lost == 0 && done < most) {
         let playground = support::Playground::new();
         let medium = MEDIA[(done / CUTS_A_DISK % 2) as usize];
@@ -219,7 +226,7 @@ fn a_disk_that_ignores_flushes_loses_records() {
     let found_out = (0..10).find_map(|attempt| {
         let playground = support::Playground::new();
         let mut disk = Disk::make(playground.folder.path(), "hdd-7200-sata");
-        disk.served.inject("disk.0", Fault::IgnoreFlushes, None).unwrap();
+        disk.served.inject("disk.0", DeviceFault::IgnoreFlushes, None).unwrap();
         let mut fresh = [0; WRITERS as usize];
         let found = (0..5).find_map(|_| disk.live(&mut Random(attempt), &mut fresh).err());
         let _ = disk.attached.detach();

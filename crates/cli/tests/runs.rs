@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use small_file_system::SmallFileSystem;
 use support::{Playground, TINY_STUDY, can_mount, records, stderr, stdout, wait_for};
-use underlay_record::{CellStatus, Run, RunRecord};
+use underlay_record::{CellStatus, RunHeader, RunRecord};
 
 fn recorded(run: &Path) -> usize {
     std::fs::read_dir(run.join("cells"))
@@ -108,7 +108,7 @@ fn a_study_runs_from_its_file_to_its_report() {
         assert!(!record.system_series.is_empty(), "{}", record.cell.id);
         assert!(record.system_series.iter().all(|sample| sample.figures.keys().eq(gauges)));
     }
-    let run_json: Run =
+    let run_json: RunHeader =
         serde_json::from_str(&std::fs::read_to_string(run.join("run.json")).unwrap()).unwrap();
     assert_eq!(run_json.plan.len(), 4);
     assert!(!run.join("work").exists(), "images are removed at the end");
@@ -398,7 +398,7 @@ fn a_run_limited_to_one_cell_is_completed_by_resuming_it() {
     let records = records(&playground.path("out"));
     assert_eq!(records.len(), 4);
     assert!(records.iter().all(|record| record.cell.requests().unwrap().records == 2_000));
-    let run: Run =
+    let run: RunHeader =
         serde_json::from_str(&std::fs::read_to_string(playground.path("out/run.json")).unwrap()).unwrap();
     assert_eq!((run.plan.len(), run.limits.len(), run.overrides.len()), (4, 0, 1));
 

@@ -8,8 +8,8 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use support::{Playground, TINY_STUDY, can_mount, records};
-use underlay_attach::{Registry, Served};
-use underlay_record::{CellStatus, Run, Verdict};
+use underlay_attach::{ResourceRegistry, ServedStorage};
+use underlay_record::{CellStatus, CertificateVerdict, RunHeader};
 
 /// What of a delay is dated back at most.
 const DATED_BACK_US: f64 = 250.0;
@@ -45,14 +45,14 @@ fn delayed(
         .stderr(std::fs::File::create(&log).unwrap())
         .spawn();
     let mut child = Running(child.unwrap());
-    let registry = Registry::at(&playground.path("runtime")).unwrap();
+    let registry = ResourceRegistry::at(&playground.path("runtime")).unwrap();
     let status = loop {
         if let Some(status) = child.0.try_wait().unwrap() {
             break status;
         }
         if out.join("run.json").exists() {
             let delay = delay(head(out).scale.time);
-            for served in Served::all(&registry) {
+            for served in ServedStorage::all(&registry) {
                 // It may be about to end.
                 let _ = served.delay_answers(delay);
             }
@@ -62,7 +62,7 @@ fn delayed(
     (status.code().unwrap_or(-1), std::fs::read_to_string(log).unwrap())
 }
 
-fn head(run: &Path) -> Run {
+fn head(run: &Path) -> RunHeader {
     serde_json::from_str(&std::fs::read_to_string(run.join("run.json")).unwrap()).unwrap()
 }
 
@@ -112,7 +112,7 @@ fn a_run_that_is_too_fast_begins_again_with_the_cells_that_it_had() {
     assert_eq!(both.len(), 2);
     assert!(both.iter().any(|record| record.started_at == only[0].started_at), "{log}");
     let late = both.iter().find(|record| record.started_at != only[0].started_at).unwrap();
-    assert_eq!(late.certificate.as_ref().unwrap().verdict, Verdict::Doubtful);
+    assert_eq!(late.certificate.as_ref().unwrap().verdict, CertificateVerdict::Doubtful);
 
     let whole = playground.output(&["run", "--resume", "out"]);
     assert!(whole.status.success(), "{}", support::stderr(&whole));

@@ -3,7 +3,7 @@
 mod support;
 
 use support::{Playground, can_mount, records, stderr, stdout};
-use underlay_record::Verdict;
+use underlay_record::CertificateVerdict;
 use underlay_record::certificate::STORAGE_USED;
 
 /// What `run` does, after `load`, on two modelled storages.
@@ -19,12 +19,16 @@ fn study(load: &str, run: &str) -> String {
 }
 
 /// A program of the user's that reports a speed of its own making.
-fn runs_beside(playground: &Playground, load: &str) -> Vec<Verdict> {
+fn runs_beside(playground: &Playground, load: &str) -> Vec<CertificateVerdict> {
     runs_beside_in(playground, load, |study| study)
 }
 
 /// The same in a study that differs from the usual one.
-fn runs_beside_in(playground: &Playground, load: &str, change: fn(String) -> String) -> Vec<Verdict> {
+fn runs_beside_in(
+    playground: &Playground,
+    load: &str,
+    change: fn(String) -> String,
+) -> Vec<CertificateVerdict> {
     let file = playground.path("outside.bin");
     let run = format!(
         "dd if=/dev/zero of={} bs=1M count=4 conv=fsync 2>{{scratch}}/dd; echo speed 7",
@@ -49,7 +53,7 @@ fn a_command_that_works_beside_the_storage_gets_no_headline() {
     if !can_mount() {
         return;
     }
-    assert_eq!(runs_beside(&Playground::new(), ""), [Verdict::Doubtful; 2]);
+    assert_eq!(runs_beside(&Playground::new(), ""), [CertificateVerdict::Doubtful; 2]);
 }
 
 /// What was loaded lies on the storage, and nothing of it is read.
@@ -59,9 +63,9 @@ fn data_that_nobody_reads_make_no_use_of_a_storage() {
         return;
     }
     let load = "load = \"dd if=/dev/zero of={data}/file bs=1M count=4 conv=fsync 2>{scratch}/dd\"\n";
-    assert_eq!(runs_beside(&Playground::new(), load), [Verdict::Doubtful; 2]);
+    assert_eq!(runs_beside(&Playground::new(), load), [CertificateVerdict::Doubtful; 2]);
     let beside_a_sleeper = format!("{load}start = \"exec sleep 1000\"\nready = \"true\"\n");
-    assert_eq!(runs_beside(&Playground::new(), &beside_a_sleeper), [Verdict::Doubtful; 2]);
+    assert_eq!(runs_beside(&Playground::new(), &beside_a_sleeper), [CertificateVerdict::Doubtful; 2]);
 }
 
 /// The kernel keeps no pages of a device that nobody has open.
@@ -72,7 +76,7 @@ fn a_bare_device_that_nobody_reads_is_not_used() {
     }
     let load = "load = \"dd if=/dev/zero of={device} bs=1M count=4 oflag=direct 2>{scratch}/dd\"\n";
     let bare = |study: String| study.replace("\"1 GiB\" }]\n", "\"1 GiB\" }]\nfilesystem = \"none\"\n");
-    assert_eq!(runs_beside_in(&Playground::new(), load, bare), [Verdict::Doubtful; 2]);
+    assert_eq!(runs_beside_in(&Playground::new(), load, bare), [CertificateVerdict::Doubtful; 2]);
 }
 
 #[test]

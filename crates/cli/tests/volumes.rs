@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use small_file_system::SmallFileSystem;
 use support::{Playground, can_mount, stderr, stdout};
-use underlay_nvme::auth::{AuthError, Hash, HostSecrets, Secret};
-use underlay_nvme::initiator::{Controller, InitiatorError, Options, discover};
-use underlay_storage::device::{BlockDevice, DeviceError, Request};
+use underlay_nvme::auth::{AuthError, AuthHash, AuthSecret, HostSecrets};
+use underlay_nvme::initiator::{ControllerOptions, InitiatorError, NvmeController, discover};
+use underlay_storage::device::{BlockDevice, DeviceError, DeviceRequest};
 use volumes::VolumeServer;
 
 const POOL: &str = r#"
@@ -54,7 +54,7 @@ fn volumes_are_made_resized_kept_and_deleted_while_they_are_served() {
     playground.write("pool.toml", POOL);
     let server = VolumeServer::start(&playground, &["--immediate"]);
     let (controller, device) = server.connect(&server.nqn("data"));
-    device.execute(Request::Write { offset_bytes: 0, data: vec![7; 1 << 20], fua: true }).unwrap();
+    device.execute(DeviceRequest::Write { offset_bytes: 0, data: vec![7; 1 << 20], fua: true }).unwrap();
 
     done(
         &playground,
@@ -73,16 +73,16 @@ fn volumes_are_made_resized_kept_and_deleted_while_they_are_served() {
     let more = volume(&found, "more").unwrap();
     assert_eq!((more["mirror"].as_bool(), more["limits"]["iops"].as_u64()), (Some(true), Some(5000)));
     let (_more, more) = server.connect(more["nqn"].as_str().unwrap());
-    more.execute(Request::Write { offset_bytes: 0, data: vec![9; 8192], fua: false }).unwrap();
+    more.execute(DeviceRequest::Write { offset_bytes: 0, data: vec![9; 8192], fua: false }).unwrap();
 
     // A snapshot keeps what was there.
     done(&playground, &["volume", "snapshot", "pool.toml", "data", "monday"]);
-    device.execute(Request::Write { offset_bytes: 0, data: vec![8; 8192], fua: true }).unwrap();
+    device.execute(DeviceRequest::Write { offset_bytes: 0, data: vec![8; 8192], fua: true }).unwrap();
     let found = state(&playground);
     let monday = volume(&found, "monday").unwrap();
     assert_eq!((monday["snapshot_of"].as_str(), monday["writable"].as_bool()), (Some("data"), Some(false)));
     let (kept, snapshot) = server.connect(monday["nqn"].as_str().unwrap());
-    let read = snapshot.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 8192] }).unwrap();
+    let read = snapshot.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; 8192] }).unwrap();
     assert!(read.iter().all(|&byte| byte == 7), "{:?}", &read[..4]);
     drop((kept, snapshot));
 
@@ -93,7 +93,9 @@ fn volumes_are_made_resized_kept_and_deleted_while_they_are_served() {
         assert!(Instant::now() < deadline, "the initiator was not told: {:?}", device.geometry());
         std::thread::sleep(Duration::from_millis(10));
     }
-    device.execute(Request::Write { offset_bytes: 200 << 20, data: vec![3; 4096], fua: false }).unwrap();
+    device
+        .execute(DeviceRequest::Write { offset_bytes: 200 << 20, data: vec![3; 4096], fua: false })
+        .unwrap();
     assert!(
         refused(&playground, &["volume", "resize", "pool.toml", "data", "64 MiB"], 2).contains("--shrink")
     );
@@ -122,7 +124,7 @@ fn volumes_are_made_resized_kept_and_deleted_while_they_are_served() {
     playground.write("pool.toml", &POOL.replace("128 MiB", "256 MiB"));
     let server = VolumeServer::start(&playground, &["--immediate"]);
     let (_data, data) = server.connect(&server.nqn("data"));
-    let read = data.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 16384] }).unwrap();
+    let read = data.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; 16384] }).unwrap();
     assert!(read[..8192].iter().all(|&byte| byte == 8) && read[8192..].iter().all(|&byte| byte == 7));
     server.nqn("third");
     assert_eq!(server.stop(), Some(130));
@@ -186,35 +188,38 @@ fn only_hosts_on_the_list_that_know_the_secret_are_let_in() {
     playground.write("pool.toml", &pool);
     let problem = refused(&playground, &["volume", "serve", "pool.toml"], 2);
     assert!(problem.contains("UNDERLAY_TEST_SECRET is not set"), "{problem}");
-    let secret = |seed: u8| Secret::new(Some(Hash::Sha256), vec![seed; 32]).unwrap();
+    let secret = |seed: u8| AuthSecret::new(Some(AuthHash::Sha256), vec![seed; 32]).unwrap();
     let known = secret(1).reveal();
     let server = VolumeServer::start_with(&playground, &[], &[("UNDERLAY_TEST_SECRET", known.as_str())]);
     let nqn = server.nqn("closed");
-    let options = Options::new(&server.address, &nqn).with_host_nqn(host);
+    let options = ControllerOptions::new(&server.address, &nqn).with_host_nqn(host);
     let with = |seed: u8| {
         let secrets = Some(HostSecrets { host: secret(seed), controller: None });
-        Options { secrets, ..options.clone() }
+        ControllerOptions { secrets, ..options.clone() }
     };
     assert!(
-        Controller::connect(Options::new(&server.address, &nqn)).is_err(),
+        NvmeController::connect(ControllerOptions::new(&server.address, &nqn)).is_err(),
         "a host that is not on the list"
     );
-    assert!(Controller::connect(options.clone()).is_err(), "without a secret");
-    assert!(Controller::connect(with(2)).is_err(), "with a wrong secret");
-    let controller = Controller::connect(with(1)).unwrap();
-    controller.namespace(1).unwrap().execute(Request::Flush).unwrap();
+    assert!(NvmeController::connect(options.clone()).is_err(), "without a secret");
+    assert!(NvmeController::connect(with(2)).is_err(), "with a wrong secret");
+    let controller = NvmeController::connect(with(1)).unwrap();
+    controller.namespace(1).unwrap().execute(DeviceRequest::Flush).unwrap();
     // Others don't even learn of it.
-    let seen = |options: &Options| -> Vec<String> {
+    let seen = |options: &ControllerOptions| -> Vec<String> {
         discover(options).unwrap().into_iter().map(|entry| entry.subsystem_nqn).collect()
     };
     assert!(seen(&with(1)).contains(&nqn));
-    assert!(!seen(&Options::new(&server.address, &nqn)).contains(&nqn));
+    assert!(!seen(&ControllerOptions::new(&server.address, &nqn)).contains(&nqn));
     // A snapshot is for the same hosts.
     done(&playground, &["volume", "snapshot", "pool.toml", "closed", "copy"]);
     let found = state(&playground);
     let copy = volume(&found, "copy").unwrap();
     assert_eq!(copy["admission"]["hosts"][0].as_str(), Some(host));
-    assert!(Controller::connect(Options::new(&server.address, copy["nqn"].as_str().unwrap())).is_err());
+    assert!(
+        NvmeController::connect(ControllerOptions::new(&server.address, copy["nqn"].as_str().unwrap()))
+            .is_err()
+    );
     drop(controller);
     assert_eq!(server.stop(), Some(130));
 }
@@ -228,7 +233,7 @@ fn both_sides_prove_themselves_to_each_other() {
          controller_secret_file = \"controller.secret\"\n"
     );
     playground.write("pool.toml", &pool);
-    let secret = |seed: u8| Secret::new(Some(Hash::Sha256), vec![seed; 32]).unwrap();
+    let secret = |seed: u8| AuthSecret::new(Some(AuthHash::Sha256), vec![seed; 32]).unwrap();
     let keep = |name: &str, seed: u8, mode: u32| {
         let file = playground.write(name, &(secret(seed).reveal() + "\n"));
         std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -243,12 +248,12 @@ fn both_sides_prove_themselves_to_each_other() {
 
     let with = |nqn: &str, own: u8, controller: u8| {
         let secrets = Some(HostSecrets { host: secret(own), controller: Some(secret(controller)) });
-        Options { secrets, ..Options::new(&server.address, nqn).with_host_nqn(host) }
+        ControllerOptions { secrets, ..ControllerOptions::new(&server.address, nqn).with_host_nqn(host) }
     };
-    let refusal = |options: Options| Controller::connect(options).err().expect("it was let in");
+    let refusal = |options: ControllerOptions| NvmeController::connect(options).err().expect("it was let in");
     let closed = server.nqn("closed");
-    let controller = Controller::connect(with(&closed, 1, 2)).unwrap();
-    controller.namespace(1).unwrap().execute(Request::Flush).unwrap();
+    let controller = NvmeController::connect(with(&closed, 1, 2)).unwrap();
+    controller.namespace(1).unwrap().execute(DeviceRequest::Flush).unwrap();
     let wrong = refusal(with(&closed, 1, 3));
     assert!(matches!(wrong, InitiatorError::Authentication(AuthError::ControllerUnproved)), "{wrong}");
     let wrong = refusal(with(&closed, 3, 2));
@@ -267,7 +272,7 @@ fn both_sides_prove_themselves_to_each_other() {
     done(&playground, &[&create[..], &hosts, &secrets].concat());
     let found = state(&playground);
     let second = volume(&found, "second").unwrap()["nqn"].as_str().unwrap().to_owned();
-    drop(Controller::connect(with(&second, 1, 2)).unwrap());
+    drop(NvmeController::connect(with(&second, 1, 2)).unwrap());
     refusal(with(&second, 1, 3));
 
     if can_mount() {
@@ -298,14 +303,14 @@ fn a_pool_may_be_of_files_that_are_there() {
     playground.write("pool.toml", pool);
     let server = VolumeServer::start(&playground, &[]);
     let (_data, data) = server.connect(&server.nqn("data"));
-    data.execute(Request::Write { offset_bytes: 1 << 20, data: vec![5; 65536], fua: true }).unwrap();
+    data.execute(DeviceRequest::Write { offset_bytes: 1 << 20, data: vec![5; 65536], fua: true }).unwrap();
     // Answered, and never flushed.
-    data.execute(Request::Write { offset_bytes: 8 << 20, data: vec![6; 65536], fua: false }).unwrap();
+    data.execute(DeviceRequest::Write { offset_bytes: 8 << 20, data: vec![6; 65536], fua: false }).unwrap();
     server.kill();
     let server = VolumeServer::start(&playground, &[]);
     let (_data, data) = server.connect(&server.nqn("data"));
     for (offset_bytes, content) in [(1 << 20, 5), (8 << 20, 6)] {
-        let read = data.execute(Request::Read { offset_bytes, buffer: vec![0; 65536] }).unwrap();
+        let read = data.execute(DeviceRequest::Read { offset_bytes, buffer: vec![0; 65536] }).unwrap();
         assert!(read.iter().all(|&byte| byte == content));
     }
     assert_eq!(server.stop(), Some(130));
@@ -358,17 +363,18 @@ fn a_full_pool_says_so_to_its_hosts_and_goes_on_when_they_discard() {
     let write = |at: u64| {
         let mut data_here = noise.clone();
         data_here[..8].copy_from_slice(&at.to_le_bytes());
-        data.execute(Request::Write { offset_bytes: at << 20, data: data_here, fua: false }).map(|_| ())
+        data.execute(DeviceRequest::Write { offset_bytes: at << 20, data: data_here, fua: false }).map(|_| ())
     };
     let written =
         (0..128).find(|at| write(*at) == Err(DeviceError::NoSpace)).expect("128 MiB are not in a pool of 64");
     assert!(written > 40, "{written} MiB of 64");
     // Nothing else breaks, not even a flush.
-    data.execute(Request::Flush).unwrap();
-    let read =
-        |at: u64| data.execute(Request::Read { offset_bytes: at << 20, buffer: vec![0; 4096] }).map(|_| ());
+    data.execute(DeviceRequest::Flush).unwrap();
+    let read = |at: u64| {
+        data.execute(DeviceRequest::Read { offset_bytes: at << 20, buffer: vec![0; 4096] }).map(|_| ())
+    };
     assert!((0..written).all(|at| read(at).is_ok()));
-    data.execute(Request::Discard { offset_bytes: 0, length_bytes: 8 << 20 }).unwrap();
+    data.execute(DeviceRequest::Discard { offset_bytes: 0, length_bytes: 8 << 20 }).unwrap();
     (0..6).for_each(|at| write(at).unwrap());
     done(&playground, &["volume", "check", "pool.toml"]);
     assert_eq!(server.stop(), Some(130));
@@ -391,8 +397,11 @@ fn a_device_that_was_left_out_is_shown_and_taken_back() {
     let write = |server: &VolumeServer, megabytes: std::ops::Range<u64>| {
         let (_data, data) = server.connect(&server.nqn("data"));
         for at in megabytes {
-            let request =
-                Request::Write { offset_bytes: at << 20, data: vec![at as u8 + 1; 1 << 20], fua: false };
+            let request = DeviceRequest::Write {
+                offset_bytes: at << 20,
+                data: vec![at as u8 + 1; 1 << 20],
+                fua: false,
+            };
             data.execute(request).unwrap();
         }
     };
@@ -431,7 +440,8 @@ fn a_device_that_was_left_out_is_shown_and_taken_back() {
     assert_eq!(volume(&found, "data").unwrap()["degraded"].as_bool(), Some(false));
     let (_data, data) = server.connect(&server.nqn("data"));
     for at in 0..60u64 {
-        let read = data.execute(Request::Read { offset_bytes: at << 20, buffer: vec![0; 1 << 20] }).unwrap();
+        let read =
+            data.execute(DeviceRequest::Read { offset_bytes: at << 20, buffer: vec![0; 1 << 20] }).unwrap();
         assert!(read.iter().all(|byte| *byte == at as u8 + 1), "MiB {at}");
     }
     done(&playground, &["volume", "check", "pool.toml"]);

@@ -8,11 +8,11 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use support::{Playground, can_mount, records, stderr, stdout, wait_for};
-use underlay_nvme::auth::{AuthError, Hash, HostSecrets, Secret};
-use underlay_nvme::initiator::{Controller, InitiatorError, Options, discover};
+use underlay_nvme::auth::{AuthError, AuthHash, AuthSecret, HostSecrets};
+use underlay_nvme::initiator::{ControllerOptions, InitiatorError, NvmeController, discover};
 use underlay_record::CellStatus;
-use underlay_volume::server::protocol::{Command, Reply};
-use underlay_volume::server::{Connection, nqn};
+use underlay_volume::server::protocol::{PoolCommand, PoolReply};
+use underlay_volume::server::{PoolConnection, nqn};
 
 /// Two stand-alone servers on drives of their own, and on volumes of a pool with as many drives.
 const STUDY: &str = r#"
@@ -170,9 +170,9 @@ fn a_volume_server_lets_in_only_who_knows_the_secret_of_its_cell() {
     let pool = playground.path("out/work/cell/pool");
     let mut address = None;
     wait_for("an answer of the volume server", Duration::from_secs(60), || {
-        let asked = Connection::open(&pool.join("devices/control"));
-        if let Ok(Reply::Pong { address: found, .. }) =
-            asked.and_then(|mut server| server.ask(&Command::Ping))
+        let asked = PoolConnection::open(&pool.join("devices/control"));
+        if let Ok(PoolReply::Pong { address: found, .. }) =
+            asked.and_then(|mut server| server.ask(&PoolCommand::Ping))
         {
             address = Some(found.to_string());
         }
@@ -180,8 +180,11 @@ fn a_volume_server_lets_in_only_who_knows_the_secret_of_its_cell() {
     });
     let name = std::fs::read_to_string(pool.join("pool.name")).unwrap();
     let volume = nqn::of_volume(&name, "server-0");
-    let options = Options { loss_timeout: Duration::ZERO, ..Options::new(address.unwrap(), &volume) };
-    let refused = |options: Options| Controller::connect(options).err().expect("it was let in");
+    let options = ControllerOptions {
+        loss_timeout: Duration::ZERO,
+        ..ControllerOptions::new(address.unwrap(), &volume)
+    };
+    let refused = |options: ControllerOptions| NvmeController::connect(options).err().expect("it was let in");
 
     // Another local user can connect to the port, and knows all names.
     let stranger = options.clone().with_host_nqn("nqn.2014-08.org.example:stranger");
@@ -189,9 +192,11 @@ fn a_volume_server_lets_in_only_who_knows_the_secret_of_its_cell() {
     let seen = discover(&stranger).unwrap();
     assert!(seen.iter().all(|entry| entry.subsystem_nqn != volume), "{seen:?}");
     assert!(matches!(refused(options.clone()), InitiatorError::AuthenticationRequired(_)));
-    let with =
-        |host, controller| Options { secrets: Some(HostSecrets { host, controller }), ..options.clone() };
-    let guess = || Secret::generate(Hash::Sha256).unwrap();
+    let with = |host, controller| ControllerOptions {
+        secrets: Some(HostSecrets { host, controller }),
+        ..options.clone()
+    };
+    let guess = || AuthSecret::generate(AuthHash::Sha256).unwrap();
     let wrong = refused(with(guess(), None));
     assert!(matches!(wrong, InitiatorError::Authentication(AuthError::Refused(_))), "{wrong}");
 
@@ -200,11 +205,11 @@ fn a_volume_server_lets_in_only_who_knows_the_secret_of_its_cell() {
         let file = pool.join(name);
         let found = std::fs::metadata(&file).unwrap();
         assert_eq!(found.permissions().mode() & 0o777, 0o600, "{name}");
-        Secret::parse(&std::fs::read_to_string(file).unwrap()).unwrap()
+        AuthSecret::parse(&std::fs::read_to_string(file).unwrap()).unwrap()
     };
     let (host, controller) = (secret("host.secret"), secret("controller.secret"));
     assert_ne!(host, controller);
-    drop(Controller::connect(with(host.clone(), Some(controller))).unwrap());
+    drop(NvmeController::connect(with(host.clone(), Some(controller))).unwrap());
     let wrong = refused(with(host, Some(guess())));
     assert!(matches!(wrong, InitiatorError::Authentication(AuthError::ControllerUnproved)), "{wrong}");
 

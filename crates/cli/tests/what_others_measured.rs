@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 
 use support::{Playground, can_mount, records, stderr, stdout};
-use underlay_record::{Run, Work};
+use underlay_record::{RecordedWork, RunHeader};
 
 /// The command prints what the kernel has set for the device that its directory is on, and which one that is.
 const READ_AHEAD: &str = r#"
@@ -85,7 +85,7 @@ fn proportions_a_writer_beside_them_and_a_changed_figure_are_what_is_measured() 
     let output = playground.output(&["run", "study.toml", "--out", "out"]);
     assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
     let [record] = &records(&playground.path("out"))[..] else { panic!("one cell") };
-    let Work::Requests(requests) = &record.cell.work else { panic!("{:?}", record.cell.work) };
+    let RecordedWork::Requests(requests) = &record.cell.work else { panic!("{:?}", record.cell.work) };
     assert_eq!(requests.mix, "read80-update20");
     let measured = record.measured.as_ref().unwrap();
     let share = measured.by_operation["read"].count as f64 / measured.operations as f64;
@@ -102,7 +102,7 @@ fn proportions_a_writer_beside_them_and_a_changed_figure_are_what_is_measured() 
         (0.99..=1.0).contains(&parts.measure_s) && parts.load_s > 0.0 && parts.start_s > 0.0,
         "{parts:?}"
     );
-    let run = || -> Run {
+    let run = || -> RunHeader {
         serde_json::from_str(&fs::read_to_string(playground.path("out/run.json")).unwrap()).unwrap()
     };
     let [wall] = &run().walls[..] else { panic!("one go") };

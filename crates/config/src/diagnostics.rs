@@ -8,7 +8,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use crate::suggest::closest;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
+pub enum DiagnosticSeverity {
     /// The file can't be used as it is.
     Error,
     /// It can, but the reader should know.
@@ -17,7 +17,7 @@ pub enum Severity {
 
 /// What is not known.
 #[derive(Clone, Copy, Debug)]
-pub enum Word<'a> {
+pub enum UnknownName<'a> {
     Key(&'a str),
     Value(&'a str),
 }
@@ -25,7 +25,7 @@ pub enum Word<'a> {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    pub severity: Severity,
+    pub severity: DiagnosticSeverity,
     /// What is wrong, in one line without a full stop.
     pub message: String,
     /// Bytes of the text.
@@ -42,7 +42,7 @@ impl Diagnostic {
     /// An error at `span`; `label` says what was expected there, and may be empty.
     pub fn error(span: Range<usize>, message: impl Into<String>, label: impl Into<String>) -> Self {
         Diagnostic {
-            severity: Severity::Error,
+            severity: DiagnosticSeverity::Error,
             message: message.into(),
             span,
             label: label.into(),
@@ -52,23 +52,25 @@ impl Diagnostic {
     }
 
     pub fn note(span: Range<usize>, message: impl Into<String>, label: impl Into<String>) -> Self {
-        Diagnostic { severity: Severity::Note, ..Diagnostic::error(span, message, label) }
+        Diagnostic { severity: DiagnosticSeverity::Note, ..Diagnostic::error(span, message, label) }
     }
 
     /// An error about a word that is none of `known`: the nearest of them where one is near, and what was `expected`.
     pub fn unknown<'a>(
         span: Range<usize>,
         message: impl Into<String>,
-        word: Word<'_>,
+        word: UnknownName<'_>,
         known: impl IntoIterator<Item = &'a str>,
         expected: impl Into<String>,
     ) -> Self {
         let meant = match word {
-            Word::Key(key) => closest(key, known).map(|meant| format!("did you mean `{meant}`?")),
-            Word::Value(value) => closest(value, known).map(|meant| format!("did you mean \"{meant}\"?")),
+            UnknownName::Key(key) => closest(key, known).map(|meant| format!("did you mean `{meant}`?")),
+            UnknownName::Value(value) => {
+                closest(value, known).map(|meant| format!("did you mean \"{meant}\"?"))
+            }
         };
         match (meant, word) {
-            (None, Word::Value(_)) => Diagnostic::error(span, message, expected),
+            (None, UnknownName::Value(_)) => Diagnostic::error(span, message, expected),
             // Of keys there is a long list, which has its place below.
             (meant, _) => Diagnostic::error(span, message, meant.unwrap_or_default()).with_help(expected),
         }
@@ -143,7 +145,7 @@ impl Diagnostics {
     }
 
     pub fn error_count(&self) -> usize {
-        self.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
+        self.findings.iter().filter(|finding| finding.severity == DiagnosticSeverity::Error).count()
     }
 
     pub fn has_errors(&self) -> bool {
@@ -157,7 +159,7 @@ impl Diagnostics {
 
     /// Leaves out the notes.
     pub fn retain_errors(&mut self) {
-        self.findings.retain(|finding| finding.severity == Severity::Error);
+        self.findings.retain(|finding| finding.severity == DiagnosticSeverity::Error);
     }
 
     /// Orders the findings as they stand in the text; those of one place keep their order.
@@ -224,8 +226,8 @@ impl Diagnostics {
 
     fn groups<'a>(&'a self, finding: &'a Diagnostic) -> Vec<Group<'a>> {
         let level = match finding.severity {
-            Severity::Error => Level::ERROR,
-            Severity::Note => Level::NOTE,
+            DiagnosticSeverity::Error => Level::ERROR,
+            DiagnosticSeverity::Note => Level::NOTE,
         };
         let (name, begin, text) = self.source(finding.span.start);
         let mut primary = AnnotationKind::Primary.span(visible(text, begin, &finding.span));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use toml_edit::{ArrayOfTables, Item, TableLike, Value};
 
-use crate::diagnostics::{Diagnostic, Diagnostics, Word};
+use crate::diagnostics::{Diagnostic, Diagnostics, UnknownName};
 use crate::names::check_name;
 use crate::units;
 
@@ -24,32 +24,32 @@ impl<T> Spanned<T> {
 
 /// Something that a key may hold.
 #[derive(Clone, Copy)]
-pub(crate) enum Node<'a> {
+pub(crate) enum ValueNode<'a> {
     Value(&'a Value),
     Table(&'a dyn TableLike),
     Tables(&'a ArrayOfTables),
 }
 
-impl<'a> Node<'a> {
+impl<'a> ValueNode<'a> {
     pub(crate) fn of(item: &'a Item) -> Option<Self> {
         match item {
             Item::None => None,
-            Item::Value(Value::InlineTable(table)) => Some(Node::Table(table)),
-            Item::Value(value) => Some(Node::Value(value)),
-            Item::Table(table) => Some(Node::Table(table)),
-            Item::ArrayOfTables(tables) => Some(Node::Tables(tables)),
+            Item::Value(Value::InlineTable(table)) => Some(ValueNode::Table(table)),
+            Item::Value(value) => Some(ValueNode::Value(value)),
+            Item::Table(table) => Some(ValueNode::Table(table)),
+            Item::ArrayOfTables(tables) => Some(ValueNode::Tables(tables)),
         }
     }
 
     fn kind(self) -> &'static str {
         match self {
-            Node::Value(Value::String(_)) => "a string",
-            Node::Value(Value::Integer(_)) => "an integer",
-            Node::Value(Value::Float(_)) => "a float",
-            Node::Value(Value::Boolean(_)) => "a boolean",
-            Node::Value(Value::Datetime(_)) => "a date or time",
-            Node::Value(Value::Array(_)) | Node::Tables(_) => "an array",
-            Node::Value(Value::InlineTable(_)) | Node::Table(_) => "a table",
+            ValueNode::Value(Value::String(_)) => "a string",
+            ValueNode::Value(Value::Integer(_)) => "an integer",
+            ValueNode::Value(Value::Float(_)) => "a float",
+            ValueNode::Value(Value::Boolean(_)) => "a boolean",
+            ValueNode::Value(Value::Datetime(_)) => "a date or time",
+            ValueNode::Value(Value::Array(_)) | ValueNode::Tables(_) => "an array",
+            ValueNode::Value(Value::InlineTable(_)) | ValueNode::Table(_) => "a table",
         }
     }
 }
@@ -61,7 +61,7 @@ pub struct Field<'a> {
     pub place: String,
     pub key_span: Range<usize>,
     pub span: Range<usize>,
-    pub(crate) node: Node<'a>,
+    pub(crate) node: ValueNode<'a>,
 }
 
 impl<'a> Field<'a> {
@@ -79,7 +79,9 @@ impl<'a> Field<'a> {
 
     pub fn text(&self, expected: &str, findings: &mut Diagnostics) -> Option<Spanned<String>> {
         match self.node {
-            Node::Value(Value::String(text)) => Some(Spanned::new(text.value().clone(), self.span.clone())),
+            ValueNode::Value(Value::String(text)) => {
+                Some(Spanned::new(text.value().clone(), self.span.clone()))
+            }
             _ => {
                 self.mismatch(expected, findings);
                 None
@@ -103,7 +105,7 @@ impl<'a> Field<'a> {
         findings.push(Diagnostic::unknown(
             text.span,
             message,
-            Word::Value(&text.value),
+            UnknownName::Value(&text.value),
             known.iter().copied(),
             format!("expected one of {list}"),
         ));
@@ -116,7 +118,7 @@ impl<'a> Field<'a> {
             u64::MAX => format!("an integer of at least {}", allowed.start()),
             end => format!("an integer from {} to {end}", allowed.start()),
         };
-        let Node::Value(Value::Integer(integer)) = self.node else {
+        let ValueNode::Value(Value::Integer(integer)) = self.node else {
             self.mismatch(&expected(), findings);
             return None;
         };
@@ -184,28 +186,28 @@ impl<'a> Field<'a> {
     /// An integer or a float, as it is; `None` without a word for another type.
     pub fn as_number(&self) -> Option<f64> {
         match self.node {
-            Node::Value(Value::Integer(integer)) => Some(*integer.value() as f64),
-            Node::Value(Value::Float(float)) => Some(*float.value()),
+            ValueNode::Value(Value::Integer(integer)) => Some(*integer.value() as f64),
+            ValueNode::Value(Value::Float(float)) => Some(*float.value()),
             _ => None,
         }
     }
 
     /// Whether it is the word `true`.
     pub fn as_true(&self) -> bool {
-        matches!(self.node, Node::Value(Value::Boolean(boolean)) if *boolean.value())
+        matches!(self.node, ValueNode::Value(Value::Boolean(boolean)) if *boolean.value())
     }
 
     /// A boolean; `None` without a word for another type.
     pub fn as_boolean(&self) -> Option<bool> {
         match self.node {
-            Node::Value(Value::Boolean(boolean)) => Some(*boolean.value()),
+            ValueNode::Value(Value::Boolean(boolean)) => Some(*boolean.value()),
             _ => None,
         }
     }
 
     pub fn boolean(&self, findings: &mut Diagnostics) -> Option<bool> {
         match self.node {
-            Node::Value(Value::Boolean(boolean)) => Some(*boolean.value()),
+            ValueNode::Value(Value::Boolean(boolean)) => Some(*boolean.value()),
             _ => {
                 self.mismatch("true or false", findings);
                 None
@@ -215,7 +217,7 @@ impl<'a> Field<'a> {
 
     pub fn as_text(&self) -> Option<&'a str> {
         match self.node {
-            Node::Value(value) => value.as_str(),
+            ValueNode::Value(value) => value.as_str(),
             _ => None,
         }
     }
@@ -223,10 +225,10 @@ impl<'a> Field<'a> {
     /// A string, number or boolean as text, for settings that Underlay only hands on.
     pub fn scalar(&self, findings: &mut Diagnostics) -> Option<String> {
         match self.node {
-            Node::Value(Value::String(text)) => Some(text.value().clone()),
-            Node::Value(Value::Integer(integer)) => Some(integer.value().to_string()),
-            Node::Value(Value::Float(float)) => Some(float.value().to_string()),
-            Node::Value(Value::Boolean(boolean)) => Some(boolean.value().to_string()),
+            ValueNode::Value(Value::String(text)) => Some(text.value().clone()),
+            ValueNode::Value(Value::Integer(integer)) => Some(integer.value().to_string()),
+            ValueNode::Value(Value::Float(float)) => Some(float.value().to_string()),
+            ValueNode::Value(Value::Boolean(boolean)) => Some(boolean.value().to_string()),
             _ => {
                 self.mismatch("a string, a number or a boolean", findings);
                 None
@@ -300,16 +302,16 @@ impl<'a> Field<'a> {
     }
 
     pub fn is_array(&self) -> bool {
-        matches!(self.node, Node::Value(Value::Array(_)) | Node::Tables(_))
+        matches!(self.node, ValueNode::Value(Value::Array(_)) | ValueNode::Tables(_))
     }
 
     pub fn is_table(&self) -> bool {
-        matches!(self.node, Node::Table(_))
+        matches!(self.node, ValueNode::Table(_))
     }
 
     /// The elements of an array; none where it is something else.
     pub fn elements(&self) -> Vec<Field<'a>> {
-        let element = |node: Node<'a>, span: Option<Range<usize>>| Field {
+        let element = |node: ValueNode<'a>, span: Option<Range<usize>>| Field {
             key: self.key.clone(),
             place: self.place.clone(),
             key_span: self.key_span.clone(),
@@ -317,27 +319,29 @@ impl<'a> Field<'a> {
             node,
         };
         match self.node {
-            Node::Value(Value::Array(array)) => array
+            ValueNode::Value(Value::Array(array)) => array
                 .iter()
                 .map(|value| match value {
-                    Value::InlineTable(table) => element(Node::Table(table), table.span()),
-                    value => element(Node::Value(value), value.span()),
+                    Value::InlineTable(table) => element(ValueNode::Table(table), table.span()),
+                    value => element(ValueNode::Value(value), value.span()),
                 })
                 .collect(),
-            Node::Tables(tables) => {
-                tables.iter().map(|table| element(Node::Table(table), table.span())).collect()
+            ValueNode::Tables(tables) => {
+                tables.iter().map(|table| element(ValueNode::Table(table), table.span())).collect()
             }
-            Node::Value(_) | Node::Table(_) => Vec::new(),
+            ValueNode::Value(_) | ValueNode::Table(_) => Vec::new(),
         }
     }
 
     /// Reports that an element is equal to the one at `first`.
     pub fn repeated(&self, first: Range<usize>, findings: &mut Diagnostics) {
         let message = match self.node {
-            Node::Value(value) => {
+            ValueNode::Value(value) => {
                 format!("{} contains {} twice", self.place, value.clone().decorated("", ""))
             }
-            Node::Table(_) | Node::Tables(_) => format!("{} contains the same element twice", self.place),
+            ValueNode::Table(_) | ValueNode::Tables(_) => {
+                format!("{} contains the same element twice", self.place)
+            }
         };
         findings.push(
             Diagnostic::error(self.span.clone(), message, "again here").with_context(first, "first here"),

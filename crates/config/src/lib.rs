@@ -23,7 +23,7 @@ mod syntax;
 mod text;
 pub mod units;
 
-pub use diagnostics::{Diagnostic, Diagnostics, Severity, Word};
+pub use diagnostics::{Diagnostic, DiagnosticSeverity, Diagnostics, UnknownName};
 pub use field::{Field, Spanned};
 pub use overrides::overridden;
 pub use section::{Section, named_sections, sections_of};

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use toml_edit::{Item, TableLike};
 
-use crate::diagnostics::{Diagnostic, Diagnostics, Word};
-use crate::field::{Field, Node};
+use crate::diagnostics::{Diagnostic, Diagnostics, UnknownName};
+use crate::field::{Field, ValueNode};
 use crate::names::check_name;
 
 /// A table whose keys are taken one by one; what is left at the end was not known.
@@ -91,7 +91,7 @@ impl<'a> Section<'a> {
             findings.push(Diagnostic::unknown(
                 span,
                 message,
-                Word::Key(key),
+                UnknownName::Key(key),
                 self.known.iter().copied(),
                 expected,
             ));
@@ -100,12 +100,12 @@ impl<'a> Section<'a> {
 
     fn field(&self, key: &str) -> Option<Field<'a>> {
         let item = self.table.get(key)?;
-        let node = Node::of(item)?;
+        let node = ValueNode::of(item)?;
         let key_span = self.key_span(key, item);
         let span = match node {
-            Node::Value(_) => item.span().unwrap_or_else(|| key_span.clone()),
+            ValueNode::Value(_) => item.span().unwrap_or_else(|| key_span.clone()),
             // A table's own span may reach over all of its lines.
-            Node::Table(_) | Node::Tables(_) => match item {
+            ValueNode::Table(_) | ValueNode::Tables(_) => match item {
                 Item::Value(value) => value.span().unwrap_or_else(|| key_span.clone()),
                 _ => key_span.clone(),
             },
@@ -126,7 +126,7 @@ impl<'a> Field<'a> {
     /// A table with its keys to be taken.
     pub fn section(&self, title: impl Into<String>, findings: &mut Diagnostics) -> Option<Section<'a>> {
         match self.node {
-            Node::Table(table) => Some(Section::new(title, self.span.clone(), table)),
+            ValueNode::Table(table) => Some(Section::new(title, self.span.clone(), table)),
             _ => {
                 self.mismatch("a table", findings);
                 None
@@ -175,7 +175,7 @@ pub fn sections_of<'a>(
     }
     let mut named = Vec::new();
     for field in fields {
-        if !matches!(field.node, Node::Table(_)) {
+        if !matches!(field.node, ValueNode::Table(_)) {
             let message = format!("`{}` in [{group}] is outside any named section", field.key);
             let label = format!("expected a section with a name, as in `[{group}.{example}]`");
             findings.push(Diagnostic::error(field.key_span, message, label));

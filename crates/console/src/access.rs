@@ -15,26 +15,26 @@ use openssl::memcmp;
 
 /// Random bytes in hexadecimal, compared in a time that tells nothing.
 #[derive(Clone)]
-pub struct Secret(String);
+pub struct AccessSecret(String);
 
 /// Of a secret that the user brings.
 const MIN_LENGTH: usize = 16;
 const MAX_LENGTH: usize = 256;
 
-impl Secret {
+impl AccessSecret {
     /// # Errors
     /// When the kernel has no random numbers.
-    pub fn generate() -> Result<Secret, getrandom::Error> {
+    pub fn generate() -> Result<AccessSecret, getrandom::Error> {
         let mut bytes = [0; 24];
         getrandom::fill(&mut bytes)?;
-        Ok(Secret(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        Ok(AccessSecret(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
     /// A token that the user brings.
     ///
     /// # Errors
     /// When it is too short, or would have to be escaped in an address.
-    pub fn of(text: &str) -> Result<Secret, String> {
+    pub fn of(text: &str) -> Result<AccessSecret, String> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.~".contains(c);
         match text {
             short if short.len() < MIN_LENGTH => {
@@ -43,7 +43,7 @@ impl Secret {
             long if long.len() > MAX_LENGTH => {
                 Err(format!("the token has more than {MAX_LENGTH} characters"))
             }
-            plain if plain.chars().all(is_plain) => Ok(Secret(plain.to_owned())),
+            plain if plain.chars().all(is_plain) => Ok(AccessSecret(plain.to_owned())),
             _ => Err("the token has other characters than letters, digits, '-', '_', '.' and '~'".to_owned()),
         }
     }
@@ -57,7 +57,7 @@ impl Secret {
     }
 }
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for AccessSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(…)")
     }
@@ -65,11 +65,11 @@ impl std::fmt::Debug for Secret {
 
 /// Names of this host that requests may be for, beside addresses and `localhost`.
 #[derive(Clone, Debug, Default)]
-pub struct Names(Vec<String>);
+pub struct HostNames(Vec<String>);
 
-impl Names {
-    pub fn new(names: impl IntoIterator<Item = String>) -> Names {
-        Names(names.into_iter().map(|name| name.trim_end_matches('.').to_ascii_lowercase()).collect())
+impl HostNames {
+    pub fn new(names: impl IntoIterator<Item = String>) -> HostNames {
+        HostNames(names.into_iter().map(|name| name.trim_end_matches('.').to_ascii_lowercase()).collect())
     }
 
     /// The first that was declared.
@@ -77,7 +77,8 @@ impl Names {
         self.0.first().map(String::as_str)
     }
 
-    /// Whether a `Host` header names this host. An address can't be rebound, and a name is only known if it was declared.
+    /// Whether a `ConsoleHost` header names this host. An address can't be rebound, and a name is only known if it was
+    /// declared.
     pub(crate) fn allow(&self, host: &str) -> bool {
         let Some(name) = host_name(host) else { return false };
         let name = name.trim_end_matches('.').to_ascii_lowercase();
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn only_names_of_this_host_are_answered() {
-        let names = Names::new(["Lab-7.example.".to_owned()]);
+        let names = HostNames::new(["Lab-7.example.".to_owned()]);
         for own in [
             "127.0.0.1:7777",
             "127.0.0.1",
@@ -189,14 +190,14 @@ mod tests {
 
     #[test]
     fn a_secret_is_long_and_needs_no_escaping() {
-        let secret = Secret::generate().unwrap();
+        let secret = AccessSecret::generate().unwrap();
         assert!(
             secret.reveal().len() == 48 && secret.is(secret.reveal()) && !secret.is("") && !secret.is("x")
         );
         assert!(!format!("{secret:?}").contains(secret.reveal()));
-        assert!(Secret::of("0123456789abcdef").unwrap().is("0123456789abcdef"));
+        assert!(AccessSecret::of("0123456789abcdef").unwrap().is("0123456789abcdef"));
         for wrong in ["short", "0123456789abcde&", "0123456789abcde\n", &"x".repeat(300)] {
-            assert!(Secret::of(wrong).is_err(), "{wrong}");
+            assert!(AccessSecret::of(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -211,7 +212,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_header_panics(text in "\\PC{0,60}", other in "\\PC{0,30}") {
-            let _ = Names::default().allow(&text);
+            let _ = HostNames::default().allow(&text);
             let _ = is_own_origin(&text, "https", &other);
             let _ = cookie(&text, &other);
             let _ = bearer(&text);

@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use underlay_record::PlannedCell;
 
-use crate::feed::{CellView, Event};
-use crate::host::Checked;
-use crate::hub::{FollowedRun, Hub};
+use crate::feed::{CellView, HistoryEvent};
+use crate::host::StudyCheck;
+use crate::hub::{ConsoleHub, FollowedRun};
 
 #[derive(Serialize)]
 struct CellEntry<'a> {
@@ -58,7 +58,7 @@ pub(crate) fn samples(run: &FollowedRun, since_s: f64) -> Value {
 #[derive(Serialize)]
 struct EventEntry<'a> {
     #[serde(flatten)]
-    event: &'a Event,
+    event: &'a HistoryEvent,
     /// The cell's name, and which of its repetitions.
     cell: Option<&'a str>,
     repetition: Option<u32>,
@@ -77,7 +77,7 @@ pub(crate) fn events(run: &FollowedRun) -> Value {
     json!(kept)
 }
 
-pub(crate) fn host(hub: &Hub) -> Value {
+pub(crate) fn host(hub: &ConsoleHub) -> Value {
     let running: Vec<Value> = hub
         .host
         .running()
@@ -88,7 +88,7 @@ pub(crate) fn host(hub: &Hub) -> Value {
 }
 
 /// What `underlay check --json` prints: the cells of a sound study, or what is wrong with it.
-pub(crate) fn checked(studies: &Path, checked: &Checked) -> Value {
+pub(crate) fn checked(studies: &Path, checked: &StudyCheck) -> Value {
     match checked.is_sound() {
         true => json!(checked.cells),
         false => json!({ "errors": mistakes(studies, checked) }),
@@ -96,7 +96,7 @@ pub(crate) fn checked(studies: &Path, checked: &Checked) -> Value {
 }
 
 /// The mistakes and notes as `underlay check --json` has them.
-pub(crate) fn mistakes(studies: &Path, checked: &Checked) -> Value {
+pub(crate) fn mistakes(studies: &Path, checked: &StudyCheck) -> Value {
     let all = checked.mistakes.iter().map(|one| {
         // By the name that the study has in its directory.
         let file = one.file.as_deref().map(|file| match Path::new(file).strip_prefix(studies) {

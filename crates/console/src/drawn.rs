@@ -10,8 +10,8 @@ use axum::body::Bytes;
 use maud::Markup;
 use underlay_sync::UnsimulatedMutex;
 
-use crate::hub::Hub;
-use crate::page::{self, Topic};
+use crate::hub::ConsoleHub;
+use crate::page::{self, PageTopic};
 
 /// What was drawn is shown again for so long.
 const FRESH: Duration = Duration::from_millis(900);
@@ -19,7 +19,7 @@ const FRESH: Duration = Duration::from_millis(900);
 const MAX_DRAWN: usize = 64;
 
 /// A piece of a page, ready to be sent: all who look share one copy of it.
-pub(crate) struct Piece {
+pub(crate) struct PagePiece {
     /// Of the element that it is the content of.
     pub id: String,
     /// Tells it from what the element held before.
@@ -28,22 +28,22 @@ pub(crate) struct Piece {
     pub json: Bytes,
 }
 
-impl Piece {
-    fn new(id: String, html: &str) -> Piece {
+impl PagePiece {
+    fn new(id: String, html: &str) -> PagePiece {
         let mut hasher = DefaultHasher::new();
         html.hash(&mut hasher);
         let text = |text: &str| serde_json::Value::from(text).to_string();
         let json = format!("{}:{}", text(&id), text(html)).into();
-        Piece { hash: hasher.finish(), json, id }
+        PagePiece { hash: hasher.finish(), json, id }
     }
 }
 
-pub(crate) type Fragments = Arc<Vec<Piece>>;
+pub(crate) type PageFragments = Arc<Vec<PagePiece>>;
 
 /// What was drawn of a topic.
 #[derive(Default)]
-struct Kept {
-    last: UnsimulatedMutex<Option<(Instant, Fragments)>>,
+struct DrawnTopic {
+    last: UnsimulatedMutex<Option<(Instant, PageFragments)>>,
     /// Held by whoever draws it.
     drawing: UnsimulatedMutex<()>,
     is_drawn: AtomicBool,
@@ -51,14 +51,14 @@ struct Kept {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Drawn(UnsimulatedMutex<HashMap<String, Arc<Kept>>>);
+pub(crate) struct DrawnPages(UnsimulatedMutex<HashMap<String, Arc<DrawnTopic>>>);
 
-impl Drawn {
+impl DrawnPages {
     /// A topic's pieces, drawn now or a moment ago.
     ///
     /// # Errors
     /// When there is nothing to draw, in words.
-    pub(crate) fn fragments(&self, hub: &Hub, topic: &Topic) -> Result<Fragments, String> {
+    pub(crate) fn fragments(&self, hub: &ConsoleHub, topic: &PageTopic) -> Result<PageFragments, String> {
         self.kept(&topic.to_string(), || page::fragments(hub, topic))
     }
 
@@ -66,7 +66,7 @@ impl Drawn {
         &self,
         topic: &str,
         draw: impl FnOnce() -> Result<Vec<(String, Markup)>, String>,
-    ) -> Result<Fragments, String> {
+    ) -> Result<PageFragments, String> {
         let kept = {
             let mut all = self.0.lock();
             if all.len() >= MAX_DRAWN && !all.contains_key(topic) {
@@ -86,15 +86,16 @@ impl Drawn {
         kept.is_drawn.store(true, Ordering::SeqCst);
         let _lowered = LoweredOnDrop(&kept.is_drawn);
         let pieces = draw()?;
-        let fragments: Fragments =
-            Arc::new(pieces.into_iter().map(|(id, markup)| Piece::new(id, &markup.into_string())).collect());
+        let fragments: PageFragments = Arc::new(
+            pieces.into_iter().map(|(id, markup)| PagePiece::new(id, &markup.into_string())).collect(),
+        );
         *kept.last.lock() = Some((Instant::now(), Arc::clone(&fragments)));
         Ok(fragments)
     }
 }
 
-impl Kept {
-    fn known(&self, however_old: bool) -> Option<Fragments> {
+impl DrawnTopic {
+    fn known(&self, however_old: bool) -> Option<PageFragments> {
         let last = self.last.lock();
         last.as_ref()
             .filter(|(at, _)| however_old || at.elapsed() < FRESH)
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn who_looks_at_the_same_at_the_same_time_has_it_drawn_once() {
-        let (drawn, count) = (Drawn::default(), AtomicUsize::new(0));
+        let (drawn, count) = (DrawnPages::default(), AtomicUsize::new(0));
         let draw = || {
             count.fetch_add(1, Ordering::SeqCst);
             Ok(vec![("a".to_owned(), html! { "<b>\n" })])
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_nobody_looks_at_is_forgotten_where_there_is_much() {
-        let drawn = Drawn::default();
+        let drawn = DrawnPages::default();
         for topic in 0..3 * MAX_DRAWN {
             drawn.kept(&topic.to_string(), || Ok(Vec::new())).unwrap();
         }

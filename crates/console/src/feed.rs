@@ -1,4 +1,4 @@
-//! What a run writes while it goes on, read: [`Tail`] follows the file, `Watched` is what it comes to.
+//! What a run writes while it goes on, read: [`FeedTail`] follows the file, `WatchedFeed` is what it comes to.
 
 mod event;
 mod history;
@@ -6,8 +6,8 @@ mod tail;
 mod turns;
 mod watched;
 
-pub(crate) use event::{Event, EventKind};
-pub(crate) use history::{History, MAX_STEP_S, Moment};
-pub(crate) use tail::Tail;
+pub(crate) use event::{EventKind, HistoryEvent};
+pub(crate) use history::{MAX_STEP_S, RunHistory, SampleMoment};
+pub(crate) use tail::FeedTail;
 pub(crate) use turns::bare;
-pub(crate) use watched::{CellView, Watched};
+pub(crate) use watched::{CellView, WatchedFeed};

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use underlay_record::{Cell, DeviceGlance, Explained, LiveService, NodeState};
+use underlay_record::{Cell, DeviceGlance, LiveService, NodeState, RunExplanation};
 use underlay_report::LoadedRun;
 
 /// All errors are sentences for people.
-pub trait Host: Send + Sync {
+pub trait ConsoleHost: Send + Sync {
     /// The runs of this user that go on now.
-    fn running(&self) -> Vec<Running>;
+    fn running(&self) -> Vec<RunningRun>;
 
     /// # Errors
     /// When the run in that directory takes no commands: it has ended, or is another user's.
@@ -26,7 +26,7 @@ pub trait Host: Send + Sync {
     fn command_node(&self, process: u32, node: &str, command: NodeAction) -> Result<String, String>;
 
     /// What is served on this host now, by this user.
-    fn storages(&self) -> Vec<Storage>;
+    fn storages(&self) -> Vec<ServedStorageInfo>;
 
     /// Does something to a device, or to all of a storage; says what was done.
     ///
@@ -35,7 +35,7 @@ pub trait Host: Send + Sync {
     fn fault(&self, storage: &str, device: Option<&str>, action: &FaultAction) -> Result<String, String>;
 
     /// Other services of ours on this host: volume servers, loads, workers, gateways. Those of runs belong to them.
-    fn services(&self) -> Vec<Service>;
+    fn services(&self) -> Vec<LiveServiceInfo>;
 
     /// Tells a service to end in order, as SIGTERM does.
     ///
@@ -44,10 +44,10 @@ pub trait Host: Send + Sync {
     fn stop_service(&self, process: u32) -> Result<String, String>;
 
     /// Where the time of a run's operations went.
-    fn explain(&self, loaded: &LoadedRun) -> Explained;
+    fn explain(&self, loaded: &LoadedRun) -> RunExplanation;
 
     /// What is wrong with a study's text, which would be in this file.
-    fn check(&self, file: &Path, text: &str) -> Checked;
+    fn check(&self, file: &Path, text: &str) -> StudyCheck;
 
     /// What a study calls itself.
     fn study_title(&self, text: &str) -> Option<String>;
@@ -61,7 +61,7 @@ pub trait Host: Send + Sync {
 
 /// A run that goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Running {
+pub struct RunningRun {
     /// Without links.
     pub directory: PathBuf,
     pub process: u32,
@@ -103,8 +103,8 @@ pub enum FaultAction {
 
 /// A storage that is being served.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Storage {
-    /// Names it in [`Host::fault`].
+pub struct ServedStorageInfo {
+    /// Names it in [`ConsoleHost::fault`].
     pub id: String,
     /// The name of the pool whose devices these are, of a volume server.
     pub pool: Option<String>,
@@ -142,7 +142,7 @@ impl StorageDevice {
 
 /// Something of ours that is up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Service {
+pub struct LiveServiceInfo {
     /// `volume server`, `load`, `worker`, `gateway`, `mount`.
     pub kind: String,
     pub process: u32,
@@ -158,7 +158,7 @@ pub struct Service {
 /// How old the last moment of a load may be, in seconds, to say what it does now: there is one a second.
 const CURRENT_S: f64 = 10.0;
 
-impl Service {
+impl LiveServiceInfo {
     /// Whether the last moment that it told is of now: not where the load is over, or the process hangs.
     pub(crate) fn is_current(&self, now_s: f64) -> bool {
         let latest = self.live.as_ref().and_then(|live| live.moments.last());
@@ -181,8 +181,8 @@ pub struct ServicePart {
 
 /// What came of checking a study.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Checked {
-    pub mistakes: Vec<Mistake>,
+pub struct StudyCheck {
+    pub mistakes: Vec<StudyMistake>,
     /// The cells of a sound study.
     pub cells: Vec<Cell>,
     pub repetitions: u32,
@@ -192,7 +192,7 @@ pub struct Checked {
     pub has_short: bool,
 }
 
-impl Checked {
+impl StudyCheck {
     pub fn is_sound(&self) -> bool {
         self.mistakes.iter().all(|mistake| mistake.is_note)
     }
@@ -200,7 +200,7 @@ impl Checked {
 
 /// A mistake, or a note, at its place.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Mistake {
+pub struct StudyMistake {
     /// That of the study, or of a medium that it names.
     pub file: Option<String>,
     /// From 1, as the column; absent where it has no place in the text.

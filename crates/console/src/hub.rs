@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use underlay_record::{NodeState, PlannedCell, Run};
+use underlay_record::{NodeState, PlannedCell, RunHeader};
 use underlay_report::{LoadedRun, RunDirectory};
 use underlay_sync::UnsimulatedMutex;
 
-use crate::access::Secret;
-use crate::feed::{CellView, Event, Moment, Tail, Watched};
-use crate::host::{Host, Running};
-use crate::recorded::{Recorded, Tally};
-use crate::runs::{Runs, Summary};
+use crate::access::AccessSecret;
+use crate::feed::{CellView, FeedTail, HistoryEvent, SampleMoment, WatchedFeed};
+use crate::host::{ConsoleHost, RunningRun};
+use crate::recorded::{RecordedRun, StateTally};
+use crate::runs::{RunCatalog, RunSummary};
 
 /// Runs whose feeds are followed at once; the one that nobody has asked for longest goes.
 const MAX_FOLLOWED: usize = 8;
@@ -25,29 +25,29 @@ const MAX_LOADED: usize = 2;
 /// A sample that is older is none of now: there is one a second.
 const CURRENT_S: f64 = 6.0;
 
-pub(crate) struct Hub {
-    pub runs: Runs,
-    pub host: Arc<dyn Host>,
+pub(crate) struct ConsoleHub {
+    pub runs: RunCatalog,
+    pub host: Arc<dyn ConsoleHost>,
     /// The run that this console was started for.
     opens_on: Option<String>,
     /// Where studies are edited.
     pub studies: PathBuf,
     /// What every form of ours has.
-    pub form_secret: Secret,
-    followed: UnsimulatedMutex<Vec<Followed>>,
-    loaded: UnsimulatedMutex<Vec<Loaded>>,
+    pub form_secret: AccessSecret,
+    followed: UnsimulatedMutex<Vec<CachedFollow>>,
+    loaded: UnsimulatedMutex<Vec<CachedRun>>,
 }
 
 /// How many records a run has, when one was last written, and the number of its head's file.
-type Stamp = (usize, Option<SystemTime>, u64);
+type RecordsStamp = (usize, Option<SystemTime>, u64);
 
-struct Loaded {
+struct CachedRun {
     name: String,
-    stamp: Stamp,
+    stamp: RecordsStamp,
     run: Arc<LoadedRun>,
 }
 
-struct Followed {
+struct CachedFollow {
     name: String,
     asked: Instant,
     run: Arc<UnsimulatedMutex<FollowedRun>>,
@@ -57,36 +57,36 @@ struct Followed {
 pub(crate) struct FollowedRun {
     pub name: String,
     pub directory: PathBuf,
-    pub run: Run,
-    pub watched: Watched,
+    pub run: RunHeader,
+    pub watched: WatchedFeed,
     /// The process that goes on with it now.
     pub process: Option<u32>,
     pub nodes: Vec<NodeState>,
     nodes_at: Option<Instant>,
-    tail: Tail,
-    identity: Identity,
+    tail: FeedTail,
+    identity: RunIdentity,
     /// The round whose records have been looked at.
     round: Option<u32>,
-    records: Recorded,
+    records: RecordedRun,
     /// What records say of cells.
     recorded: HashMap<u32, CellView>,
 }
 
 /// What tells a run's directory from another one of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
+struct RunIdentity {
     /// Device, number and birth of the directory: numbers are given again.
     directory: (u64, u64, Option<SystemTime>),
     /// Number and change of `run.json`, which each process replaces.
     head: (u64, i64, i64),
 }
 
-impl Identity {
-    fn of(directory: &Path) -> Result<Identity, String> {
+impl RunIdentity {
+    fn of(directory: &Path) -> Result<RunIdentity, String> {
         let gone = |error: std::io::Error| format!("{}: {error}", directory.display());
         let found = std::fs::symlink_metadata(directory).map_err(gone)?;
         let head = std::fs::metadata(directory.join("run.json")).map_err(gone)?;
-        Ok(Identity {
+        Ok(RunIdentity {
             directory: (found.dev(), found.ino(), found.created().ok()),
             head: (head.ino(), head.ctime(), head.ctime_nsec()),
         })
@@ -94,20 +94,20 @@ impl Identity {
 }
 
 impl FollowedRun {
-    fn begin(hub: &Hub, name: &str, directory: &Path) -> Result<FollowedRun, String> {
+    fn begin(hub: &ConsoleHub, name: &str, directory: &Path) -> Result<FollowedRun, String> {
         Ok(FollowedRun {
             name: name.to_owned(),
             // Before its text: whatever replaces that later is noticed.
-            identity: Identity::of(directory)?,
+            identity: RunIdentity::of(directory)?,
             run: hub.runs.head(name)?,
-            tail: Tail::new(directory),
+            tail: FeedTail::new(directory),
             directory: directory.to_owned(),
-            watched: Watched::default(),
+            watched: WatchedFeed::default(),
             process: None,
             nodes: Vec::new(),
             nodes_at: None,
             round: None,
-            records: Recorded::default(),
+            records: RecordedRun::default(),
             recorded: HashMap::new(),
         })
     }
@@ -122,8 +122,8 @@ impl FollowedRun {
     }
 
     /// How many cells are in each state.
-    pub(crate) fn tally(&self) -> Tally {
-        Tally::of((0..self.run.plan.len()).map(|position| self.cell(position as u32).state))
+    pub(crate) fn tally(&self) -> StateTally {
+        StateTally::of((0..self.run.plan.len()).map(|position| self.cell(position as u32).state))
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -131,28 +131,28 @@ impl FollowedRun {
     }
 
     /// The cell that an event is about.
-    pub(crate) fn planned_of(&self, event: &Event) -> Option<&PlannedCell> {
+    pub(crate) fn planned_of(&self, event: &HistoryEvent) -> Option<&PlannedCell> {
         self.run.plan.get(event.position? as usize)
     }
 
     /// The latest sample, if it is of now and of what runs now.
-    pub(crate) fn current(&self, now_s: f64) -> Option<&Moment> {
+    pub(crate) fn current(&self, now_s: f64) -> Option<&SampleMoment> {
         let latest = self.watched.history.latest().filter(|_| self.is_running())?;
         let is_of_now = latest.sample.position == self.watched.running && now_s - latest.at_s <= CURRENT_S;
         is_of_now.then_some(latest)
     }
 }
 
-impl Hub {
+impl ConsoleHub {
     pub(crate) fn new(
         root: PathBuf,
         opens_on: Option<String>,
         studies: PathBuf,
-        host: Arc<dyn Host>,
-        form_secret: Secret,
-    ) -> Hub {
-        Hub {
-            runs: Runs::below(root),
+        host: Arc<dyn ConsoleHost>,
+        form_secret: AccessSecret,
+    ) -> ConsoleHub {
+        ConsoleHub {
+            runs: RunCatalog::below(root),
             host,
             opens_on,
             studies,
@@ -163,7 +163,7 @@ impl Hub {
     }
 
     /// All runs. Counting the cells of those that nobody has asked for yet takes its time: where there is less, some have no counts.
-    pub(crate) fn list(&self, limit: Option<Duration>) -> Vec<Summary> {
+    pub(crate) fn list(&self, limit: Option<Duration>) -> Vec<RunSummary> {
         let running: Vec<PathBuf> = self.host.running().into_iter().map(|one| one.directory).collect();
         self.runs.list(&running, limit)
     }
@@ -205,7 +205,7 @@ impl Hub {
         {
             followed.swap_remove(oldest);
         }
-        followed.push(Followed { name: name.to_owned(), asked: Instant::now(), run: Arc::clone(&run) });
+        followed.push(CachedFollow { name: name.to_owned(), asked: Instant::now(), run: Arc::clone(&run) });
         Ok(run)
     }
 
@@ -216,7 +216,7 @@ impl Hub {
     pub(crate) fn load(&self, name: &str) -> Result<Arc<LoadedRun>, String> {
         let directory = self.runs.directory(name).ok_or_else(|| format!("there is no run {name:?} here"))?;
         let stamp = stamp_of(&directory);
-        let is_known = |one: &&Loaded| one.name == name && one.stamp == stamp;
+        let is_known = |one: &&CachedRun| one.name == name && one.stamp == stamp;
         if let Some(known) = self.loaded.lock().iter().find(is_known) {
             return Ok(Arc::clone(&known.run));
         }
@@ -226,13 +226,13 @@ impl Hub {
         if loaded.len() >= MAX_LOADED {
             loaded.remove(0);
         }
-        loaded.push(Loaded { name: name.to_owned(), stamp, run: Arc::clone(&run) });
+        loaded.push(CachedRun { name: name.to_owned(), stamp, run: Arc::clone(&run) });
         Ok(run)
     }
 }
 
 /// A record that is added or replaced changes it.
-fn stamp_of(directory: &Path) -> Stamp {
+fn stamp_of(directory: &Path) -> RecordsStamp {
     let cells = std::fs::read_dir(directory.join("cells")).into_iter().flatten().flatten();
     let changed: Vec<Option<SystemTime>> =
         cells.map(|entry| entry.metadata().ok().and_then(|found| found.modified().ok())).collect();
@@ -243,8 +243,8 @@ fn stamp_of(directory: &Path) -> Stamp {
 }
 
 impl FollowedRun {
-    fn refresh(&mut self, hub: &Hub) -> Result<(), String> {
-        let identity = Identity::of(&self.directory)?;
+    fn refresh(&mut self, hub: &ConsoleHub) -> Result<(), String> {
+        let identity = RunIdentity::of(&self.directory)?;
         if identity != self.identity {
             // The factor of slow motion, or the plan; or another run has this name now.
             let run = hub.runs.head(&self.name)?;
@@ -261,7 +261,7 @@ impl FollowedRun {
             .map_err(|error| format!("{}: the feed can't be read: {error}", self.directory.display()))?;
         let real = self.directory.canonicalize().ok();
         let running = hub.host.running();
-        let process = running.iter().find(|one: &&Running| Some(&one.directory) == real.as_ref());
+        let process = running.iter().find(|one: &&RunningRun| Some(&one.directory) == real.as_ref());
         let process = process.map(|one| one.process);
         self.process = process;
         if self.round != Some(self.watched.rounds) || process.is_none() {

@@ -1,8 +1,8 @@
 //! The console: runs watched in a browser while they happen, and whatever else of ours is up on this host.
 //!
 //! It reads what runs write ([`underlay_record::live`] and records) and knows no system, no medium and no study: what only others can do,
-//! such as stopping a node, it asks of a [`Host`]. A run never depends on it. `docs/console.md` says how it is used and what keeps it
-//! safe.
+//! such as stopping a node, it asks of a [`ConsoleHost`]. A run never depends on it. `docs/console.md` says how it is
+//! used and what keeps it safe.
 //!
 //! Each module uses only those before it: [`host`], `access` (who may come in), `feed` (what runs write), `recorded` (what records say), `runs` (which there are),
 //! `hub` (what all pages share), `page`, `drawn`, `api`, `metrics`, `server`.
@@ -19,6 +19,8 @@ mod recorded;
 mod runs;
 mod server;
 
-pub use access::{Names, Secret};
-pub use host::Host;
-pub use server::{ADDRESS_VALID, Console, ConsoleError, Listen, Options, remove_leftovers, sockets};
+pub use access::{AccessSecret, HostNames};
+pub use host::ConsoleHost;
+pub use server::{
+    ADDRESS_VALID, ConsoleError, ConsoleOptions, ConsoleServer, ListenAddress, remove_leftovers, sockets,
+};

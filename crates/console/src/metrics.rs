@@ -7,36 +7,36 @@ use std::fmt::Write as _;
 
 use underlay_record::LiveLoad;
 
-use crate::host::{Service, Storage};
-use crate::hub::{FollowedRun, Hub};
+use crate::host::{LiveServiceInfo, ServedStorageInfo};
+use crate::hub::{ConsoleHub, FollowedRun};
 use crate::page::now_s;
 
 /// Families in the order in which they are first told.
 #[derive(Default)]
-struct Metrics {
-    families: Vec<Family>,
+struct MetricFamilies {
+    families: Vec<MetricFamily>,
 }
 
-struct Family {
+struct MetricFamily {
     name: &'static str,
     help: &'static str,
     kind: &'static str,
     lines: String,
 }
 
-type Labels<'a> = &'a [(&'a str, &'a str)];
+type MetricLabels<'a> = &'a [(&'a str, &'a str)];
 
-impl Metrics {
+impl MetricFamilies {
     fn add(
         &mut self,
         (name, help, kind): (&'static str, &'static str, &'static str),
-        labels: Labels<'_>,
+        labels: MetricLabels<'_>,
         value: f64,
     ) {
         let place = match self.families.iter().position(|family| family.name == name) {
             Some(place) => place,
             None => {
-                self.families.push(Family { name, help, kind, lines: String::new() });
+                self.families.push(MetricFamily { name, help, kind, lines: String::new() });
                 self.families.len() - 1
             }
         };
@@ -50,7 +50,7 @@ impl Metrics {
     fn latency(
         &mut self,
         [mean, quantiles]: [(&'static str, &'static str); 2],
-        labels: Labels<'_>,
+        labels: MetricLabels<'_>,
         [mean_us, p50_us, p99_us]: [Option<f64>; 3],
     ) {
         if let Some(us) = mean_us {
@@ -65,7 +65,7 @@ impl Metrics {
 
     fn text(self) -> String {
         let mut text = String::new();
-        for Family { name, help, kind, lines } in self.families {
+        for MetricFamily { name, help, kind, lines } in self.families {
             let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{lines}");
         }
         text
@@ -77,8 +77,8 @@ fn escaped(value: &str) -> String {
 }
 
 /// What is up now: runs that go on, and storages that are served.
-pub(crate) fn text(hub: &Hub) -> String {
-    let mut metrics = Metrics::default();
+pub(crate) fn text(hub: &ConsoleHub) -> String {
+    let mut metrics = MetricFamilies::default();
     metrics.add(("underlay_console_up", "The console answers.", "gauge"), &[], 1.0);
     for name in hub.running_below() {
         let _ = hub.with(&name, |run| of_run(&mut metrics, run));
@@ -93,7 +93,7 @@ pub(crate) fn text(hub: &Hub) -> String {
 }
 
 /// The devices of a mount, of a cell's storage or of a pool.
-fn of_storage(metrics: &mut Metrics, storage: &Storage) {
+fn of_storage(metrics: &mut MetricFamilies, storage: &ServedStorageInfo) {
     let directory = storage.directories.first().map(|path| path.display().to_string());
     let directory =
         directory.or_else(|| Some(format!("pool {}", storage.pool.as_ref()?))).unwrap_or_default();
@@ -142,7 +142,7 @@ fn of_storage(metrics: &mut Metrics, storage: &Storage) {
 }
 
 /// A load, a worker, a gateway, a volume server.
-fn of_service(metrics: &mut Metrics, service: &Service, now_s: f64) {
+fn of_service(metrics: &mut MetricFamilies, service: &LiveServiceInfo, now_s: f64) {
     let process = service.process.to_string();
     let labels = [("kind", service.kind.as_str()), ("process", process.as_str())];
     metrics.add(("underlay_service_up", "Something of this user's serves.", "gauge"), &labels, 1.0);
@@ -195,7 +195,7 @@ fn of_service(metrics: &mut Metrics, service: &Service, now_s: f64) {
 }
 
 /// All hosts together where `host` is empty.
-fn of_load(metrics: &mut Metrics, labels: Labels<'_>, operations: u64, load: &LiveLoad) {
+fn of_load(metrics: &mut MetricFamilies, labels: MetricLabels<'_>, operations: u64, load: &LiveLoad) {
     metrics.add(
         (
             "underlay_load_throughput_per_second",
@@ -228,7 +228,7 @@ fn of_load(metrics: &mut Metrics, labels: Labels<'_>, operations: u64, load: &Li
     );
 }
 
-fn of_run(metrics: &mut Metrics, run: &FollowedRun) {
+fn of_run(metrics: &mut MetricFamilies, run: &FollowedRun) {
     let name = [("run", run.name.as_str())];
     for (state, count) in run.tally().all() {
         let labels = [name[0], ("state", state.key())];
@@ -420,9 +420,10 @@ mod tests {
             ..ServiceMoment::default()
         };
         let live = Some(LiveService { moments: vec![moment], ..LiveService::default() });
-        let service = Service { kind: "worker".to_owned(), process: 7, live, ..Service::default() };
+        let service =
+            LiveServiceInfo { kind: "worker".to_owned(), process: 7, live, ..LiveServiceInfo::default() };
         let told = |now_s| {
-            let mut metrics = Metrics::default();
+            let mut metrics = MetricFamilies::default();
             of_service(&mut metrics, &service, now_s);
             metrics.text()
         };
@@ -441,13 +442,13 @@ mod tests {
             state: Some("being brought up to date".to_owned()),
             ..StorageDevice::default()
         };
-        let storage = |id: &str| Storage {
+        let storage = |id: &str| ServedStorageInfo {
             id: id.to_owned(),
             pool: Some("tank".to_owned()),
             devices: vec![device.clone()],
-            ..Storage::default()
+            ..ServedStorageInfo::default()
         };
-        let mut metrics = Metrics::default();
+        let mut metrics = MetricFamilies::default();
         ["a", "b"].iter().for_each(|id| of_storage(&mut metrics, &storage(id)));
         let text = metrics.text();
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
@@ -465,8 +466,9 @@ mod tests {
     fn all_that_a_load_tells_passes_the_rules() {
         let moment = ServiceMoment { at_ms: 1_000_000, ..ServiceMoment::default() };
         let live = Some(LiveService { moments: vec![moment], ..LiveService::default() });
-        let service = Service { kind: "load".to_owned(), process: 7, live, ..Service::default() };
-        let mut metrics = Metrics::default();
+        let service =
+            LiveServiceInfo { kind: "load".to_owned(), process: 7, live, ..LiveServiceInfo::default() };
+        let mut metrics = MetricFamilies::default();
         of_service(&mut metrics, &service, 1_001.0);
         let text = metrics.text();
         assert_eq!(rules::broken(&text), Vec::<String>::new(), "{text}");
@@ -506,7 +508,7 @@ mod tests {
 
     #[test]
     fn a_family_is_told_once_and_labels_are_escaped() {
-        let mut metrics = Metrics::default();
+        let mut metrics = MetricFamilies::default();
         let family = ("underlay_x", "Help.", "gauge");
         metrics.add(family, &[("run", "a\"b\\c\nd")], 1.0);
         metrics.add(("underlay_y", "Other.", "counter"), &[], 2.5);

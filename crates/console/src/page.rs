@@ -19,10 +19,10 @@ use std::fmt;
 
 use maud::Markup;
 
-use crate::hub::Hub;
+use crate::hub::ConsoleHub;
 pub(crate) use cell::cell;
 pub(crate) use faults::{FaultWords, fault_words};
-pub(crate) use frame::{Frame, confirm, problem};
+pub(crate) use frame::{PageFrame, confirm, problem};
 pub(crate) use host::host;
 pub(crate) use logs::{logs, logs_as_json};
 pub(crate) use run::{about_to_begin, appendix, run};
@@ -32,78 +32,78 @@ pub(crate) use words::{escaped, now_s};
 
 /// What a page shows that changes: its pieces are drawn once for all who look.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Topic {
+pub(crate) enum PageTopic {
     Runs,
     Host,
-    Run { name: String, span: Span },
+    Run { name: String, span: ChartSpan },
     Log { name: String, file: String },
 }
 
 /// How much of a run's history charts show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Span {
+pub(crate) enum ChartSpan {
     #[default]
     Minutes5,
     Minutes30,
     All,
 }
 
-impl Span {
-    pub(crate) const ALL: [Span; 3] = [Span::Minutes5, Span::Minutes30, Span::All];
+impl ChartSpan {
+    pub(crate) const ALL: [ChartSpan; 3] = [ChartSpan::Minutes5, ChartSpan::Minutes30, ChartSpan::All];
 
-    pub(crate) fn of(text: &str) -> Option<Span> {
-        Span::ALL.into_iter().find(|span| span.key() == text)
+    pub(crate) fn of(text: &str) -> Option<ChartSpan> {
+        ChartSpan::ALL.into_iter().find(|span| span.key() == text)
     }
 
     pub(crate) fn key(self) -> &'static str {
         match self {
-            Span::Minutes5 => "5m",
-            Span::Minutes30 => "30m",
-            Span::All => "all",
+            ChartSpan::Minutes5 => "5m",
+            ChartSpan::Minutes30 => "30m",
+            ChartSpan::All => "all",
         }
     }
 
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Span::Minutes5 => "5 minutes",
-            Span::Minutes30 => "30 minutes",
-            Span::All => "whole run",
+            ChartSpan::Minutes5 => "5 minutes",
+            ChartSpan::Minutes30 => "30 minutes",
+            ChartSpan::All => "whole run",
         }
     }
 
     pub(crate) fn seconds(self) -> f64 {
         match self {
-            Span::Minutes5 => 300.0,
-            Span::Minutes30 => 1800.0,
-            Span::All => f64::INFINITY,
+            ChartSpan::Minutes5 => 300.0,
+            ChartSpan::Minutes30 => 1800.0,
+            ChartSpan::All => f64::INFINITY,
         }
     }
 }
 
 /// As addresses have it: `run/5m/NAME`. A name may hold slashes in no place but the last.
-impl fmt::Display for Topic {
+impl fmt::Display for PageTopic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Topic::Runs => f.write_str("runs"),
-            Topic::Host => f.write_str("host"),
-            Topic::Run { name, span } => write!(f, "run/{}/{name}", span.key()),
-            Topic::Log { name, file } => write!(f, "log/{name}/{file}"),
+            PageTopic::Runs => f.write_str("runs"),
+            PageTopic::Host => f.write_str("host"),
+            PageTopic::Run { name, span } => write!(f, "run/{}/{name}", span.key()),
+            PageTopic::Log { name, file } => write!(f, "log/{name}/{file}"),
         }
     }
 }
 
-impl Topic {
-    pub(crate) fn parse(text: &str) -> Option<Topic> {
+impl PageTopic {
+    pub(crate) fn parse(text: &str) -> Option<PageTopic> {
         match text.split_once('/') {
-            None if text == "runs" => Some(Topic::Runs),
-            None if text == "host" => Some(Topic::Host),
+            None if text == "runs" => Some(PageTopic::Runs),
+            None if text == "host" => Some(PageTopic::Host),
             Some(("run", rest)) => {
                 let (span, name) = rest.split_once('/')?;
-                Some(Topic::Run { span: Span::of(span)?, name: name.to_owned() })
+                Some(PageTopic::Run { span: ChartSpan::of(span)?, name: name.to_owned() })
             }
             Some(("log", rest)) => {
                 let (name, file) = rest.split_once('/')?;
-                Some(Topic::Log { name: name.to_owned(), file: file.to_owned() })
+                Some(PageTopic::Log { name: name.to_owned(), file: file.to_owned() })
             }
             _ => None,
         }
@@ -114,12 +114,12 @@ impl Topic {
 ///
 /// # Errors
 /// When there is no such thing, in words.
-pub(crate) fn fragments(hub: &Hub, topic: &Topic) -> Result<Vec<(String, Markup)>, String> {
+pub(crate) fn fragments(hub: &ConsoleHub, topic: &PageTopic) -> Result<Vec<(String, Markup)>, String> {
     match topic {
-        Topic::Runs => Ok(runs::fragments(hub)),
-        Topic::Host => Ok(host::fragments(hub)),
-        Topic::Run { name, span } => hub.with(name, |run| run::fragments(hub, run, *span)),
-        Topic::Log { name, file } => logs::fragments(hub, name, file),
+        PageTopic::Runs => Ok(runs::fragments(hub)),
+        PageTopic::Host => Ok(host::fragments(hub)),
+        PageTopic::Run { name, span } => hub.with(name, |run| run::fragments(hub, run, *span)),
+        PageTopic::Log { name, file } => logs::fragments(hub, name, file),
     }
 }
 
@@ -130,15 +130,15 @@ mod tests {
     #[test]
     fn a_topic_reads_back() {
         for topic in [
-            Topic::Runs,
-            Topic::Host,
-            Topic::Run { name: "a b".to_owned(), span: Span::All },
-            Topic::Log { name: "a".to_owned(), file: "scratch-0/x.log".to_owned() },
+            PageTopic::Runs,
+            PageTopic::Host,
+            PageTopic::Run { name: "a b".to_owned(), span: ChartSpan::All },
+            PageTopic::Log { name: "a".to_owned(), file: "scratch-0/x.log".to_owned() },
         ] {
-            assert_eq!(Topic::parse(&topic.to_string()), Some(topic));
+            assert_eq!(PageTopic::parse(&topic.to_string()), Some(topic));
         }
         for wrong in ["", "run", "run/5m", "run/7m/a", "log/a", "other/a"] {
-            assert_eq!(Topic::parse(wrong), None, "{wrong}");
+            assert_eq!(PageTopic::parse(wrong), None, "{wrong}");
         }
     }
 }

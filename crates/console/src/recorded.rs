@@ -4,18 +4,18 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use underlay_record::{CellState, PlannedCell, Run};
+use underlay_record::{CellState, PlannedCell, RunHeader};
 use underlay_report::RunDirectory;
 
 use crate::feed::CellView;
 
 /// Of how many cells each state is true, in the order of [`CellState::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally([usize; CellState::ALL.len()]);
+pub(crate) struct StateTally([usize; CellState::ALL.len()]);
 
-impl Tally {
-    pub(crate) fn of(states: impl Iterator<Item = CellState>) -> Tally {
-        let mut tally = Tally::default();
+impl StateTally {
+    pub(crate) fn of(states: impl Iterator<Item = CellState>) -> StateTally {
+        let mut tally = StateTally::default();
         for state in states {
             if let Some(place) = CellState::ALL.iter().position(|other| *other == state) {
                 tally.0[place] += 1;
@@ -54,16 +54,16 @@ impl Tally {
 
 /// What tells a file from what was there before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     changed: (i64, i64),
     length_bytes: u64,
     number: (u64, u64),
 }
 
-impl Stamp {
-    fn of(file: &Path) -> Option<Stamp> {
+impl FileStamp {
+    fn of(file: &Path) -> Option<FileStamp> {
         let found = std::fs::symlink_metadata(file).ok()?;
-        Some(Stamp {
+        Some(FileStamp {
             changed: (found.ctime(), found.ctime_nsec()),
             length_bytes: found.len(),
             number: (found.dev(), found.ino()),
@@ -73,18 +73,18 @@ impl Stamp {
 
 /// The records of a run as they were last read: only what has changed is read again.
 #[derive(Debug, Default)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedRun {
     /// By the name of its file.
-    known: HashMap<String, (Stamp, Option<CellView>)>,
+    known: HashMap<String, (FileStamp, Option<CellView>)>,
 }
 
-impl Recorded {
+impl RecordedRun {
     /// What is on record of each cell, by its place in the plan.
-    pub(crate) fn read(&mut self, directory: &Path, run: &Run) -> HashMap<u32, CellView> {
+    pub(crate) fn read(&mut self, directory: &Path, run: &RunHeader) -> HashMap<u32, CellView> {
         let cells = directory.join("cells");
         let mut found = HashMap::new();
         for (position, planned) in (0..).zip(&run.plan) {
-            let Some(stamp) = Stamp::of(&cells.join(&planned.file)) else {
+            let Some(stamp) = FileStamp::of(&cells.join(&planned.file)) else {
                 self.known.remove(&planned.file);
                 continue;
             };
@@ -104,19 +104,19 @@ impl Recorded {
     /// Whether the files that were read are still the same ones.
     pub(crate) fn are_unchanged(&self, directory: &Path) -> bool {
         let cells = directory.join("cells");
-        self.known.iter().all(|(file, (stamp, _))| Stamp::of(&cells.join(file)) == Some(*stamp))
+        self.known.iter().all(|(file, (stamp, _))| FileStamp::of(&cells.join(file)) == Some(*stamp))
     }
 
     /// How many cells of the plan are in each state, by their records alone.
-    pub(crate) fn tally(&mut self, directory: &Path, run: &Run) -> Tally {
+    pub(crate) fn tally(&mut self, directory: &Path, run: &RunHeader) -> StateTally {
         let found = self.read(directory, run);
         let state = |position| found.get(&position).map_or(CellState::Planned, |view| view.state);
-        Tally::of((0..).take(run.plan.len()).map(state))
+        StateTally::of((0..).take(run.plan.len()).map(state))
     }
 }
 
 /// Nothing where there is no record, or one that was left from before the run began again in slower motion.
-fn view(directory: &Path, run: &Run, planned: &PlannedCell) -> Option<CellView> {
+fn view(directory: &Path, run: &RunHeader, planned: &PlannedCell) -> Option<CellView> {
     match RunDirectory::record(directory, run, planned) {
         Ok(Some(record)) if record.scale == run.scale => Some(CellView {
             state: CellState::of_record(&record),
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_tally_tells_sound_runs_from_those_with_any_other_cell() {
         use CellState::{Completed, Doubtful, Planned, Running, Skipped, Unreadable};
-        let of = |states: &[CellState]| Tally::of(states.iter().copied());
+        let of = |states: &[CellState]| StateTally::of(states.iter().copied());
         assert!(of(&[Completed, Completed]).is_sound());
         for other in [Doubtful, Skipped, Unreadable, Planned] {
             assert!(!of(&[Completed, other]).is_sound(), "{other:?}");

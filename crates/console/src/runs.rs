@@ -5,11 +5,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use underlay_record::Run;
+use underlay_record::RunHeader;
 use underlay_report::RunDirectory;
 use underlay_sync::UnsimulatedMutex;
 
-use crate::recorded::{Recorded, Tally};
+use crate::recorded::{RecordedRun, StateTally};
 
 /// Of one directory; more are not looked at.
 const MAX_RUNS: usize = 2_000;
@@ -22,7 +22,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// What the list shows of a run.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
-pub(crate) struct Summary {
+pub(crate) struct RunSummary {
     /// The name of its directory.
     pub name: String,
     pub study: String,
@@ -35,21 +35,21 @@ pub(crate) struct Summary {
     pub recorded: usize,
     /// How many cells are in each state, by their records; absent where they have not been read yet.
     #[serde(serialize_with = "by_key")]
-    pub cells: Option<Tally>,
+    pub cells: Option<StateTally>,
     /// A process goes on with it now.
     pub is_running: bool,
     /// Why nothing else is known of it: its `run.json` is missing or can't be used.
     pub problem: Option<String>,
 }
 
-fn by_key<S: serde::Serializer>(tally: &Option<Tally>, to: S) -> Result<S::Ok, S::Error> {
+fn by_key<S: serde::Serializer>(tally: &Option<StateTally>, to: S) -> Result<S::Ok, S::Error> {
     match tally {
         Some(tally) => to.collect_map(tally.all().map(|(state, count)| (state.key(), count))),
         None => to.serialize_none(),
     }
 }
 
-impl Summary {
+impl RunSummary {
     pub(crate) fn state(&self) -> &'static str {
         let ended = self.cells.map_or(self.recorded, |tally| tally.ended());
         match (&self.problem, self.is_running) {
@@ -63,7 +63,7 @@ impl Summary {
     /// Whether all these words are somewhere in it.
     pub(crate) fn matches(&self, words: &str) -> bool {
         let mut text = format!("{} {} {}", self.name, self.study, self.state());
-        for (state, _) in self.cells.iter().flat_map(Tally::there) {
+        for (state, _) in self.cells.iter().flat_map(StateTally::there) {
             text.push(' ');
             text.push_str(state.word());
         }
@@ -78,31 +78,31 @@ impl Summary {
 }
 
 /// By name, with the stamp of their `run.json`.
-type Heads = HashMap<String, (Stamp, Result<Head, String>)>;
+type RunHeads = HashMap<String, (HeadStamp, Result<RunHead, String>)>;
 
 /// See the module.
-pub(crate) struct Runs {
+pub(crate) struct RunCatalog {
     root: PathBuf,
     /// Nothing of one that can't be used, so that it is not read again and again.
-    heads: UnsimulatedMutex<Heads>,
+    heads: UnsimulatedMutex<RunHeads>,
     /// By name: what was counted, of which head.
-    counted: UnsimulatedMutex<HashMap<String, Counted>>,
+    counted: UnsimulatedMutex<HashMap<String, CountedRecords>>,
 }
 
-struct Counted {
-    of: Stamp,
+struct CountedRecords {
+    of: HeadStamp,
     /// When the directory of the records was changed.
     changed: (i64, i64),
     at: Instant,
-    records: Recorded,
-    tally: Tally,
+    records: RecordedRun,
+    tally: StateTally,
 }
 
 /// When a file was changed, its length and its number.
-type Stamp = (i64, i64, u64, u64);
+type HeadStamp = (i64, i64, u64, u64);
 
 #[derive(Clone)]
-struct Head {
+struct RunHead {
     study: String,
     title: Option<String>,
     started_at: String,
@@ -111,9 +111,9 @@ struct Head {
     planned: usize,
 }
 
-impl Runs {
-    pub(crate) fn below(root: PathBuf) -> Runs {
-        Runs {
+impl RunCatalog {
+    pub(crate) fn below(root: PathBuf) -> RunCatalog {
+        RunCatalog {
             root,
             heads: UnsimulatedMutex::new(HashMap::new()),
             counted: UnsimulatedMutex::new(HashMap::new()),
@@ -134,17 +134,17 @@ impl Runs {
     }
 
     /// A run's head.
-    pub(crate) fn head(&self, name: &str) -> Result<Run, String> {
+    pub(crate) fn head(&self, name: &str) -> Result<RunHeader, String> {
         let directory = self.directory(name).ok_or_else(|| format!("there is no run {name:?} here"))?;
         RunDirectory::head(&directory).map_err(|error| error.to_string())
     }
 
     /// All runs, those that began last first; `running` are the directories of those that go on now. Where counting their cells takes longer
     /// than the limit, some have no counts.
-    pub(crate) fn list(&self, running: &[PathBuf], limit: Option<Duration>) -> Vec<Summary> {
+    pub(crate) fn list(&self, running: &[PathBuf], limit: Option<Duration>) -> Vec<RunSummary> {
         let Ok(entries) = std::fs::read_dir(&self.root) else { return Vec::new() };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let mut found: Vec<(Summary, Option<Stamp>)> =
+        let mut found: Vec<(RunSummary, Option<HeadStamp>)> =
             names.take(MAX_RUNS).filter_map(|name| self.summary(&name, running)).collect();
         // Runs of one study and one second have numbers behind their names, and the tenth comes behind the ninth.
         found.sort_by(|(a, _), (b, _)| {
@@ -164,17 +164,17 @@ impl Runs {
     }
 
     /// Nothing of what is no run.
-    fn summary(&self, name: &str, running: &[PathBuf]) -> Option<(Summary, Option<Stamp>)> {
-        let nothing = || Summary { name: name.to_owned(), ..Summary::default() };
+    fn summary(&self, name: &str, running: &[PathBuf]) -> Option<(RunSummary, Option<HeadStamp>)> {
+        let nothing = || RunSummary { name: name.to_owned(), ..RunSummary::default() };
         let Some(directory) = self.directory(name) else {
             let problem = self.what_lacks_its_head(name)?;
-            return Some((Summary { problem: Some(problem), ..nothing() }, None));
+            return Some((RunSummary { problem: Some(problem), ..nothing() }, None));
         };
         let found = std::fs::metadata(directory.join(HEAD)).ok()?;
         let stamp = (found.mtime(), found.mtime_nsec(), found.len(), found.ino());
         let known = self.heads.lock().get(name).filter(|(at, _)| *at == stamp).map(|(_, head)| head.clone());
         let head = known.unwrap_or_else(|| {
-            let head = self.head(name).map(|run| Head {
+            let head = self.head(name).map(|run| RunHead {
                 study: run.name,
                 title: run.title,
                 started_at: run.started_at,
@@ -190,13 +190,13 @@ impl Runs {
         let head = match head {
             Ok(head) => head,
             Err(problem) => {
-                return Some((Summary { problem: Some(problem), is_running, ..nothing() }, None));
+                return Some((RunSummary { problem: Some(problem), is_running, ..nothing() }, None));
             }
         };
         let records = std::fs::read_dir(directory.join(CELLS)).into_iter().flatten().flatten();
         let recorded =
             records.filter(|entry| entry.path().extension().is_some_and(|ending| ending == "json")).count();
-        let summary = Summary {
+        let summary = RunSummary {
             name: name.to_owned(),
             study: head.study,
             title: head.title,
@@ -230,18 +230,18 @@ impl Runs {
         })
     }
 
-    fn tally(&self, summary: &Summary, stamp: Stamp, may_read: bool) -> Option<Tally> {
+    fn tally(&self, summary: &RunSummary, stamp: HeadStamp, may_read: bool) -> Option<StateTally> {
         let directory = self.root.join(&summary.name);
         let changed = std::fs::metadata(directory.join(CELLS)).ok();
         let changed = changed.map_or((0, 0), |found| (found.ctime(), found.ctime_nsec()));
         let mut counted = self.counted.lock();
         let known = counted.remove(&summary.name).filter(|known| known.of == stamp);
-        let is_fresh = |known: &Counted| known.changed == changed && known.at.elapsed() < LOOK_AGAIN;
+        let is_fresh = |known: &CountedRecords| known.changed == changed && known.at.elapsed() < LOOK_AGAIN;
         let known = match known {
             Some(known) if is_fresh(&known) || !may_read => known,
             None if !may_read => return None,
             Some(known) if known.changed == changed && known.records.are_unchanged(&directory) => {
-                Counted { at: Instant::now(), ..known }
+                CountedRecords { at: Instant::now(), ..known }
             }
             known => {
                 let mut records = known.map(|known| known.records).unwrap_or_default();
@@ -250,7 +250,7 @@ impl Runs {
                 let run = self.head(&summary.name).ok()?;
                 let tally = records.tally(&directory, &run);
                 counted = self.counted.lock();
-                Counted { of: stamp, changed, at: Instant::now(), records, tally }
+                CountedRecords { of: stamp, changed, at: Instant::now(), records, tally }
             }
         };
         let tally = known.tally;
@@ -276,7 +276,7 @@ mod tests {
         std::fs::create_dir(folder.path().join("outside")).unwrap();
         std::fs::write(folder.path().join("outside").join(HEAD), "{}").unwrap();
         std::os::unix::fs::symlink("../outside", root.join("link")).unwrap();
-        let runs = Runs::below(root);
+        let runs = RunCatalog::below(root);
         assert!(runs.directory("one").is_some());
         for wrong in ["..", ".", "", "../outside", "hidden/inner", "link", "two", "one\0", ".one"] {
             assert_eq!(runs.directory(wrong), None, "{wrong:?}");
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_search_finds_all_of_its_words() {
-        let run = Summary {
+        let run = RunSummary {
             name: "quickstart-2026".to_owned(),
             study: "quickstart".to_owned(),
             title: Some("Three disks".to_owned()),
@@ -301,7 +301,7 @@ mod tests {
             storages: vec!["hdd".to_owned(), "nvme".to_owned()],
             planned: 4,
             recorded: 4,
-            cells: Some(Tally::of([CellState::Completed; 3].into_iter().chain([CellState::Doubtful]))),
+            cells: Some(StateTally::of([CellState::Completed; 3].into_iter().chain([CellState::Doubtful]))),
             is_running: false,
             problem: None,
         };
@@ -319,7 +319,7 @@ mod tests {
         }
         std::fs::write(folder.path().join("prepared/lock"), "").unwrap();
         std::fs::write(folder.path().join("beheaded").join(FEED), "").unwrap();
-        let listed = Runs::below(folder.path().to_owned()).list(&[], None);
+        let listed = RunCatalog::below(folder.path().to_owned()).list(&[], None);
         let found: Vec<_> = listed.iter().map(|run| (run.name.as_str(), run.problem.as_deref())).collect();
         assert_eq!(found, [("beheaded", Some("its run.json is missing"))]);
     }

@@ -27,16 +27,16 @@ use std::time::{Duration, Instant};
 use openssl::ssl::SslContext;
 use underlay_sync::UnsimulatedMutex;
 
-use crate::access::{Names, Secret};
-use crate::drawn::Drawn;
-use crate::host::Host;
-use crate::hub::Hub;
+use crate::access::{AccessSecret, HostNames};
+use crate::drawn::DrawnPages;
+use crate::host::ConsoleHost;
+use crate::hub::ConsoleHub;
 use crate::page::escaped;
 pub use entry::ADDRESS_VALID;
-use entry::Entry;
+use entry::LoginAddress;
 use own_files::OwnSocket;
-use places::Places;
-use work::{UnderWay, Work};
+use places::PermitPool;
+use work::{RunningCommands, WorkPermits};
 
 /// Whoever is measured beside it needs the CPUs more.
 const NICENESS: i32 = 10;
@@ -46,18 +46,18 @@ const POLL: Duration = Duration::from_millis(100);
 const STORAGE_LIMIT: Duration = Duration::from_secs(80);
 
 /// What to serve, and where.
-pub struct Options {
-    pub listen: Listen,
+pub struct ConsoleOptions {
+    pub listen: ListenAddress,
     /// Whose runs are shown.
     pub runs: PathBuf,
     /// The run that the printed address opens on; the list where absent. It may be about to begin.
     pub opens_on: Option<String>,
     /// Where studies are edited.
     pub studies: PathBuf,
-    pub names: Names,
+    pub names: HostNames,
     /// What monitors send. It reads everything and changes nothing, because a program that takes the port while the console is down
     /// receives it.
-    pub token: Option<Secret>,
+    pub token: Option<AccessSecret>,
     /// A directory of this user's alone, for the Unix socket and an address that nobody was there to read.
     pub own_folder: PathBuf,
     /// Whoever connects has to show a certificate that this trusts.
@@ -65,7 +65,7 @@ pub struct Options {
 }
 
 /// Where browsers and monitors come in.
-pub enum Listen {
+pub enum ListenAddress {
     /// An address of this host's own, of which nobody else hears; with `tls` any.
     At(SocketAddr),
     /// What a service manager listens on, and has since the host's start.
@@ -81,53 +81,56 @@ pub enum ConsoleError {
     Failed(String),
 }
 
-/// A console that listens. Nobody is answered before [`run`](Console::run).
-pub struct Console {
+/// A console that listens. Nobody is answered before [`run`](ConsoleServer::run).
+pub struct ConsoleServer {
     listener: TcpListener,
     own_listener: UnixListener,
     address: SocketAddr,
     tls: Option<SslContext>,
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
 }
 
 /// What every request needs.
-pub(crate) struct Shared {
-    pub hub: Hub,
-    pub drawn: Drawn,
-    pub names: Names,
+pub(crate) struct ServerShared {
+    pub hub: ConsoleHub,
+    pub drawn: DrawnPages,
+    pub names: HostNames,
     /// It only reads.
-    pub token: Option<Secret>,
+    pub token: Option<AccessSecret>,
     /// What a browser shows in its address, once.
-    pub entry: Entry,
+    pub entry: LoginAddress,
     /// Where this user's programs are heard.
     pub socket: OwnSocket,
     /// What the cookie has.
-    pub session: Secret,
+    pub session: AccessSecret,
     /// Where browsers are served.
     pub name: String,
     pub is_tls: bool,
-    pub streams: Places,
-    pub work: Work,
+    pub streams: PermitPool,
+    pub work: WorkPermits,
     /// Commands that are being done.
-    pub under_way: UnderWay,
+    pub under_way: RunningCommands,
     /// Held while a study is compared with what its reader began with, and replaced.
     pub saving: UnsimulatedMutex<()>,
 }
 
-impl Shared {
+impl ServerShared {
     pub(crate) fn scheme(&self) -> &'static str {
         if self.is_tls { "https" } else { "http" }
     }
 }
 
-impl Console {
+impl ConsoleServer {
     /// # Errors
     /// When the address is taken, or not loopback without TLS.
-    pub fn listen(options: Options, host: Arc<dyn Host>) -> Result<Console, ConsoleError> {
-        let Options { listen, runs, opens_on, studies, names, token, own_folder, tls } = options;
+    pub fn listen(
+        options: ConsoleOptions,
+        host: Arc<dyn ConsoleHost>,
+    ) -> Result<ConsoleServer, ConsoleError> {
+        let ConsoleOptions { listen, runs, opens_on, studies, names, token, own_folder, tls } = options;
         let given = match &listen {
-            Listen::At(address) => Ok(*address),
-            Listen::Passed(listener) => listener.local_addr(),
+            ListenAddress::At(address) => Ok(*address),
+            ListenAddress::Passed(listener) => listener.local_addr(),
         };
         let given = given
             .map_err(|error| ConsoleError::Mistake(format!("the passed socket is no TCP socket: {error}")))?;
@@ -145,8 +148,8 @@ impl Console {
         let cannot =
             |error: std::io::Error| ConsoleError::Failed(format!("cannot listen on {given}: {error}"));
         let listener = match listen {
-            Listen::At(address) => TcpListener::bind(address).map_err(cannot)?,
-            Listen::Passed(listener) => listener,
+            ListenAddress::At(address) => TcpListener::bind(address).map_err(cannot)?,
+            ListenAddress::Passed(listener) => listener,
         };
         listener.set_nonblocking(true).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
@@ -156,7 +159,7 @@ impl Console {
                 ConsoleError::Failed(format!("cannot make the console's Unix socket in {place}: {error}"))
             })?;
         let random = || {
-            Secret::generate()
+            AccessSecret::generate()
                 .map_err(|error| ConsoleError::Failed(format!("there are no random numbers: {error}")))
         };
         let name = match (&tls, names.first()) {
@@ -170,10 +173,10 @@ impl Console {
         let opens_on_page =
             opens_on.as_deref().map_or_else(String::new, |run| format!("runs/{}", escaped(run)));
         let place = format!("{scheme}://{name}:{}/{opens_on_page}", address.port());
-        let entry = Entry::new(place, address_file);
-        let shared = Arc::new(Shared {
-            hub: Hub::new(runs, opens_on, studies, host, random()?),
-            drawn: Drawn::default(),
+        let entry = LoginAddress::new(place, address_file);
+        let shared = Arc::new(ServerShared {
+            hub: ConsoleHub::new(runs, opens_on, studies, host, random()?),
+            drawn: DrawnPages::default(),
             names,
             token,
             entry,
@@ -181,12 +184,12 @@ impl Console {
             session: random()?,
             name,
             is_tls: tls.is_some(),
-            streams: Places::of(stream::MAX_STREAMS),
-            work: Work::new(),
-            under_way: UnderWay::default(),
+            streams: PermitPool::of(stream::MAX_STREAMS),
+            work: WorkPermits::new(),
+            under_way: RunningCommands::default(),
             saving: UnsimulatedMutex::new(()),
         });
-        Ok(Console { listener, own_listener, address, tls, shared })
+        Ok(ConsoleServer { listener, own_listener, address, tls, shared })
     }
 
     pub fn address(&self) -> SocketAddr {

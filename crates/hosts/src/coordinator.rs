@@ -3,20 +3,20 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_record::Measured;
+use underlay_record::MeasuredWindow;
 use underlay_sync::Mutex;
-use underlay_workload::Particulars;
+use underlay_workload::YcsbStatistics;
 
 use crate::HostError;
 use crate::clock_offset::{ClockOffset, spread_ns};
-use crate::host::{Host, HostAddress};
-use crate::job::Job;
+use crate::host::{HostAddress, RemoteHost};
+use crate::job::RemoteJob;
 use crate::merge::merge;
-use crate::message::{Part, Report, WorkerProgress};
-use crate::trust::{Side, Trust};
+use crate::message::{MeasuredPart, ProgressReport, WorkerProgress};
+use crate::trust::{PeerSide, TrustMethod};
 
 /// A worker that is silent for this long is lost.
-const PATIENCE: Duration = Duration::from_secs(15);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(15);
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 /// How often workers that wait for others are polled: they would take silence for the end of the coordinator.
 const PING_INTERVAL: Duration = Duration::from_millis(100);
@@ -25,8 +25,8 @@ const START_DELAY: Duration = Duration::from_millis(500);
 const DELAY_TRIPS: u64 = 8;
 
 /// Workers that are connected.
-pub struct Coordinator {
-    hosts: Vec<Host>,
+pub struct WorkerCoordinator {
+    hosts: Vec<RemoteHost>,
     /// Its clock counts from here.
     origin: Instant,
 }
@@ -52,15 +52,15 @@ pub struct HostReport {
 pub struct LostHost {
     pub error: HostError,
     /// Its last report.
-    pub last: Report,
+    pub last: ProgressReport,
 }
 
 /// What all workers measured.
 #[derive(Debug)]
-pub struct Together {
+pub struct CombinedResults {
     /// The merged results of the workers that returned any.
-    pub measured: Measured,
-    pub particulars: Particulars,
+    pub measured: MeasuredWindow,
+    pub particulars: YcsbStatistics,
     pub hosts: Vec<HostReport>,
     /// How far apart these may have started.
     pub start_spread: Duration,
@@ -75,26 +75,26 @@ pub struct Together {
 
 /// A worker's results and its clock offset afterwards.
 struct WorkerResult {
-    part: Part,
+    part: MeasuredPart,
     offset_after: Option<ClockOffset>,
 }
 
-impl Coordinator {
+impl WorkerCoordinator {
     /// Connects to all workers at the same time. `trust` is needed for those that listen.
     ///
     /// # Errors
     /// When one of them can't be reached, or they don't trust each other.
-    pub fn connect(workers: &[HostAddress], trust: Option<&Trust>) -> Result<Self, HostError> {
-        Coordinator::connect_with_patience(workers, trust, PATIENCE)
+    pub fn connect(workers: &[HostAddress], trust: Option<&TrustMethod>) -> Result<Self, HostError> {
+        WorkerCoordinator::connect_with_patience(workers, trust, SILENCE_TIMEOUT)
     }
 
-    /// Like [`Coordinator::connect`], with another limit for a worker's silence.
+    /// Like [`WorkerCoordinator::connect`], with another limit for a worker's silence.
     ///
     /// # Errors
     /// Like there.
     pub fn connect_with_patience(
         workers: &[HostAddress],
-        trust: Option<&Trust>,
+        trust: Option<&TrustMethod>,
         patience: Duration,
     ) -> Result<Self, HostError> {
         if workers.is_empty() {
@@ -107,13 +107,13 @@ impl Coordinator {
         }
         let trust = match trust {
             None => None,
-            Some(trust) => Some((trust.clone(), trust.context(Side::Coordinator)?)),
+            Some(trust) => Some((trust.clone(), trust.context(PeerSide::Coordinator)?)),
         };
         let origin = Instant::now();
         let connections =
-            at_once(workers.iter(), |worker| Host::connect(worker, trust.as_ref(), origin, patience));
+            at_once(workers.iter(), |worker| RemoteHost::connect(worker, trust.as_ref(), origin, patience));
         let hosts = connections.into_iter().collect::<Result<_, _>>()?;
-        Ok(Coordinator { hosts, origin })
+        Ok(WorkerCoordinator { hosts, origin })
     }
 
     /// Runs a job on all workers and disconnects from them. `reported` is called with their combined progress, and that of each, several
@@ -121,17 +121,18 @@ impl Coordinator {
     ///
     /// # Errors
     /// When the job can't be divided or started, it was stopped, or no worker returned any results. A worker that is lost after the
-    /// start is in [`Together::lost`], and the results of the others are kept.
+    /// start is in [`CombinedResults::lost`], and the results of the others are kept.
     pub fn run(
         mut self,
-        job: &Job,
+        job: &RemoteJob,
         stop: &AtomicBool,
-        reported: &dyn Fn(&Report, &[WorkerProgress]),
-    ) -> Result<Together, HostError> {
+        reported: &dyn Fn(&ProgressReport, &[WorkerProgress]),
+    ) -> Result<CombinedResults, HostError> {
         let parts = job.divided(self.hosts.len() as u32)?;
         self.prepare(&parts, stop)?;
         let offsets = self.start(stop)?;
-        let unheard = |host: &Host| WorkerProgress { worker: host.name.clone(), ..WorkerProgress::default() };
+        let unheard =
+            |host: &RemoteHost| WorkerProgress { worker: host.name.clone(), ..WorkerProgress::default() };
         let last = Mutex::new(self.hosts.iter().map(unheard).collect());
         let results = self.follow(&last, stop, reported);
         let was_stopped =
@@ -148,7 +149,7 @@ impl Coordinator {
 
     /// Prepares the first worker before the others, so that only one creates what is missing in the system, such as a table. Meanwhile the
     /// others are kept waiting.
-    fn prepare(&mut self, parts: &[Job], stop: &AtomicBool) -> Result<(), HostError> {
+    fn prepare(&mut self, parts: &[RemoteJob], stop: &AtomicBool) -> Result<(), HostError> {
         let unprepared = AtomicUsize::new(parts.len());
         let is_first_prepared = AtomicBool::new(false);
         let has_failed = AtomicBool::new(false);
@@ -201,9 +202,9 @@ impl Coordinator {
         &mut self,
         last: &Mutex<Vec<WorkerProgress>>,
         stop: &AtomicBool,
-        reported: &dyn Fn(&Report, &[WorkerProgress]),
+        reported: &dyn Fn(&ProgressReport, &[WorkerProgress]),
     ) -> Vec<Result<WorkerResult, HostError>> {
-        let follow = |(place, host): (usize, &mut Host)| -> Result<WorkerResult, HostError> {
+        let follow = |(place, host): (usize, &mut RemoteHost)| -> Result<WorkerResult, HostError> {
             loop {
                 let marked = |error: HostError| {
                     let mut all = last.lock();
@@ -236,7 +237,7 @@ impl Coordinator {
             loop {
                 let have_ended = threads.iter().all(|thread| thread.is_finished());
                 let each = last.lock().clone();
-                let mut whole = Report::default();
+                let mut whole = ProgressReport::default();
                 each.iter().for_each(|one| whole.add(&one.now()));
                 whole.has_ended = have_ended;
                 reported(&whole, &each);
@@ -251,14 +252,14 @@ impl Coordinator {
 
     fn put_together(
         self,
-        parts: &[Job],
+        parts: &[RemoteJob],
         offsets: &[ClockOffset],
         results: Vec<Result<WorkerResult, HostError>>,
         last: &[WorkerProgress],
-    ) -> Result<Together, HostError> {
-        let mut together = Together {
-            measured: Measured::default(),
-            particulars: Particulars::default(),
+    ) -> Result<CombinedResults, HostError> {
+        let mut together = CombinedResults {
+            measured: MeasuredWindow::default(),
+            particulars: YcsbStatistics::default(),
             hosts: Vec::new(),
             start_spread: Duration::ZERO,
             unstarted: 0,

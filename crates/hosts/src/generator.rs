@@ -6,37 +6,37 @@ use std::time::{Duration, Instant};
 use underlay_record::StoppedProcess;
 use underlay_sync::Mutex;
 use underlay_workload::client::{Client, ClientError};
-use underlay_workload::{Control, RunWindow};
+use underlay_workload::{RunHandle, RunWindow};
 
-use crate::job::Job;
+use crate::job::RemoteJob;
 
 /// Opens a job's connections. It is called once per thread, by all of them at the same time.
-pub type Connect = Box<dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Send + Sync>;
+pub type ConnectionOpener = Box<dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Send + Sync>;
 /// Returns the function that connects to a job's system.
-pub type Connector = Box<dyn Fn(&Job) -> Result<Connect, String> + Send + Sync>;
+pub type JobConnector = Box<dyn Fn(&RemoteJob) -> Result<ConnectionOpener, String> + Send + Sync>;
 
 /// Returns which other processes of a worker were stopped in a window of its run, as clients are that run in a process of their own.
 pub type StoppedIn = Box<dyn Fn(&RunWindow) -> Vec<StoppedProcess> + Send + Sync>;
 /// Begins to watch them for one run.
-pub type Watch = Box<dyn Fn() -> StoppedIn + Send + Sync>;
+pub type WatchStarter = Box<dyn Fn() -> StoppedIn + Send + Sync>;
 
 /// Connects to the systems of jobs, and has the clock that coordinators ask for.
-pub(crate) struct Generator {
-    connector: Connector,
-    watch: Option<Watch>,
+pub(crate) struct LoadGenerator {
+    connector: JobConnector,
+    watch: Option<WatchStarter>,
     /// The start of its clock.
     origin: Instant,
     /// The run that goes on, for whoever watches this worker.
-    running: Mutex<Option<Arc<Control<'static>>>>,
+    running: Mutex<Option<Arc<RunHandle<'static>>>>,
 }
 
-impl Generator {
-    pub(crate) fn new(connector: Connector) -> Self {
-        Generator { connector, watch: None, origin: Instant::now(), running: Mutex::new(None) }
+impl LoadGenerator {
+    pub(crate) fn new(connector: JobConnector) -> Self {
+        LoadGenerator { connector, watch: None, origin: Instant::now(), running: Mutex::new(None) }
     }
 
-    pub(crate) fn watched_by(self, watch: Watch) -> Self {
-        Generator { watch: Some(watch), ..self }
+    pub(crate) fn watched_by(self, watch: WatchStarter) -> Self {
+        LoadGenerator { watch: Some(watch), ..self }
     }
 
     /// Begins to watch the processes of a run, where somebody can.
@@ -53,15 +53,15 @@ impl Generator {
         self.origin + Duration::from_nanos(now_ns)
     }
 
-    pub(crate) fn set_running(&self, control: Option<Arc<Control<'static>>>) {
+    pub(crate) fn set_running(&self, control: Option<Arc<RunHandle<'static>>>) {
         *self.running.lock() = control;
     }
 
-    pub(crate) fn running(&self) -> Option<Arc<Control<'static>>> {
+    pub(crate) fn running(&self) -> Option<Arc<RunHandle<'static>>> {
         self.running.lock().clone()
     }
 
-    pub(crate) fn connect(&self, job: &Job) -> Result<Connect, String> {
+    pub(crate) fn connect(&self, job: &RemoteJob) -> Result<ConnectionOpener, String> {
         (self.connector)(job)
     }
 }

@@ -11,11 +11,13 @@ use openssl::ssl::SslContext;
 use crate::HostError;
 use crate::clock_offset::ClockOffset;
 use crate::frame::{FrameError, FrameReader, MAX_BYTES, send};
-use crate::job::Job;
-use crate::message::{Answer, PREFACE, Part, Report, Request, Welcome};
-use crate::ssh::{SshHost, Started};
-use crate::stream::{Stream, Wire};
-use crate::trust::Trust;
+use crate::job::RemoteJob;
+use crate::message::{
+    CoordinatorRequest, MeasuredPart, PREFACE, ProgressReport, WorkerAnswer, WorkerWelcome,
+};
+use crate::ssh::{SshHost, SshProcess};
+use crate::stream::{DeadlineSocket, PeerStream};
+use crate::trust::TrustMethod;
 
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// Over ssh, this includes connecting, logging in and starting a program.
@@ -68,33 +70,33 @@ impl fmt::Display for HostAddress {
 }
 
 /// Why a worker can't be used.
-enum Unwelcome {
+enum WorkerRefusal {
     /// It did not say anything.
     Unheard(String),
     /// What it said was not acceptable.
     Heard(String),
 }
 
-pub(crate) struct Host {
+pub(crate) struct RemoteHost {
     pub name: String,
     pub cores: u32,
-    stream: Stream,
+    stream: PeerStream,
     reader: FrameReader,
     /// The start of our clock.
     origin: Instant,
     patience: Duration,
     /// Dropped last, because ssh ends once its stream is closed.
-    started: Option<Started>,
+    started: Option<SshProcess>,
 }
 
-impl Host {
+impl RemoteHost {
     /// Connects. `trust` is for workers that listen.
     pub(crate) fn connect(
         address: &HostAddress,
-        trust: Option<&(Trust, SslContext)>,
+        trust: Option<&(TrustMethod, SslContext)>,
         origin: Instant,
         patience: Duration,
-    ) -> Result<Host, HostError> {
+    ) -> Result<RemoteHost, HostError> {
         let name = address.to_string();
         let (stream, started, hint) = match (address, trust) {
             (HostAddress::Ssh(host), _) => {
@@ -102,9 +104,9 @@ impl Host {
                     worker: name.clone(),
                     problem: format!("can't start ssh: {error}"),
                 })?;
-                let wire = Wire::unix(stream, Instant::now() + SSH_TIME);
+                let wire = DeadlineSocket::unix(stream, Instant::now() + SSH_TIME);
                 (
-                    Stream::Plain(wire),
+                    PeerStream::Plain(wire),
                     Some(started),
                     "can ssh log in there without a password, and is underlay there?",
                 )
@@ -118,21 +120,22 @@ impl Host {
                 )));
             }
         };
-        let mut host = Host { name, cores: 0, stream, reader: FrameReader::new(), origin, patience, started };
+        let mut host =
+            RemoteHost { name, cores: 0, stream, reader: FrameReader::new(), origin, patience, started };
         match host.take_welcome() {
             Ok(()) => Ok(host),
-            Err(Unwelcome::Unheard(problem)) => {
+            Err(WorkerRefusal::Unheard(problem)) => {
                 let said = host.last_words().unwrap_or_else(|| hint.to_owned());
                 Err(HostError::Refused { worker: host.name, problem: format!("{problem}; {said}") })
             }
-            Err(Unwelcome::Heard(problem)) => Err(HostError::Refused { worker: host.name, problem }),
+            Err(WorkerRefusal::Heard(problem)) => Err(HostError::Refused { worker: host.name, problem }),
         }
     }
 
     /// Receives a worker's first message. With certificates, this is also where a worker that doesn't accept ours reports it.
-    fn take_welcome(&mut self) -> Result<(), Unwelcome> {
+    fn take_welcome(&mut self) -> Result<(), WorkerRefusal> {
         let unheard = |error: FrameError| {
-            Unwelcome::Unheard(match error.is_timeout() {
+            WorkerRefusal::Unheard(match error.is_timeout() {
                 true => "it said nothing".to_owned(),
                 false => error.to_string(),
             })
@@ -141,27 +144,28 @@ impl Host {
         self.stream.read_exact(&mut preface).map_err(|error| unheard(error.into()))?;
         if preface != PREFACE {
             let said = String::from_utf8_lossy(&preface);
-            return Err(Unwelcome::Heard(format!(
+            return Err(WorkerRefusal::Heard(format!(
                 "it sent {said:?} first: expected a worker of the same version, and no other output"
             )));
         }
-        let welcome: Welcome = self.reader.receive(&mut self.stream, MAX_WELCOME_BYTES).map_err(unheard)?;
+        let welcome: WorkerWelcome =
+            self.reader.receive(&mut self.stream, MAX_WELCOME_BYTES).map_err(unheard)?;
         let version = env!("CARGO_PKG_VERSION");
         if welcome.version != version {
             let problem =
                 format!("it is version {}, and this is {version}: expected the same", welcome.version);
-            return Err(Unwelcome::Heard(problem));
+            return Err(WorkerRefusal::Heard(problem));
         }
         if welcome.is_taken {
             let problem = "it is working for another coordinator: wait until that has finished";
-            return Err(Unwelcome::Heard(problem.to_owned()));
+            return Err(WorkerRefusal::Heard(problem.to_owned()));
         }
         self.cores = welcome.cores;
         Ok(())
     }
 
     fn last_words(&self) -> Option<String> {
-        self.started.as_ref().and_then(Started::last_words)
+        self.started.as_ref().and_then(SshProcess::last_words)
     }
 
     fn lost(&self, error: &FrameError) -> HostError {
@@ -179,7 +183,12 @@ impl Host {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn ask(&mut self, request: &Request, limit: Duration, stop: &AtomicBool) -> Result<Answer, HostError> {
+    fn ask(
+        &mut self,
+        request: &CoordinatorRequest,
+        limit: Duration,
+        stop: &AtomicBool,
+    ) -> Result<WorkerAnswer, HostError> {
         self.stream.wait_at_most(limit);
         send(&mut self.stream, request).map_err(|error| self.lost(&error))?;
         let sent = Instant::now();
@@ -187,7 +196,7 @@ impl Host {
             // In short waits, to notice `stop`. A timeout loses nothing: the reader keeps what has arrived.
             self.stream.wait_at_most(TICK);
             match self.reader.receive(&mut self.stream, MAX_BYTES) {
-                Ok(Answer::Failed(problem)) => {
+                Ok(WorkerAnswer::Failed(problem)) => {
                     return Err(HostError::Failed { worker: self.name.clone(), problem });
                 }
                 Ok(answer) => return Ok(answer),
@@ -201,33 +210,38 @@ impl Host {
         }
     }
 
-    fn confused(&self, answer: &Answer) -> HostError {
+    fn confused(&self, answer: &WorkerAnswer) -> HostError {
         let problem = format!("it answered with {} instead", answer.in_words());
         HostError::Lost { worker: self.name.clone(), problem }
     }
 
-    fn have_done(&mut self, request: &Request, limit: Duration, stop: &AtomicBool) -> Result<(), HostError> {
+    fn have_done(
+        &mut self,
+        request: &CoordinatorRequest,
+        limit: Duration,
+        stop: &AtomicBool,
+    ) -> Result<(), HostError> {
         match self.ask(request, limit, stop)? {
-            Answer::Done => Ok(()),
+            WorkerAnswer::Done => Ok(()),
             other => Err(self.confused(&other)),
         }
     }
 
     /// Makes it connect to the system and wait.
-    pub(crate) fn prepare(&mut self, part: &Job, stop: &AtomicBool) -> Result<(), HostError> {
-        self.have_done(&Request::Prepare(Box::new(part.clone())), MAX_PREPARE, stop)
+    pub(crate) fn prepare(&mut self, part: &RemoteJob, stop: &AtomicBool) -> Result<(), HostError> {
+        self.have_done(&CoordinatorRequest::Prepare(Box::new(part.clone())), MAX_PREPARE, stop)
     }
 
     /// Makes it start at an instant of its own clock.
     pub(crate) fn start(&mut self, at_ns: u64, stop: &AtomicBool) -> Result<(), HostError> {
-        self.have_done(&Request::Start { at_ns }, self.patience, stop)
+        self.have_done(&CoordinatorRequest::Start { at_ns }, self.patience, stop)
     }
 
     /// Measures the offset of its clock by one round trip.
     pub(crate) fn look_at_clock(&mut self, stop: &AtomicBool) -> Result<ClockOffset, HostError> {
         let sent_ns = self.now_ns();
-        match self.ask(&Request::Time, self.patience, stop)? {
-            Answer::Time { now_ns } => Ok(ClockOffset::of(sent_ns, now_ns, self.now_ns())),
+        match self.ask(&CoordinatorRequest::Time, self.patience, stop)? {
+            WorkerAnswer::Time { now_ns } => Ok(ClockOffset::of(sent_ns, now_ns, self.now_ns())),
             other => Err(self.confused(&other)),
         }
     }
@@ -240,17 +254,17 @@ impl Host {
     }
 
     /// Asks for its progress.
-    pub(crate) fn report(&mut self, stop: &AtomicBool) -> Result<Report, HostError> {
-        match self.ask(&Request::Report, self.patience, stop)? {
-            Answer::Report(report) => Ok(report),
+    pub(crate) fn report(&mut self, stop: &AtomicBool) -> Result<ProgressReport, HostError> {
+        match self.ask(&CoordinatorRequest::Report, self.patience, stop)? {
+            WorkerAnswer::Report(report) => Ok(report),
             other => Err(self.confused(&other)),
         }
     }
 
     /// Asks for its results.
-    pub(crate) fn collect(&mut self, stop: &AtomicBool) -> Result<Part, HostError> {
-        match self.ask(&Request::Collect, self.patience, stop)? {
-            Answer::Measured(part) => Ok(*part),
+    pub(crate) fn collect(&mut self, stop: &AtomicBool) -> Result<MeasuredPart, HostError> {
+        match self.ask(&CoordinatorRequest::Collect, self.patience, stop)? {
+            WorkerAnswer::Measured(part) => Ok(*part),
             other => Err(self.confused(&other)),
         }
     }
@@ -258,12 +272,12 @@ impl Host {
     /// Stops its run. It may be gone already.
     pub(crate) fn end_run(&mut self) {
         // Not with the caller's flag: that is set already, and would end the wait for the answer.
-        let _ = self.have_done(&Request::Stop, self.patience, &AtomicBool::new(false));
+        let _ = self.have_done(&CoordinatorRequest::Stop, self.patience, &AtomicBool::new(false));
     }
 }
 
 /// Connects to a worker that listens, including the handshake.
-fn reach(address: &str, trust: &Trust, context: &SslContext) -> Result<Stream, HostError> {
+fn reach(address: &str, trust: &TrustMethod, context: &SslContext) -> Result<PeerStream, HostError> {
     let unreachable = |problem: String| HostError::Unreachable { worker: address.to_owned(), problem };
     let refused = |error: std::io::Error| HostError::Refused {
         worker: address.to_owned(),
@@ -280,9 +294,9 @@ fn reach(address: &str, trust: &Trust, context: &SslContext) -> Result<Stream, H
                 // Certificates and `IpAddr` have IPv6 addresses without the brackets.
                 let name = name.trim_matches(['[', ']']);
                 let ssl = trust.handshake(context, name).map_err(|error| refused(error.into()))?;
-                let wire = Wire::tcp(stream, Instant::now() + CONNECT_TIME)
+                let wire = DeadlineSocket::tcp(stream, Instant::now() + CONNECT_TIME)
                     .map_err(|error| unreachable(error.to_string()))?;
-                return Stream::connect(ssl, wire).map_err(refused);
+                return PeerStream::connect(ssl, wire).map_err(refused);
             }
             Err(error) => problem = error.to_string(),
         }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use underlay_workload::{
-    Arrivals, Mix, Origin, Properties, RatePart, RateProfile, RequestDistribution, RunSpec, Share, Workload,
+    ArrivalProcess, CoreWorkload, HostShare, OperationMix, PropertyOrigin, RatePart, RateProfile,
+    RequestDistribution, RunSpec, YcsbProperties,
 };
 
 use crate::HostError;
@@ -16,7 +17,7 @@ const MAX_INTERVALS: u32 = 10_000;
 
 /// A run, as it is sent to a worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Job {
+pub struct RemoteJob {
     /// The existing cluster, and how to reach it.
     pub system: String,
     pub settings: BTreeMap<String, String>,
@@ -72,12 +73,12 @@ impl From<RateChange> for RatePart {
     }
 }
 
-impl Job {
+impl RemoteJob {
     /// Divides the job into parts for `workers` workers.
     ///
     /// # Errors
     /// When it can't be divided: says why, and what to change.
-    pub fn divided(&self, workers: u32) -> Result<Vec<Job>, HostError> {
+    pub fn divided(&self, workers: u32) -> Result<Vec<RemoteJob>, HostError> {
         let refused = |problem: String| Err(HostError::Job(problem));
         let workload = self.workload().map_err(HostError::Job)?;
         let mix = self.mix(&workload).map_err(HostError::Job)?;
@@ -109,7 +110,7 @@ impl Job {
         }
         let part = |worker: u32| {
             let (first_thread, own_threads) = piece(u64::from(self.threads), worker, workers);
-            let mut job = Job {
+            let mut job = RemoteJob {
                 first_thread: first_thread as u32,
                 own_threads: own_threads as u32,
                 operation_limit: self.operation_limit.map(|limit| piece(limit, worker, workers).1),
@@ -131,24 +132,24 @@ impl Job {
     ///
     /// # Errors
     /// When properties are wrong: lists all of them.
-    pub fn workload(&self) -> Result<Workload, String> {
-        let mut properties = Properties::new();
+    pub fn workload(&self) -> Result<CoreWorkload, String> {
+        let mut properties = YcsbProperties::new();
         for (name, value) in &self.properties {
             if name == "fieldlengthhistogram" || (name == "fieldlengthdistribution" && value == "histogram") {
                 return Err(format!(
                     "{name} is {value}, and files are not sent to workers: use another distribution, or one host"
                 ));
             }
-            properties.add(name, value, Origin::Argument(format!("{name}={value}")));
+            properties.add(name, value, PropertyOrigin::Argument(format!("{name}={value}")));
         }
         let workload = properties.workload().map_err(|mistakes| mistakes.to_string())?;
         Ok(if self.mix.is_none() { workload.with_core_defaults() } else { workload })
     }
 
-    fn mix(&self, workload: &Workload) -> Result<Mix, String> {
+    fn mix(&self, workload: &CoreWorkload) -> Result<OperationMix, String> {
         match &self.mix {
             None => Ok(workload.mix()),
-            Some(name) => Mix::parse(name).map_err(|unknown| unknown.to_string()),
+            Some(name) => OperationMix::parse(name).map_err(|unknown| unknown.to_string()),
         }
     }
 
@@ -157,7 +158,7 @@ impl Job {
     /// # Errors
     /// When it can't be run here: says why.
     pub fn spec(&self) -> Result<RunSpec, String> {
-        let arrivals = Arrivals::parse(&self.arrivals)
+        let arrivals = ArrivalProcess::parse(&self.arrivals)
             .ok_or_else(|| format!("arrivals are '{}': expected constant or poisson", self.arrivals))?;
         if !(1..=MAX_INTERVALS).contains(&self.series_intervals) {
             let count = self.series_intervals;
@@ -174,7 +175,7 @@ impl Job {
         let mix = self.mix(&workload)?;
         Ok(RunSpec {
             threads: self.own_threads,
-            share: Some(Share { first_thread: self.first_thread, all_threads: self.threads }),
+            share: Some(HostShare { first_thread: self.first_thread, all_threads: self.threads }),
             rate_per_s: self.rate_per_s,
             rate_profile,
             arrivals,
@@ -201,9 +202,9 @@ mod tests {
 
     use super::*;
 
-    fn job(mix: &str, threads: u32) -> Job {
+    fn job(mix: &str, threads: u32) -> RemoteJob {
         let property = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        Job {
+        RemoteJob {
             system: "null".to_owned(),
             properties: vec![property("recordcount", "1000"), property("insertstart", "100")],
             mix: Some(mix.to_owned()),
@@ -211,7 +212,7 @@ mod tests {
             arrivals: "constant".to_owned(),
             duration: Duration::from_secs(1),
             series_intervals: 10,
-            ..Job::default()
+            ..RemoteJob::default()
         }
     }
 
@@ -220,7 +221,7 @@ mod tests {
         #[test]
         fn parts_are_the_whole(threads in 1u32..100, workers in 1u32..20, limit in 0u64..10_000) {
             for (mix, limit) in [("load", None), ("a", Some(limit))] {
-                let whole = Job { operation_limit: limit, ..job(mix, threads) };
+                let whole = RemoteJob { operation_limit: limit, ..job(mix, threads) };
                 let Ok(parts) = whole.divided(workers) else {
                     prop_assert!(threads < workers || limit.is_some_and(|limit| limit < u64::from(workers)));
                     continue;
@@ -248,9 +249,9 @@ mod tests {
 
     #[test]
     fn what_can_not_be_divided_says_why() {
-        let error = |job: Job| job.divided(4).unwrap_err().to_string();
+        let error = |job: RemoteJob| job.divided(4).unwrap_err().to_string();
         assert_eq!(error(job("a", 3)), "3 client threads for 4 workers: expected at least one for each");
-        let few = Job { operation_limit: Some(3), ..job("a", 8) };
+        let few = RemoteJob { operation_limit: Some(3), ..job("a", 8) };
         assert_eq!(error(few), "3 operations for 4 workers: expected at least one for each");
         let mut few = job("load", 8);
         few.properties.push(("insertcount".to_owned(), "2".to_owned()));
@@ -270,19 +271,19 @@ mod tests {
 
     #[test]
     fn what_can_not_be_run_says_why() {
-        let error = |job: Job| job.spec().unwrap_err();
-        let crooked = Job { arrivals: "crooked".to_owned(), ..job("a", 1) };
+        let error = |job: RemoteJob| job.spec().unwrap_err();
+        let crooked = RemoteJob { arrivals: "crooked".to_owned(), ..job("a", 1) };
         assert_eq!(error(crooked), "arrivals are 'crooked': expected constant or poisson");
-        let endless = Job { series_intervals: u32::MAX, ..job("a", 1) };
+        let endless = RemoteJob { series_intervals: u32::MAX, ..job("a", 1) };
         assert!(error(endless).ends_with("intervals: expected 1 to 10000"));
         let nothing = RateChange::Steady { rate_per_s: 0.0, length: Duration::from_secs(1) };
-        assert!(error(Job { rate_changes: vec![nothing], ..job("a", 1) }).contains("offers nothing"));
+        assert!(error(RemoteJob { rate_changes: vec![nothing], ..job("a", 1) }).contains("offers nothing"));
     }
 
     #[test]
     fn workers_know_which_threads_are_theirs_and_the_whole_rate() {
         let steps = [RatePart::Steady { rate_per_s: 5.0, length: Duration::from_secs(1) }];
-        let whole = Job {
+        let whole = RemoteJob {
             rate_per_s: Some(900.0),
             rate_changes: steps.map(RateChange::from).to_vec(),
             seed: 5,
@@ -298,7 +299,7 @@ mod tests {
 
     #[test]
     fn the_properties_own_mix_has_their_own_distribution() {
-        let own = Job { mix: None, ..job("a", 2) };
+        let own = RemoteJob { mix: None, ..job("a", 2) };
         let spec = own.divided(1).unwrap()[0].spec().unwrap();
         assert_eq!(spec.mix.name(), "b", "CoreWorkload's own default");
         assert_eq!(spec.workload.request_distribution, Some(RequestDistribution::Uniform));

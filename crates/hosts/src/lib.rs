@@ -24,16 +24,16 @@ mod trust;
 mod worker;
 
 pub use clock_offset::ClockOffset;
-pub use coordinator::{Coordinator, HostReport, LostHost, Together};
-pub use generator::{Connect, Connector, StoppedIn, Watch};
+pub use coordinator::{CombinedResults, HostReport, LostHost, WorkerCoordinator};
+pub use generator::{ConnectionOpener, JobConnector, StoppedIn, WatchStarter};
 pub use host::HostAddress;
-pub use job::{Job, RateChange};
+pub use job::{RateChange, RemoteJob};
 pub use merge::merge;
-pub use message::{Report, WorkerProgress};
+pub use message::{ProgressReport, WorkerProgress};
 pub use ssh::SshHost;
-pub use token::Token;
-pub use trust::{Certificates, Trust};
-pub use worker::{ConnectionEvent, Listener, Worker};
+pub use token::SharedToken;
+pub use trust::{CertificateFiles, TrustMethod};
+pub use worker::{ConnectionEvent, WorkerListener, WorkerServer};
 
 /// Why a load could not be run on several hosts.
 #[derive(Debug, thiserror::Error)]

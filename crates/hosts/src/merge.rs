@@ -1,6 +1,8 @@
 //! Merging the results of several hosts.
 
-use underlay_record::{Generator, IntegrityRecord, Latency, Measured, OperationStats, Pauses, SeriesPoint};
+use underlay_record::{
+    GeneratorCost, IntegrityRecord, MeasuredWindow, OperationStats, Pauses, RecordedLatency, SeriesPoint,
+};
 
 /// How many error messages, and how many wrong values, are kept.
 const MAX_SAMPLES: usize = 10;
@@ -11,8 +13,8 @@ const MAX_POINTS: usize = 20_000;
 
 /// Counts are summed, histograms are merged, and rates are those of all operations over the longest time. In the time series,
 /// percentiles are the highest of all hosts, since those of the whole can't be computed from those of its parts.
-pub fn merge(parts: &[Measured]) -> Measured {
-    let mut whole = Measured::default();
+pub fn merge(parts: &[MeasuredWindow]) -> MeasuredWindow {
+    let mut whole = MeasuredWindow::default();
     for part in parts {
         whole.duration_s = whole.duration_s.max(part.duration_s);
         whole.wall_s = whole.wall_s.max(part.wall_s);
@@ -54,7 +56,7 @@ fn add_samples<T: Clone + PartialEq>(whole: &mut Vec<T>, part: &[T]) {
     }
 }
 
-fn summarise(latency: &mut Latency) {
+fn summarise(latency: &mut RecordedLatency) {
     latency.us = latency.histogram.summary_us();
 }
 
@@ -70,14 +72,14 @@ fn add_operation(whole: &mut OperationStats, part: &OperationStats) {
 
 /// One interval of the whole.
 #[derive(Clone, Copy, Debug, Default)]
-struct Interval {
+struct MergedInterval {
     point: SeriesPoint,
     sum_us: f64,
 }
 
 /// Intervals as wide as those of the host with the widest ones. Hosts start together, and widths differ only by powers of two, so that
 /// each narrow interval lies within a wide one.
-fn series(parts: &[Measured]) -> Vec<SeriesPoint> {
+fn series(parts: &[MeasuredWindow]) -> Vec<SeriesPoint> {
     let all = |least: usize| {
         let long_enough = parts.iter().filter(move |part| part.series.len() >= least);
         long_enough.flat_map(|part| part.series.first().map(|first| first.t_s))
@@ -85,7 +87,7 @@ fn series(parts: &[Measured]) -> Vec<SeriesPoint> {
     // The only interval of a host may be cut short.
     let widest_s = all(2).reduce(f64::max).or_else(|| all(1).reduce(f64::max));
     let Some(width_s) = widest_s.filter(|width_s| *width_s > 0.0) else { return Vec::new() };
-    let mut intervals: Vec<Interval> = Vec::new();
+    let mut intervals: Vec<MergedInterval> = Vec::new();
     for part in parts {
         let mut begin_s = 0.0;
         for one in &part.series {
@@ -94,7 +96,7 @@ fn series(parts: &[Measured]) -> Vec<SeriesPoint> {
             let place = (((begin_s + one.t_s) / 2.0 / width_s) as usize).min(MAX_POINTS - 1);
             begin_s = one.t_s;
             if intervals.len() <= place {
-                intervals.resize_with(place + 1, Interval::default);
+                intervals.resize_with(place + 1, MergedInterval::default);
             }
             let interval = &mut intervals[place];
             interval.sum_us += one.mean_us * one.operations as f64;
@@ -124,12 +126,12 @@ fn series(parts: &[Measured]) -> Vec<SeriesPoint> {
     intervals.into_iter().map(|interval| interval.point).collect()
 }
 
-fn generator(parts: &[Measured]) -> Generator {
-    let of = |figure: fn(&Generator) -> f64| parts.iter().map(move |part| figure(&part.generator));
+fn generator(parts: &[MeasuredWindow]) -> GeneratorCost {
+    let of = |figure: fn(&GeneratorCost) -> f64| parts.iter().map(move |part| figure(&part.generator));
     let ceilings: Option<Vec<f64>> = parts.iter().map(|part| part.generator.ceiling_per_s).collect();
     let lateness = parts.iter().filter_map(|part| part.generator.lateness_p99_us);
     let pauses = parts.iter().filter_map(|part| part.generator.pauses);
-    Generator {
+    GeneratorCost {
         cpu_cores: of(|one| one.cpu_cores).sum(),
         machine_busy: of(|one| one.machine_busy).fold(0.0, f64::max),
         ceiling_per_s: ceilings.filter(|each| !each.is_empty()).map(|each| each.iter().sum()),
@@ -145,10 +147,10 @@ mod tests {
 
     use super::*;
 
-    fn measured(latencies_us: &[u64]) -> Measured {
+    fn measured(latencies_us: &[u64]) -> MeasuredWindow {
         let mut histogram = Histogram::default();
         latencies_us.iter().for_each(|&us| histogram.record_ns(us * 1000));
-        let latency = Latency::of(histogram);
+        let latency = RecordedLatency::of(histogram);
         let count = latencies_us.len() as u64;
         let stats = OperationStats {
             count,
@@ -160,7 +162,7 @@ mod tests {
         let throughput_per_s = count as f64 / 2.0;
         let point =
             SeriesPoint { t_s: 2.0, operations: count, throughput_per_s, mean_us, ..SeriesPoint::default() };
-        Measured {
+        MeasuredWindow {
             duration_s: 2.0,
             wall_s: 2.0,
             operations: count,
@@ -168,7 +170,7 @@ mod tests {
             latency,
             by_operation: [("read".to_owned(), stats)].into(),
             series: vec![point],
-            ..Measured::default()
+            ..MeasuredWindow::default()
         }
     }
 
@@ -182,7 +184,7 @@ mod tests {
             let part = |host: usize| -> Vec<u64> {
                 latencies.iter().copied().skip(host).step_by(hosts).collect()
             };
-            let parts: Vec<Measured> = (0..hosts).map(|host| measured(&part(host))).collect();
+            let parts: Vec<MeasuredWindow> = (0..hosts).map(|host| measured(&part(host))).collect();
             let (found, expected) = (merge(&parts), measured(&latencies));
             prop_assert_eq!(&found.latency, &expected.latency);
             prop_assert_eq!(&found.by_operation, &expected.by_operation);
@@ -197,7 +199,7 @@ mod tests {
         fn every_interval_finds_its_place(
             hosts in prop::collection::vec((0u32..4, prop::collection::vec(0u64..1000, 0..40)), 1..5),
         ) {
-            let parts: Vec<Measured> = hosts.iter().map(|(doublings, counts)| with_series(*doublings, counts)).collect();
+            let parts: Vec<MeasuredWindow> = hosts.iter().map(|(doublings, counts)| with_series(*doublings, counts)).collect();
             let series = merge(&parts).series;
             let expected: u64 = hosts.iter().flat_map(|(_, counts)| counts).sum();
             prop_assert_eq!(series.iter().map(|point| point.operations).sum::<u64>(), expected);
@@ -206,7 +208,7 @@ mod tests {
     }
 
     /// Intervals of 20 ms, doubled so often.
-    fn with_series(doublings: u32, counts: &[u64]) -> Measured {
+    fn with_series(doublings: u32, counts: &[u64]) -> MeasuredWindow {
         let width_s = 0.02 * f64::from(1 << doublings);
         let point = |(number, &operations): (u32, &u64)| SeriesPoint {
             t_s: f64::from(number) * width_s,
@@ -215,7 +217,7 @@ mod tests {
             mean_us: 10.0,
             ..SeriesPoint::default()
         };
-        Measured { series: (1..).zip(counts).map(point).collect(), ..Measured::default() }
+        MeasuredWindow { series: (1..).zip(counts).map(point).collect(), ..MeasuredWindow::default() }
     }
 
     #[test]
@@ -231,14 +233,14 @@ mod tests {
     #[test]
     fn what_says_how_sure_it_is_takes_the_worst_host() {
         let mut parts = [measured(&[1]), measured(&[2])];
-        parts[0].generator = Generator {
+        parts[0].generator = GeneratorCost {
             cpu_cores: 0.5,
             machine_busy: 0.9,
             ceiling_per_s: Some(100.0),
             lateness_p99_us: Some(5.0),
             pauses: Some(Pauses { paused_wall_s: 1.0, ..Pauses::default() }),
         };
-        parts[1].generator = Generator {
+        parts[1].generator = GeneratorCost {
             cpu_cores: 0.75,
             machine_busy: 0.2,
             ceiling_per_s: Some(50.0),
@@ -258,7 +260,7 @@ mod tests {
         let whole = merge(&parts);
         assert_eq!(whole.integrity, parts[1].integrity);
         assert_eq!(whole.stopped_processes, [client]);
-        let expected = Generator {
+        let expected = GeneratorCost {
             cpu_cores: 1.25,
             machine_busy: 0.9,
             ceiling_per_s: Some(150.0),
@@ -268,6 +270,6 @@ mod tests {
         assert_eq!((whole.generator, whole.error_samples), (expected, vec!["read: gone".to_owned()]));
         parts[1].generator.ceiling_per_s = None;
         assert_eq!(merge(&parts).generator.ceiling_per_s, None);
-        assert_eq!(merge(&[]), Measured::default());
+        assert_eq!(merge(&[]), MeasuredWindow::default());
     }
 }

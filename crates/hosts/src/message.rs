@@ -1,9 +1,9 @@
 //! The messages between coordinator and workers.
 
 use serde::{Deserialize, Serialize};
-use underlay_record::Measured;
+use underlay_record::MeasuredWindow;
 
-use crate::job::Job;
+use crate::job::RemoteJob;
 use crate::particulars::SentParticulars;
 
 /// A worker's first bytes, before any frame. The number is the version of the protocol.
@@ -11,7 +11,7 @@ pub const PREFACE: [u8; 18] = *b"underlay-worker 1\n";
 
 /// A worker's first message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Welcome {
+pub struct WorkerWelcome {
     pub version: String,
     pub cores: u32,
     /// The worker is busy with another coordinator and won't answer any requests.
@@ -20,11 +20,11 @@ pub struct Welcome {
 
 /// A coordinator's requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Request {
+pub enum CoordinatorRequest {
     /// Report the time of your clock.
     Time,
     /// Connect to the system and wait.
-    Prepare(Box<Job>),
+    Prepare(Box<RemoteJob>),
     /// Start at this instant of your clock.
     Start {
         at_ns: u64,
@@ -37,22 +37,22 @@ pub enum Request {
 
 /// A worker's answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum WorkerAnswer {
     Time { now_ns: u64 },
     Done,
-    Report(Report),
-    Measured(Box<Part>),
+    Report(ProgressReport),
+    Measured(Box<MeasuredPart>),
     Failed(String),
 }
 
-impl Answer {
+impl WorkerAnswer {
     pub(crate) fn in_words(&self) -> &'static str {
         match self {
-            Answer::Time { .. } => "a time",
-            Answer::Done => "'done'",
-            Answer::Report(_) => "a report",
-            Answer::Measured(_) => "a measurement",
-            Answer::Failed(_) => "a failure",
+            WorkerAnswer::Time { .. } => "a time",
+            WorkerAnswer::Done => "'done'",
+            WorkerAnswer::Report(_) => "a report",
+            WorkerAnswer::Measured(_) => "a measurement",
+            WorkerAnswer::Failed(_) => "a failure",
         }
     }
 }
@@ -61,7 +61,7 @@ impl Answer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 // A worker of another build may not have all of these figures, which is no reason to lose it.
 #[serde(default)]
-pub struct Report {
+pub struct ProgressReport {
     /// Operations answered since the run started, including the warm-up.
     pub operations: u64,
     pub errors: u64,
@@ -80,7 +80,7 @@ pub struct Report {
 pub struct WorkerProgress {
     pub worker: String,
     /// The last that it said.
-    pub report: Report,
+    pub report: ProgressReport,
     /// It has stopped responding.
     pub is_lost: bool,
     /// It reported an error.
@@ -90,18 +90,18 @@ pub struct WorkerProgress {
 impl WorkerProgress {
     /// The last that it said, without rates where it answers nothing any more or nobody knows what it does: the last report of a run
     /// that has ended is of its last second, which is over.
-    pub fn now(&self) -> Report {
-        let Report { operations, errors, has_ended, .. } = self.report;
+    pub fn now(&self) -> ProgressReport {
+        let ProgressReport { operations, errors, has_ended, .. } = self.report;
         match self.is_lost || self.has_failed || has_ended {
-            true => Report { operations, errors, has_ended, ..Report::default() },
+            true => ProgressReport { operations, errors, has_ended, ..ProgressReport::default() },
             false => self.report,
         }
     }
 }
 
-impl Report {
+impl ProgressReport {
     /// Adds those of another worker.
-    pub fn add(&mut self, other: &Report) {
+    pub fn add(&mut self, other: &ProgressReport) {
         self.operations = self.operations.saturating_add(other.operations);
         self.errors = self.errors.saturating_add(other.errors);
         // One that answers nothing has no latencies either.
@@ -122,8 +122,8 @@ impl Report {
 
 /// A worker's results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Part {
-    pub measured: Measured,
+pub struct MeasuredPart {
+    pub measured: MeasuredWindow,
     pub particulars: SentParticulars,
     pub unstarted: u64,
     /// Operations that were answered before or after the measured time. A worker of an earlier build doesn't say.
@@ -141,16 +141,16 @@ mod tests {
 
     #[test]
     fn the_mean_of_all_workers_is_that_of_their_operations() {
-        let report = |throughput_per_s: f64, mean_us: f64, p99_us: f64| Report {
+        let report = |throughput_per_s: f64, mean_us: f64, p99_us: f64| ProgressReport {
             operations: 10,
             throughput_per_s,
             mean_us,
             p50_us: mean_us,
             p99_us,
             has_ended: true,
-            ..Report::default()
+            ..ProgressReport::default()
         };
-        let mut whole = Report { has_ended: true, ..Report::default() };
+        let mut whole = ProgressReport { has_ended: true, ..ProgressReport::default() };
         // One that does nothing yet has no part in it.
         for one in [report(0.0, 9.0, 9e9), report(300.0, 100.0, 900.0), report(100.0, 500.0, 700.0)] {
             whole.add(&one);
@@ -161,11 +161,16 @@ mod tests {
 
     #[test]
     fn whoever_has_ended_has_operations_and_no_rates() {
-        let report =
-            Report { operations: 7, errors: 1, throughput_per_s: 5.0, p99_us: 3.0, ..Report::default() };
+        let report = ProgressReport {
+            operations: 7,
+            errors: 1,
+            throughput_per_s: 5.0,
+            p99_us: 3.0,
+            ..ProgressReport::default()
+        };
         let running = WorkerProgress { report, ..WorkerProgress::default() };
         assert_eq!(running.now(), report);
-        let ended = Report { has_ended: true, ..report };
+        let ended = ProgressReport { has_ended: true, ..report };
         for one in [
             WorkerProgress { is_lost: true, ..running.clone() },
             WorkerProgress { has_failed: true, ..running.clone() },
@@ -180,7 +185,7 @@ mod tests {
     #[test]
     fn a_report_of_an_earlier_build_is_read() {
         let text = r#"{"operations":7,"errors":0,"throughput_per_s":5.0,"mean_us":3.0,"has_ended":false}"#;
-        let report: Report = serde_json::from_str(text).unwrap();
+        let report: ProgressReport = serde_json::from_str(text).unwrap();
         assert_eq!((report.operations, report.p99_us), (7, 0.0));
     }
 }

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use underlay_record::Histogram;
-use underlay_workload::{BothLatencies, Edges, OperationKind, Particulars, RawAnswer};
+use underlay_workload::{BothLatencies, EdgeLatencies, OperationKind, RawAnswer, YcsbStatistics};
 
 type ByEnding = BTreeMap<(OperationKind, RawAnswer), BothLatencies>;
 
-/// [`Particulars`] on their way.
+/// [`YcsbStatistics`] on their way.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SentParticulars {
-    failed: Vec<Ending>,
-    parts: Vec<Ending>,
+    failed: Vec<EndingCount>,
+    parts: Vec<EndingCount>,
     #[serde(default)]
     edges: Vec<EdgesOf>,
     checks: Histogram,
@@ -29,22 +29,23 @@ struct EdgesOf {
 
 /// Operations of one kind that ended in one way, by the names of both.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Ending {
+struct EndingCount {
     kind: String,
     answer: String,
     intended: Histogram,
     service: Histogram,
 }
 
-impl From<Particulars> for SentParticulars {
-    fn from(particulars: Particulars) -> Self {
+impl From<YcsbStatistics> for SentParticulars {
+    fn from(particulars: YcsbStatistics) -> Self {
         let endings = |by_ending: ByEnding| {
-            let ending = |((kind, answer), latencies): ((OperationKind, RawAnswer), BothLatencies)| Ending {
-                kind: kind.name().to_owned(),
-                answer: answer.name().to_owned(),
-                intended: latencies.intended,
-                service: latencies.service,
-            };
+            let ending =
+                |((kind, answer), latencies): ((OperationKind, RawAnswer), BothLatencies)| EndingCount {
+                    kind: kind.name().to_owned(),
+                    answer: answer.name().to_owned(),
+                    intended: latencies.intended,
+                    service: latencies.service,
+                };
             by_ending.into_iter().map(ending).collect()
         };
         SentParticulars {
@@ -57,8 +58,8 @@ impl From<Particulars> for SentParticulars {
     }
 }
 
-impl From<(OperationKind, Edges)> for EdgesOf {
-    fn from((kind, Edges { unsent, overdue }): (OperationKind, Edges)) -> Self {
+impl From<(OperationKind, EdgeLatencies)> for EdgesOf {
+    fn from((kind, EdgeLatencies { unsent, overdue }): (OperationKind, EdgeLatencies)) -> Self {
         EdgesOf { kind: kind.name().to_owned(), unsent, overdue }
     }
 }
@@ -69,8 +70,8 @@ fn kind_of(name: &str) -> Option<OperationKind> {
 
 impl SentParticulars {
     /// Adds them to those of other workers. A name that nobody knows is left out.
-    pub fn add_to(&self, whole: &mut Particulars) {
-        let add = |endings: &[Ending], by_ending: &mut ByEnding| {
+    pub fn add_to(&self, whole: &mut YcsbStatistics) {
+        let add = |endings: &[EndingCount], by_ending: &mut ByEnding| {
             for ending in endings {
                 let kind = kind_of(&ending.kind);
                 let answer = RawAnswer::ALL.into_iter().find(|answer| answer.name() == ending.answer);
@@ -105,14 +106,14 @@ mod tests {
         histogram
     }
 
-    fn particulars(values_ns: &[u64]) -> Particulars {
+    fn particulars(values_ns: &[u64]) -> YcsbStatistics {
         let both = BothLatencies { intended: histogram(values_ns), service: histogram(&[7]) };
-        Particulars {
+        YcsbStatistics {
             failed: [((OperationKind::Read, RawAnswer::Missing), both.clone())].into(),
             parts: [((OperationKind::Update, RawAnswer::Found), both)].into(),
             edges: [(
                 OperationKind::Scan,
-                Edges { unsent: histogram(values_ns), overdue: histogram(values_ns) },
+                EdgeLatencies { unsent: histogram(values_ns), overdue: histogram(values_ns) },
             )]
             .into(),
             checks: histogram(values_ns),
@@ -122,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_is_added_up() {
-        let mut whole = Particulars::default();
+        let mut whole = YcsbStatistics::default();
         for values_ns in [&[1_000, 2_000][..], &[3_000_000]] {
             let sent = SentParticulars::from(particulars(values_ns));
             let text = serde_json::to_string(&sent).unwrap();
@@ -141,7 +142,7 @@ mod tests {
         let mut sent = SentParticulars::from(particulars(&[1]));
         sent.failed[0].kind = "fetch".to_owned();
         sent.parts[0].answer = "perhaps".to_owned();
-        let mut whole = Particulars::default();
+        let mut whole = YcsbStatistics::default();
         sent.add_to(&mut whole);
         assert!(whole.failed.is_empty() && whole.parts.is_empty());
     }

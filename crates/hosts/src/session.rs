@@ -6,15 +6,17 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use underlay_record::Measured;
+use underlay_record::MeasuredWindow;
 use underlay_sync::Mutex;
-use underlay_workload::{Control, RunError, run};
+use underlay_workload::{RunError, RunHandle, run};
 
 use crate::frame::{FrameError, FrameReader, MAX_BYTES, send};
-use crate::generator::{Generator, StoppedIn};
-use crate::job::Job;
-use crate::message::{Answer, PREFACE, Part, Report, Request, Welcome};
-use crate::stream::Stream;
+use crate::generator::{LoadGenerator, StoppedIn};
+use crate::job::RemoteJob;
+use crate::message::{
+    CoordinatorRequest, MeasuredPart, PREFACE, ProgressReport, WorkerAnswer, WorkerWelcome,
+};
+use crate::stream::PeerStream;
 
 /// A coordinator sends several requests per second. If it is silent for this long it counts as gone, and its run is stopped.
 const MAX_SILENCE: Duration = Duration::from_secs(30);
@@ -28,41 +30,41 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 const GATE_TIME: Duration = Duration::from_millis(2);
 
 /// A run of this worker.
-struct Running {
-    control: Arc<Control<'static>>,
+struct RunningJob {
+    control: Arc<RunHandle<'static>>,
     /// `None` cancels the run.
     start: SyncSender<Option<Instant>>,
     lateness_ns: Arc<AtomicU64>,
     /// Watches the processes of its clients until it is dropped.
     stopped_in: Option<StoppedIn>,
-    handle: JoinHandle<Result<Measured, RunError>>,
+    handle: JoinHandle<Result<MeasuredWindow, RunError>>,
 }
 
-pub(crate) struct Session<'a> {
-    generator: &'a Generator,
-    stream: Stream,
+pub(crate) struct WorkerSession<'a> {
+    generator: &'a LoadGenerator,
+    stream: PeerStream,
     reader: FrameReader,
-    running: Option<Running>,
+    running: Option<RunningJob>,
     stop: &'a AtomicBool,
 }
 
-impl Drop for Session<'_> {
+impl Drop for WorkerSession<'_> {
     fn drop(&mut self) {
         self.end_run();
     }
 }
 
 /// Sends a worker's first message.
-pub(crate) fn send_welcome(stream: &mut Stream, is_taken: bool) -> Result<(), FrameError> {
+pub(crate) fn send_welcome(stream: &mut PeerStream, is_taken: bool) -> Result<(), FrameError> {
     stream.wait_at_most(MAX_SILENCE);
     std::io::Write::write_all(stream, &PREFACE)?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    send(stream, &Welcome { version: env!("CARGO_PKG_VERSION").to_owned(), cores, is_taken })
+    send(stream, &WorkerWelcome { version: env!("CARGO_PKG_VERSION").to_owned(), cores, is_taken })
 }
 
-impl<'a> Session<'a> {
-    pub(crate) fn new(generator: &'a Generator, stream: Stream, stop: &'a AtomicBool) -> Self {
-        Session { generator, stream, reader: FrameReader::new(), running: None, stop }
+impl<'a> WorkerSession<'a> {
+    pub(crate) fn new(generator: &'a LoadGenerator, stream: PeerStream, stop: &'a AtomicBool) -> Self {
+        WorkerSession { generator, stream, reader: FrameReader::new(), running: None, stop }
     }
 
     /// Answers until the coordinator is gone or the worker should stop.
@@ -72,7 +74,7 @@ impl<'a> Session<'a> {
         while !self.stop.load(Ordering::Relaxed) {
             // In short waits, to notice `stop`. A timeout loses nothing: the reader keeps what has arrived.
             self.stream.wait_at_most(TICK);
-            let request: Request = match self.reader.receive(&mut self.stream, MAX_BYTES) {
+            let request: CoordinatorRequest = match self.reader.receive(&mut self.stream, MAX_BYTES) {
                 Ok(request) => request,
                 Err(FrameError::Ended) => return Ok(()),
                 Err(error) if error.is_timeout() && heard.elapsed() < MAX_SILENCE => continue,
@@ -90,31 +92,34 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn answer(&mut self, request: Request) -> Answer {
-        let done = |result: Result<(), String>| result.map_or_else(Answer::Failed, |()| Answer::Done);
+    fn answer(&mut self, request: CoordinatorRequest) -> WorkerAnswer {
+        let done =
+            |result: Result<(), String>| result.map_or_else(WorkerAnswer::Failed, |()| WorkerAnswer::Done);
         match request {
-            Request::Time => Answer::Time { now_ns: self.generator.now_ns() },
-            Request::Prepare(job) => done(self.prepare(&job)),
-            Request::Start { at_ns } => done(self.start(at_ns)),
-            Request::Report => self.report().map_or_else(Answer::Failed, Answer::Report),
-            Request::Collect => {
-                self.collect().map_or_else(Answer::Failed, |part| Answer::Measured(Box::new(part)))
+            CoordinatorRequest::Time => WorkerAnswer::Time { now_ns: self.generator.now_ns() },
+            CoordinatorRequest::Prepare(job) => done(self.prepare(&job)),
+            CoordinatorRequest::Start { at_ns } => done(self.start(at_ns)),
+            CoordinatorRequest::Report => {
+                self.report().map_or_else(WorkerAnswer::Failed, WorkerAnswer::Report)
             }
-            Request::Stop => {
+            CoordinatorRequest::Collect => self
+                .collect()
+                .map_or_else(WorkerAnswer::Failed, |part| WorkerAnswer::Measured(Box::new(part))),
+            CoordinatorRequest::Stop => {
                 self.end_run();
-                Answer::Done
+                WorkerAnswer::Done
             }
         }
     }
 
-    fn prepare(&mut self, job: &Job) -> Result<(), String> {
+    fn prepare(&mut self, job: &RemoteJob) -> Result<(), String> {
         self.end_run();
         let spec = job.spec()?;
         let connect = self.generator.connect(job)?;
         let (connected, is_connected) = mpsc::sync_channel(1);
         let (start, starts) = mpsc::sync_channel(1);
         let lateness_ns = Arc::new(AtomicU64::new(0));
-        let mut control = Control::new();
+        let mut control = RunHandle::new();
         control.keeps_particulars = true;
         control.on_connected = Some(starter(connected, starts, Arc::clone(&lateness_ns)));
         let control = Arc::new(control);
@@ -125,7 +130,7 @@ impl<'a> Session<'a> {
             .spawn(move || run(&spec, &*connect, &own))
             .map_err(|error| format!("no thread for the run: {error}"))?;
         self.generator.set_running(Some(Arc::clone(&control)));
-        self.running = Some(Running { control, start, lateness_ns, stopped_in, handle });
+        self.running = Some(RunningJob { control, start, lateness_ns, stopped_in, handle });
         let latest = Instant::now() + MAX_CONNECT;
         while is_connected.recv_timeout(TICK).is_err() {
             // If the run has ended without connecting, it has an error.
@@ -165,13 +170,13 @@ impl<'a> Session<'a> {
         running.start.try_send(Some(at)).map_err(|_| "it has already started".to_owned())
     }
 
-    fn report(&self) -> Result<Report, String> {
+    fn report(&self) -> Result<ProgressReport, String> {
         let running = self.running.as_ref().ok_or("nothing was prepared")?;
         Ok(report_of(&running.control, running.handle.is_finished()))
     }
 
-    fn collect(&mut self) -> Result<Part, String> {
-        let Running { control, lateness_ns, stopped_in, handle, .. } = match self.running.take() {
+    fn collect(&mut self) -> Result<MeasuredPart, String> {
+        let RunningJob { control, lateness_ns, stopped_in, handle, .. } = match self.running.take() {
             None => return Err("nothing was prepared".to_owned()),
             Some(running) if !running.handle.is_finished() => {
                 self.running = Some(running);
@@ -185,8 +190,8 @@ impl<'a> Session<'a> {
                 let aftermath = control.aftermath();
                 let stopped =
                     stopped_in.zip(aftermath.window).map(|(stopped_in, window)| stopped_in(&window));
-                Ok(Part {
-                    measured: Measured { stopped_processes: stopped.unwrap_or_default(), ..measured },
+                Ok(MeasuredPart {
+                    measured: MeasuredWindow { stopped_processes: stopped.unwrap_or_default(), ..measured },
                     particulars: control.particulars().into(),
                     unstarted: aftermath.unstarted,
                     outside: aftermath.outside,
@@ -202,7 +207,7 @@ impl<'a> Session<'a> {
 
     fn end_run(&mut self) {
         self.generator.set_running(None);
-        if let Some(Running { control, start, handle, .. }) = self.running.take() {
+        if let Some(RunningJob { control, start, handle, .. }) = self.running.take() {
             // A run that has started sees `stop`; one that still waits for its start gets `None`.
             control.stop.store(true, Ordering::Relaxed);
             let _ = start.try_send(None);
@@ -211,9 +216,9 @@ impl<'a> Session<'a> {
     }
 }
 
-pub(crate) fn report_of(control: &Control<'_>, has_ended: bool) -> Report {
+pub(crate) fn report_of(control: &RunHandle<'_>, has_ended: bool) -> ProgressReport {
     let progress = control.progress();
-    Report {
+    ProgressReport {
         operations: progress.operations,
         errors: progress.errors,
         throughput_per_s: finite(progress.throughput_per_s),

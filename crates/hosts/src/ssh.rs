@@ -73,7 +73,7 @@ impl SshHost {
     }
 
     /// Starts the worker there. The stream is connected to its input and output.
-    pub(crate) fn start(&self) -> io::Result<(UnixStream, Started)> {
+    pub(crate) fn start(&self) -> io::Result<(UnixStream, SshProcess)> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = self.command();
         command.stdin(OwnedFd::from(theirs.try_clone()?));
@@ -95,19 +95,19 @@ impl SshHost {
                 }
             })
         });
-        Ok((ours, Started { child, words, listening }))
+        Ok((ours, SshProcess { child, words, listening }))
     }
 }
 
 /// A running ssh. Dropping this kills it.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct SshProcess {
     child: Child,
     words: Arc<Mutex<Vec<u8>>>,
     listening: Option<JoinHandle<()>>,
 }
 
-impl Started {
+impl SshProcess {
     /// The end of the error output of ssh and the worker. Waits a moment for it.
     pub(crate) fn last_words(&self) -> Option<String> {
         let latest = Instant::now() + LAST_WORDS_TIME;
@@ -120,7 +120,7 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for SshProcess {
     fn drop(&mut self) {
         // Its input has ended, so the worker ends as well.
         let _ = self.child.kill();

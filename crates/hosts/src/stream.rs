@@ -12,26 +12,26 @@ use openssl::x509::X509VerifyResult;
 const MIN_WAIT: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
-enum Socket {
+enum StreamSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 /// A socket with a deadline for all of its reads and writes together.
 #[derive(Debug)]
-pub(crate) struct Wire {
-    socket: Socket,
+pub(crate) struct DeadlineSocket {
+    socket: StreamSocket,
     deadline: Instant,
 }
 
-impl Wire {
+impl DeadlineSocket {
     pub(crate) fn tcp(stream: TcpStream, deadline: Instant) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        Ok(Wire { socket: Socket::Tcp(stream), deadline })
+        Ok(DeadlineSocket { socket: StreamSocket::Tcp(stream), deadline })
     }
 
     pub(crate) fn unix(stream: UnixStream, deadline: Instant) -> Self {
-        Wire { socket: Socket::Unix(stream), deadline }
+        DeadlineSocket { socket: StreamSocket::Unix(stream), deadline }
     }
 
     fn left(&self) -> io::Result<Option<Duration>> {
@@ -41,22 +41,22 @@ impl Wire {
     }
 }
 
-impl Read for Wire {
+impl Read for DeadlineSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.left()?;
         match &mut self.socket {
-            Socket::Tcp(stream) => stream.set_read_timeout(left).and_then(|()| stream.read(buffer)),
-            Socket::Unix(stream) => stream.set_read_timeout(left).and_then(|()| stream.read(buffer)),
+            StreamSocket::Tcp(stream) => stream.set_read_timeout(left).and_then(|()| stream.read(buffer)),
+            StreamSocket::Unix(stream) => stream.set_read_timeout(left).and_then(|()| stream.read(buffer)),
         }
     }
 }
 
-impl Write for Wire {
+impl Write for DeadlineSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let left = self.left()?;
         match &mut self.socket {
-            Socket::Tcp(stream) => stream.set_write_timeout(left).and_then(|()| stream.write(bytes)),
-            Socket::Unix(stream) => stream.set_write_timeout(left).and_then(|()| stream.write(bytes)),
+            StreamSocket::Tcp(stream) => stream.set_write_timeout(left).and_then(|()| stream.write(bytes)),
+            StreamSocket::Unix(stream) => stream.set_write_timeout(left).and_then(|()| stream.write(bytes)),
         }
     }
 
@@ -66,30 +66,30 @@ impl Write for Wire {
 }
 
 /// A connection to an authenticated peer.
-pub(crate) enum Stream {
+pub(crate) enum PeerStream {
     /// Within this machine or through ssh.
-    Plain(Wire),
-    Encrypted(Box<SslStream<Wire>>),
+    Plain(DeadlineSocket),
+    Encrypted(Box<SslStream<DeadlineSocket>>),
 }
 
-impl Stream {
+impl PeerStream {
     /// Performs the handshake of the client, until the deadline of the wire.
-    pub(crate) fn connect(ssl: Ssl, wire: Wire) -> io::Result<Self> {
-        Stream::shake_hands(ssl, wire, SslStream::connect)
+    pub(crate) fn connect(ssl: Ssl, wire: DeadlineSocket) -> io::Result<Self> {
+        PeerStream::shake_hands(ssl, wire, SslStream::connect)
     }
 
     /// Performs the handshake of the server, until the deadline of the wire.
-    pub(crate) fn accept(ssl: Ssl, wire: Wire) -> io::Result<Self> {
-        Stream::shake_hands(ssl, wire, SslStream::accept)
+    pub(crate) fn accept(ssl: Ssl, wire: DeadlineSocket) -> io::Result<Self> {
+        PeerStream::shake_hands(ssl, wire, SslStream::accept)
     }
 
     fn shake_hands(
         ssl: Ssl,
-        wire: Wire,
-        with: fn(&mut SslStream<Wire>) -> Result<(), openssl::ssl::Error>,
+        wire: DeadlineSocket,
+        with: fn(&mut SslStream<DeadlineSocket>) -> Result<(), openssl::ssl::Error>,
     ) -> io::Result<Self> {
         let mut stream = SslStream::new(ssl, wire)?;
-        let Err(error) = with(&mut stream) else { return Ok(Stream::Encrypted(Box::new(stream))) };
+        let Err(error) = with(&mut stream) else { return Ok(PeerStream::Encrypted(Box::new(stream))) };
         if error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake timed out"));
         }
@@ -104,34 +104,34 @@ impl Stream {
     /// Sets the deadline for reads and writes.
     pub(crate) fn wait_at_most(&mut self, wait: Duration) {
         let wire = match self {
-            Stream::Plain(wire) => wire,
-            Stream::Encrypted(stream) => stream.get_mut(),
+            PeerStream::Plain(wire) => wire,
+            PeerStream::Encrypted(stream) => stream.get_mut(),
         };
         wire.deadline = Instant::now() + wait;
     }
 }
 
-impl Read for Stream {
+impl Read for PeerStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Plain(wire) => wire.read(buffer),
-            Stream::Encrypted(stream) => stream.read(buffer).map_err(said),
+            PeerStream::Plain(wire) => wire.read(buffer),
+            PeerStream::Encrypted(stream) => stream.read(buffer).map_err(said),
         }
     }
 }
 
-impl Write for Stream {
+impl Write for PeerStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Stream::Plain(wire) => wire.write(bytes),
-            Stream::Encrypted(stream) => stream.write(bytes).map_err(said),
+            PeerStream::Plain(wire) => wire.write(bytes),
+            PeerStream::Encrypted(stream) => stream.write(bytes).map_err(said),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Stream::Plain(wire) => wire.flush(),
-            Stream::Encrypted(stream) => stream.flush(),
+            PeerStream::Plain(wire) => wire.flush(),
+            PeerStream::Encrypted(stream) => stream.flush(),
         }
     }
 }
@@ -169,7 +169,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        let mut wire = Wire::unix(ours, Instant::now() + Duration::from_millis(100));
+        let mut wire = DeadlineSocket::unix(ours, Instant::now() + Duration::from_millis(100));
         let error = wire.read_exact(&mut [0; 1 << 20]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         drop(wire);

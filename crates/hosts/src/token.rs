@@ -16,15 +16,15 @@ const PURPOSE: &[u8] = b"underlay worker, TLS 1.3 pre-shared key, SHA-256";
 
 /// A secret that workers and their coordinator share.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(Vec<u8>);
+pub struct SharedToken(Vec<u8>);
 
-impl fmt::Debug for Token {
+impl fmt::Debug for SharedToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(..)")
     }
 }
 
-impl Token {
+impl SharedToken {
     /// # Errors
     /// When it is too short.
     pub fn new(text: &str) -> Result<Self, HostError> {
@@ -35,7 +35,7 @@ impl Token {
                 text.len()
             )));
         }
-        Ok(Token(text.as_bytes().to_vec()))
+        Ok(SharedToken(text.as_bytes().to_vec()))
     }
 
     /// Reads the first line of a file that others can't read.
@@ -45,7 +45,7 @@ impl Token {
     pub fn read(file: &Path) -> Result<Self, HostError> {
         let said = |problem: String| HostError::Trust(format!("{}: {problem}", file.display()));
         let text = read_private(file)?;
-        Token::new(text.lines().next().unwrap_or_default()).map_err(|error| said(error.to_string()))
+        SharedToken::new(text.lines().next().unwrap_or_default()).map_err(|error| said(error.to_string()))
     }
 
     /// The key for TLS. The token can't be derived from it.
@@ -64,28 +64,28 @@ mod tests {
 
     #[test]
     fn tokens_are_long_and_never_printed() {
-        let error = Token::new(" short ").unwrap_err().to_string();
+        let error = SharedToken::new(" short ").unwrap_err().to_string();
         assert!(error.starts_with("a token of 5 bytes: expected at least 16"), "{error}");
-        let token = Token::new("correct horse battery").unwrap();
+        let token = SharedToken::new("correct horse battery").unwrap();
         assert_eq!(format!("{token:?}"), "Token(..)");
-        assert_ne!(token.key(), Token::new("correct horse batterz").unwrap().key());
+        assert_ne!(token.key(), SharedToken::new("correct horse batterz").unwrap().key());
     }
 
     #[test]
     fn a_file_s_first_line_is_a_token_unless_everybody_reads_it() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
-        assert!(Token::read(&file).unwrap_err().to_string().contains("can't be read"));
+        assert!(SharedToken::read(&file).unwrap_err().to_string().contains("can't be read"));
         std::fs::write(&file, "correct horse battery\nand more\n").unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
-        let error = Token::read(&file).unwrap_err().to_string();
+        let error = SharedToken::read(&file).unwrap_err().to_string();
         assert!(error.contains("open to everybody") && error.contains("chmod 600"), "{error}");
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o440)).unwrap();
-        assert_eq!(Token::read(&file).unwrap(), Token::new("correct horse battery").unwrap());
+        assert_eq!(SharedToken::read(&file).unwrap(), SharedToken::new("correct horse battery").unwrap());
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::write(&file, [0xff; 40]).unwrap();
-        assert!(Token::read(&file).unwrap_err().to_string().contains("can't be read"), "it is no text");
+        assert!(SharedToken::read(&file).unwrap_err().to_string().contains("can't be read"), "it is no text");
         std::fs::write(&file, "").unwrap();
-        assert!(Token::read(&file).unwrap_err().to_string().contains("a token of 0 bytes"));
+        assert!(SharedToken::read(&file).unwrap_err().to_string().contains("a token of 0 bytes"));
     }
 }

@@ -18,7 +18,7 @@ use openssl::x509::verify::X509CheckFlags;
 
 use crate::HostError;
 use crate::secret_file::{MAX_FILE_BYTES, read_private, read_some};
-use crate::token::Token;
+use crate::token::SharedToken;
 
 /// The identity of the key. There is only one.
 const IDENTITY: &[u8] = b"underlay";
@@ -28,16 +28,16 @@ const SUITES_WITH_CERTIFICATES: &str =
 
 /// How coordinator and workers authenticate each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trust {
+pub enum TrustMethod {
     /// Both know the same secret.
-    Token(Token),
+    Token(SharedToken),
     /// Both hold a certificate of the same authority.
-    Certificates(Certificates),
+    Certificates(CertificateFiles),
 }
 
 /// Files in PEM form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Certificates {
+pub struct CertificateFiles {
     /// The only authority whose certificates are accepted.
     pub authority: PathBuf,
     /// Our own certificate, followed by any intermediate ones.
@@ -46,26 +46,26 @@ pub struct Certificates {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum PeerSide {
     Coordinator,
     Worker,
 }
 
-impl Trust {
+impl TrustMethod {
     /// The TLS context of a side.
-    pub(crate) fn context(&self, side: Side) -> Result<SslContext, HostError> {
+    pub(crate) fn context(&self, side: PeerSide) -> Result<SslContext, HostError> {
         match self {
-            Trust::Token(token) => with_token(token, side)
+            TrustMethod::Token(token) => with_token(token, side)
                 .map_err(|error| HostError::Trust(format!("TLS can't use the token: {error}"))),
-            Trust::Certificates(certificates) => certificates.context(side),
+            TrustMethod::Certificates(certificates) => certificates.context(side),
         }
     }
 
     /// What to check when a handshake fails.
     pub(crate) fn hint(&self) -> &'static str {
         match self {
-            Trust::Token(_) => "is the token the same on both sides?",
-            Trust::Certificates(_) => {
+            TrustMethod::Token(_) => "is the token the same on both sides?",
+            TrustMethod::Certificates(_) => {
                 "are both certificates of the same authority, and is the worker's issued for the name that is used here?"
             }
         }
@@ -74,7 +74,7 @@ impl Trust {
     /// The coordinator's handshake with the worker that is called `host`.
     pub(crate) fn handshake(&self, context: &SslContext, host: &str) -> Result<Ssl, ErrorStack> {
         let mut ssl = Ssl::new(context)?;
-        if let Trust::Certificates(_) = self {
+        if let TrustMethod::Certificates(_) = self {
             let parameters = ssl.param_mut();
             parameters.set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS);
             match host.parse::<IpAddr>() {
@@ -90,10 +90,10 @@ impl Trust {
     }
 }
 
-fn builder(side: Side, suites: &str) -> Result<SslContextBuilder, ErrorStack> {
+fn builder(side: PeerSide, suites: &str) -> Result<SslContextBuilder, ErrorStack> {
     let mut builder = SslContextBuilder::new(match side {
-        Side::Coordinator => SslMethod::tls_client(),
-        Side::Worker => SslMethod::tls_server(),
+        PeerSide::Coordinator => SslMethod::tls_client(),
+        PeerSide::Worker => SslMethod::tls_server(),
     })?;
     builder.set_min_proto_version(Some(SslVersion::TLS1_3))?;
     builder.set_ciphersuites(suites)?;
@@ -107,18 +107,18 @@ fn builder(side: Side, suites: &str) -> Result<SslContextBuilder, ErrorStack> {
     Ok(builder)
 }
 
-fn with_token(token: &Token, side: Side) -> Result<SslContext, ErrorStack> {
+fn with_token(token: &SharedToken, side: PeerSide) -> Result<SslContext, ErrorStack> {
     let mut builder = builder(side, SUITES_WITH_TOKEN)?;
     let key = token.key();
     match side {
-        Side::Worker => builder.set_psk_server_callback(move |_, identity, into| {
+        PeerSide::Worker => builder.set_psk_server_callback(move |_, identity, into| {
             let is_ours = identity == Some(IDENTITY);
             Ok(into.get_mut(..key.len()).filter(|_| is_ours).map_or(0, |into| {
                 into.copy_from_slice(&key);
                 key.len()
             }))
         }),
-        Side::Coordinator => {
+        PeerSide::Coordinator => {
             builder.set_psk_client_callback(move |_, _, identity, into| {
                 let name = identity.get_mut(..=IDENTITY.len());
                 let (Some(name), Some(into)) = (name, into.get_mut(..key.len())) else { return Ok(0) };
@@ -135,7 +135,7 @@ fn with_token(token: &Token, side: Side) -> Result<SslContext, ErrorStack> {
     Ok(builder.build())
 }
 
-impl Certificates {
+impl CertificateFiles {
     /// The TLS context of a server that others than coordinators reach, such as browsers: whoever connects has to show a certificate of
     /// the authority, and nobody resumes a session.
     ///
@@ -144,15 +144,15 @@ impl Certificates {
     pub fn for_listening(&self) -> Result<SslContext, HostError> {
         let key = underlay_files::read_secret(&self.key, MAX_FILE_BYTES)
             .map_err(|error| HostError::Trust(format!("{}: {error}", self.key.display())))?;
-        self.context_with(Side::Worker, key.as_bytes())
+        self.context_with(PeerSide::Worker, key.as_bytes())
     }
 
     /// A key may be a group's: a container's secrets are.
-    fn context(&self, side: Side) -> Result<SslContext, HostError> {
+    fn context(&self, side: PeerSide) -> Result<SslContext, HostError> {
         self.context_with(side, read_private(&self.key)?.as_bytes())
     }
 
-    fn context_with(&self, side: Side, key: &[u8]) -> Result<SslContext, HostError> {
+    fn context_with(&self, side: PeerSide, key: &[u8]) -> Result<SslContext, HostError> {
         let (authority, certificate) = (read_some(&self.authority)?, read_some(&self.certificate)?);
         let of = |file: &Path, problem: &str| HostError::Trust(format!("{}: {problem}", file.display()));
         let no_certificate = "not a certificate in PEM format";
@@ -203,25 +203,26 @@ mod tests {
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
             file
         };
-        let certificates = Certificates {
+        let certificates = CertificateFiles {
             authority: write("authority.pem", "no certificate"),
             certificate: write("own.pem", ""),
             key: write("own.key", "-----BEGIN PRIVATE KEY-----\n"),
         };
-        let context = |certificates: &Certificates| match certificates.context(Side::Worker) {
+        let context = |certificates: &CertificateFiles| match certificates.context(PeerSide::Worker) {
             Ok(_) => panic!("it was taken"),
             Err(error) => error.to_string(),
         };
         assert!(context(&certificates).ends_with("own.pem: not a certificate in PEM format"));
         std::fs::set_permissions(&certificates.key, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(context(&certificates).contains("open to everybody"));
-        let refused = |certificates: &Certificates| certificates.for_listening().err().unwrap().to_string();
+        let refused =
+            |certificates: &CertificateFiles| certificates.for_listening().err().unwrap().to_string();
         assert!(
             refused(&certificates).contains("own.key: it is open to everybody"),
             "{}",
             refused(&certificates)
         );
-        let missing = Certificates { key: folder.path().join("none"), ..certificates };
+        let missing = CertificateFiles { key: folder.path().join("none"), ..certificates };
         assert!(context(&missing).contains("none can't be read"));
     }
 }

@@ -12,11 +12,11 @@ use underlay_sync::Mutex;
 
 use crate::HostError;
 use crate::frame::FrameError;
-use crate::generator::{Connector, Generator, Watch};
-use crate::message::Report;
-use crate::session::{Session, report_of, send_welcome};
-use crate::stream::{Stream, Wire};
-use crate::trust::{Side, Trust};
+use crate::generator::{JobConnector, LoadGenerator, WatchStarter};
+use crate::message::ProgressReport;
+use crate::session::{WorkerSession, report_of, send_welcome};
+use crate::stream::{DeadlineSocket, PeerStream};
+use crate::trust::{PeerSide, TrustMethod};
 
 /// The limit for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,8 +30,8 @@ const ACCEPT_INTERVAL: Duration = Duration::from_millis(20);
 const COPY_BYTES: usize = 64 << 10;
 
 /// Serves coordinators, one after another.
-pub struct Worker {
-    generator: Generator,
+pub struct WorkerServer {
+    generator: LoadGenerator,
     is_busy: AtomicBool,
 }
 
@@ -53,17 +53,17 @@ pub enum ConnectionEvent<'a> {
 }
 
 /// Where a worker listens.
-pub struct Listener {
+pub struct WorkerListener {
     listener: TcpListener,
     context: SslContext,
-    waiting: Waiting,
+    waiting: PendingHandshakes,
 }
 
 /// Connections that wait for their handshake, each with a number, in order of arrival.
 #[derive(Default)]
-struct Waiting(Mutex<VecDeque<(u64, TcpStream)>>);
+struct PendingHandshakes(Mutex<VecDeque<(u64, TcpStream)>>);
 
-impl Waiting {
+impl PendingHandshakes {
     /// Adds one, and closes the oldest if there are too many.
     fn add(&self, number: u64, stream: TcpStream) {
         let mut waiting = self.0.lock();
@@ -84,11 +84,11 @@ impl Waiting {
     }
 }
 
-impl Listener {
+impl WorkerListener {
     /// # Errors
     /// When it can't listen there, or the token or the certificates can't be used.
-    pub fn open(address: &str, trust: &Trust) -> Result<Self, HostError> {
-        let context = trust.context(Side::Worker)?;
+    pub fn open(address: &str, trust: &TrustMethod) -> Result<Self, HostError> {
+        let context = trust.context(PeerSide::Worker)?;
         let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         if !has_port {
             return Err(HostError::Job(format!("cannot listen on '{address}': expected HOST:PORT")));
@@ -104,7 +104,7 @@ impl Listener {
         let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(said)?.collect();
         let listener = TcpListener::bind(&addresses[..]).map_err(said)?;
         listener.set_nonblocking(true).map_err(said)?;
-        Ok(Listener { listener, context, waiting: Waiting::default() })
+        Ok(WorkerListener { listener, context, waiting: PendingHandshakes::default() })
     }
 
     /// The address that it listens on.
@@ -116,24 +116,24 @@ impl Listener {
     }
 
     /// Performs the handshake. Until it succeeds, nothing else is read.
-    fn welcome(&self, stream: TcpStream) -> std::io::Result<Stream> {
-        let wire = Wire::tcp(stream, Instant::now() + HANDSHAKE_TIMEOUT)?;
-        Stream::accept(Ssl::new(&self.context)?, wire)
+    fn welcome(&self, stream: TcpStream) -> std::io::Result<PeerStream> {
+        let wire = DeadlineSocket::tcp(stream, Instant::now() + HANDSHAKE_TIMEOUT)?;
+        PeerStream::accept(Ssl::new(&self.context)?, wire)
     }
 }
 
-impl Worker {
-    pub fn new(connector: Connector) -> Self {
-        Worker { generator: Generator::new(connector), is_busy: AtomicBool::new(false) }
+impl WorkerServer {
+    pub fn new(connector: JobConnector) -> Self {
+        WorkerServer { generator: LoadGenerator::new(connector), is_busy: AtomicBool::new(false) }
     }
 
     /// Has the processes that a run's clients start watched, so that one that was stopped is in the results.
-    pub fn watched_by(self, watch: Watch) -> Self {
-        Worker { generator: self.generator.watched_by(watch), ..self }
+    pub fn watched_by(self, watch: WatchStarter) -> Self {
+        WorkerServer { generator: self.generator.watched_by(watch), ..self }
     }
 
     /// The progress of this worker's part of a run; `None` while it has none.
-    pub fn progress(&self) -> Option<Report> {
+    pub fn progress(&self) -> Option<ProgressReport> {
         self.generator.running().map(|control| report_of(&control, false))
     }
 
@@ -146,7 +146,7 @@ impl Worker {
     /// happens.
     pub fn serve(
         &self,
-        listener: &Listener,
+        listener: &WorkerListener,
         idle_limit: Option<Duration>,
         stop: &AtomicBool,
         tell: &(dyn Fn(ConnectionEvent<'_>) + Sync),
@@ -168,7 +168,7 @@ impl Worker {
                 };
                 number += 1;
                 // The listener is non-blocking, which some systems pass on to accepted sockets. The clone
-                // is for `Waiting`, which can then close a connection while its thread is in the handshake.
+                // is for `PendingHandshakes`, which can then close a connection while its thread is in the handshake.
                 let waits = stream.set_nonblocking(false).and_then(|()| stream.try_clone());
                 let Ok(same) = waits else { continue };
                 listener.waiting.add(number, same);
@@ -215,8 +215,12 @@ impl Worker {
         })?;
         std::thread::scope(|scope| {
             let copying = scope.spawn(move || copy(&mut from_session, &mut output));
-            let ended =
-                Session::new(&self.generator, Stream::Plain(Wire::unix(inner, Instant::now())), stop).serve();
+            let ended = WorkerSession::new(
+                &self.generator,
+                PeerStream::Plain(DeadlineSocket::unix(inner, Instant::now())),
+                stop,
+            )
+            .serve();
             let _ = copying.join();
             ended
         })
@@ -236,7 +240,7 @@ impl Worker {
 
     fn serve_connection(
         &self,
-        mut stream: Stream,
+        mut stream: PeerStream,
         from: SocketAddr,
         stop: &AtomicBool,
         tell: &(dyn Fn(ConnectionEvent<'_>) + Sync),
@@ -247,7 +251,7 @@ impl Worker {
             return;
         }
         tell(ConnectionEvent::Coordinates { from });
-        let ended = Session::new(&self.generator, stream, stop).serve();
+        let ended = WorkerSession::new(&self.generator, stream, stop).serve();
         self.is_busy.store(false, Ordering::SeqCst);
         tell(ConnectionEvent::Gone { from, error: ended.as_ref().err() });
     }

@@ -19,10 +19,10 @@ use openssl::pkey::{PKey, Private};
 use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use openssl::x509::{X509, X509NameBuilder};
 use underlay_hosts::frame::{FrameReader, MAX_BYTES, send};
-use underlay_hosts::message::{Answer, PREFACE, Request, Welcome};
+use underlay_hosts::message::{CoordinatorRequest, PREFACE, WorkerAnswer, WorkerWelcome};
 use underlay_hosts::{
-    Certificates, Connect, Coordinator, HostAddress, HostError, Job, Listener, Report, StoppedIn, Together,
-    Token, Trust, Worker, WorkerProgress,
+    CertificateFiles, CombinedResults, ConnectionOpener, HostAddress, HostError, ProgressReport, RemoteJob,
+    SharedToken, StoppedIn, TrustMethod, WorkerCoordinator, WorkerListener, WorkerProgress, WorkerServer,
 };
 use underlay_record::StoppedProcess;
 use underlay_workload::client::{Client, ClientError};
@@ -48,9 +48,9 @@ impl Drop for Running {
     }
 }
 
-fn working(store: &MemoryStore) -> Worker {
+fn working(store: &MemoryStore) -> WorkerServer {
     let store = store.clone();
-    Worker::new(Box::new(move |job: &Job| -> Result<Connect, String> {
+    WorkerServer::new(Box::new(move |job: &RemoteJob| -> Result<ConnectionOpener, String> {
         if job.system != "memory" {
             return Err(format!("there is no system '{}' here", job.system));
         }
@@ -59,12 +59,12 @@ fn working(store: &MemoryStore) -> Worker {
     }))
 }
 
-fn worker(trust: &Trust, store: &MemoryStore) -> Running {
+fn worker(trust: &TrustMethod, store: &MemoryStore) -> Running {
     started(trust, working(store))
 }
 
-fn started(trust: &Trust, worker: Worker) -> Running {
-    let listener = Listener::open("127.0.0.1:0", trust).unwrap();
+fn started(trust: &TrustMethod, worker: WorkerServer) -> Running {
+    let listener = WorkerListener::open("127.0.0.1:0", trust).unwrap();
     let address = listener.address().unwrap().to_string();
     let stop = Arc::new(AtomicBool::new(false));
     let said = Arc::new(Mutex::new(Vec::new()));
@@ -76,13 +76,13 @@ fn started(trust: &Trust, worker: Worker) -> Running {
     Running { address, stop, said, thread: Some(thread) }
 }
 
-fn token(words: &str) -> Trust {
-    Trust::Token(Token::new(words).unwrap())
+fn token(words: &str) -> TrustMethod {
+    TrustMethod::Token(SharedToken::new(words).unwrap())
 }
 
-fn job(mix: &str) -> Job {
+fn job(mix: &str) -> RemoteJob {
     let property = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    Job {
+    RemoteJob {
         system: "memory".to_owned(),
         properties: vec![property("recordcount", "1000"), property("fieldcount", "1")],
         mix: Some(mix.to_owned()),
@@ -90,7 +90,7 @@ fn job(mix: &str) -> Job {
         arrivals: "constant".to_owned(),
         duration: Duration::MAX,
         series_intervals: 10,
-        ..Job::default()
+        ..RemoteJob::default()
     }
 }
 
@@ -98,9 +98,9 @@ fn at(addresses: &[&str]) -> Vec<HostAddress> {
     addresses.iter().map(|address| HostAddress::parse(address, "underlay").unwrap()).collect()
 }
 
-fn run(workers: &[&Running], trust: &Trust, job: &Job) -> Result<Together, HostError> {
+fn run(workers: &[&Running], trust: &TrustMethod, job: &RemoteJob) -> Result<CombinedResults, HostError> {
     let addresses: Vec<&str> = workers.iter().map(|worker| worker.address.as_str()).collect();
-    Coordinator::connect(&at(&addresses), Some(trust))?.run(job, &AtomicBool::new(false), &|_, _| ())
+    WorkerCoordinator::connect(&at(&addresses), Some(trust))?.run(job, &AtomicBool::new(false), &|_, _| ())
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn several_workers_load_every_record_once_and_share_a_rate() {
     assert_eq!(shares, [(1, 333), (1, 333), (2, 334)]);
 
     // The same workers again, with a number of operations.
-    let limited = Job { operation_limit: Some(5_000), ..job("a") };
+    let limited = RemoteJob { operation_limit: Some(5_000), ..job("a") };
     let together = run(&workers, &trust, &limited).unwrap();
     assert_eq!(together.measured.operations, 5_000);
     assert_eq!(together.measured.latency.histogram.count(), 5_000);
@@ -126,7 +126,7 @@ fn several_workers_load_every_record_once_and_share_a_rate() {
     assert_eq!(together.measured.series.iter().map(|point| point.operations).sum::<u64>(), 5_000);
 
     // And with a rate: 400 operations are due in all.
-    let rated = Job { rate_per_s: Some(1000.0), duration: Duration::from_millis(400), ..job("b") };
+    let rated = RemoteJob { rate_per_s: Some(1000.0), duration: Duration::from_millis(400), ..job("b") };
     let together = run(&workers, &trust, &rated).unwrap();
     assert_eq!(together.measured.latency.histogram.count(), 400);
     assert_eq!(together.measured.by_operation.values().map(|stats| stats.missing).sum::<u64>(), 0);
@@ -147,7 +147,7 @@ fn a_worker_tells_who_was_stopped_and_what_it_did_outside_of_the_window() {
         })
     };
     let worker = started(&trust, working(&store).watched_by(Box::new(watch)));
-    let loading = Job { rate_per_s: Some(2_000.0), warmup: Duration::from_millis(100), ..job("load") };
+    let loading = RemoteJob { rate_per_s: Some(2_000.0), warmup: Duration::from_millis(100), ..job("load") };
     let together = run(&[&worker], &trust, &loading).unwrap();
     assert_eq!(together.measured.stopped_processes, [client]);
     assert_eq!(together.measured.operations + together.outside, 1000);
@@ -174,7 +174,7 @@ fn strangers_get_nowhere() {
     assert!(error.to_string().ends_with("is the token the same on both sides?"), "{error}");
     // Whoever speaks without a handshake hears at most TLS's own alert, and never the preface.
     let mut request = Vec::new();
-    send(&mut request, &Request::Prepare(Box::new(job("load")))).unwrap();
+    send(&mut request, &CoordinatorRequest::Prepare(Box::new(job("load")))).unwrap();
     for says in [&[0xff; 100][..], b"", b"GET / HTTP/1.1\r\n\r\n", &request] {
         let heard = heard_by_stranger(&worker, says);
         assert!(heard.len() <= 7, "{heard:?}");
@@ -212,7 +212,7 @@ fn what_a_system_lacks_is_made_by_the_first_worker_alone() {
     let has_table = Arc::new(AtomicBool::new(false));
     let worker = |makes_table: bool| {
         let (store, has_table) = (store.clone(), Arc::clone(&has_table));
-        let connector = move |_: &Job| -> Result<Connect, String> {
+        let connector = move |_: &RemoteJob| -> Result<ConnectionOpener, String> {
             if makes_table {
                 std::thread::sleep(Duration::from_millis(300));
                 has_table.store(true, Ordering::SeqCst);
@@ -222,7 +222,7 @@ fn what_a_system_lacks_is_made_by_the_first_worker_alone() {
             let store = store.clone();
             Ok(Box::new(move |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(store.client())) }))
         };
-        started(&trust, Worker::new(Box::new(connector)))
+        started(&trust, WorkerServer::new(Box::new(connector)))
     };
     let workers = [worker(true), worker(false), worker(false)];
     run(&workers.each_ref(), &trust, &job("load")).unwrap();
@@ -240,17 +240,17 @@ fn what_a_system_lacks_is_made_by_the_first_worker_alone() {
 fn a_worker_has_one_coordinator_at_a_time() {
     let (store, trust) = (MemoryStore::new(), token(WORDS));
     let worker = worker(&trust, &store);
-    let first = Coordinator::connect(&at(&[&worker.address]), Some(&trust)).unwrap();
-    let error = Coordinator::connect(&at(&[&worker.address]), Some(&trust)).map(drop).unwrap_err();
+    let first = WorkerCoordinator::connect(&at(&[&worker.address]), Some(&trust)).unwrap();
+    let error = WorkerCoordinator::connect(&at(&[&worker.address]), Some(&trust)).map(drop).unwrap_err();
     assert!(
         error.to_string().ends_with("it is working for another coordinator: wait until that has finished"),
         "{error}"
     );
     first.run(&job("load"), &AtomicBool::new(false), &|_, _| ()).unwrap();
     let twice = at(&[&worker.address, &worker.address]);
-    let error = Coordinator::connect(&twice, Some(&trust)).map(drop).unwrap_err();
+    let error = WorkerCoordinator::connect(&twice, Some(&trust)).map(drop).unwrap_err();
     assert!(error.to_string().contains("is listed twice"), "{error}");
-    let error = Coordinator::connect(&at(&[&worker.address]), None).map(drop).unwrap_err();
+    let error = WorkerCoordinator::connect(&at(&[&worker.address]), None).map(drop).unwrap_err();
     assert!(error.to_string().contains("give a token or certificates"), "{error}");
 }
 
@@ -258,7 +258,7 @@ fn a_worker_has_one_coordinator_at_a_time() {
 fn what_a_worker_can_not_do_is_said_before_anything_begins() {
     let (store, trust) = (MemoryStore::new(), token(WORDS));
     let workers = [worker(&trust, &store), worker(&trust, &store)];
-    let elsewhere = Job { system: "oracle".to_owned(), ..job("load") };
+    let elsewhere = RemoteJob { system: "oracle".to_owned(), ..job("load") };
     let error = run(&workers.each_ref(), &trust, &elsewhere).unwrap_err();
     assert!(error.to_string().ends_with("failed: there is no system 'oracle' here"), "{error}");
     assert_eq!(store.record_count(), 0);
@@ -326,10 +326,11 @@ fn a_worker_that_is_lost_is_named_and_the_others_count() {
         let (relayed, weather) = relay(&workers[1].address);
         let addresses = at(&[&workers[0].address, &relayed]);
         let coordinator =
-            Coordinator::connect_with_patience(&addresses, Some(&trust), Duration::from_secs(2)).unwrap();
-        let long = Job { rate_per_s: Some(400.0), duration: Duration::from_secs(3), ..job("c") };
-        let seen = Mutex::new((Report::default(), Vec::new()));
-        let turn = |report: &Report, workers: &[WorkerProgress]| {
+            WorkerCoordinator::connect_with_patience(&addresses, Some(&trust), Duration::from_secs(2))
+                .unwrap();
+        let long = RemoteJob { rate_per_s: Some(400.0), duration: Duration::from_secs(3), ..job("c") };
+        let seen = Mutex::new((ProgressReport::default(), Vec::new()));
+        let turn = |report: &ProgressReport, workers: &[WorkerProgress]| {
             *seen.lock().unwrap() = (*report, workers.to_vec());
             // Some of its operations were told of by then.
             if report.operations > 250 {
@@ -360,9 +361,9 @@ fn a_run_with_no_worker_left_is_an_error() {
     let (store, trust) = (MemoryStore::new(), token(WORDS));
     let worker = worker(&trust, &store);
     let (relayed, weather) = relay(&worker.address);
-    let coordinator = Coordinator::connect(&at(&[&relayed]), Some(&trust)).unwrap();
-    let long = Job { rate_per_s: Some(400.0), duration: Duration::from_secs(600), ..job("c") };
-    let cut = |_: &Report, _: &[WorkerProgress]| weather.is_cut.store(true, Ordering::Relaxed);
+    let coordinator = WorkerCoordinator::connect(&at(&[&relayed]), Some(&trust)).unwrap();
+    let long = RemoteJob { rate_per_s: Some(400.0), duration: Duration::from_secs(600), ..job("c") };
+    let cut = |_: &ProgressReport, _: &[WorkerProgress]| weather.is_cut.store(true, Ordering::Relaxed);
     let error = coordinator.run(&long, &AtomicBool::new(false), &cut).unwrap_err();
     assert!(matches!(&error, HostError::Lost { worker, .. } if *worker == relayed), "{error}");
 }
@@ -377,11 +378,11 @@ fn a_worker_behind_a_slow_link_begins_with_the_others() {
     std::thread::sleep(Duration::from_millis(30));
     let far = worker(&trust, &stores[1]);
     let (relayed, weather) = relay(&far.address);
-    let coordinator = Coordinator::connect(&at(&[&near.address, &relayed]), Some(&trust)).unwrap();
+    let coordinator = WorkerCoordinator::connect(&at(&[&near.address, &relayed]), Some(&trust)).unwrap();
     let delay = Duration::from_millis(40);
     weather.delay_ms.store(delay.as_millis() as u64, Ordering::Relaxed);
     let first = Mutex::new(None);
-    let told_of = |_: &Report, _: &[WorkerProgress]| {
+    let told_of = |_: &ProgressReport, _: &[WorkerProgress]| {
         let counts = || stores.each_ref().map(MemoryStore::record_count);
         first.lock().unwrap().get_or_insert_with(counts);
     };
@@ -400,8 +401,8 @@ fn a_stop_ends_the_run_on_every_worker() {
     let workers = [worker(&trust, &store), worker(&trust, &store)];
     let addresses = at(&[&workers[0].address, &workers[1].address]);
     let stop = AtomicBool::new(false);
-    let endless = Job { duration: Duration::from_secs(3600), rate_per_s: Some(100.0), ..job("c") };
-    let coordinator = Coordinator::connect(&addresses, Some(&trust)).unwrap();
+    let endless = RemoteJob { duration: Duration::from_secs(3600), rate_per_s: Some(100.0), ..job("c") };
+    let coordinator = WorkerCoordinator::connect(&addresses, Some(&trust)).unwrap();
     let error = coordinator.run(&endless, &stop, &|_, _| stop.store(true, Ordering::Relaxed)).unwrap_err();
     assert!(matches!(error, HostError::Stopped), "{error}");
     // They are free again.
@@ -422,31 +423,31 @@ fn a_worker_answers_on_its_standard_streams() {
     ours.read_exact(&mut preface).unwrap();
     assert_eq!(preface, PREFACE);
     let mut reader = FrameReader::new();
-    let welcome: Welcome = reader.receive(&mut ours, MAX_BYTES).unwrap();
+    let welcome: WorkerWelcome = reader.receive(&mut ours, MAX_BYTES).unwrap();
     assert!(welcome.cores > 0 && !welcome.is_taken);
-    let mut ask = |request: Request| -> Answer {
+    let mut ask = |request: CoordinatorRequest| -> WorkerAnswer {
         send(&mut ours, &request).unwrap();
         reader.receive(&mut ours, MAX_BYTES).unwrap()
     };
-    assert_eq!(ask(Request::Report), Answer::Failed("nothing was prepared".to_owned()));
+    assert_eq!(ask(CoordinatorRequest::Report), WorkerAnswer::Failed("nothing was prepared".to_owned()));
     let part = job("load").divided(1).unwrap().remove(0);
-    assert_eq!(ask(Request::Prepare(Box::new(part))), Answer::Done);
-    assert_eq!(ask(Request::Collect), Answer::Failed("its run is not finished".to_owned()));
+    assert_eq!(ask(CoordinatorRequest::Prepare(Box::new(part))), WorkerAnswer::Done);
+    assert_eq!(ask(CoordinatorRequest::Collect), WorkerAnswer::Failed("its run is not finished".to_owned()));
     // A begin that is over, or years ahead, is no begin.
-    assert!(matches!(ask(Request::Start { at_ns: 0 }), Answer::Failed(_)));
-    assert!(matches!(ask(Request::Start { at_ns: u64::MAX }), Answer::Failed(_)));
-    let Answer::Time { now_ns } = ask(Request::Time) else { panic!("no time") };
+    assert!(matches!(ask(CoordinatorRequest::Start { at_ns: 0 }), WorkerAnswer::Failed(_)));
+    assert!(matches!(ask(CoordinatorRequest::Start { at_ns: u64::MAX }), WorkerAnswer::Failed(_)));
+    let WorkerAnswer::Time { now_ns } = ask(CoordinatorRequest::Time) else { panic!("no time") };
     let part = job("load").divided(1).unwrap().remove(0);
-    assert_eq!(ask(Request::Prepare(Box::new(part))), Answer::Done);
-    assert_eq!(ask(Request::Start { at_ns: now_ns + 1_000_000_000 }), Answer::Done);
+    assert_eq!(ask(CoordinatorRequest::Prepare(Box::new(part))), WorkerAnswer::Done);
+    assert_eq!(ask(CoordinatorRequest::Start { at_ns: now_ns + 1_000_000_000 }), WorkerAnswer::Done);
     loop {
-        match ask(Request::Report) {
-            Answer::Report(report) if report.has_ended => break,
-            Answer::Report(_) => std::thread::sleep(Duration::from_millis(20)),
+        match ask(CoordinatorRequest::Report) {
+            WorkerAnswer::Report(report) if report.has_ended => break,
+            WorkerAnswer::Report(_) => std::thread::sleep(Duration::from_millis(20)),
             other => panic!("{other:?}"),
         }
     }
-    let Answer::Measured(part) = ask(Request::Collect) else { panic!("no measurement") };
+    let WorkerAnswer::Measured(part) = ask(CoordinatorRequest::Collect) else { panic!("no measurement") };
     assert_eq!((part.measured.operations, store.record_count()), (1000, 1000));
     drop(ours);
     serving.join().unwrap().unwrap();
@@ -498,10 +499,10 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {
 }
 
 /// A certificate of `authority` for `host`, as files.
-fn files(folder: &Path, name: &str, authority: &(X509, PKey<Private>), host: &str) -> Trust {
+fn files(folder: &Path, name: &str, authority: &(X509, PKey<Private>), host: &str) -> TrustMethod {
     let (own, key) = certificate(Some((&authority.0, &authority.1)), host);
     let file = |kind: &str, bytes: &[u8]| write(folder, &format!("{name}-{kind}.pem"), bytes);
-    Trust::Certificates(Certificates {
+    TrustMethod::Certificates(CertificateFiles {
         authority: file("authority", &authority.0.to_pem().unwrap()),
         certificate: file("certificate", &own.to_pem().unwrap()),
         key: file("key", &key.private_key_to_pem_pkcs8().unwrap()),
@@ -518,9 +519,11 @@ fn certificates_let_in_those_who_hold_them() {
     let good = files("coordinator", &ours, "coordinator.example");
     // Ours by an authority of the same name, and their authority's certificate with ours to verify by.
     let same_name = certificate(None, "ours");
-    let Trust::Certificates(ours_only) = good.clone() else { unreachable!() };
-    let Trust::Certificates(theirs_only) = files("theirs", &theirs, "127.0.0.1") else { unreachable!() };
-    let mixed = Trust::Certificates(Certificates { authority: ours_only.authority, ..theirs_only });
+    let TrustMethod::Certificates(ours_only) = good.clone() else { unreachable!() };
+    let TrustMethod::Certificates(theirs_only) = files("theirs", &theirs, "127.0.0.1") else {
+        unreachable!()
+    };
+    let mixed = TrustMethod::Certificates(CertificateFiles { authority: ours_only.authority, ..theirs_only });
     for stranger in
         [files("stranger", &theirs, "127.0.0.1"), files("same", &same_name, "127.0.0.1"), mixed, token(WORDS)]
     {

@@ -13,44 +13,47 @@ mod places;
 mod response;
 mod secret;
 
-pub use controller::{ControllerSecrets, ControllerSession, Policy, Progress};
+pub use controller::{AuthPolicy, AuthProgress, ControllerSecrets, ControllerSession};
 pub use group::DhGroup;
-pub use hash::Hash;
+pub use hash::AuthHash;
 pub use host::{HostSecrets, HostSession, HostStep};
-pub use message::{Challenge, Failure, FailureCode, Message, MessageError, Negotiate, Reply, Success1};
+pub use message::{
+    AuthMessage, ChallengeMessage, FailureCode, FailureMessage, MessageError, NegotiateMessage, ReplyMessage,
+    Success1Message,
+};
 pub use places::{PlaceError, read_secrets};
-pub use secret::{Secret, SecretError};
+pub use secret::{AuthSecret, SecretError};
 
 /// Longer than any message: a reply with two SHA-512 values and a public value of 8192 bits.
 pub const MAX_MESSAGE_BYTES: usize = 4096;
 
 /// Bytes that nobody can guess, drawn once for a session, which is itself free of chance.
-pub struct Entropy {
-    challenge: [u8; Hash::MAX_BYTES],
+pub struct SessionEntropy {
+    challenge: [u8; AuthHash::MAX_BYTES],
     exponent: [u8; group::EXPONENT_BYTES],
     sequence: u32,
     transaction: u16,
 }
 
-impl Entropy {
+impl SessionEntropy {
     /// From the system.
     ///
     /// # Errors
     /// When the system gives none.
-    pub fn draw() -> std::io::Result<Entropy> {
-        let mut seed = [0; Entropy::SEED_BYTES];
+    pub fn draw() -> std::io::Result<SessionEntropy> {
+        let mut seed = [0; SessionEntropy::SEED_BYTES];
         getrandom::fill(&mut seed).map_err(|error| std::io::Error::other(error.to_string()))?;
-        Ok(Entropy::from_seed(&seed))
+        Ok(SessionEntropy::from_seed(&seed))
     }
 
-    pub const SEED_BYTES: usize = Hash::MAX_BYTES + group::EXPONENT_BYTES + 6;
+    pub const SEED_BYTES: usize = AuthHash::MAX_BYTES + group::EXPONENT_BYTES + 6;
 
     /// The same for the same seed: for tests. Whoever knows the seed knows the session's secrets.
-    pub fn from_seed(seed: &[u8; Entropy::SEED_BYTES]) -> Entropy {
-        let (challenge, rest) = seed.split_at(Hash::MAX_BYTES);
+    pub fn from_seed(seed: &[u8; SessionEntropy::SEED_BYTES]) -> SessionEntropy {
+        let (challenge, rest) = seed.split_at(AuthHash::MAX_BYTES);
         let (exponent, rest) = rest.split_at(group::EXPONENT_BYTES);
-        let mut entropy = Entropy {
-            challenge: [0; Hash::MAX_BYTES],
+        let mut entropy = SessionEntropy {
+            challenge: [0; AuthHash::MAX_BYTES],
             exponent: [0; group::EXPONENT_BYTES],
             // Zero says that no sequence number is meant.
             sequence: u32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]).max(1),

@@ -1,7 +1,7 @@
 //! Commands and completions: the 64-byte entry of a submission queue (base 3.3.3.1), the 16-byte entry of a
 //! completion queue (base 3.3.3.2), and where a command's data is (base 4.1.2, TCP 3.4).
 
-use crate::status::Status;
+use crate::status::NvmeStatus;
 use crate::wire::{array_at, put, u16_at, u32_at, u64_at};
 
 pub const COMMAND_BYTES: usize = 64;
@@ -58,7 +58,7 @@ const TRANSPORT: u8 = 0x5a;
 
 /// Where a command's data is. Over TCP there are two places: the capsule itself, and data PDUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sgl {
+pub struct SglDescriptor {
     /// An offset into the capsule's data.
     pub address: u64,
     pub length_bytes: u32,
@@ -66,18 +66,18 @@ pub struct Sgl {
     pub identifier: u8,
 }
 
-impl Sgl {
-    pub fn in_capsule(length_bytes: u32) -> Sgl {
-        Sgl { address: 0, length_bytes, identifier: IN_CAPSULE }
+impl SglDescriptor {
+    pub fn in_capsule(length_bytes: u32) -> SglDescriptor {
+        SglDescriptor { address: 0, length_bytes, identifier: IN_CAPSULE }
     }
 
-    pub fn transport(length_bytes: u32) -> Sgl {
-        Sgl { address: 0, length_bytes, identifier: TRANSPORT }
+    pub fn transport(length_bytes: u32) -> SglDescriptor {
+        SglDescriptor { address: 0, length_bytes, identifier: TRANSPORT }
     }
 
     /// What a command without data carries.
-    pub fn none() -> Sgl {
-        Sgl::transport(0)
+    pub fn none() -> SglDescriptor {
+        SglDescriptor::transport(0)
     }
 
     pub fn is_in_capsule(&self) -> bool {
@@ -90,7 +90,7 @@ impl Sgl {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum DataDirection {
     None,
     HostToController,
     ControllerToHost,
@@ -98,7 +98,7 @@ pub enum Direction {
 
 /// A command. The meaning of `dwords` (10 to 15) depends on the opcode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Command {
+pub struct NvmeCommand {
     pub opcode: u8,
     pub flags: u8,
     /// Chosen by the host, unique among the queue's commands under way.
@@ -107,22 +107,22 @@ pub struct Command {
     pub nsid: u32,
     /// Dwords 2 to 5: reserved, or the metadata pointer.
     pub reserved: [u32; 4],
-    pub sgl: Sgl,
+    pub sgl: SglDescriptor,
     /// Dwords 10 to 15.
     pub dwords: [u32; 6],
 }
 
-impl Command {
-    pub fn new(opcode: u8, cid: u16, nsid: u32, sgl: Sgl) -> Command {
-        Command { opcode, flags: FLAGS_SGL, cid, nsid, sgl, ..Command::default() }
+impl NvmeCommand {
+    pub fn new(opcode: u8, cid: u16, nsid: u32, sgl: SglDescriptor) -> NvmeCommand {
+        NvmeCommand { opcode, flags: FLAGS_SGL, cid, nsid, sgl, ..NvmeCommand::default() }
     }
 
     /// A read, a write, a compare or a Write Zeroes of 1 to 65,536 blocks.
     ///
     /// # Panics
     /// If `blocks` is out of that range.
-    pub fn blocks(opcode: u8, cid: u16, nsid: u32, sgl: Sgl, lba: u64, blocks: u32) -> Command {
-        let mut command = Command::new(opcode, cid, nsid, sgl);
+    pub fn blocks(opcode: u8, cid: u16, nsid: u32, sgl: SglDescriptor, lba: u64, blocks: u32) -> NvmeCommand {
+        let mut command = NvmeCommand::new(opcode, cid, nsid, sgl);
         command.set_blocks(lba, blocks);
         command
     }
@@ -130,7 +130,7 @@ impl Command {
     /// The same command, its flags included, for other blocks.
     ///
     /// # Panics
-    /// As [`Command::blocks`].
+    /// As [`NvmeCommand::blocks`].
     pub fn set_blocks(&mut self, lba: u64, blocks: u32) {
         assert!((1..=65_536).contains(&blocks), "{blocks} blocks in a command");
         self.dwords[0] = lba as u32;
@@ -138,15 +138,15 @@ impl Command {
         self.dwords[2] = self.dwords[2] & !0xffff | (blocks - 1);
     }
 
-    pub fn decode(bytes: &[u8; COMMAND_BYTES]) -> Command {
+    pub fn decode(bytes: &[u8; COMMAND_BYTES]) -> NvmeCommand {
         let dword = |number: usize| u32_at(bytes, number * 4);
-        Command {
+        NvmeCommand {
             opcode: bytes[0],
             flags: bytes[1],
             cid: u16_at(bytes, 2),
             nsid: dword(1),
             reserved: std::array::from_fn(|at| dword(2 + at)),
-            sgl: Sgl { address: u64_at(bytes, 24), length_bytes: dword(8), identifier: bytes[39] },
+            sgl: SglDescriptor { address: u64_at(bytes, 24), length_bytes: dword(8), identifier: bytes[39] },
             dwords: std::array::from_fn(|at| dword(10 + at)),
         }
     }
@@ -170,12 +170,12 @@ impl Command {
     }
 
     /// Which way data goes, as the opcode (of fabrics commands their type) says in its lowest two bits.
-    pub fn direction(&self) -> Direction {
+    pub fn direction(&self) -> DataDirection {
         let code = if self.opcode == FABRICS { self.fabrics_type() } else { self.opcode };
         match code & 3 {
-            1 => Direction::HostToController,
-            2 => Direction::ControllerToHost,
-            _ => Direction::None,
+            1 => DataDirection::HostToController,
+            2 => DataDirection::ControllerToHost,
+            _ => DataDirection::None,
         }
     }
 
@@ -200,24 +200,24 @@ impl Command {
 
 /// The answer to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion {
+pub struct CompletionEntry {
     /// Dwords 0 and 1, whose meaning depends on the command.
     pub result: u64,
     /// How far the controller has consumed the submission queue; meaningless without flow control.
     pub sq_head: u16,
     pub sq_id: u16,
     pub cid: u16,
-    pub status: Status,
+    pub status: NvmeStatus,
 }
 
-impl Completion {
-    pub fn decode(bytes: &[u8; COMPLETION_BYTES]) -> Completion {
-        Completion {
+impl CompletionEntry {
+    pub fn decode(bytes: &[u8; COMPLETION_BYTES]) -> CompletionEntry {
+        CompletionEntry {
             result: u64_at(bytes, 0),
             sq_head: u16_at(bytes, 8),
             sq_id: u16_at(bytes, 10),
             cid: u16_at(bytes, 12),
-            status: Status::from_field(u16_at(bytes, 14)),
+            status: NvmeStatus::from_field(u16_at(bytes, 14)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Fabrics commands (base 6) and the properties of a controller (base 3.1.3).
 
-use crate::command::{Command, FABRICS, FLAGS_SGL, Sgl};
+use crate::command::{FABRICS, FLAGS_SGL, NvmeCommand, SglDescriptor};
 use crate::wire::{array_at, name_at, put, put_terminated, u16_at};
 
 /// The subsystem that every target has, which tells of the others (base 4.5).
@@ -62,13 +62,20 @@ pub const CONNECT_AUTHENTICATION: u32 = 1 << 17;
 pub const AUTHENTICATION_PROTOCOL: u8 = 0xe9;
 pub const AUTHENTICATION_SPECIFIC: u8 = 1;
 
-fn fabrics_command(kind: u8, cid: u16, sgl: Sgl) -> Command {
-    Command { opcode: FABRICS, flags: FLAGS_SGL, cid, nsid: u32::from(kind), sgl, ..Command::default() }
+fn fabrics_command(kind: u8, cid: u16, sgl: SglDescriptor) -> NvmeCommand {
+    NvmeCommand {
+        opcode: FABRICS,
+        flags: FLAGS_SGL,
+        cid,
+        nsid: u32::from(kind),
+        sgl,
+        ..NvmeCommand::default()
+    }
 }
 
 /// The fields of a Connect command (base 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Connect {
+pub struct ConnectCommand {
     pub record_format: u16,
     /// 0 is the admin queue.
     pub queue_id: u16,
@@ -79,9 +86,9 @@ pub struct Connect {
     pub kato_ms: u32,
 }
 
-impl Connect {
-    pub fn from_command(command: &Command) -> Connect {
-        Connect {
+impl ConnectCommand {
+    pub fn from_command(command: &NvmeCommand) -> ConnectCommand {
+        ConnectCommand {
             record_format: command.dwords[0] as u16,
             queue_id: (command.dwords[0] >> 16) as u16,
             sq_size: command.dwords[1] as u16,
@@ -91,9 +98,9 @@ impl Connect {
     }
 
     /// The command, whose data is a [`ConnectData`] in the capsule.
-    pub fn to_command(&self, cid: u16) -> Command {
+    pub fn to_command(&self, cid: u16) -> NvmeCommand {
         let mut command =
-            fabrics_command(fabrics_type::CONNECT, cid, Sgl::in_capsule(ConnectData::BYTES as u32));
+            fabrics_command(fabrics_type::CONNECT, cid, SglDescriptor::in_capsule(ConnectData::BYTES as u32));
         command.dwords[0] = u32::from(self.record_format) | u32::from(self.queue_id) << 16;
         command.dwords[1] = u32::from(self.sq_size) | u32::from(self.attributes) << 16;
         command.dwords[2] = self.kato_ms;
@@ -165,12 +172,12 @@ pub struct PropertyGet {
 }
 
 impl PropertyGet {
-    pub fn from_command(command: &Command) -> PropertyGet {
+    pub fn from_command(command: &NvmeCommand) -> PropertyGet {
         PropertyGet { offset: command.dwords[1], is_wide: command.dwords[0] & 7 == 1 }
     }
 
-    pub fn to_command(&self, cid: u16) -> Command {
-        let mut command = fabrics_command(fabrics_type::PROPERTY_GET, cid, Sgl::none());
+    pub fn to_command(&self, cid: u16) -> NvmeCommand {
+        let mut command = fabrics_command(fabrics_type::PROPERTY_GET, cid, SglDescriptor::none());
         command.dwords[0] = u32::from(self.is_wide);
         command.dwords[1] = self.offset;
         command
@@ -186,7 +193,7 @@ pub struct PropertySet {
 }
 
 impl PropertySet {
-    pub fn from_command(command: &Command) -> PropertySet {
+    pub fn from_command(command: &NvmeCommand) -> PropertySet {
         PropertySet {
             offset: command.dwords[1],
             is_wide: command.dwords[0] & 7 == 1,
@@ -194,8 +201,8 @@ impl PropertySet {
         }
     }
 
-    pub fn to_command(&self, cid: u16) -> Command {
-        let mut command = fabrics_command(fabrics_type::PROPERTY_SET, cid, Sgl::none());
+    pub fn to_command(&self, cid: u16) -> NvmeCommand {
+        let mut command = fabrics_command(fabrics_type::PROPERTY_SET, cid, SglDescriptor::none());
         command.dwords[0] = u32::from(self.is_wide);
         command.dwords[1] = self.offset;
         command.dwords[2] = self.value as u32;
@@ -206,39 +213,43 @@ impl PropertySet {
 
 /// An Authentication Send or Receive (base 6.1, 6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Authentication {
+pub struct AuthCommand {
     pub protocol: u8,
     pub specific: [u8; 2],
     /// The length of what is sent, or the place for what is received.
     pub length_bytes: u32,
 }
 
-impl Authentication {
+impl AuthCommand {
     /// One of NVMe's own protocol.
-    pub fn new(length_bytes: u32) -> Authentication {
+    pub fn new(length_bytes: u32) -> AuthCommand {
         let specific = [AUTHENTICATION_SPECIFIC; 2];
-        Authentication { protocol: AUTHENTICATION_PROTOCOL, specific, length_bytes }
+        AuthCommand { protocol: AUTHENTICATION_PROTOCOL, specific, length_bytes }
     }
 
     pub fn is_nvme(&self) -> bool {
         self.protocol == AUTHENTICATION_PROTOCOL && self.specific == [AUTHENTICATION_SPECIFIC; 2]
     }
 
-    pub fn from_command(command: &Command) -> Authentication {
+    pub fn from_command(command: &NvmeCommand) -> AuthCommand {
         let [_, first, second, protocol] = command.dwords[0].to_le_bytes();
-        Authentication { protocol, specific: [first, second], length_bytes: command.dwords[1] }
+        AuthCommand { protocol, specific: [first, second], length_bytes: command.dwords[1] }
     }
 
     /// An Authentication Send, whose data is in the capsule: `length_bytes` of it.
-    pub fn to_send_command(&self, cid: u16) -> Command {
-        self.to_command(fabrics_type::AUTHENTICATION_SEND, cid, Sgl::in_capsule(self.length_bytes))
+    pub fn to_send_command(&self, cid: u16) -> NvmeCommand {
+        self.to_command(fabrics_type::AUTHENTICATION_SEND, cid, SglDescriptor::in_capsule(self.length_bytes))
     }
 
-    pub fn to_receive_command(&self, cid: u16) -> Command {
-        self.to_command(fabrics_type::AUTHENTICATION_RECEIVE, cid, Sgl::transport(self.length_bytes))
+    pub fn to_receive_command(&self, cid: u16) -> NvmeCommand {
+        self.to_command(
+            fabrics_type::AUTHENTICATION_RECEIVE,
+            cid,
+            SglDescriptor::transport(self.length_bytes),
+        )
     }
 
-    fn to_command(self, kind: u8, cid: u16, sgl: Sgl) -> Command {
+    fn to_command(self, kind: u8, cid: u16, sgl: SglDescriptor) -> NvmeCommand {
         let mut command = fabrics_command(kind, cid, sgl);
         let [first, second] = self.specific;
         command.dwords[0] = u32::from_le_bytes([0, first, second, self.protocol]);
@@ -248,6 +259,6 @@ impl Authentication {
 }
 
 /// A Disconnect (base 6.4), which deletes an I/O queue.
-pub fn disconnect_command(cid: u16) -> Command {
-    fabrics_command(fabrics_type::DISCONNECT, cid, Sgl::none())
+pub fn disconnect_command(cid: u16) -> NvmeCommand {
+    fabrics_command(fabrics_type::DISCONNECT, cid, SglDescriptor::none())
 }

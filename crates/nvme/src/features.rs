@@ -1,6 +1,6 @@
 //! Features (base 5.27, NVM 4.1.3) that Set Features and Get Features know.
 
-use crate::command::{Command, Sgl, admin};
+use crate::command::{NvmeCommand, SglDescriptor, admin};
 
 pub const ARBITRATION: u8 = 0x01;
 pub const POWER_MANAGEMENT: u8 = 0x02;
@@ -21,7 +21,7 @@ pub const EVENT_DISCOVERY_CHANGED: u32 = 1 << 31;
 
 /// Which value of a feature Get Features asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Select {
+pub enum FeatureSelect {
     Current,
     Default,
     Saved,
@@ -29,32 +29,32 @@ pub enum Select {
     Capabilities,
 }
 
-/// In the answer to `Select::Capabilities`: the feature can be changed.
+/// In the answer to `FeatureSelect::Capabilities`: the feature can be changed.
 pub const CHANGEABLE: u32 = 1 << 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetFeatures {
     pub feature: u8,
     /// `None` for a number that the specification doesn't know.
-    pub select: Option<Select>,
+    pub select: Option<FeatureSelect>,
     pub dword11: u32,
 }
 
 impl GetFeatures {
-    pub fn from_command(command: &Command) -> GetFeatures {
+    pub fn from_command(command: &NvmeCommand) -> GetFeatures {
         let select = match command.dwords[0] >> 8 & 7 {
-            0 => Some(Select::Current),
-            1 => Some(Select::Default),
-            2 => Some(Select::Saved),
-            3 => Some(Select::Capabilities),
+            0 => Some(FeatureSelect::Current),
+            1 => Some(FeatureSelect::Default),
+            2 => Some(FeatureSelect::Saved),
+            3 => Some(FeatureSelect::Capabilities),
             _ => None,
         };
         GetFeatures { feature: command.dwords[0] as u8, select, dword11: command.dwords[1] }
     }
 
     /// Asks for the current value of a feature whose value is the result itself.
-    pub fn current(feature: u8, cid: u16) -> Command {
-        let mut command = Command::new(admin::GET_FEATURES, cid, 0, Sgl::none());
+    pub fn current(feature: u8, cid: u16) -> NvmeCommand {
+        let mut command = NvmeCommand::new(admin::GET_FEATURES, cid, 0, SglDescriptor::none());
         command.dwords[0] = u32::from(feature);
         command
     }
@@ -69,7 +69,7 @@ pub struct SetFeatures {
 }
 
 impl SetFeatures {
-    pub fn from_command(command: &Command) -> SetFeatures {
+    pub fn from_command(command: &NvmeCommand) -> SetFeatures {
         SetFeatures {
             feature: command.dwords[0] as u8,
             save: command.dwords[0] & 1 << 31 != 0,
@@ -77,8 +77,8 @@ impl SetFeatures {
         }
     }
 
-    pub fn to_command(&self, cid: u16) -> Command {
-        let mut command = Command::new(admin::SET_FEATURES, cid, 0, Sgl::none());
+    pub fn to_command(&self, cid: u16) -> NvmeCommand {
+        let mut command = NvmeCommand::new(admin::SET_FEATURES, cid, 0, SglDescriptor::none());
         command.dwords[0] = u32::from(self.feature) | u32::from(self.save) << 31;
         command.dwords[1] = self.dword11;
         command

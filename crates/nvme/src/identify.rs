@@ -1,6 +1,6 @@
 //! Identify (base 5.17, NVM 4.1.5): what a controller and its namespaces are.
 
-use crate::command::{Command, Sgl, admin};
+use crate::command::{NvmeCommand, SglDescriptor, admin};
 use crate::wire::{
     array_at, name_at, put, put_padded, put_terminated, text_at, u16_at, u32_at, u64_at, u128_at,
 };
@@ -46,20 +46,20 @@ pub const SGLS_TRANSPORT: u32 = 1 << 21;
 
 /// Namespaces may be asked for by an Identify command's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identify {
+pub struct IdentifyCommand {
     pub cns: u8,
     pub controller_id: u16,
     pub command_set: u8,
     pub nsid: u32,
 }
 
-impl Identify {
-    pub fn new(cns: u8, nsid: u32) -> Identify {
-        Identify { cns, controller_id: 0, command_set: NVM_COMMAND_SET, nsid }
+impl IdentifyCommand {
+    pub fn new(cns: u8, nsid: u32) -> IdentifyCommand {
+        IdentifyCommand { cns, controller_id: 0, command_set: NVM_COMMAND_SET, nsid }
     }
 
-    pub fn from_command(command: &Command) -> Identify {
-        Identify {
+    pub fn from_command(command: &NvmeCommand) -> IdentifyCommand {
+        IdentifyCommand {
             cns: command.dwords[0] as u8,
             controller_id: (command.dwords[0] >> 16) as u16,
             command_set: (command.dwords[1] >> 24) as u8,
@@ -67,9 +67,9 @@ impl Identify {
         }
     }
 
-    pub fn to_command(&self, cid: u16) -> Command {
-        let sgl = Sgl::transport(IDENTIFY_BYTES as u32);
-        let mut command = Command::new(admin::IDENTIFY, cid, self.nsid, sgl);
+    pub fn to_command(&self, cid: u16) -> NvmeCommand {
+        let sgl = SglDescriptor::transport(IDENTIFY_BYTES as u32);
+        let mut command = NvmeCommand::new(admin::IDENTIFY, cid, self.nsid, sgl);
         command.dwords[0] = u32::from(self.cns) | u32::from(self.controller_id) << 16;
         command.dwords[1] = u32::from(self.command_set) << 24;
         command

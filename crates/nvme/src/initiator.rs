@@ -1,6 +1,7 @@
 //! The host's side: controllers that are reached over TCP, and their namespaces as block devices.
 //!
-//! A [`Controller`] has an admin queue and I/O queues, each a connection with a thread that reads and one that waits
+//! A [`NvmeController`] has an admin queue and I/O queues, each a connection with a thread that reads and one that
+//! waits
 //! where the network does not take what is to be sent. Requests are sent from their caller's thread, and answered from
 //! the reading one. What belongs to no request (keep-alive, events, finding a lost connection again) is done by one more.
 
@@ -20,9 +21,9 @@ mod repetition;
 mod stats;
 mod unflushed;
 
-pub use controller::{Controller, RemoteDevice};
-pub use dialer::Dialer;
+pub use controller::{NvmeController, RemoteDevice};
+pub use dialer::StreamDialer;
 pub use discovery::discover;
 pub use error::InitiatorError;
-pub use options::{Options, UnflushedLimits, this_host_nqn};
-pub use stats::{Figures, Latency};
+pub use options::{ControllerOptions, UnflushedLimits, this_host_nqn};
+pub use stats::{InitiatorLatency, InitiatorMetrics};

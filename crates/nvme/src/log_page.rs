@@ -1,7 +1,7 @@
 //! Log pages (base 5.16).
 
-use crate::command::{Command, Sgl, admin};
-use crate::status::Status;
+use crate::command::{NvmeCommand, SglDescriptor, admin};
+use crate::status::NvmeStatus;
 use crate::wire::{name_at, put, put_padded, text_at, u16_at, u32_at, u64_at, u128_at};
 
 /// Log page identifiers.
@@ -41,7 +41,7 @@ impl GetLogPage {
         }
     }
 
-    pub fn from_command(command: &Command) -> GetLogPage {
+    pub fn from_command(command: &NvmeCommand) -> GetLogPage {
         let [dword10, dword11, low, high, dword14, _] = command.dwords;
         let dwords = u64::from(dword10 >> 16) | u64::from(dword11 & 0xffff) << 16;
         GetLogPage {
@@ -57,11 +57,12 @@ impl GetLogPage {
 
     /// # Panics
     /// If the length is zero, no multiple of four, or over 16 GiB.
-    pub fn to_command(&self, cid: u16) -> Command {
+    pub fn to_command(&self, cid: u16) -> NvmeCommand {
         assert!(self.length_bytes > 0 && self.length_bytes.is_multiple_of(4), "{} bytes", self.length_bytes);
         let dwords = u32::try_from(self.length_bytes / 4 - 1).expect("a log page is no larger than 16 GiB");
         let length = u32::try_from(self.length_bytes).unwrap_or(u32::MAX);
-        let mut command = Command::new(admin::GET_LOG_PAGE, cid, self.nsid, Sgl::transport(length));
+        let mut command =
+            NvmeCommand::new(admin::GET_LOG_PAGE, cid, self.nsid, SglDescriptor::transport(length));
         command.dwords = [
             u32::from(self.page)
                 | u32::from(self.specific & 0x7f) << 8
@@ -93,7 +94,7 @@ pub struct ErrorEntry {
     pub number: u64,
     pub sq_id: u16,
     pub cid: u16,
-    pub status: Status,
+    pub status: NvmeStatus,
     pub lba: u64,
     pub nsid: u32,
 }
@@ -121,7 +122,7 @@ impl ErrorEntry {
             number: u64_at(bytes, 0),
             sq_id: u16_at(bytes, 8),
             cid: u16_at(bytes, 10),
-            status: Status::from_field(u16_at(bytes, 12)),
+            status: NvmeStatus::from_field(u16_at(bytes, 12)),
             lba: u64_at(bytes, 16),
             nsid: u32_at(bytes, 24),
         }
@@ -130,7 +131,7 @@ impl ErrorEntry {
 
 /// SMART / health information, of the whole controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Smart {
+pub struct SmartLog {
     /// Bit 0: spare capacity is low; bit 2: reliability is degraded; bit 3: read-only.
     pub critical_warning: u8,
     pub temperature_kelvin: u16,
@@ -147,11 +148,11 @@ pub struct Smart {
     pub error_log_entries: u128,
 }
 
-impl Smart {
+impl SmartLog {
     pub const BYTES: usize = 512;
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![0; Smart::BYTES];
+        let mut bytes = vec![0; SmartLog::BYTES];
         bytes[0] = self.critical_warning;
         put(&mut bytes, 1, &self.temperature_kelvin.to_le_bytes());
         bytes[3] = self.available_spare_percent;
@@ -167,8 +168,8 @@ impl Smart {
         bytes
     }
 
-    pub fn decode(bytes: &[u8; Smart::BYTES]) -> Smart {
-        Smart {
+    pub fn decode(bytes: &[u8; SmartLog::BYTES]) -> SmartLog {
+        SmartLog {
             critical_warning: bytes[0],
             temperature_kelvin: u16_at(bytes, 1),
             available_spare_percent: bytes[3],
@@ -204,13 +205,13 @@ pub fn encode_changed_namespaces(nsids: &[u32]) -> Vec<u8> {
 
 /// What a command does beside answering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Effect {
+pub struct CommandEffect {
     pub opcode: u8,
     pub changes_blocks: bool,
 }
 
 /// The commands that are known, and their effects.
-pub fn encode_command_effects(admin: &[u8], io: &[Effect]) -> Vec<u8> {
+pub fn encode_command_effects(admin: &[u8], io: &[CommandEffect]) -> Vec<u8> {
     const SUPPORTED: u8 = 1;
     const CHANGES_BLOCKS: u8 = 2;
     const IO_AT: usize = 1024;
@@ -335,7 +336,7 @@ impl DiscoveryHead {
 
 /// What an asynchronous event tells (base 5.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum AsyncEvent {
     NamespacesChanged,
     DiscoveryChanged,
     /// Any other: its type, its information and the log page that tells more.
@@ -346,26 +347,26 @@ pub enum Event {
     },
 }
 
-impl Event {
+impl AsyncEvent {
     const NOTICE: u8 = 2;
     const NAMESPACE: u8 = 0x00;
     const DISCOVERED: u8 = 0xf0;
 
     pub fn to_result(self) -> u64 {
         let (kind, information, page) = match self {
-            Event::NamespacesChanged => (Event::NOTICE, Event::NAMESPACE, CHANGED_NAMESPACES),
-            Event::DiscoveryChanged => (Event::NOTICE, Event::DISCOVERED, DISCOVERY),
-            Event::Other { kind, information, page } => (kind & 7, information, page),
+            AsyncEvent::NamespacesChanged => (AsyncEvent::NOTICE, AsyncEvent::NAMESPACE, CHANGED_NAMESPACES),
+            AsyncEvent::DiscoveryChanged => (AsyncEvent::NOTICE, AsyncEvent::DISCOVERED, DISCOVERY),
+            AsyncEvent::Other { kind, information, page } => (kind & 7, information, page),
         };
         u64::from(kind) | u64::from(information) << 8 | u64::from(page) << 16
     }
 
-    pub fn from_result(result: u64) -> Event {
+    pub fn from_result(result: u64) -> AsyncEvent {
         let (kind, information, page) = (result as u8 & 7, (result >> 8) as u8, (result >> 16) as u8);
         match (kind, information, page) {
-            (Event::NOTICE, Event::NAMESPACE, CHANGED_NAMESPACES) => Event::NamespacesChanged,
-            (Event::NOTICE, Event::DISCOVERED, DISCOVERY) => Event::DiscoveryChanged,
-            _ => Event::Other { kind, information, page },
+            (AsyncEvent::NOTICE, AsyncEvent::NAMESPACE, CHANGED_NAMESPACES) => AsyncEvent::NamespacesChanged,
+            (AsyncEvent::NOTICE, AsyncEvent::DISCOVERED, DISCOVERY) => AsyncEvent::DiscoveryChanged,
+            _ => AsyncEvent::Other { kind, information, page },
         }
     }
 }

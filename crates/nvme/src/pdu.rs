@@ -1,7 +1,7 @@
 //! Protocol data units of the TCP transport (TCP 3.6): their headers as values, and how they are framed.
 //!
 //! A header is decoded apart from the data behind it, so that data may be received where it is wanted
-//! ([`Receiver`]), and is encoded apart from it, so that data may be sent from where it is ([`Framing`]).
+//! ([`PduReceiver`]), and is encoded apart from it, so that data may be sent from where it is ([`PduFraming`]).
 
 mod decode;
 mod encode;
@@ -11,9 +11,9 @@ use std::fmt;
 
 use crate::command::{COMMAND_BYTES, COMPLETION_BYTES};
 
-pub use decode::{Arriving, decode};
-pub use encode::{Framing, Head};
-pub use receiver::{DataState, ReceiveError, Receiver};
+pub use decode::{PduDecoder, decode};
+pub use encode::{EncodedHeader, PduFraming};
+pub use receiver::{DataState, PduReceiver, ReceiveError};
 
 /// The part of the header that all PDUs share.
 pub const COMMON_HEADER_BYTES: usize = 8;
@@ -57,7 +57,7 @@ pub struct Digests {
 
 /// The side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum ConnectionSide {
     Host,
     Controller,
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A status: its type, its code, and whether trying again is pointless.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Status(u16);
+pub struct NvmeStatus(u16);
 
 const GENERIC: u16 = 0;
 const COMMAND_SPECIFIC: u16 = 1;
@@ -18,13 +18,13 @@ const CODE: u16 = 0x7ff;
 
 macro_rules! statuses {
     ($($constant:ident = $kind:ident, $code:literal, $name:literal;)*) => {
-        impl Status {
-            $(#[doc = $name] pub const $constant: Status = Status($kind << 8 | $code);)*
+        impl NvmeStatus {
+            $(#[doc = $name] pub const $constant: NvmeStatus = NvmeStatus($kind << 8 | $code);)*
 
             /// The specification's name, or `None` for one that Underlay neither gives nor expects.
             pub fn name(self) -> Option<&'static str> {
                 match self.plain() {
-                    $(Status::$constant => Some($name),)*
+                    $(NvmeStatus::$constant => Some($name),)*
                     _ => None,
                 }
             }
@@ -76,15 +76,15 @@ statuses! {
     ABORTED_BY_HOST = PATH, 0x71, "Command Aborted By Host";
 }
 
-impl Status {
+impl NvmeStatus {
     /// The same, saying that the command would fail again.
-    pub const fn do_not_retry(self) -> Status {
-        Status(self.0 | DO_NOT_RETRY)
+    pub const fn do_not_retry(self) -> NvmeStatus {
+        NvmeStatus(self.0 | DO_NOT_RETRY)
     }
 
     /// The same, saying that the error log has an entry for it.
-    pub const fn with_more(self) -> Status {
-        Status(self.0 | MORE)
+    pub const fn with_more(self) -> NvmeStatus {
+        NvmeStatus(self.0 | MORE)
     }
 
     pub fn says_do_not_retry(self) -> bool {
@@ -96,8 +96,8 @@ impl Status {
     }
 
     /// Type and code alone: what to compare with the constants.
-    pub const fn plain(self) -> Status {
-        Status(self.0 & CODE)
+    pub const fn plain(self) -> NvmeStatus {
+        NvmeStatus(self.0 & CODE)
     }
 
     /// The type in bits 10:8, the code in bits 7:0.
@@ -110,12 +110,12 @@ impl Status {
         self.0 << 1
     }
 
-    pub const fn from_field(field: u16) -> Status {
-        Status(field >> 1)
+    pub const fn from_field(field: u16) -> NvmeStatus {
+        NvmeStatus(field >> 1)
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for NvmeStatus {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
             Some(name) => write!(formatter, "{name} ({:#05x})", self.code())?,
@@ -125,7 +125,7 @@ impl fmt::Display for Status {
     }
 }
 
-impl fmt::Debug for Status {
+impl fmt::Debug for NvmeStatus {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)
     }

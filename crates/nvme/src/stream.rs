@@ -18,7 +18,7 @@ const PROBES: u32 = 6;
 
 /// What a waiting thread was woken by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Readiness {
+pub struct StreamReadiness {
     /// Something can be received, or the other side is gone.
     pub can_receive: bool,
     pub is_woken: bool,
@@ -33,7 +33,8 @@ pub trait ByteStream: Send + Sync {
     fn send(&self, from: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// Waits until something can be received (if asked), sent (if asked), or somebody calls [`ByteStream::wake`].
-    fn wait(&self, to_receive: bool, to_send: bool, at_most: Option<Duration>) -> io::Result<Readiness>;
+    fn wait(&self, to_receive: bool, to_send: bool, at_most: Option<Duration>)
+    -> io::Result<StreamReadiness>;
 
     fn wake(&self);
 
@@ -53,17 +54,17 @@ pub trait ByteStream: Send + Sync {
     fn addresses(&self) -> Option<(SocketAddr, SocketAddr)>;
 }
 
-pub struct Socket {
+pub struct TcpSocket {
     stream: TcpStream,
     addresses: (SocketAddr, SocketAddr),
     /// Made when somebody first waits for more than the socket: few connections ever do.
     wake: OnceLock<OwnedFd>,
 }
 
-impl Socket {
+impl TcpSocket {
     /// # Errors
     /// When the socket is none any more.
-    pub fn new(stream: TcpStream) -> io::Result<Socket> {
+    pub fn new(stream: TcpStream) -> io::Result<TcpSocket> {
         // Each answer is sent as a whole; holding it back for more would only cost time.
         stream.set_nodelay(true)?;
         sockopt::set_socket_keepalive(&stream, true)?;
@@ -71,7 +72,7 @@ impl Socket {
         sockopt::set_tcp_keepintvl(&stream, PROBE_INTERVAL)?;
         sockopt::set_tcp_keepcnt(&stream, PROBES)?;
         let addresses = (stream.local_addr()?, stream.peer_addr()?);
-        Ok(Socket { stream, addresses, wake: OnceLock::new() })
+        Ok(TcpSocket { stream, addresses, wake: OnceLock::new() })
     }
 
     fn wake_descriptor(&self) -> io::Result<&OwnedFd> {
@@ -83,7 +84,7 @@ impl Socket {
     }
 }
 
-impl ByteStream for Socket {
+impl ByteStream for TcpSocket {
     fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match into {
             [only] => (&self.stream).read(only),
@@ -98,7 +99,12 @@ impl ByteStream for Socket {
         Ok(sendmsg(&self.stream, from, &mut SendAncillaryBuffer::default(), flags)?)
     }
 
-    fn wait(&self, to_receive: bool, to_send: bool, at_most: Option<Duration>) -> io::Result<Readiness> {
+    fn wait(
+        &self,
+        to_receive: bool,
+        to_send: bool,
+        at_most: Option<Duration>,
+    ) -> io::Result<StreamReadiness> {
         let mut wanted = PollFlags::empty();
         wanted.set(PollFlags::IN, to_receive);
         wanted.set(PollFlags::OUT, to_send);
@@ -109,7 +115,7 @@ impl ByteStream for Socket {
             tv_nsec: i64::from(time.subsec_nanos()),
         });
         match poll(&mut polled, at_most.as_ref()) {
-            Err(rustix::io::Errno::INTR) => return Ok(Readiness::default()),
+            Err(rustix::io::Errno::INTR) => return Ok(StreamReadiness::default()),
             other => other?,
         };
         let is_woken = !polled[1].revents().is_empty();
@@ -118,7 +124,7 @@ impl ByteStream for Socket {
         }
         // An error or the end is there to be received, too.
         let received = PollFlags::IN | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL | PollFlags::RDHUP;
-        Ok(Readiness { can_receive: polled[0].revents().intersects(received), is_woken })
+        Ok(StreamReadiness { can_receive: polled[0].revents().intersects(received), is_woken })
     }
 
     fn wake(&self) {
@@ -153,14 +159,14 @@ impl ByteStream for Socket {
 }
 
 /// A host that has said everything already, and whose answers are kept.
-pub(crate) struct Recorded {
+pub(crate) struct RecordedStream {
     said: Mutex<io::Cursor<Vec<u8>>>,
     answered: Mutex<Vec<u8>>,
 }
 
-impl Recorded {
-    pub(crate) fn new(said: &[u8]) -> Recorded {
-        Recorded { said: Mutex::new(io::Cursor::new(said.to_vec())), answered: Mutex::default() }
+impl RecordedStream {
+    pub(crate) fn new(said: &[u8]) -> RecordedStream {
+        RecordedStream { said: Mutex::new(io::Cursor::new(said.to_vec())), answered: Mutex::default() }
     }
 
     pub(crate) fn into_answer(self: std::sync::Arc<Self>) -> Vec<u8> {
@@ -168,7 +174,7 @@ impl Recorded {
     }
 }
 
-impl ByteStream for Recorded {
+impl ByteStream for RecordedStream {
     fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.said.lock().read_vectored(into)
     }
@@ -180,8 +186,8 @@ impl ByteStream for Recorded {
         Ok(answered.len() - before)
     }
 
-    fn wait(&self, to_receive: bool, _: bool, _: Option<Duration>) -> io::Result<Readiness> {
-        Ok(Readiness { can_receive: to_receive, is_woken: false })
+    fn wait(&self, to_receive: bool, _: bool, _: Option<Duration>) -> io::Result<StreamReadiness> {
+        Ok(StreamReadiness { can_receive: to_receive, is_woken: false })
     }
 
     fn wake(&self) {}

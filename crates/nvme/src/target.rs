@@ -20,35 +20,36 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use underlay_sync::Instant;
-use underlay_sync::seldom::Seldom;
+use underlay_sync::seldom::RateLimitedLog;
 use underlay_sync::thread::JoinHandle;
 use underlay_sync::{Condvar, Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::stream::{ByteStream, Recorded, Socket};
-use connection::Connection;
-use housekeeper::Housekeeper;
-use subsystems::controller::queue::Queue;
+use crate::stream::{ByteStream, RecordedStream, TcpSocket};
+use connection::TargetConnection;
+use housekeeper::TargetHousekeeper;
+use subsystems::controller::queue::TargetQueue;
 
 pub use counters::{ConnectionSnapshot, NamespaceCounters, QueueSnapshot};
 pub use host_identity::HostIdentity;
-pub use lease::{LEASE_GRACE, LeaseStore, Writers};
+pub use lease::{LEASE_GRACE, LeaseStore, WriterPolicy};
 pub use subsystems::{
-    Hosts, MAX_NSID, Namespace, NamespaceConfig, Subsystem, SubsystemConfig, SubsystemError, Subsystems,
+    AllowedHosts, MAX_NSID, NamespaceConfig, NvmSubsystem, SubsystemConfig, SubsystemError, SubsystemTable,
+    TargetNamespace,
 };
 
 /// A connection's thread needs little: what is large is on the heap.
 const STACK_BYTES: usize = 256 << 10;
 /// How long a stopping target waits for its connections, and for what devices have of them.
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// After an accept that failed for want of something, which others may give back meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a target is to be.
 #[derive(Clone, Debug)]
 pub struct TargetConfig {
-    /// Port 0 takes a free one. None at all is allowed: then hosts come by [`Target::converse`] alone.
+    /// Port 0 takes a free one. None at all is allowed: then hosts come by [`NvmeTarget::converse`] alone.
     pub listen: Vec<SocketAddr>,
     /// Connections beyond these are closed at once.
     pub max_connections: usize,
@@ -94,31 +95,31 @@ pub enum TargetError {
 }
 
 /// What all connections of a target share.
-struct Shared {
+struct TargetShared {
     config: TargetConfig,
-    subsystems: Arc<Subsystems>,
-    housekeeper: Housekeeper,
+    subsystems: Arc<SubsystemTable>,
+    housekeeper: TargetHousekeeper,
     addresses: Vec<SocketAddr>,
     is_stopping: AtomicBool,
     last_number: AtomicU64,
-    connections: Mutex<BTreeMap<u64, Arc<Queue>>>,
+    connections: Mutex<BTreeMap<u64, Arc<TargetQueue>>>,
     /// Signalled when a connection has ended.
     ended: Condvar,
-    log: Log,
+    log: TargetLog,
 }
 
 /// What hosts can cause as often as they like.
 #[derive(Default)]
-struct Log {
-    full: Seldom,
-    evicted: Seldom,
-    refused: Seldom,
-    unproven: Seldom,
-    not_accepted: Seldom,
+struct TargetLog {
+    full: RateLimitedLog,
+    evicted: RateLimitedLog,
+    refused: RateLimitedLog,
+    unproven: RateLimitedLog,
+    not_accepted: RateLimitedLog,
 }
 
-impl Shared {
-    fn map(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Queue>>> {
+impl TargetShared {
+    fn map(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<TargetQueue>>> {
         self.connections.lock()
     }
 
@@ -126,16 +127,16 @@ impl Shared {
         self.addresses.clone()
     }
 
-    fn connection(&self, number: u64) -> Option<Arc<Queue>> {
+    fn connection(&self, number: u64) -> Option<Arc<TargetQueue>> {
         self.map().get(&number).cloned()
     }
 
-    fn connections(&self) -> Vec<Arc<Queue>> {
+    fn connections(&self) -> Vec<Arc<TargetQueue>> {
         self.map().values().cloned().collect()
     }
 
     /// `None` when there are too many already, or the target is stopping.
-    fn add(self: &Arc<Self>, stream: Arc<dyn ByteStream>) -> Option<Arc<Queue>> {
+    fn add(self: &Arc<Self>, stream: Arc<dyn ByteStream>) -> Option<Arc<TargetQueue>> {
         let mut connections = self.map();
         // Under the lock: `end` sets the flag before it takes the list, so it misses nothing that is added.
         if self.is_stopping.load(Ordering::SeqCst) {
@@ -150,19 +151,20 @@ impl Shared {
         }
         self.make_room(&connections);
         let number = self.last_number.fetch_add(1, Ordering::Relaxed);
-        let shared: Weak<Shared> = Arc::downgrade(self);
-        let queue = Arc::new(Queue::new(number, stream, shared, self.config.data_budget_bytes));
+        let shared: Weak<TargetShared> = Arc::downgrade(self);
+        let queue = Arc::new(TargetQueue::new(number, stream, shared, self.config.data_budget_bytes));
         connections.insert(number, Arc::clone(&queue));
         Some(queue)
     }
 
     /// Hosts that connect and then say nothing would otherwise keep others out.
-    fn make_room(&self, connections: &BTreeMap<u64, Arc<Queue>>) {
-        let strangers: Vec<&Arc<Queue>> = connections.values().filter(|queue| queue.is_stranger()).collect();
+    fn make_room(&self, connections: &BTreeMap<u64, Arc<TargetQueue>>) {
+        let strangers: Vec<&Arc<TargetQueue>> =
+            connections.values().filter(|queue| queue.is_stranger()).collect();
         if strangers.len() < self.config.max_strangers {
             return;
         }
-        let mut by_address: BTreeMap<Option<IpAddr>, Vec<&Arc<Queue>>> = BTreeMap::new();
+        let mut by_address: BTreeMap<Option<IpAddr>, Vec<&Arc<TargetQueue>>> = BTreeMap::new();
         for queue in strangers {
             by_address.entry(queue.peer().map(|peer| peer.ip())).or_default().push(queue);
         }
@@ -176,20 +178,20 @@ impl Shared {
         }
     }
 
-    fn run(self: &Arc<Self>, queue: &Arc<Queue>) {
+    fn run(self: &Arc<Self>, queue: &Arc<TargetQueue>) {
         // Whatever happens in there, the connection ends properly.
-        let _ending = Ending { shared: self, queue };
-        Connection::new(Arc::clone(self), Arc::clone(queue)).run();
+        let _ending = ConnectionGuard { shared: self, queue };
+        TargetConnection::new(Arc::clone(self), Arc::clone(queue)).run();
     }
 }
 
 /// Takes a connection out of its controller and its target.
-struct Ending<'a> {
-    shared: &'a Arc<Shared>,
-    queue: &'a Arc<Queue>,
+struct ConnectionGuard<'a> {
+    shared: &'a Arc<TargetShared>,
+    queue: &'a Arc<TargetQueue>,
 }
 
-impl Drop for Ending<'_> {
+impl Drop for ConnectionGuard<'_> {
     fn drop(&mut self) {
         self.queue.kill();
         if let Some(association) = self.queue.association() {
@@ -209,27 +211,30 @@ impl Drop for Ending<'_> {
 }
 
 /// A target that runs, until it is stopped or dropped.
-pub struct Target {
-    shared: Arc<Shared>,
+pub struct NvmeTarget {
+    shared: Arc<TargetShared>,
     threads: Vec<JoinHandle<()>>,
     stop_listening: Vec<Arc<OwnedFd>>,
 }
 
-impl Target {
+impl NvmeTarget {
     /// Listens, and serves whoever comes. At first there are no subsystems but the one for discovery.
     ///
     /// # Errors
     /// When an address can't be listened on.
-    pub fn start(config: TargetConfig) -> Result<Target, TargetError> {
-        Target::start_with(config, Arc::default())
+    pub fn start(config: TargetConfig) -> Result<NvmeTarget, TargetError> {
+        NvmeTarget::start_with(config, Arc::default())
     }
 
-    /// As [`Target::start`], with subsystems that are there from the first connection on: a host that comes back to a target
-    /// without its subsystem gives up.
+    /// As [`NvmeTarget::start`], with subsystems that are there from the first connection on: a host that comes back to
+    /// a target without its subsystem gives up.
     ///
     /// # Errors
     /// As `start`.
-    pub fn start_with(config: TargetConfig, subsystems: Arc<Subsystems>) -> Result<Target, TargetError> {
+    pub fn start_with(
+        config: TargetConfig,
+        subsystems: Arc<SubsystemTable>,
+    ) -> Result<NvmeTarget, TargetError> {
         if !(1..=64).contains(&config.max_io_queues) {
             return Err(TargetError::Queues(config.max_io_queues));
         }
@@ -243,18 +248,18 @@ impl Target {
             addresses.push(listener.local_addr().map_err(failed)?);
             listeners.push(listener);
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TargetShared {
             config,
             subsystems,
-            housekeeper: Housekeeper::new().map_err(TargetError::Thread)?,
+            housekeeper: TargetHousekeeper::new().map_err(TargetError::Thread)?,
             addresses,
             is_stopping: AtomicBool::new(false),
             last_number: AtomicU64::new(0),
             connections: Mutex::default(),
             ended: Condvar::new(),
-            log: Log::default(),
+            log: TargetLog::default(),
         });
-        let mut target = Target { shared, threads: Vec::new(), stop_listening: Vec::new() };
+        let mut target = NvmeTarget { shared, threads: Vec::new(), stop_listening: Vec::new() };
         let shared = Arc::clone(&target.shared);
         target.spawn("nvme-keeper", move || shared.housekeeper.run(&shared))?;
         for listener in listeners {
@@ -269,8 +274,10 @@ impl Target {
     }
 
     fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), TargetError> {
-        let thread =
-            underlay_sync::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(body);
+        let thread = underlay_sync::thread::ThreadBuilder::new()
+            .name(name.to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(body);
         self.threads.push(thread.map_err(TargetError::Thread)?);
         Ok(())
     }
@@ -281,7 +288,7 @@ impl Target {
     }
 
     /// What is served, which can be changed at any time.
-    pub fn subsystems(&self) -> &Arc<Subsystems> {
+    pub fn subsystems(&self) -> &Arc<SubsystemTable> {
         &self.shared.subsystems
     }
 
@@ -297,7 +304,7 @@ impl Target {
     /// Serves a host that says this and nothing more, and gives back all that it was answered. It ends when everything
     /// was heard; what devices answer later is lost.
     pub fn converse(&self, host: &[u8]) -> Vec<u8> {
-        let stream = Arc::new(Recorded::new(host));
+        let stream = Arc::new(RecordedStream::new(host));
         let Some(queue) = self.shared.add(stream.clone()) else { return Vec::new() };
         self.shared.run(&queue);
         drop(queue);
@@ -320,7 +327,7 @@ impl Target {
         }
         let queues = self.shared.connections();
         queues.iter().for_each(|queue| queue.kill());
-        let deadline = Instant::now() + STOP_PATIENCE;
+        let deadline = Instant::now() + STOP_TIMEOUT;
         let mut connections = self.shared.map();
         while !connections.is_empty()
             && let Some(left) = deadline.checked_duration_since(Instant::now())
@@ -337,14 +344,14 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for NvmeTarget {
     fn drop(&mut self) {
         self.end();
     }
 }
 
 /// Takes connections until told to stop. Whatever fails fails for one host alone.
-fn listen(shared: &Arc<Shared>, listener: &TcpListener, stop: &OwnedFd) {
+fn listen(shared: &Arc<TargetShared>, listener: &TcpListener, stop: &OwnedFd) {
     while !shared.is_stopping.load(Ordering::SeqCst) {
         let mut polled = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         if poll(&mut polled, None).is_err() || polled[0].revents().is_empty() {
@@ -364,24 +371,25 @@ fn listen(shared: &Arc<Shared>, listener: &TcpListener, stop: &OwnedFd) {
     }
 }
 
-fn take(shared: &Arc<Shared>, stream: TcpStream) {
+fn take(shared: &Arc<TargetShared>, stream: TcpStream) {
     if stream.set_nonblocking(false).is_err() {
         return;
     }
-    if let Ok(socket) = Socket::new(stream) {
+    if let Ok(socket) = TcpSocket::new(stream) {
         serve(shared, Arc::new(socket));
     }
 }
 
-fn serve(shared: &Arc<Shared>, stream: Arc<dyn ByteStream>) {
+fn serve(shared: &Arc<TargetShared>, stream: Arc<dyn ByteStream>) {
     let Some(queue) = shared.add(Arc::clone(&stream)) else { return stream.close() };
     let running = (Arc::clone(shared), Arc::clone(&queue));
-    let thread = underlay_sync::thread::Builder::new().name("nvme-queue".to_owned()).stack_size(STACK_BYTES);
+    let thread =
+        underlay_sync::thread::ThreadBuilder::new().name("nvme-queue".to_owned()).stack_size(STACK_BYTES);
     let spawned = thread.spawn(move || {
         let (shared, queue) = running;
         shared.run(&queue);
     });
     if spawned.is_err() {
-        drop(Ending { shared, queue: &queue });
+        drop(ConnectionGuard { shared, queue: &queue });
     }
 }

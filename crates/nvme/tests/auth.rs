@@ -11,12 +11,12 @@ const HOST_SECRET: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+
 const CONTROLLER_SECRET: &str =
     "DHHC-1:02:ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+f4CBgoOEhYaHiImKi4yNjo+QkZKTvGwQfg==:";
 
-fn entropy(factor: usize, offset: usize) -> Entropy {
-    Entropy::from_seed(&std::array::from_fn(|index| (index * factor + offset) as u8))
+fn entropy(factor: usize, offset: usize) -> SessionEntropy {
+    SessionEntropy::from_seed(&std::array::from_fn(|index| (index * factor + offset) as u8))
 }
 
-fn secret(text: &str) -> Secret {
-    Secret::parse(text).unwrap()
+fn secret(text: &str) -> AuthSecret {
+    AuthSecret::parse(text).unwrap()
 }
 
 struct Sides {
@@ -24,15 +24,15 @@ struct Sides {
     controller: ControllerSession,
 }
 
-fn sides(host: HostSecrets, controller: ControllerSecrets, hash: Hash, group: DhGroup) -> Sides {
-    let policy = Policy { hashes: vec![hash], groups: vec![group] };
+fn sides(host: HostSecrets, controller: ControllerSecrets, hash: AuthHash, group: DhGroup) -> Sides {
+    let policy = AuthPolicy { hashes: vec![hash], groups: vec![group] };
     Sides {
         host: HostSession::new(host, HOST, SUBSYSTEM, entropy(7, 3)),
         controller: ControllerSession::new(controller, policy, HOST, SUBSYSTEM, entropy(11, 5)),
     }
 }
 
-fn both_prove(hash: Hash, group: DhGroup) -> Sides {
+fn both_prove(hash: AuthHash, group: DhGroup) -> Sides {
     let (host, controller) = (secret(HOST_SECRET), secret(CONTROLLER_SECRET));
     sides(
         HostSecrets { host: host.clone(), controller: Some(controller.clone()) },
@@ -76,9 +76,9 @@ fn run(sides: &mut Sides, mut change: impl FnMut(usize, &mut Vec<u8>)) -> (HostS
 fn untouched(_: usize, _: &mut Vec<u8>) {}
 
 /// SHA-256 of challenge, reply and success1, made with Python's hashlib, hmac and pow.
-const VECTORS: [(Hash, DhGroup, [&str; 3]); 6] = [
+const VECTORS: [(AuthHash, DhGroup, [&str; 3]); 6] = [
     (
-        Hash::Sha256,
+        AuthHash::Sha256,
         DhGroup::Null,
         [
             "1e35ed28777665bbc02e87ce16ff166790f0bf974a0c91d5f13a91f01c9ef9ac",
@@ -87,7 +87,7 @@ const VECTORS: [(Hash, DhGroup, [&str; 3]); 6] = [
         ],
     ),
     (
-        Hash::Sha256,
+        AuthHash::Sha256,
         DhGroup::Ffdhe2048,
         [
             "c68e6bbd8988d8212c7428762d5e7fd682521d24c10bb7f61109f8dd689a0d6d",
@@ -96,7 +96,7 @@ const VECTORS: [(Hash, DhGroup, [&str; 3]); 6] = [
         ],
     ),
     (
-        Hash::Sha384,
+        AuthHash::Sha384,
         DhGroup::Null,
         [
             "6dac4e687562301f9ba8f25cb5039c9a995c6ebbfd46eb3f99fac37e4ef73ee7",
@@ -105,7 +105,7 @@ const VECTORS: [(Hash, DhGroup, [&str; 3]); 6] = [
         ],
     ),
     (
-        Hash::Sha384,
+        AuthHash::Sha384,
         DhGroup::Ffdhe2048,
         [
             "c45cd5b7a96994accbfc0d338ab68cf3fb05348edf917996a8cf25eff05f7f9e",
@@ -114,7 +114,7 @@ const VECTORS: [(Hash, DhGroup, [&str; 3]); 6] = [
         ],
     ),
     (
-        Hash::Sha512,
+        AuthHash::Sha512,
         DhGroup::Null,
         [
             "9b8f7f10ca649d8609cf0dd353b243651c49a847f684969ee5e9e2d7a980717a",
@@ -123,7 +123,7 @@ const VECTORS: [(Hash, DhGroup, [&str; 3]); 6] = [
         ],
     ),
     (
-        Hash::Sha512,
+        AuthHash::Sha512,
         DhGroup::Ffdhe2048,
         [
             "9a0a7824d04e913d9c1047965382f7931f18eb6cd00b9ce1f5f056f0c401c7e2",
@@ -139,7 +139,7 @@ fn messages_are_those_that_the_formulas_give() {
         let mut sides = both_prove(hash, group);
         let (end, messages) = run(&mut sides, untouched);
         assert_eq!(end, HostStep::Finished);
-        assert_eq!(sides.controller.progress(), &Progress::Authenticated);
+        assert_eq!(sides.controller.progress(), &AuthProgress::Authenticated);
         let found: Vec<String> = messages[1..4]
             .iter()
             .map(|message| Sha256::digest(message).iter().map(|byte| format!("{byte:02x}")).collect())
@@ -150,7 +150,7 @@ fn messages_are_those_that_the_formulas_give() {
 
 #[test]
 fn one_reply_byte_by_byte() {
-    let (_, messages) = run(&mut both_prove(Hash::Sha256, DhGroup::Null), untouched);
+    let (_, messages) = run(&mut both_prove(AuthHash::Sha256, DhGroup::Null), untouched);
     let expected = "010200009fa6200001000000838a9198cc503ad78a68deebb57940006fe8b1c9585ac63f421a0374\
                     2537709de4e335f0030a11181f262d343b424950575e656c737a81888f969da4abb2b9c0c7ced5dc";
     let found: String = messages[2].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -159,7 +159,7 @@ fn one_reply_byte_by_byte() {
 
 #[test]
 fn every_hash_and_group_with_and_without_a_proof_of_the_controller() {
-    for hash in Hash::ALL {
+    for hash in AuthHash::ALL {
         for group in DhGroup::ALL {
             for asks in [false, true] {
                 let controller = asks.then(|| secret(CONTROLLER_SECRET));
@@ -171,7 +171,7 @@ fn every_hash_and_group_with_and_without_a_proof_of_the_controller() {
                 );
                 let (end, messages) = run(&mut sides, untouched);
                 assert_eq!(end, HostStep::Finished, "{hash:?} {group:?} {asks}");
-                assert_eq!(sides.controller.progress(), &Progress::Authenticated);
+                assert_eq!(sides.controller.progress(), &AuthProgress::Authenticated);
                 assert_eq!(messages.len(), if asks { 5 } else { 4 });
                 assert!(messages.iter().all(|message| message.len() <= MAX_MESSAGE_BYTES));
             }
@@ -188,35 +188,36 @@ fn host_error(sides: &mut Sides) -> AuthError {
 
 #[test]
 fn wrong_secrets_are_refused_by_whoever_meets_them() {
-    let (host, other) = (secret(HOST_SECRET), Secret::generate(Hash::Sha256).unwrap());
+    let (host, other) = (secret(HOST_SECRET), AuthSecret::generate(AuthHash::Sha256).unwrap());
     let controller = secret(CONTROLLER_SECRET);
-    let session = |host: &Secret, controller: Option<&Secret>, known: &Secret, own: Option<&Secret>| {
-        sides(
-            HostSecrets { host: host.clone(), controller: controller.cloned() },
-            ControllerSecrets { host: known.clone(), controller: own.cloned() },
-            Hash::Sha256,
-            DhGroup::Ffdhe2048,
-        )
-    };
+    let session =
+        |host: &AuthSecret, controller: Option<&AuthSecret>, known: &AuthSecret, own: Option<&AuthSecret>| {
+            sides(
+                HostSecrets { host: host.clone(), controller: controller.cloned() },
+                ControllerSecrets { host: known.clone(), controller: own.cloned() },
+                AuthHash::Sha256,
+                DhGroup::Ffdhe2048,
+            )
+        };
     let mut wrong_host = session(&other, None, &host, None);
     assert_eq!(host_error(&mut wrong_host), AuthError::Refused(FailureCode::AuthenticationFailed));
-    assert_eq!(wrong_host.controller.progress(), &Progress::Failed(AuthError::HostUnproved));
+    assert_eq!(wrong_host.controller.progress(), &AuthProgress::Failed(AuthError::HostUnproved));
 
     let mut wrong_controller = session(&host, Some(&controller), &host, Some(&other));
     assert_eq!(host_error(&mut wrong_controller), AuthError::ControllerUnproved);
     assert_eq!(
         wrong_controller.controller.progress(),
-        &Progress::Failed(AuthError::Refused(FailureCode::AuthenticationFailed))
+        &AuthProgress::Failed(AuthError::Refused(FailureCode::AuthenticationFailed))
     );
 
     let mut no_proof = session(&host, Some(&controller), &host, None);
     assert_eq!(host_error(&mut no_proof), AuthError::Refused(FailureCode::AuthenticationFailed));
-    assert_eq!(no_proof.controller.progress(), &Progress::Failed(AuthError::NoControllerSecret));
+    assert_eq!(no_proof.controller.progress(), &AuthProgress::Failed(AuthError::NoControllerSecret));
 }
 
 #[test]
 fn what_a_controller_sent_does_not_serve_as_its_own_challenge() {
-    let mut sides = both_prove(Hash::Sha256, DhGroup::Null);
+    let mut sides = both_prove(AuthHash::Sha256, DhGroup::Null);
     let mut seen = Vec::new();
     let (end, _) = run(&mut sides, |index, message| match index {
         1 => seen = message[16..48].to_vec(),
@@ -224,16 +225,16 @@ fn what_a_controller_sent_does_not_serve_as_its_own_challenge() {
         _ => {}
     });
     assert!(matches!(end, HostStep::Failed { error: AuthError::Refused(_), .. }), "{end:?}");
-    assert_eq!(sides.controller.progress(), &Progress::Failed(AuthError::HostUnproved));
+    assert_eq!(sides.controller.progress(), &AuthProgress::Failed(AuthError::HostUnproved));
 }
 
 #[test]
 fn what_the_two_do_not_share_is_named() {
-    let mut sides = both_prove(Hash::Sha256, DhGroup::Ffdhe3072);
+    let mut sides = both_prove(AuthHash::Sha256, DhGroup::Ffdhe3072);
     sides.host = sides.host.with_groups(vec![DhGroup::Null]);
     assert_eq!(host_error(&mut sides), AuthError::Refused(FailureCode::DhGroupNotUsable));
 
-    let mut sides = both_prove(Hash::Sha256, DhGroup::Null);
+    let mut sides = both_prove(AuthHash::Sha256, DhGroup::Null);
     let (end, _) = run(&mut sides, |index, message| {
         if index == 0 {
             message[6] = 1;
@@ -245,13 +246,13 @@ fn what_the_two_do_not_share_is_named() {
 
 #[test]
 fn messages_out_of_order_end_the_session() {
-    let mut sides = both_prove(Hash::Sha256, DhGroup::Null);
-    let (start, success) = (sides.host.start(), Message::Success2 { transaction: 0 }.encode());
-    assert_eq!(sides.controller.receive(&success), &Progress::Failed(AuthError::OutOfOrder));
+    let mut sides = both_prove(AuthHash::Sha256, DhGroup::Null);
+    let (start, success) = (sides.host.start(), AuthMessage::Success2 { transaction: 0 }.encode());
+    assert_eq!(sides.controller.receive(&success), &AuthProgress::Failed(AuthError::OutOfOrder));
     assert!(sides.controller.next_message().is_some());
     assert_eq!(sides.controller.next_message(), None);
     // Even the right message comes too late now.
-    assert_eq!(sides.controller.receive(&start), &Progress::Failed(AuthError::OutOfOrder));
+    assert_eq!(sides.controller.receive(&start), &AuthProgress::Failed(AuthError::OutOfOrder));
     assert!(matches!(sides.host.receive(&start), HostStep::Failed { error: AuthError::OutOfOrder, .. }));
 }
 
@@ -263,7 +264,7 @@ fn secrets_in_their_written_form() {
     }
     let plain = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+P4zODhA=:";
     assert_eq!(secret(plain).reveal(), plain);
-    let refused = |text: &str| Secret::parse(text).unwrap_err();
+    let refused = |text: &str| AuthSecret::parse(text).unwrap_err();
     assert_eq!(refused(""), SecretError::Form);
     assert_eq!(refused(&HOST_SECRET[..20]), SecretError::Form);
     assert_eq!(refused(&HOST_SECRET.replace(":01:", ":04:")), SecretError::Transformation);
@@ -271,7 +272,7 @@ fn secrets_in_their_written_form() {
     assert_eq!(refused(&HOST_SECRET.replace("AAEC", "AAED")), SecretError::Checksum);
     assert_eq!(refused(&HOST_SECRET.replace("AAEC", "AA!C")), SecretError::Encoding);
     assert_eq!(refused("DHHC-1:00:AAA=:"), SecretError::Length(0));
-    assert_eq!(Secret::new(Some(Hash::Sha384), vec![0; 32]), Err(SecretError::Length(32)));
+    assert_eq!(AuthSecret::new(Some(AuthHash::Sha384), vec![0; 32]), Err(SecretError::Length(32)));
 }
 
 proptest! {
@@ -282,7 +283,7 @@ proptest! {
     fn no_change_of_a_message_that_matters_goes_unnoticed(
         index in 1_usize..4, position in any::<prop::sample::Index>(), flip in 1_u8..=255,
     ) {
-        let mut sides = both_prove(Hash::Sha256, DhGroup::Null);
+        let mut sides = both_prove(AuthHash::Sha256, DhGroup::Null);
         let mut is_reserved = false;
         let (end, _) = run(&mut sides, |at, message| {
             if at == index {
@@ -293,19 +294,19 @@ proptest! {
                 message[position] ^= flip;
             }
         });
-        let both_in = end == HostStep::Finished && sides.controller.progress() == &Progress::Authenticated;
+        let both_in = end == HostStep::Finished && sides.controller.progress() == &AuthProgress::Authenticated;
         prop_assert_eq!(both_in, is_reserved);
     }
 
     #[test]
     fn secrets_survive_being_written(key in prop::collection::vec(any::<u8>(), 32), hashed in any::<bool>()) {
-        let secret = Secret::new(hashed.then_some(Hash::Sha256), key).unwrap();
-        prop_assert_eq!(Secret::parse(&secret.reveal()), Ok(secret));
+        let secret = AuthSecret::new(hashed.then_some(AuthHash::Sha256), key).unwrap();
+        prop_assert_eq!(AuthSecret::parse(&secret.reveal()), Ok(secret));
     }
 
     #[test]
     fn any_text_is_a_secret_or_refused(text in "(DHHC-1:0[0-3]:)?[ -~]{0,100}") {
-        let _ = Secret::parse(&text);
+        let _ = AuthSecret::parse(&text);
     }
 
     #[test]
@@ -314,10 +315,10 @@ proptest! {
         if let Some(first) = bytes.first_mut() {
             *first = kind;
         }
-        if let Ok(message) = Message::decode(&bytes) {
-            prop_assert_eq!(Message::decode(&message.encode()), Ok(message));
+        if let Ok(message) = AuthMessage::decode(&bytes) {
+            prop_assert_eq!(AuthMessage::decode(&message.encode()), Ok(message));
         }
-        let mut sides = both_prove(Hash::Sha256, DhGroup::Null);
+        let mut sides = both_prove(AuthHash::Sha256, DhGroup::Null);
         sides.controller.receive(&bytes);
         sides.host.receive(&bytes);
     }

@@ -3,24 +3,24 @@
 use std::io::{self, Read};
 
 use proptest::prelude::*;
-use underlay_nvme::command::{Command, Completion, DatasetRange, Sgl};
+use underlay_nvme::command::{CompletionEntry, DatasetRange, NvmeCommand, SglDescriptor};
 use underlay_nvme::fabrics::{
-    Authentication, Connect, ConnectData, InvalidParameter, PropertyGet, PropertySet,
+    AuthCommand, ConnectCommand, ConnectData, InvalidParameter, PropertyGet, PropertySet,
 };
 use underlay_nvme::features::{GetFeatures, QueueCount, SetFeatures};
 use underlay_nvme::identify::{
-    ControllerData, ControllerKind, Identify, NamespaceData, NamespaceDescriptors, NvmControllerData,
+    ControllerData, ControllerKind, IdentifyCommand, NamespaceData, NamespaceDescriptors, NvmControllerData,
     decode_namespace_list, encode_controller_list, encode_namespace_list,
 };
 use underlay_nvme::log_page::{
-    DiscoveredKind, DiscoveryEntry, DiscoveryHead, ErrorEntry, Event, GetLogPage, Smart,
+    AsyncEvent, DiscoveredKind, DiscoveryEntry, DiscoveryHead, ErrorEntry, GetLogPage, SmartLog,
     decode_changed_namespaces, encode_changed_namespaces,
 };
 use underlay_nvme::pdu::{
-    Arriving, DataState, DataTransfer, Digests, FatalStatus, Framing, IcReq, IcResp, Pdu, R2t, ReceiveError,
-    Receiver, Side, TermReq, decode,
+    ConnectionSide, DataState, DataTransfer, Digests, FatalStatus, IcReq, IcResp, Pdu, PduDecoder,
+    PduFraming, PduReceiver, R2t, ReceiveError, TermReq, decode,
 };
-use underlay_nvme::status::Status;
+use underlay_nvme::status::NvmeStatus;
 
 fn digests() -> impl Strategy<Value = Digests> {
     (any::<bool>(), any::<bool>()).prop_map(|(header, data)| Digests { header, data })
@@ -41,31 +41,31 @@ fn term_req() -> impl Strategy<Value = TermReq> {
 }
 
 /// A PDU, its data, and the side at which it arrives.
-fn pdu() -> impl Strategy<Value = (Pdu, Vec<u8>, Side)> {
+fn pdu() -> impl Strategy<Value = (Pdu, Vec<u8>, ConnectionSide)> {
     let data = || prop::collection::vec(any::<u8>(), 0..3000);
     let transfer = (any::<u16>(), any::<u16>(), any::<u32>(), any::<bool>(), any::<bool>());
     let ic = || (any::<u16>(), alignment(), digests(), 1..u32::MAX);
     prop_oneof![
         ic().prop_map(|(format_version, data_alignment_bytes, digests, max_r2t)| {
             let request = IcReq { format_version, data_alignment_bytes, digests, max_r2t };
-            (Pdu::IcReq(request), Vec::new(), Side::Controller)
+            (Pdu::IcReq(request), Vec::new(), ConnectionSide::Controller)
         }),
         ic().prop_map(|(format_version, data_alignment_bytes, digests, max_h2c_data_bytes)| {
             let response = IcResp { format_version, data_alignment_bytes, digests, max_h2c_data_bytes };
-            (Pdu::IcResp(response), Vec::new(), Side::Host)
+            (Pdu::IcResp(response), Vec::new(), ConnectionSide::Host)
         }),
         (term_req(), prop::collection::vec(any::<u8>(), 0..=128), any::<bool>()).prop_map(
             |(request, header, to_host)| match to_host {
-                true => (Pdu::C2hTermReq(request), header, Side::Host),
-                false => (Pdu::H2cTermReq(request), header, Side::Controller),
+                true => (Pdu::C2hTermReq(request), header, ConnectionSide::Host),
+                false => (Pdu::H2cTermReq(request), header, ConnectionSide::Controller),
             }
         ),
         (any::<[u8; 64]>(), data()).prop_map(|(bytes, data)| (
             Pdu::CapsuleCmd(bytes),
             data,
-            Side::Controller
+            ConnectionSide::Controller
         )),
-        any::<[u8; 16]>().prop_map(|bytes| (Pdu::CapsuleResp(bytes), Vec::new(), Side::Host)),
+        any::<[u8; 16]>().prop_map(|bytes| (Pdu::CapsuleResp(bytes), Vec::new(), ConnectionSide::Host)),
         (transfer, data(), any::<bool>()).prop_map(
             |((cid, tag, offset_bytes, is_last, is_success), data, to_host)| {
                 let length_bytes = data.len() as u32;
@@ -74,22 +74,22 @@ fn pdu() -> impl Strategy<Value = (Pdu, Vec<u8>, Side)> {
                 let transfer =
                     DataTransfer { cid, transfer_tag, offset_bytes, length_bytes, is_last, is_success };
                 match to_host {
-                    true => (Pdu::C2hData(transfer), data, Side::Host),
-                    false => (Pdu::H2cData(transfer), data, Side::Controller),
+                    true => (Pdu::C2hData(transfer), data, ConnectionSide::Host),
+                    false => (Pdu::H2cData(transfer), data, ConnectionSide::Controller),
                 }
             }
         ),
         (any::<u16>(), any::<u16>(), any::<u32>(), any::<u32>()).prop_map(
             |(cid, transfer_tag, offset_bytes, length_bytes)| {
                 let r2t = R2t { cid, transfer_tag, offset_bytes, length_bytes };
-                (Pdu::R2t(r2t), Vec::new(), Side::Host)
+                (Pdu::R2t(r2t), Vec::new(), ConnectionSide::Host)
             }
         ),
     ]
 }
 
-fn arriving(side: Side, framing: Framing) -> Arriving {
-    Arriving {
+fn arriving(side: ConnectionSide, framing: PduFraming) -> PduDecoder {
+    PduDecoder {
         side,
         digests: framing.digests,
         data_alignment_bytes: framing.data_alignment_bytes,
@@ -122,12 +122,12 @@ proptest! {
         lengths in prop::collection::vec(1..4000_usize, 1..6),
         take_bytes in 1..2000_usize,
     ) {
-        let framing = Framing { digests, data_alignment_bytes };
-        for side in [Side::Host, Side::Controller] {
+        let framing = PduFraming { digests, data_alignment_bytes };
+        for side in [ConnectionSide::Host, ConnectionSide::Controller] {
             let pdus: Vec<_> = pdus.iter().filter(|(_, _, to)| *to == side).collect();
             let bytes: Vec<u8> = pdus.iter().flat_map(|(pdu, data, _)| framing.encode(pdu, data)).collect();
             let pieces = Pieces { bytes: io::Cursor::new(bytes), lengths: lengths.clone(), turn: 0 };
-            let mut receiver = Receiver::new(pieces, arriving(side, framing), 512);
+            let mut receiver = PduReceiver::new(pieces, arriving(side, framing), 512);
             for (pdu, data, _) in pdus {
                 // Looking ahead changes nothing.
                 prop_assert_eq!(receiver.is_ready(), receiver.is_ready());
@@ -157,7 +157,7 @@ proptest! {
         at in any::<prop::sample::Index>(),
         bit in 0..8_u32,
     ) {
-        let framing = Framing { digests: Digests { header: true, data: true }, data_alignment_bytes };
+        let framing = PduFraming { digests: Digests { header: true, data: true }, data_alignment_bytes };
         let mut bytes = framing.encode(&pdu, &data);
         let head = framing.head(&pdu, data.len());
         let headed = usize::from(head.as_bytes()[2]) + 4;
@@ -165,7 +165,7 @@ proptest! {
         // What aligns the data is protected by nothing.
         prop_assume!(place < headed || place >= head.as_bytes().len());
         bytes[place] ^= 1 << bit;
-        let mut receiver = Receiver::new(&bytes[..], arriving(side, framing), 512);
+        let mut receiver = PduReceiver::new(&bytes[..], arriving(side, framing), 512);
         match receiver.next() {
             Err(ReceiveError::Protocol(_) | ReceiveError::Truncated) => prop_assert!(place < headed),
             Err(ReceiveError::Io(error)) => prop_assert!(false, "{}", error),
@@ -179,10 +179,10 @@ proptest! {
         digests in digests(),
         at in any::<prop::sample::Index>(),
     ) {
-        let framing = Framing { digests, data_alignment_bytes: 4 };
+        let framing = PduFraming { digests, data_alignment_bytes: 4 };
         let bytes = framing.encode(&pdu, &data);
         let cut = at.index(bytes.len());
-        let mut receiver = Receiver::new(&bytes[..cut], arriving(side, framing), 512);
+        let mut receiver = PduReceiver::new(&bytes[..cut], arriving(side, framing), 512);
         let outcome = receiver.next().and_then(|found| receiver.skip_data().map(|_| found));
         match outcome {
             Ok(found) => prop_assert!(cut == 0 && found.is_none()),
@@ -196,8 +196,8 @@ proptest! {
         kind in 0..12_u8,
         digests in digests(),
     ) {
-        let framing = Framing { digests, data_alignment_bytes: 4 };
-        for side in [Side::Host, Side::Controller] {
+        let framing = PduFraming { digests, data_alignment_bytes: 4 };
+        for side in [ConnectionSide::Host, ConnectionSide::Controller] {
             let mut bytes = bytes.clone();
             let _ = decode(&bytes, &arriving(side, framing));
             // With a beginning that could be one's.
@@ -218,32 +218,32 @@ proptest! {
         let mut command = command;
         // Reserved bytes of the data's descriptor.
         command[36..39].fill(0);
-        prop_assert_eq!(Command::decode(&command).encode(), command);
+        prop_assert_eq!(NvmeCommand::decode(&command).encode(), command);
         let mut completion = completion;
         // The phase tag, which means nothing over fabrics.
         completion[14] &= !1;
-        prop_assert_eq!(Completion::decode(&completion).encode(), completion);
+        prop_assert_eq!(CompletionEntry::decode(&completion).encode(), completion);
         prop_assert_eq!(DatasetRange::decode(&range).encode(), range);
     }
 
     #[test]
     fn fields_of_commands_come_back(words in any::<[u32; 6]>(), bytes in any::<[u8; 4]>()) {
         let [a, b, c, d, e, f] = words;
-        let connect = Connect {
+        let connect = ConnectCommand {
             record_format: a as u16, queue_id: b as u16, sq_size: c as u16, attributes: bytes[0], kato_ms: d,
         };
-        prop_assert_eq!(Connect::from_command(&connect.to_command(1)), connect);
+        prop_assert_eq!(ConnectCommand::from_command(&connect.to_command(1)), connect);
         let get = PropertyGet { offset: a, is_wide: bytes[0] > 9 };
         prop_assert_eq!(PropertyGet::from_command(&get.to_command(1)), get);
         let value = u64::from(b) << 32 | u64::from(c);
         let set = PropertySet { offset: a, is_wide: bytes[0] > 9, value };
         prop_assert_eq!(PropertySet::from_command(&set.to_command(1)), set);
         let authentication =
-            Authentication { protocol: bytes[0], specific: [bytes[1], bytes[2]], length_bytes: a };
-        prop_assert_eq!(Authentication::from_command(&authentication.to_send_command(1)), authentication);
+            AuthCommand { protocol: bytes[0], specific: [bytes[1], bytes[2]], length_bytes: a };
+        prop_assert_eq!(AuthCommand::from_command(&authentication.to_send_command(1)), authentication);
         let identify =
-            Identify { cns: bytes[0], controller_id: a as u16, command_set: bytes[1], nsid: b };
-        prop_assert_eq!(Identify::from_command(&identify.to_command(1)), identify);
+            IdentifyCommand { cns: bytes[0], controller_id: a as u16, command_set: bytes[1], nsid: b };
+        prop_assert_eq!(IdentifyCommand::from_command(&identify.to_command(1)), identify);
         let page = GetLogPage {
             page: bytes[0], specific: bytes[1] & 0x7f, retain_event: bytes[2] > 9, offset_bytes: value,
             length_bytes: (u64::from(e) + 1) * 4, offset_is_index: bytes[3] > 9, nsid: f,
@@ -255,7 +255,8 @@ proptest! {
         prop_assert_eq!(QueueCount::from_value(a).to_value(), a);
         let parameter = InvalidParameter { offset: a as u16, is_in_data: bytes[0] > 9 };
         prop_assert_eq!(InvalidParameter::from_result(parameter.to_result()), parameter);
-        prop_assert_eq!(Event::from_result(Event::from_result(u64::from(a)).to_result()), Event::from_result(u64::from(a)));
+        prop_assert_eq!(AsyncEvent::from_result(AsyncEvent::from_result(u64::from(a)).to_result()),
+            AsyncEvent::from_result(u64::from(a)));
     }
 
     #[test]
@@ -295,15 +296,16 @@ proptest! {
             write_zeroes_limit: bytes[0], dataset_ranges: bytes[1], dataset_range_blocks: a as u32, dataset_blocks: b,
         };
         prop_assert_eq!(NvmControllerData::decode(&nvm.encode().try_into().unwrap()), nvm);
-        let smart = Smart {
+        let smart = SmartLog {
             critical_warning: bytes[0], temperature_kelvin: a as u16, available_spare_percent: bytes[1],
             spare_threshold_percent: bytes[2], used_percent: bytes[3], data_units_read: u128::from(a),
             data_units_written: u128::from(b), read_commands: u128::from(c), write_commands: u128::from(d),
             power_on_hours: u128::from(e), media_errors: u128::from(f), error_log_entries: u128::from(g),
         };
-        prop_assert_eq!(Smart::decode(&smart.encode().try_into().unwrap()), smart);
+        prop_assert_eq!(SmartLog::decode(&smart.encode().try_into().unwrap()), smart);
         let error = ErrorEntry {
-            number: a, sq_id: b as u16, cid: c as u16, status: Status::WRITE_FAULT.do_not_retry(), lba: d, nsid: e as u32,
+            number: a, sq_id: b as u16, cid: c as u16,
+                status: NvmeStatus::WRITE_FAULT.do_not_retry(), lba: d, nsid: e as u32,
         };
         prop_assert_eq!(ErrorEntry::decode(&error.encode()), error);
         let entry = DiscoveryEntry {
@@ -343,19 +345,19 @@ proptest! {
 fn bytes_are_where_the_specification_has_them() {
     let digests = Digests { header: true, data: false };
     let request = IcReq { format_version: 0, data_alignment_bytes: 8, digests, max_r2t: 3 };
-    let bytes = Framing::default().encode(&Pdu::IcReq(request), &[]);
+    let bytes = PduFraming::default().encode(&Pdu::IcReq(request), &[]);
     assert_eq!(&bytes[..16], &[0, 0, 128, 0, 128, 0, 0, 0, 0, 0, 1, 1, 2, 0, 0, 0]);
     // The check value of CRC32C, of the digits 1 to 9.
-    assert_eq!(u32::from_le_bytes(Framing::data_digest(b"123456789")), 0xe306_9283);
-    let framing = Framing { digests: Digests { header: true, data: true }, data_alignment_bytes: 64 };
-    let command = Command::new(1, 0x1234, 1, Sgl::in_capsule(4));
+    assert_eq!(u32::from_le_bytes(PduFraming::data_digest(b"123456789")), 0xe306_9283);
+    let framing = PduFraming { digests: Digests { header: true, data: true }, data_alignment_bytes: 64 };
+    let command = NvmeCommand::new(1, 0x1234, 1, SglDescriptor::in_capsule(4));
     let bytes = framing.encode(&Pdu::CapsuleCmd(command.encode()), &[1, 2, 3, 4]);
     assert_eq!(&bytes[..8], &[4, 3, 72, 128, 136, 0, 0, 0]);
     assert_eq!(&bytes[8..12], &[1, 0x40, 0x34, 0x12]);
     // The descriptor: no address, four bytes, a data block at an offset.
     assert_eq!(&bytes[32..48], &[0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 1]);
     assert_eq!(bytes.len(), 136);
-    let status = Status::CAPACITY_EXCEEDED.do_not_retry();
+    let status = NvmeStatus::CAPACITY_EXCEEDED.do_not_retry();
     assert_eq!(status.to_field(), 0x8102);
     assert_eq!(status.to_string(), "Capacity Exceeded (0x081), do not retry");
 }

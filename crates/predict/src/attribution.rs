@@ -1,12 +1,12 @@
 //! Where the time of measured operations went, and what other machines would have given.
 
-use underlay_record::{Account, Estimate, Explanation, TimeShares, WhatIf};
+use underlay_record::{CellExplanation, EstimatedValue, TimeAccount, TimeShares, WhatIf};
 
-use crate::calibration::{Calibration, Change, Metric};
+use crate::calibration::{Calibration, PredictedMetric, QuestionChange};
 use crate::cell::MeasuredCell;
-use crate::outcome::Outcome;
-use crate::refusal::Refusal;
-use crate::simulation::Arrivals;
+use crate::outcome::SimulationOutcome;
+use crate::refusal::PredictionRefusal;
+use crate::simulation::OperationArrivals;
 
 /// A device with a request this share of the time is what holds the others up.
 const BUSY: f64 = 0.9;
@@ -15,24 +15,24 @@ const BUSY: f64 = 0.9;
 ///
 /// # Errors
 /// When its storage can't be simulated.
-pub fn explain(calibration: &Calibration, cell: &MeasuredCell) -> Result<Explanation, Refusal> {
+pub fn explain(calibration: &Calibration, cell: &MeasuredCell) -> Result<CellExplanation, PredictionRefusal> {
     let own = cell.simulated()?;
-    let account = |metric: Metric, shares: &TimeShares| {
+    let account = |metric: PredictedMetric, shares: &TimeShares| {
         let measured_us = metric.measured(cell);
-        Account {
+        TimeAccount {
             measured_us,
             shares: *shares,
             layers_us: 0.0,
             unexplained_us: measured_us - shares.total_us(),
         }
     };
-    let mean = account(Metric::Mean, &own.of_mean);
+    let mean = account(PredictedMetric::Mean, &own.of_mean);
     let changes = [
-        ("a device twice as fast", Change { device_speed: 2.0, ..Change::NONE }),
-        ("twice the memory", Change { memory: 2.0, ..Change::NONE }),
-        ("twice the cores", Change { cores: 2.0, ..Change::NONE }),
+        ("a device twice as fast", QuestionChange { device_speed: 2.0, ..QuestionChange::NONE }),
+        ("twice the memory", QuestionChange { memory: 2.0, ..QuestionChange::NONE }),
+        ("twice the cores", QuestionChange { cores: 2.0, ..QuestionChange::NONE }),
     ];
-    let p99 = account(Metric::P99, &own.of_p99);
+    let p99 = account(PredictedMetric::P99, &own.of_p99);
     let what_if: Vec<WhatIf> = changes
         .into_iter()
         .filter(|(_, change)| change.cores == 1.0 || cell.point.cores.is_some())
@@ -42,10 +42,10 @@ pub fn explain(calibration: &Calibration, cell: &MeasuredCell) -> Result<Explana
         })
         .map(|one| if p99.carries_what_if() { one } else { WhatIf { p99_us: None, ..one } })
         .collect();
-    Ok(Explanation {
+    Ok(CellExplanation {
         cell: cell.point.id.clone(),
-        throughput_per_s: Metric::Throughput.measured(cell),
-        p50: account(Metric::P50, &own.of_p50),
+        throughput_per_s: PredictedMetric::Throughput.measured(cell),
+        p50: account(PredictedMetric::P50, &own.of_p50),
         p99,
         device_busy: cell.device_busy.min(1.0),
         cpu_busy: own.cpu_busy.filter(|_| cell.demand.cpu_us() > 0.0),
@@ -57,7 +57,7 @@ pub fn explain(calibration: &Calibration, cell: &MeasuredCell) -> Result<Explana
 }
 
 /// Why a simulation of the cell says nothing about what another machine would do.
-fn not_known(mean: &Account) -> Option<String> {
+fn not_known(mean: &TimeAccount) -> Option<String> {
     let share = mean.unexplained_share();
     if mean.carries_what_if() {
         return None;
@@ -85,24 +85,28 @@ fn refused(words: &str, why: String) -> WhatIf {
     }
 }
 
-fn what_if(calibration: &Calibration, cell: &MeasuredCell, words: &str, change: Change) -> WhatIf {
+fn what_if(calibration: &Calibration, cell: &MeasuredCell, words: &str, change: QuestionChange) -> WhatIf {
     let [throughput, mean, _, p99] = match calibration.what_if(cell, change) {
         Ok(factors) => factors,
         Err(refusal) => return refused(words, refusal.to_string()),
     };
-    let times = |factor: Estimate, metric: Metric| {
+    let times = |factor: EstimatedValue, metric: PredictedMetric| {
         let measured = metric.measured(cell);
-        Estimate { value: factor.value * measured, low: factor.low * measured, high: factor.high * measured }
+        EstimatedValue {
+            value: factor.value * measured,
+            low: factor.low * measured,
+            high: factor.high * measured,
+        }
     };
     let gain = match cell.point.arrivals {
-        Arrivals::Closed => throughput,
-        _ => Estimate { value: 1.0 / mean.value, low: 1.0 / mean.high, high: 1.0 / mean.low },
+        OperationArrivals::Closed => throughput,
+        _ => EstimatedValue { value: 1.0 / mean.value, low: 1.0 / mean.high, high: 1.0 / mean.low },
     };
     WhatIf {
         change: words.to_owned(),
-        throughput_per_s: Some(times(throughput, Metric::Throughput)),
-        mean_us: Some(times(mean, Metric::Mean)),
-        p99_us: Some(times(p99, Metric::P99)),
+        throughput_per_s: Some(times(throughput, PredictedMetric::Throughput)),
+        mean_us: Some(times(mean, PredictedMetric::Mean)),
+        p99_us: Some(times(p99, PredictedMetric::P99)),
         gain: Some(gain),
         refused: None,
     }
@@ -116,7 +120,7 @@ fn share_of(us: f64, measured_us: f64) -> String {
     }
 }
 
-fn bottleneck(cell: &MeasuredCell, own: &Outcome, mean: &Account) -> String {
+fn bottleneck(cell: &MeasuredCell, own: &SimulationOutcome, mean: &TimeAccount) -> String {
     let measured = mean.measured_us.max(1e-9);
     let percent = |us: f64| share_of(us, mean.whole_us());
     let shares = &mean.shares;

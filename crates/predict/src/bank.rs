@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use underlay_storage::media::link::{Link, LinkDirection};
-use underlay_storage::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
-use underlay_storage::stack::{Node, VolumeSpec};
-use underlay_storage::time::Time;
+use underlay_storage::media::link::{LinkDirection, LinkModel};
+use underlay_storage::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
+use underlay_storage::stack::{StackNode, VolumeSpec};
+use underlay_storage::time::ModelTime;
 
-use crate::refusal::Refusal;
+use crate::refusal::PredictionRefusal;
 
-use device::Device;
-use front::Front;
-use tree::{Found, Part, Tree};
+use device::SimulatedDevice;
+use front::FrontCache;
+use tree::{DevicePart, FoundDevices, NetworkTree};
 
 /// Every medium addresses blocks of this size.
 const BLOCK_BYTES: u64 = 4096;
@@ -27,7 +27,7 @@ pub const MAX_DEVICES: usize = 64;
 /// A request as a volume gets it.
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeRequest {
-    pub operation: Operation,
+    pub operation: ModelOperation,
     /// Within the volume; what goes beyond its end begins at its start again.
     pub offset_bytes: u64,
     pub length_bytes: u64,
@@ -37,13 +37,13 @@ pub struct VolumeRequest {
 
 impl VolumeRequest {
     pub(crate) fn flush() -> VolumeRequest {
-        VolumeRequest { operation: Operation::Flush, offset_bytes: 0, length_bytes: 0, cached: 0.0 }
+        VolumeRequest { operation: ModelOperation::Flush, offset_bytes: 0, length_bytes: 0, cached: 0.0 }
     }
 }
 
 /// A request that is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct FinishedDeviceRequest {
     /// As `submit` was told.
     pub tag: u64,
     pub at_ns: u64,
@@ -53,7 +53,7 @@ pub struct Done {
 
 /// What a bank is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup<'a> {
+pub struct NetworkSetup<'a> {
     pub volumes: &'a [VolumeSpec],
     /// Devices of the same name are one device, which these volumes share: those of a pool.
     pub shares_devices: bool,
@@ -68,22 +68,22 @@ pub struct Setup<'a> {
 }
 
 /// The volumes of a storage: devices, striped or mirrored, perhaps with a cache in front, perhaps behind a link.
-pub struct Bank {
-    volumes: Vec<Volume>,
-    devices: Vec<Device>,
+pub struct DeviceNetwork {
+    volumes: Vec<NetworkVolume>,
+    devices: Vec<SimulatedDevice>,
     span_bytes: u64,
     random: Pcg64Mcg,
     /// Requests under way by their place, and the places that are free.
-    flights: Vec<Flight>,
+    flights: Vec<InFlightRequest>,
     free: Vec<usize>,
-    finished: Vec<Finished>,
-    parts: Vec<Part>,
+    finished: Vec<FinishedRequest>,
+    parts: Vec<DevicePart>,
 }
 
-struct Volume {
-    tree: Tree,
-    front: Option<Front>,
-    link: Option<Link>,
+struct NetworkVolume {
+    tree: NetworkTree,
+    front: Option<FrontCache>,
+    link: Option<LinkModel>,
     capacity_bytes: u64,
     /// Where on shared devices it begins.
     base_bytes: u64,
@@ -93,7 +93,7 @@ struct Volume {
 
 /// What follows when all parts of a request are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Then {
+enum RequestContinuation {
     #[default]
     Answer,
     /// The answer, and the cache takes in what was read.
@@ -112,7 +112,7 @@ enum Then {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Flight {
+struct InFlightRequest {
     tag: u64,
     volume: usize,
     parts: u32,
@@ -121,49 +121,53 @@ struct Flight {
     network_ns: u64,
     /// To be durable when it is done.
     fua: bool,
-    then: Then,
+    then: RequestContinuation,
 }
 
-impl Bank {
+impl DeviceNetwork {
     /// The devices of these volumes, all idle.
     ///
     /// # Errors
     /// A layer that is not modelled here, or more devices than a study may have.
-    pub fn new(setup: &Setup<'_>) -> Result<Bank, Refusal> {
-        let mut found = Found::new(setup.writes, setup.speed, setup.seed, setup.shares_devices);
+    pub fn new(setup: &NetworkSetup<'_>) -> Result<DeviceNetwork, PredictionRefusal> {
+        let mut found = FoundDevices::new(setup.writes, setup.speed, setup.seed, setup.shares_devices);
         let mut volumes = Vec::new();
         for spec in setup.volumes {
             let (node, link) = match &spec.root {
-                Node::Link { bandwidth_mb_s, latency_us, member } => {
+                StackNode::Link { bandwidth_mb_s, latency_us, member } => {
                     let sound = (0.001..=1e6).contains(bandwidth_mb_s) && (0.0..=60e6).contains(latency_us);
                     if !sound {
-                        return Err(Refusal::Layer { what: "a link without a sound bandwidth".to_owned() });
+                        return Err(PredictionRefusal::Layer {
+                            what: "a link without a sound bandwidth".to_owned(),
+                        });
                     }
                     let one_way = Duration::from_nanos((latency_us * 1e3) as u64);
-                    (&**member, Some(Link::plain(*bandwidth_mb_s, one_way)))
+                    (&**member, Some(LinkModel::plain(*bandwidth_mb_s, one_way)))
                 }
                 other => (other, None),
             };
             let (node, front) = match node {
-                Node::Cache { mode, fast, slow, bypass_bytes, dirty_percent } => {
-                    let Node::Device(fast) = &**fast else {
-                        return Err(Refusal::Layer { what: "a cache on several devices".to_owned() });
+                StackNode::Cache { mode, fast, slow, bypass_bytes, dirty_percent } => {
+                    let StackNode::Device(fast) = &**fast else {
+                        return Err(PredictionRefusal::Layer {
+                            what: "a cache on several devices".to_owned(),
+                        });
                     };
                     let device = found.device(fast)?;
                     let capacity_bytes = found.devices[device].model.capacity_bytes();
-                    let front = Front::new(device, capacity_bytes, *mode, *bypass_bytes, *dirty_percent);
+                    let front = FrontCache::new(device, capacity_bytes, *mode, *bypass_bytes, *dirty_percent);
                     (&**slow, Some(front))
                 }
                 other => (other, None),
             };
-            let tree = Tree::of(node, &mut found)?;
+            let tree = NetworkTree::of(node, &mut found)?;
             let capacity_bytes = tree.capacity_bytes(&found.devices);
             let least = front.as_ref().map_or(u64::MAX, |front| front.capacity_bytes).min(capacity_bytes);
             if least < 16 * BLOCK_BYTES {
-                return Err(Refusal::Layer { what: format!("{}, which has no room", spec.name) });
+                return Err(PredictionRefusal::Layer { what: format!("{}, which has no room", spec.name) });
             }
             let before = if setup.shares_devices { volumes.len() as u64 } else { 0 };
-            volumes.push(Volume {
+            volumes.push(NetworkVolume {
                 tree,
                 front,
                 link,
@@ -173,19 +177,19 @@ impl Bank {
             });
         }
         if volumes.is_empty() {
-            return Err(Refusal::Layer { what: "a storage without devices".to_owned() });
+            return Err(PredictionRefusal::Layer { what: "a storage without devices".to_owned() });
         }
-        Ok(Bank::with(volumes, found.devices, setup.span_bytes, setup.seed))
+        Ok(DeviceNetwork::with(volumes, found.devices, setup.span_bytes, setup.seed))
     }
 
     /// Devices with models of the caller's, each a volume.
     ///
     /// # Panics
     /// Without a model.
-    pub fn of_models(models: Vec<Box<dyn MediumModel>>) -> Bank {
+    pub fn of_models(models: Vec<Box<dyn MediumModel>>) -> DeviceNetwork {
         assert!(!models.is_empty(), "a bank of no devices");
-        let volumes = models.iter().enumerate().map(|(place, model)| Volume {
-            tree: Tree::Device(place),
+        let volumes = models.iter().enumerate().map(|(place, model)| NetworkVolume {
+            tree: NetworkTree::Device(place),
             front: None,
             link: None,
             capacity_bytes: model.capacity_bytes(),
@@ -193,12 +197,17 @@ impl Bank {
             directories: 1,
         });
         let volumes = volumes.collect();
-        let devices = models.into_iter().map(|model| Device::of(model, 1.0)).collect();
-        Bank::with(volumes, devices, u64::MAX, 1)
+        let devices = models.into_iter().map(|model| SimulatedDevice::of(model, 1.0)).collect();
+        DeviceNetwork::with(volumes, devices, u64::MAX, 1)
     }
 
-    fn with(volumes: Vec<Volume>, devices: Vec<Device>, span_bytes: u64, seed: u64) -> Bank {
-        Bank {
+    fn with(
+        volumes: Vec<NetworkVolume>,
+        devices: Vec<SimulatedDevice>,
+        span_bytes: u64,
+        seed: u64,
+    ) -> DeviceNetwork {
+        DeviceNetwork {
             volumes,
             devices,
             span_bytes,
@@ -239,18 +248,19 @@ impl Bank {
     /// How many more dirty blocks write-back caches have room for; `None` without such a cache.
     pub fn dirty_room_blocks(&self) -> Option<u64> {
         let fronts = self.volumes.iter().filter_map(|volume| volume.front.as_ref());
-        let rooms = fronts.filter(|front| front.writes_back()).map(Front::room_blocks);
+        let rooms = fronts.filter(|front| front.writes_back()).map(FrontCache::room_blocks);
         rooms.fold(None, |sum, room| Some(sum.unwrap_or(0) + room))
     }
 
     /// Sends a request; `take` answers with its tag. Everything up to `now_ns` must have been taken.
     pub fn submit(&mut self, tag: u64, volume: usize, request: VolumeRequest, now_ns: u64) {
         let one = &mut self.volumes[volume];
-        let reads = request.operation == Operation::Read;
+        let reads = request.operation == ModelOperation::Read;
         let mut arrives_ns = now_ns;
         if let Some(link) = &mut one.link {
-            let data_bytes = if request.operation == Operation::Write { request.length_bytes } else { 0 };
-            arrives_ns = link.send(LinkDirection::ToTarget, data_bytes, Time::from_ns(now_ns)).as_ns();
+            let data_bytes =
+                if request.operation == ModelOperation::Write { request.length_bytes } else { 0 };
+            arrives_ns = link.send(LinkDirection::ToTarget, data_bytes, ModelTime::from_ns(now_ns)).as_ns();
         }
         // A model's clock never goes back: what is on its way there is submitted now, and its way is added to the answer.
         let network_ns = arrives_ns - now_ns;
@@ -261,64 +271,75 @@ impl Bank {
         let offset_bytes = (offset_bytes % (last + 1)) / BLOCK_BYTES * BLOCK_BYTES;
         self.parts.clear();
         let then = self.route(volume, request, offset_bytes, length_bytes);
-        let flight = Flight { tag, volume, parts: 0, length_bytes, reads, network_ns, fua: false, then };
+        let flight =
+            InFlightRequest { tag, volume, parts: 0, length_bytes, reads, network_ns, fua: false, then };
         self.fly(flight, request.operation, now_ns);
     }
 
     /// Which devices a request goes to, and what follows.
-    fn route(&mut self, volume: usize, request: VolumeRequest, offset_bytes: u64, length_bytes: u64) -> Then {
-        let Volume { tree, front, .. } = &mut self.volumes[volume];
+    fn route(
+        &mut self,
+        volume: usize,
+        request: VolumeRequest,
+        offset_bytes: u64,
+        length_bytes: u64,
+    ) -> RequestContinuation {
+        let NetworkVolume { tree, front, .. } = &mut self.volumes[volume];
         let (operation, devices, parts) = (request.operation, &self.devices, &mut self.parts);
         let Some(front) = front else {
             tree.split(operation, offset_bytes, length_bytes, devices, parts);
-            return Then::Answer;
+            return RequestContinuation::Answer;
         };
         let is_cached = request.cached > 0.0 && self.random.random::<f64>() < request.cached;
         let last = front.capacity_bytes.saturating_sub(length_bytes);
         match operation {
-            Operation::Read if is_cached => {
+            ModelOperation::Read if is_cached => {
                 let offset_bytes = place(&mut self.random, last);
-                parts.push(Part { device: front.device, offset_bytes, length_bytes });
-                Then::Answer
+                parts.push(DevicePart { device: front.device, offset_bytes, length_bytes });
+                RequestContinuation::Answer
             }
-            Operation::Read => {
+            ModelOperation::Read => {
                 tree.split(operation, offset_bytes, length_bytes, devices, parts);
-                if front.takes_in(length_bytes) { Then::Fill } else { Then::Answer }
+                if front.takes_in(length_bytes) {
+                    RequestContinuation::Fill
+                } else {
+                    RequestContinuation::Answer
+                }
             }
-            Operation::Flush => {
+            ModelOperation::Flush => {
                 if !front.writes_back() || std::mem::take(&mut front.is_direct) {
                     tree.split(operation, 0, 0, devices, parts);
                 }
                 if front.writes_back() {
-                    parts.push(Part { device: front.device, offset_bytes: 0, length_bytes: 0 });
-                    return Then::Journal;
+                    parts.push(DevicePart { device: front.device, offset_bytes: 0, length_bytes: 0 });
+                    return RequestContinuation::Journal;
                 }
-                Then::Answer
+                RequestContinuation::Answer
             }
             _ if front.writes_back() => {
                 if front.takes_write(length_bytes) {
                     let offset_bytes = place(&mut self.random, last);
-                    parts.push(Part { device: front.device, offset_bytes, length_bytes });
+                    parts.push(DevicePart { device: front.device, offset_bytes, length_bytes });
                 } else {
                     tree.split(operation, offset_bytes, length_bytes, devices, parts);
                 }
-                Then::WriteBack
+                RequestContinuation::WriteBack
             }
             // Through to the slow devices. What is cached of it is changed too, but what a log or a table is written to rarely is.
             _ => {
                 tree.split(operation, offset_bytes, length_bytes, devices, parts);
-                Then::Answer
+                RequestContinuation::Answer
             }
         }
     }
 
     /// Submits `self.parts` as one flight.
-    fn fly(&mut self, flight: Flight, operation: Operation, now_ns: u64) {
+    fn fly(&mut self, flight: InFlightRequest, operation: ModelOperation, now_ns: u64) {
         let place = self.free.pop().unwrap_or_else(|| {
-            self.flights.push(Flight::default());
+            self.flights.push(InFlightRequest::default());
             self.flights.len() - 1
         });
-        self.flights[place] = Flight { parts: self.parts.len() as u32, ..flight };
+        self.flights[place] = InFlightRequest { parts: self.parts.len() as u32, ..flight };
         for part in &self.parts {
             let request = ModelRequest {
                 id: RequestId(place as u64),
@@ -337,7 +358,7 @@ impl Bank {
     }
 
     /// Carries every device on to `now_ns`, and appends what is done.
-    pub fn take(&mut self, now_ns: u64, done: &mut Vec<Done>) {
+    pub fn take(&mut self, now_ns: u64, done: &mut Vec<FinishedDeviceRequest>) {
         for place in 0..self.devices.len() {
             let device = &mut self.devices[place];
             if device.next_ns.is_none_or(|next| next > now_ns) {
@@ -359,48 +380,60 @@ impl Bank {
     }
 
     /// All parts of a request are done.
-    fn landed(&mut self, flight: Flight, now_ns: u64, done: &mut Vec<Done>) {
-        let Flight { volume, length_bytes, then, .. } = flight;
+    fn landed(&mut self, flight: InFlightRequest, now_ns: u64, done: &mut Vec<FinishedDeviceRequest>) {
+        let InFlightRequest { volume, length_bytes, then, .. } = flight;
         match then {
-            Then::Answer => self.answer(flight, now_ns, done),
-            Then::Fill => {
+            RequestContinuation::Answer => self.answer(flight, now_ns, done),
+            RequestContinuation::Fill => {
                 self.answer(flight, now_ns, done);
-                self.write_to_front(Flight { then: Then::Nothing, ..flight }, length_bytes, now_ns);
+                self.write_to_front(
+                    InFlightRequest { then: RequestContinuation::Nothing, ..flight },
+                    length_bytes,
+                    now_ns,
+                );
             }
-            Then::WriteBack => {
+            RequestContinuation::WriteBack => {
                 self.answer(flight, now_ns, done);
                 self.write_back(volume, now_ns);
             }
-            Then::Journal => {
-                let entry = Flight { fua: true, then: Then::Answer, ..flight };
+            RequestContinuation::Journal => {
+                let entry = InFlightRequest { fua: true, then: RequestContinuation::Answer, ..flight };
                 self.write_to_front(entry, BLOCK_BYTES, now_ns);
             }
-            Then::Nothing => {}
-            Then::BatchRead => {
+            RequestContinuation::Nothing => {}
+            RequestContinuation::BatchRead => {
                 self.parts.clear();
-                let Volume { tree, front, capacity_bytes, .. } = &self.volumes[volume];
+                let NetworkVolume { tree, front, capacity_bytes, .. } = &self.volumes[volume];
                 for &(offset_bytes, length_bytes) in front.iter().flat_map(|front| &front.runs) {
                     let last = capacity_bytes.saturating_sub(length_bytes);
                     tree.split(
-                        Operation::Write,
+                        ModelOperation::Write,
                         offset_bytes.min(last),
                         length_bytes,
                         &self.devices,
                         &mut self.parts,
                     );
                 }
-                self.fly(Flight { then: Then::BatchWritten, ..flight }, Operation::Write, now_ns);
+                self.fly(
+                    InFlightRequest { then: RequestContinuation::BatchWritten, ..flight },
+                    ModelOperation::Write,
+                    now_ns,
+                );
             }
-            Then::BatchWritten => {
+            RequestContinuation::BatchWritten => {
                 self.parts.clear();
-                self.volumes[volume].tree.split(Operation::Flush, 0, 0, &self.devices, &mut self.parts);
-                self.fly(Flight { then: Then::BatchFlushed, ..flight }, Operation::Flush, now_ns);
+                self.volumes[volume].tree.split(ModelOperation::Flush, 0, 0, &self.devices, &mut self.parts);
+                self.fly(
+                    InFlightRequest { then: RequestContinuation::BatchFlushed, ..flight },
+                    ModelOperation::Flush,
+                    now_ns,
+                );
             }
-            Then::BatchFlushed => {
-                let entry = Flight { fua: true, then: Then::BatchReleased, ..flight };
+            RequestContinuation::BatchFlushed => {
+                let entry = InFlightRequest { fua: true, then: RequestContinuation::BatchReleased, ..flight };
                 self.write_to_front(entry, BLOCK_BYTES, now_ns);
             }
-            Then::BatchReleased => {
+            RequestContinuation::BatchReleased => {
                 if let Some(front) = &mut self.volumes[volume].front {
                     front.end_batch();
                 }
@@ -409,25 +442,25 @@ impl Bank {
         }
     }
 
-    fn answer(&mut self, flight: Flight, now_ns: u64, done: &mut Vec<Done>) {
-        let Flight { tag, volume, length_bytes, reads, mut network_ns, .. } = flight;
+    fn answer(&mut self, flight: InFlightRequest, now_ns: u64, done: &mut Vec<FinishedDeviceRequest>) {
+        let InFlightRequest { tag, volume, length_bytes, reads, mut network_ns, .. } = flight;
         if let Some(link) = &mut self.volumes[volume].link {
             let data_bytes = if reads { length_bytes } else { 0 };
-            let now = Time::from_ns(now_ns);
+            let now = ModelTime::from_ns(now_ns);
             network_ns += link.send(LinkDirection::FromTarget, data_bytes, now).as_ns() - now_ns;
         }
-        done.push(Done { tag, at_ns: now_ns + network_ns, network_ns });
+        done.push(FinishedDeviceRequest { tag, at_ns: now_ns + network_ns, network_ns });
     }
 
     /// A write to the cache device alone.
-    fn write_to_front(&mut self, flight: Flight, length_bytes: u64, now_ns: u64) {
+    fn write_to_front(&mut self, flight: InFlightRequest, length_bytes: u64, now_ns: u64) {
         let Some(front) = &self.volumes[flight.volume].front else { return };
         let last = front.capacity_bytes.saturating_sub(length_bytes);
         let device = front.device;
         let offset_bytes = place(&mut self.random, last);
         self.parts.clear();
-        self.parts.push(Part { device, offset_bytes, length_bytes });
-        self.fly(flight, Operation::Write, now_ns);
+        self.parts.push(DevicePart { device, offset_bytes, length_bytes });
+        self.fly(flight, ModelOperation::Write, now_ns);
     }
 
     /// Begins to write a batch back, if one is due and none is under way.
@@ -441,10 +474,11 @@ impl Bank {
         self.parts.clear();
         for &(_, length_bytes) in &front.runs {
             let last = capacity_bytes.saturating_sub(length_bytes);
-            self.parts.push(Part { device, offset_bytes: place(&mut self.random, last), length_bytes });
+            self.parts.push(DevicePart { device, offset_bytes: place(&mut self.random, last), length_bytes });
         }
-        let flight = Flight { volume, then: Then::BatchRead, ..Flight::default() };
-        self.fly(flight, Operation::Read, now_ns);
+        let flight =
+            InFlightRequest { volume, then: RequestContinuation::BatchRead, ..InFlightRequest::default() };
+        self.fly(flight, ModelOperation::Read, now_ns);
     }
 
     /// Forgets how busy the devices have been until now.

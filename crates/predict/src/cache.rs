@@ -12,7 +12,7 @@
 
 mod second;
 
-pub use second::{Answered, Second};
+pub use second::{SecondCache, SecondCacheRatio};
 
 /// The exponent of YCSB's zipfian distribution.
 const ZIPFIAN: f64 = 0.99;
@@ -26,7 +26,7 @@ const HALVINGS: usize = 60;
 
 /// The law of requests, as far as it is modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Law {
+pub enum AccessDistribution {
     Uniform,
     /// Zipf's law over records that are scattered by hashing.
     Zipfian,
@@ -34,13 +34,13 @@ pub enum Law {
     Latest,
 }
 
-impl Law {
+impl AccessDistribution {
     /// By the name that studies and records have for it; `None` for one that is not modelled.
-    pub fn of(distribution: &str) -> Option<Law> {
+    pub fn of(distribution: &str) -> Option<AccessDistribution> {
         match distribution {
-            "uniform" => Some(Law::Uniform),
-            "zipfian" => Some(Law::Zipfian),
-            "latest" => Some(Law::Latest),
+            "uniform" => Some(AccessDistribution::Uniform),
+            "zipfian" => Some(AccessDistribution::Zipfian),
+            "latest" => Some(AccessDistribution::Latest),
             _ => None,
         }
     }
@@ -48,19 +48,19 @@ impl Law {
 
 /// What is cached, and how it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Blocks {
-    pub law: Law,
+pub struct CachedBlocks {
+    pub law: AccessDistribution,
     pub records: f64,
     /// Blocks that hold them.
     pub blocks: f64,
 }
 
-impl Blocks {
+impl CachedBlocks {
     /// Records of `record_bytes` each in blocks of `block_bytes`; a record that is longer has a block of its own length.
-    pub fn new(law: Law, records: f64, record_bytes: f64, block_bytes: f64) -> Blocks {
+    pub fn new(law: AccessDistribution, records: f64, record_bytes: f64, block_bytes: f64) -> CachedBlocks {
         let records = records.max(1.0);
         let each = (block_bytes / record_bytes.max(1.0)).max(1.0);
-        Blocks { law, records, blocks: (records / each).max(1.0) }
+        CachedBlocks { law, records, blocks: (records / each).max(1.0) }
     }
 
     /// The share of requests that a cache misses which holds this share of the blocks (0 to 1).
@@ -73,9 +73,9 @@ impl Blocks {
             return 0.0;
         }
         let ranks = match self.law {
-            Law::Uniform => return 1.0 - share,
-            Law::Zipfian => Ranks::new(SCATTERED_RANKS),
-            Law::Latest => Ranks::new(self.records),
+            AccessDistribution::Uniform => return 1.0 - share,
+            AccessDistribution::Zipfian => PopularityRanks::new(SCATTERED_RANKS),
+            AccessDistribution::Latest => PopularityRanks::new(self.records),
         };
         // 1 - exp(-S / B) is the share: S is known, and T is looked for.
         let wanted = -(1.0 - share).ln() * self.blocks;
@@ -96,12 +96,12 @@ impl Blocks {
 }
 
 /// Ranks in groups of nearly equal popularity: (how many, popularity of one).
-struct Ranks {
+struct PopularityRanks {
     groups: Vec<(f64, f64)>,
 }
 
-impl Ranks {
-    fn new(count: f64) -> Ranks {
+impl PopularityRanks {
+    fn new(count: f64) -> PopularityRanks {
         let count = count.clamp(1.0, 1e15).floor();
         let mut groups: Vec<(f64, f64)> = Vec::new();
         let mut first = 1.0;
@@ -120,7 +120,7 @@ impl Ranks {
         }
         let all: f64 = groups.iter().map(|(many, each)| many * each).sum();
         groups.iter_mut().for_each(|group| group.1 /= all);
-        Ranks { groups }
+        PopularityRanks { groups }
     }
 
     fn last(&self) -> f64 {
@@ -141,7 +141,7 @@ impl Ranks {
 /// Reads of devices for each operation, by data and memory: what was measured, brought to a law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MissCurve {
-    pub law: Law,
+    pub law: AccessDistribution,
     /// The part of the memory that holds blocks of data.
     pub useful_share: f64,
     /// Reads of devices for each miss.
@@ -168,8 +168,8 @@ const USUAL_SHARE: f64 = 0.7;
 const FEW_READS: f64 = 0.03;
 
 impl CachePoint {
-    fn misses(&self, law: Law, useful_share: f64) -> f64 {
-        let blocks = Blocks::new(law, self.records, self.record_bytes, BLOCK_BYTES);
+    fn misses(&self, law: AccessDistribution, useful_share: f64) -> f64 {
+        let blocks = CachedBlocks::new(law, self.records, self.record_bytes, BLOCK_BYTES);
         let data_bytes = self.records * self.record_bytes;
         blocks.miss_ratio(useful_share * self.memory_bytes / data_bytes.max(1.0))
     }
@@ -177,7 +177,7 @@ impl CachePoint {
 
 impl MissCurve {
     /// The curve nearest to what was measured; `None` without points.
-    pub fn fit(law: Law, points: &[CachePoint]) -> Option<MissCurve> {
+    pub fn fit(law: AccessDistribution, points: &[CachePoint]) -> Option<MissCurve> {
         let with_reads = points.iter().filter(|point| point.reads > FEW_READS);
         let ratio = |point: &CachePoint| point.records * point.record_bytes / point.memory_bytes.max(1.0);
         let (mut smallest, mut largest) = (f64::INFINITY, 0.0f64);
@@ -282,9 +282,9 @@ mod tests {
     fn the_curve_is_that_of_a_simulated_cache() {
         for (cached, scattered) in [(500, true), (2_000, true), (6_000, true), (1_000, false), (5_000, false)]
         {
-            let law = if scattered { Law::Zipfian } else { Law::Latest };
+            let law = if scattered { AccessDistribution::Zipfian } else { AccessDistribution::Latest };
             let (blocks, each) = (10_000u64, 4u64);
-            let curve = Blocks { law, records: (blocks * each) as f64, blocks: blocks as f64 };
+            let curve = CachedBlocks { law, records: (blocks * each) as f64, blocks: blocks as f64 };
             let expected = simulated(blocks, each, cached, scattered);
             let found = curve.miss_ratio(cached as f64 / blocks as f64);
             assert!((found - expected).abs() < 0.02, "{cached} of {law:?}: {found}, simulated {expected}");
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_fit_finds_what_the_points_were_made_with() {
-        for law in [Law::Uniform, Law::Zipfian] {
+        for law in [AccessDistribution::Uniform, AccessDistribution::Zipfian] {
             let truth = MissCurve { law, useful_share: 0.6, reads_per_miss: 1.4, is_assumed: false };
             let point = |records: f64| CachePoint {
                 records,
@@ -309,7 +309,7 @@ mod tests {
             assert!(one.is_assumed);
             assert!((one.reads(5e5, 1000.0, 1e8) / truth.reads(5e5, 1000.0, 1e8) - 1.0).abs() < 1e-9);
         }
-        assert_eq!(MissCurve::fit(Law::Uniform, &[]), None);
+        assert_eq!(MissCurve::fit(AccessDistribution::Uniform, &[]), None);
     }
 
     proptest! {
@@ -317,8 +317,8 @@ mod tests {
         fn more_memory_never_misses_more(
             share in 0.0f64..1.2, more in 0.0f64..0.5, records in 1.0f64..1e12, bytes in 1.0f64..1e6,
         ) {
-            for law in [Law::Uniform, Law::Zipfian, Law::Latest] {
-                let blocks = Blocks::new(law, records, bytes, BLOCK_BYTES);
+            for law in [AccessDistribution::Uniform, AccessDistribution::Zipfian, AccessDistribution::Latest] {
+                let blocks = CachedBlocks::new(law, records, bytes, BLOCK_BYTES);
                 let (less, greater) = (blocks.miss_ratio(share), blocks.miss_ratio(share + more));
                 prop_assert!((0.0..=1.0).contains(&less));
                 prop_assert!(greater <= less + 1e-9, "{law:?}: {less} {greater}");

@@ -18,21 +18,21 @@ use std::sync::OnceLock;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_record::{Estimate, TimeShares};
+use underlay_record::{EstimatedValue, TimeShares};
 
-use crate::cell::{MeasuredCell, Point};
-use crate::demand::Demand;
-use crate::outcome::Outcome;
-use crate::refusal::Refusal;
-use crate::simulation::Arrivals;
+use crate::cell::{CellPoint, MeasuredCell};
+use crate::demand::MixDemand;
+use crate::outcome::SimulationOutcome;
+use crate::refusal::PredictionRefusal;
+use crate::simulation::OperationArrivals;
 
 pub use residuals::LeftOut;
 
-use cached::Cached;
+use cached::CachedShare;
 use correction::{correction, nearest};
-use demand::Asked;
-use doubt::Doubt;
-use residuals::{Errors, SystemErrors, student_t};
+use demand::OperationDemand;
+use doubt::KindAmbiguity;
+use residuals::{ResidualErrors, SystemErrors, student_t};
 
 /// Data : memory may be so many times what was measured, either way.
 const SIZE_REACH: f64 = 2.05;
@@ -41,9 +41,9 @@ const THREADS_REACH: f64 = 8.0;
 /// ... and the cores.
 const CORES_REACH: f64 = 2.0;
 /// The part of the interval that no number of measured cells takes away: models, seeds, file systems.
-const LEAST_ERROR: f64 = 0.02;
+const MIN_ERROR: f64 = 0.02;
 /// The part of those errors that even a change has which changes nothing by the simulation.
-const LEAST_REACH: f64 = 0.25;
+const MIN_ERROR_SHARE: f64 = 0.25;
 /// What answers are off by when there are too few cells to tell.
 const UNKNOWN_ERROR: f64 = 0.4;
 /// How far the share that a cache device answers may be from what the law says: a simulated cache is up to this far from it.
@@ -54,15 +54,16 @@ const UNREPEATED: f64 = 0.08;
 /// The figures that are predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Metric {
+pub enum PredictedMetric {
     Throughput,
     Mean,
     P50,
     P99,
 }
 
-impl Metric {
-    pub const ALL: [Metric; 4] = [Metric::Throughput, Metric::Mean, Metric::P50, Metric::P99];
+impl PredictedMetric {
+    pub const ALL: [PredictedMetric; 4] =
+        [PredictedMetric::Throughput, PredictedMetric::Mean, PredictedMetric::P50, PredictedMetric::P99];
 
     fn index(self) -> usize {
         self as usize
@@ -72,10 +73,10 @@ impl Metric {
     pub fn measured(self, cell: &MeasuredCell) -> f64 {
         let figures = &cell.figures;
         match self {
-            Metric::Throughput => figures.throughput_per_s.value,
-            Metric::Mean => figures.mean_us.value,
-            Metric::P50 => figures.p50_us.value,
-            Metric::P99 => figures.p99_us.value,
+            PredictedMetric::Throughput => figures.throughput_per_s.value,
+            PredictedMetric::Mean => figures.mean_us.value,
+            PredictedMetric::P50 => figures.p50_us.value,
+            PredictedMetric::P99 => figures.p99_us.value,
         }
     }
 
@@ -83,32 +84,32 @@ impl Metric {
     fn spread(self, cell: &MeasuredCell) -> Option<f64> {
         let figures = &cell.figures;
         match self {
-            Metric::Throughput => figures.throughput_per_s.spread,
-            Metric::Mean => figures.mean_us.spread,
-            Metric::P50 => figures.p50_us.spread,
-            Metric::P99 => figures.p99_us.spread,
+            PredictedMetric::Throughput => figures.throughput_per_s.spread,
+            PredictedMetric::Mean => figures.mean_us.spread,
+            PredictedMetric::P50 => figures.p50_us.spread,
+            PredictedMetric::P99 => figures.p99_us.spread,
         }
     }
 
-    pub fn simulated(self, outcome: &Outcome) -> f64 {
+    pub fn simulated(self, outcome: &SimulationOutcome) -> f64 {
         match self {
-            Metric::Throughput => outcome.throughput_per_s,
-            Metric::Mean => outcome.mean_us,
-            Metric::P50 => outcome.p50_us,
-            Metric::P99 => outcome.p99_us,
+            PredictedMetric::Throughput => outcome.throughput_per_s,
+            PredictedMetric::Mean => outcome.mean_us,
+            PredictedMetric::P50 => outcome.p50_us,
+            PredictedMetric::P99 => outcome.p99_us,
         }
     }
 }
 
 /// An answer. Times are modelled times.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Prediction {
-    pub throughput_per_s: Estimate,
-    pub mean_us: Estimate,
-    pub p50_us: Estimate,
-    pub p99_us: Estimate,
+pub struct CellPrediction {
+    pub throughput_per_s: EstimatedValue,
+    pub mean_us: EstimatedValue,
+    pub p50_us: EstimatedValue,
+    pub p99_us: EstimatedValue,
     /// Of the busiest device: the share of the time in which it has a request, 0 to 1.
-    pub device_busy: Estimate,
+    pub device_busy: EstimatedValue,
     /// 0 to 1; absent where nothing is known of the system's CPU time.
     pub cpu_busy: Option<f64>,
     /// Reads of the storage that an operation waits for, on average over the mix.
@@ -133,13 +134,13 @@ pub struct Prediction {
     pub shares: TimeShares,
 }
 
-impl Prediction {
-    pub fn of(&self, metric: Metric) -> Estimate {
+impl CellPrediction {
+    pub fn of(&self, metric: PredictedMetric) -> EstimatedValue {
         match metric {
-            Metric::Throughput => self.throughput_per_s,
-            Metric::Mean => self.mean_us,
-            Metric::P50 => self.p50_us,
-            Metric::P99 => self.p99_us,
+            PredictedMetric::Throughput => self.throughput_per_s,
+            PredictedMetric::Mean => self.mean_us,
+            PredictedMetric::P50 => self.p50_us,
+            PredictedMetric::P99 => self.p99_us,
         }
     }
 }
@@ -149,29 +150,29 @@ impl Prediction {
 pub struct Calibration {
     cells: Vec<Arc<MeasuredCell>>,
     /// How wrong answers are with a kind of cells left out; found when it is first asked for.
-    errors: [OnceLock<Errors>; 3],
+    errors: [OnceLock<ResidualErrors>; 3],
 }
 
 /// What is changed of a question: "what if".
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Change {
+pub struct QuestionChange {
     pub device_speed: f64,
     pub memory: f64,
     pub cores: f64,
 }
 
-impl Change {
-    pub const NONE: Change = Change { device_speed: 1.0, memory: 1.0, cores: 1.0 };
+impl QuestionChange {
+    pub const NONE: QuestionChange = QuestionChange { device_speed: 1.0, memory: 1.0, cores: 1.0 };
 }
 
 /// An answer before its correction.
-struct Raw<'a> {
+struct RawPrediction<'a> {
     sources: Vec<&'a MeasuredCell>,
-    outcome: Outcome,
-    demand: Demand,
-    doubt: Doubt,
+    outcome: SimulationOutcome,
+    demand: MixDemand,
+    doubt: KindAmbiguity,
     /// How often cache devices answer; absent without one.
-    cached: Option<Cached>,
+    cached: Option<CachedShare>,
     assumptions: Vec<String>,
 }
 
@@ -182,7 +183,7 @@ impl Calibration {
 
     /// The calibration without the cells that are left out for this one.
     #[must_use]
-    pub fn without(&self, point: &Point, kind: LeftOut) -> Calibration {
+    pub fn without(&self, point: &CellPoint, kind: LeftOut) -> Calibration {
         residuals::without(&self.cells, point, kind)
     }
 
@@ -194,16 +195,16 @@ impl Calibration {
     ///
     /// # Errors
     /// When it is outside of what was measured, or has layers that are not modelled.
-    pub fn predict(&self, question: &Point) -> Result<Prediction, Refusal> {
+    pub fn predict(&self, question: &CellPoint) -> Result<CellPrediction, PredictionRefusal> {
         let raw = self.simulate(question)?;
         let kinds = self.kinds_left_out(question, &raw.sources);
         let mut assumptions = raw.assumptions.clone();
         let mut errors = Vec::new();
         for kind in kinds {
             let of_kind = self.errors(kind).of_system(&question.system);
-            if !of_kind.tell(Metric::Throughput) {
+            if !of_kind.tell(PredictedMetric::Throughput) {
                 if kind == LeftOut::Storage {
-                    return Err(Refusal::OneStorage { system: question.system.clone() });
+                    return Err(PredictionRefusal::OneStorage { system: question.system.clone() });
                 }
                 assumptions.push(format!(
                     "{} that was not measured, and no measurement shows how wrong the answer may be: assumed within a factor of 2.2 either way",
@@ -213,41 +214,42 @@ impl Calibration {
             errors.push(of_kind);
         }
         let around = around(question, &raw)?;
-        let estimate = |metric: Metric| {
+        let estimate = |metric: PredictedMetric| {
             let estimate = self.estimate(question, &raw, metric, &errors);
             widened(estimate, metric, &raw.outcome, &around)
         };
-        let mut throughput = estimate(Metric::Throughput);
-        let mean = estimate(Metric::Mean);
-        if let (Arrivals::Closed, true) = (question.arrivals, mean.value > 0.0) {
+        let mut throughput = estimate(PredictedMetric::Throughput);
+        let mean = estimate(PredictedMetric::Mean);
+        if let (OperationArrivals::Closed, true) = (question.arrivals, mean.value > 0.0) {
             // In a closed loop the two are one: clients / latency (Little's law).
             let clients = f64::from(question.threads) * 1e6;
-            let from_mean = Estimate {
+            let from_mean = EstimatedValue {
                 value: clients / mean.value,
                 low: clients / mean.high.max(1e-9),
                 high: clients / mean.low.max(1e-9),
             };
-            throughput = Estimate {
+            throughput = EstimatedValue {
                 value: from_mean.value,
                 low: throughput.low.min(from_mean.low),
                 high: throughput.high.max(from_mean.high),
             };
-        } else if let Arrivals::Even { per_s } | Arrivals::Poisson { per_s } = question.arrivals
+        } else if let OperationArrivals::Even { per_s } | OperationArrivals::Poisson { per_s } =
+            question.arrivals
             && !raw.outcome.is_saturated
         {
-            throughput = Estimate { value: per_s, low: per_s.min(throughput.low), high: per_s };
+            throughput = EstimatedValue { value: per_s, low: per_s.min(throughput.low), high: per_s };
         }
         let busy = raw.outcome.device_busy;
         let spread = (throughput.high / throughput.value.max(1e-9)).max(1.0);
         let mut from: Vec<String> = raw.sources.iter().map(|cell| cell.point.id.clone()).collect();
         from.sort();
         from.dedup();
-        Ok(Prediction {
+        Ok(CellPrediction {
             throughput_per_s: throughput,
             mean_us: mean,
-            p50_us: estimate(Metric::P50),
-            p99_us: estimate(Metric::P99),
-            device_busy: Estimate { value: busy, low: busy / spread, high: (busy * spread).min(1.0) },
+            p50_us: estimate(PredictedMetric::P50),
+            p99_us: estimate(PredictedMetric::P99),
+            device_busy: EstimatedValue { value: busy, low: busy / spread, high: (busy * spread).min(1.0) },
             cpu_busy: raw.outcome.cpu_busy.filter(|_| raw.demand.cpu_us() > 0.0),
             reads_per_operation: raw.demand.reads(),
             cached_share: raw.cached.map(|cached| cached.share),
@@ -264,18 +266,18 @@ impl Calibration {
     ///
     /// # Errors
     /// When nothing of them was measured, or the distribution has no curve.
-    pub fn miss_curve(&self, question: &Point) -> Result<crate::cache::MissCurve, Refusal> {
+    pub fn miss_curve(&self, question: &CellPoint) -> Result<crate::cache::MissCurve, PredictionRefusal> {
         let sources = self.sources(question)?;
         measured::miss_curve(question, &sources)
-            .ok_or_else(|| Refusal::Distribution { distribution: question.distribution.clone() })
+            .ok_or_else(|| PredictionRefusal::Distribution { distribution: question.distribution.clone() })
     }
 
     /// Whether a question of this system, mix, size and load can be answered at all, whatever the storage.
     ///
     /// # Errors
     /// When it is outside of what was measured.
-    pub fn check(&self, question: &Point) -> Result<(), Refusal> {
-        check_reach(question, &self.sources(question)?, Change::NONE)
+    pub fn check(&self, question: &CellPoint) -> Result<(), PredictionRefusal> {
+        check_reach(question, &self.sources(question)?, QuestionChange::NONE)
     }
 
     /// What a change of the machine would have made of a measured cell: each figure over what it was. The simulations of both have the
@@ -284,7 +286,11 @@ impl Calibration {
     ///
     /// # Errors
     /// When the change leads out of what was measured.
-    pub fn what_if(&self, cell: &MeasuredCell, change: Change) -> Result<[Estimate; 4], Refusal> {
+    pub fn what_if(
+        &self,
+        cell: &MeasuredCell,
+        change: QuestionChange,
+    ) -> Result<[EstimatedValue; 4], PredictionRefusal> {
         let point = &cell.point;
         let before = cell.simulated()?;
         let sources = self.sources(point)?;
@@ -306,7 +312,7 @@ impl Calibration {
             // More memory keeps from the device what it would have answered.
             let curve = measured::miss_curve(point, &sources);
             let of = |memory: f64| cached::cached(point, &demand, curve.as_ref(), memory);
-            let share = |found: Option<Cached>| found.map_or(0.0, |cached| cached.share);
+            let share = |found: Option<CachedShare>| found.map_or(0.0, |cached| cached.share);
             let (now, then) = (share(of(1.0)?), share(of(change.memory)?));
             cached = (cached * then / now.max(1e-9)).clamp(0.0, 1.0);
         }
@@ -316,39 +322,40 @@ impl Calibration {
             scenario.cores.map(|cores| ((f64::from(cores) * change.cores).round() as u32).max(1));
         let after = crate::simulation::simulate(scenario)?;
         let kind = match change {
-            Change { device_speed, .. } if device_speed != 1.0 => LeftOut::Storage,
-            Change { memory, .. } if memory != 1.0 => LeftOut::Size,
+            QuestionChange { device_speed, .. } if device_speed != 1.0 => LeftOut::Storage,
+            QuestionChange { memory, .. } if memory != 1.0 => LeftOut::Size,
             _ => LeftOut::Threads,
         };
         let errors = self.errors(kind).of_system(&point.system);
-        if kind == LeftOut::Storage && !errors.tell(Metric::Throughput) {
-            return Err(Refusal::OneStorage { system: point.system.clone() });
+        if kind == LeftOut::Storage && !errors.tell(PredictedMetric::Throughput) {
+            return Err(PredictionRefusal::OneStorage { system: point.system.clone() });
         }
-        Ok(Metric::ALL.map(|metric| {
+        Ok(PredictedMetric::ALL.map(|metric| {
             let value = metric.simulated(&after) / metric.simulated(before).max(1e-9);
             // More of something never makes this network slower: what says so is chance.
-            let value = if metric == Metric::Throughput { value.max(1.0) } else { value.min(1.0) };
-            let reach = (value.ln().abs() / std::f64::consts::LN_2).clamp(LEAST_REACH, 1.0);
-            let error = (errors.squared(metric, reach) * reach * reach + LEAST_ERROR * LEAST_ERROR).sqrt();
+            let value = if metric == PredictedMetric::Throughput { value.max(1.0) } else { value.min(1.0) };
+            let reach = (value.ln().abs() / std::f64::consts::LN_2).clamp(MIN_ERROR_SHARE, 1.0);
+            let error = (errors.squared(metric, reach) * reach * reach + MIN_ERROR * MIN_ERROR).sqrt();
             let quantile = errors.quantile(metric, reach) * reach;
             let width = (student_t(errors.count(metric)) * error).max(quantile).min(5.0).exp();
-            Estimate { value, low: value / width, high: value * width }
+            EstimatedValue { value, low: value / width, high: value * width }
         }))
     }
 
     /// All cells of the question's system, whatever their mix and distribution.
-    fn alike(&self, question: &Point) -> Vec<&MeasuredCell> {
-        let is_alike = |point: &Point| point.system == question.system && point.settings == question.settings;
+    fn alike(&self, question: &CellPoint) -> Vec<&MeasuredCell> {
+        let is_alike =
+            |point: &CellPoint| point.system == question.system && point.settings == question.settings;
         self.cells.iter().map(|cell| &**cell).filter(|cell| is_alike(&cell.point)).collect()
     }
 
-    fn simulate(&self, question: &Point) -> Result<Raw<'_>, Refusal> {
+    fn simulate(&self, question: &CellPoint) -> Result<RawPrediction<'_>, PredictionRefusal> {
         let sources = self.sources(question)?;
-        check_reach(question, &sources, Change::NONE)?;
+        check_reach(question, &sources, QuestionChange::NONE)?;
         if let Some(what) = &question.not_modelled {
-            return Err(Refusal::Layer { what: what.clone() });
+            return Err(PredictionRefusal::Layer { what: what.clone() });
         }
-        let Asked { demand, reads, mut assumptions } =
+        let OperationDemand { demand, reads, mut assumptions } =
             demand::demand(question, &sources, &self.alike(question), 1.0)?;
         let curve = measured::miss_curve(question, &sources);
         let cached = cached::cached(question, &demand, curve.as_ref(), 1.0)?;
@@ -377,12 +384,12 @@ impl Calibration {
             .map(|cell| cell.operations / cell.figures.throughput_per_s.value.max(1e-9))
             .sum::<f64>()
             / sources.len().max(1) as f64;
-        let doubt = Doubt::of_answer(&reads, &demand, length_s * outcome.throughput_per_s);
-        Ok(Raw { sources, outcome, demand, doubt, cached, assumptions })
+        let doubt = KindAmbiguity::of_answer(&reads, &demand, length_s * outcome.throughput_per_s);
+        Ok(RawPrediction { sources, outcome, demand, doubt, cached, assumptions })
     }
 
     /// The measured cells of the same system and mix.
-    fn sources(&self, question: &Point) -> Result<Vec<&MeasuredCell>, Refusal> {
+    fn sources(&self, question: &CellPoint) -> Result<Vec<&MeasuredCell>, PredictionRefusal> {
         let of_system: Vec<&MeasuredCell> = self
             .cells
             .iter()
@@ -390,31 +397,31 @@ impl Calibration {
             .filter(|cell| cell.point.system == question.system)
             .collect();
         let Some(first) = of_system.first() else {
-            return Err(Refusal::System { system: question.system.clone() });
+            return Err(PredictionRefusal::System { system: question.system.clone() });
         };
         let same_settings: Vec<&MeasuredCell> =
             of_system.iter().copied().filter(|cell| cell.point.settings == question.settings).collect();
         if same_settings.is_empty() {
             let difference = difference(&first.point.settings, &question.settings);
-            return Err(Refusal::Settings { system: question.system.clone(), difference });
+            return Err(PredictionRefusal::Settings { system: question.system.clone(), difference });
         }
         let same_mix: Vec<&MeasuredCell> = same_settings
             .into_iter()
             .filter(|cell| cell.point.mix == question.mix && cell.point.distribution == question.distribution)
             .collect();
         let Some(first) = same_mix.first() else {
-            return Err(Refusal::Mix {
+            return Err(PredictionRefusal::Mix {
                 system: question.system.clone(),
                 mix: question.mix.clone(),
                 distribution: question.distribution.clone(),
             });
         };
-        let machines = |point: &Point| point.nodes.max(1).saturating_mul(point.servers.max(1));
+        let machines = |point: &CellPoint| point.nodes.max(1).saturating_mul(point.servers.max(1));
         let (measured, asked) = (machines(&first.point), machines(question));
         let same: Vec<&MeasuredCell> =
             same_mix.iter().copied().filter(|cell| machines(&cell.point) == asked).collect();
         if same.is_empty() {
-            return Err(Refusal::Nodes { measured, asked });
+            return Err(PredictionRefusal::Nodes { measured, asked });
         }
         let (measured, asked) = (same[0].point.record_bytes, question.record_bytes);
         let same: Vec<&MeasuredCell> = same
@@ -422,7 +429,7 @@ impl Calibration {
             .filter(|cell| (cell.point.record_bytes / question.record_bytes - 1.0).abs() < 0.05)
             .collect();
         if same.is_empty() {
-            return Err(Refusal::Records { asked: asked as u64, measured: measured as u64 });
+            return Err(PredictionRefusal::Records { asked: asked as u64, measured: measured as u64 });
         }
         let usable: Vec<&MeasuredCell> =
             same.iter().copied().filter(|cell| cell.simulated().is_ok()).collect();
@@ -430,27 +437,27 @@ impl Calibration {
             return Err(same[0]
                 .simulated()
                 .err()
-                .unwrap_or(Refusal::System { system: question.system.clone() }));
+                .unwrap_or(PredictionRefusal::System { system: question.system.clone() }));
         }
         Ok(usable)
     }
 
     fn estimate(
         &self,
-        question: &Point,
-        raw: &Raw<'_>,
-        metric: Metric,
+        question: &CellPoint,
+        raw: &RawPrediction<'_>,
+        metric: PredictedMetric,
         errors: &[&SystemErrors],
-    ) -> Estimate {
+    ) -> EstimatedValue {
         let simulated = metric.simulated(&raw.outcome);
         if !simulated.is_finite() || raw.outcome.is_saturated {
             let value = if simulated.is_finite() { simulated } else { f64::INFINITY };
             return match metric {
-                Metric::Throughput => Estimate { value, low: value / 1.5, high: value * 1.5 },
-                _ => Estimate { value, low: value / 2.0, high: f64::INFINITY },
+                PredictedMetric::Throughput => EstimatedValue { value, low: value / 1.5, high: value * 1.5 },
+                _ => EstimatedValue { value, low: value / 2.0, high: f64::INFINITY },
             };
         }
-        let Estimate { value, low, high } = corrected(question, raw, metric);
+        let EstimatedValue { value, low, high } = corrected(question, raw, metric);
         // Errors of different kinds add up; each is at least what repetitions differ by.
         let distance = nearest(question, &raw.outcome, &raw.sources);
         let of_kinds: f64 = errors.iter().map(|errors| errors.squared(metric, distance)).sum();
@@ -460,15 +467,15 @@ impl Calibration {
         } else {
             spreads.iter().map(|spread| spread * spread).sum::<f64>() / spreads.len() as f64
         };
-        let error = (of_kinds + repetitions + LEAST_ERROR * LEAST_ERROR).sqrt();
+        let error = (of_kinds + repetitions + MIN_ERROR * MIN_ERROR).sqrt();
         let degrees = errors.iter().map(|errors| errors.count(metric)).min().unwrap_or(8);
         let quantiles: f64 = errors.iter().map(|errors| errors.quantile(metric, distance).powi(2)).sum();
         let width = (student_t(degrees) * error).max(quantiles.sqrt()).min(5.0).exp();
-        Estimate { value, low: low / width, high: high * width }
+        EstimatedValue { value, low: low / width, high: high * width }
     }
 
     /// What is new of the question, which cells must be left out for to tell how wrong an answer is.
-    fn kinds_left_out(&self, question: &Point, sources: &[&MeasuredCell]) -> Vec<LeftOut> {
+    fn kinds_left_out(&self, question: &CellPoint, sources: &[&MeasuredCell]) -> Vec<LeftOut> {
         let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.02;
         let mut kinds = Vec::new();
         let knows_storage = sources.iter().any(|cell| cell.point.volumes == question.volumes);
@@ -489,30 +496,33 @@ impl Calibration {
         kinds
     }
 
-    fn errors(&self, kind: LeftOut) -> &Errors {
+    fn errors(&self, kind: LeftOut) -> &ResidualErrors {
         self.errors[kind as usize].get_or_init(|| residuals::errors(self, kind))
     }
 
     /// The answer with no more of an interval than what it may as well be, and how far the nearest cell is: what leaving out is about.
-    fn value(&self, question: &Point) -> Result<([Estimate; 4], f64), Refusal> {
+    fn value(&self, question: &CellPoint) -> Result<([EstimatedValue; 4], f64), PredictionRefusal> {
         let raw = self.simulate(question)?;
-        let values = Metric::ALL.map(|metric| corrected(question, &raw, metric));
+        let values = PredictedMetric::ALL.map(|metric| corrected(question, &raw, metric));
         Ok((values, nearest(question, &raw.outcome, &raw.sources)))
     }
 }
 
 /// A simulated figure with its correction, and what it may as well be, each end with a correction of its own.
-fn corrected(question: &Point, raw: &Raw<'_>, metric: Metric) -> Estimate {
+fn corrected(question: &CellPoint, raw: &RawPrediction<'_>, metric: PredictedMetric) -> EstimatedValue {
     let outcome = &raw.outcome;
     let of = |simulated: f64| simulated * correction(question, outcome, &raw.sources, metric, simulated);
     let value = of(metric.simulated(outcome));
     let (below, above) = raw.doubt.around(metric, outcome);
-    Estimate { value, low: of(below).min(value), high: of(above).max(value) }
+    EstimatedValue { value, low: of(below).min(value), high: of(above).max(value) }
 }
 
 /// The same with a cache device that answers less and more than is reckoned with; nothing without one.
-fn around(question: &Point, raw: &Raw<'_>) -> Result<Vec<Outcome>, Refusal> {
-    let Some(Cached { share, .. }) = raw.cached else { return Ok(Vec::new()) };
+fn around(
+    question: &CellPoint,
+    raw: &RawPrediction<'_>,
+) -> Result<Vec<SimulationOutcome>, PredictionRefusal> {
+    let Some(CachedShare { share, .. }) = raw.cached else { return Ok(Vec::new()) };
     [share - CACHED_ERROR, share + CACHED_ERROR]
         .into_iter()
         .map(|share| {
@@ -524,11 +534,16 @@ fn around(question: &Point, raw: &Raw<'_>) -> Result<Vec<Outcome>, Refusal> {
 }
 
 /// An interval that holds what those outcomes differ by, too.
-fn widened(estimate: Estimate, metric: Metric, outcome: &Outcome, around: &[Outcome]) -> Estimate {
+fn widened(
+    estimate: EstimatedValue,
+    metric: PredictedMetric,
+    outcome: &SimulationOutcome,
+    around: &[SimulationOutcome],
+) -> EstimatedValue {
     let mut wider = estimate;
     for other in around {
         let ratio = metric.simulated(other) / metric.simulated(outcome).max(1e-9);
-        if metric != Metric::Throughput && (other.is_saturated || !ratio.is_finite()) {
+        if metric != PredictedMetric::Throughput && (other.is_saturated || !ratio.is_finite()) {
             wider.high = f64::INFINITY;
         } else if ratio.is_finite() {
             wider.low = wider.low.min(estimate.low * ratio);
@@ -539,27 +554,35 @@ fn widened(estimate: Estimate, metric: Metric, outcome: &Outcome, around: &[Outc
 }
 
 /// How many cores run at a time, as on the host that the nearest cell was measured on: its slow motion is part of what was measured.
-fn at_once(question: &Point, sources: &[&MeasuredCell]) -> Option<u32> {
+fn at_once(question: &CellPoint, sources: &[&MeasuredCell]) -> Option<u32> {
     let (cores, measured) = (question.cores?, sources.first()?);
     let (of_cores, at_once) = (measured.point.cores?, measured.cores_at_once?);
     Some((f64::from(cores) * f64::from(at_once) / f64::from(of_cores)).round().max(1.0) as u32)
 }
 
-fn check_reach(question: &Point, sources: &[&MeasuredCell], change: Change) -> Result<(), Refusal> {
-    let range = |of: fn(&Point) -> f64| {
+fn check_reach(
+    question: &CellPoint,
+    sources: &[&MeasuredCell],
+    change: QuestionChange,
+) -> Result<(), PredictionRefusal> {
+    let range = |of: fn(&CellPoint) -> f64| {
         sources
             .iter()
             .map(|cell| of(&cell.point))
             .fold((f64::INFINITY, 0.0f64), |(low, high), value| (low.min(value), high.max(value)))
     };
-    let (from, to) = range(Point::data_to_memory);
+    let (from, to) = range(CellPoint::data_to_memory);
     let ratio = question.data_to_memory() / change.memory;
     if !(from / SIZE_REACH..=to * SIZE_REACH).contains(&ratio) {
-        return Err(Refusal::Size { ratio, from, to });
+        return Err(PredictionRefusal::Size { ratio, from, to });
     }
     let (from, to) = range(|point| f64::from(point.threads));
     if !(from / THREADS_REACH..=to * THREADS_REACH).contains(&f64::from(question.threads)) {
-        return Err(Refusal::Threads { threads: question.threads, from: from as u32, to: to as u32 });
+        return Err(PredictionRefusal::Threads {
+            threads: question.threads,
+            from: from as u32,
+            to: to as u32,
+        });
     }
     let in_words = |cores: Option<u32>| cores.map_or("no number of".to_owned(), |cores| cores.to_string());
     let fits = |cell: &&MeasuredCell| match (cell.point.cores, question.cores) {
@@ -570,7 +593,7 @@ fn check_reach(question: &Point, sources: &[&MeasuredCell], change: Change) -> R
     };
     if !sources.iter().any(fits) {
         let (measured, asked) = (in_words(sources[0].point.cores), in_words(question.cores));
-        return Err(Refusal::Cores { measured, asked });
+        return Err(PredictionRefusal::Cores { measured, asked });
     }
     Ok(())
 }

@@ -8,18 +8,18 @@ use std::sync::OnceLock;
 use underlay_record::{LatencySummary, RunRecord, soundness};
 use underlay_storage::stack::VolumeSpec;
 
-use crate::demand::{Background, Class, Demand};
-use crate::layers::{self, Asked, Fan};
-use crate::outcome::Outcome;
-use crate::refusal::Refusal;
-use crate::simulation::{self, Arrivals, Scenario};
+use crate::demand::{BackgroundDemand, MixDemand, OperationClass};
+use crate::layers::{self, FanOut, VolumeDemand};
+use crate::outcome::SimulationOutcome;
+use crate::refusal::PredictionRefusal;
+use crate::simulation::{self, OperationArrivals, SimulationScenario};
 
 pub use job::{DeviceJob, PAST_MEMORY};
 
 /// Everything that an answer depends on. Sizes are those of the machine that it was measured on, after `scale.data`; times are
 /// modelled times.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Point {
+pub struct CellPoint {
     /// What people call it: `rocksdb/nvme/ycsb-a-uniform-20t`.
     pub id: String,
     /// The system's own name.
@@ -31,7 +31,7 @@ pub struct Point {
     pub mix: String,
     pub distribution: String,
     pub threads: u32,
-    pub arrivals: Arrivals,
+    pub arrivals: OperationArrivals,
     pub records: f64,
     pub record_bytes: f64,
     /// Of all servers together, as are the cores.
@@ -51,7 +51,7 @@ pub struct Point {
     pub assumed: Option<String>,
 }
 
-impl Point {
+impl CellPoint {
     pub fn data_bytes(&self) -> f64 {
         self.records * self.record_bytes
     }
@@ -69,11 +69,11 @@ impl Point {
     /// `cached` of the reads that clients wait for are answered by a cache device.
     pub(crate) fn scenario<'a>(
         &'a self,
-        demand: &'a Demand,
+        demand: &'a MixDemand,
         cores_at_once: Option<u32>,
         cached: f64,
-    ) -> Scenario<'a> {
-        Scenario {
+    ) -> SimulationScenario<'a> {
+        SimulationScenario {
             demand,
             volumes: &self.volumes,
             shares_devices: self.shares_devices,
@@ -97,44 +97,44 @@ pub const OPERATIONS: usize = 6_000;
 
 /// A figure over the repetitions of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Figure {
+pub struct CellMetric {
     /// The geometric mean.
     pub value: f64,
     /// The standard deviation of the logarithm of one repetition; absent where there is one.
     pub spread: Option<f64>,
 }
 
-impl Figure {
-    fn of(values: &[f64]) -> Figure {
+impl CellMetric {
+    fn of(values: &[f64]) -> CellMetric {
         let logs: Vec<f64> = values.iter().map(|value| value.max(1e-9).ln()).collect();
         let count = logs.len() as f64;
         let mean = logs.iter().sum::<f64>() / count;
         let spread = (logs.len() > 1)
             .then(|| (logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (count - 1.0)).sqrt());
-        Figure { value: mean.exp(), spread }
+        CellMetric { value: mean.exp(), spread }
     }
 }
 
 /// What was measured of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Figures {
-    pub throughput_per_s: Figure,
-    pub mean_us: Figure,
-    pub p50_us: Figure,
-    pub p99_us: Figure,
+pub struct CellMetrics {
+    pub throughput_per_s: CellMetric,
+    pub mean_us: CellMetric,
+    pub p50_us: CellMetric,
+    pub p99_us: CellMetric,
 }
 
 /// A cell that was measured, all its repetitions together.
 #[derive(Debug)]
 pub struct MeasuredCell {
-    pub point: Point,
+    pub point: CellPoint,
     pub repetitions: usize,
     /// Measured operations of all repetitions.
     pub operations: f64,
-    pub figures: Figures,
+    pub figures: CellMetrics,
     /// Of the busiest device, 0 to 1.
     pub device_busy: f64,
-    pub demand: Demand,
+    pub demand: MixDemand,
     /// Reads of devices by all operations together, the background's included.
     pub all_reads: f64,
     /// How many of the modelled cores ran at a time while it was measured: as many CPUs of the host as it was due.
@@ -142,12 +142,12 @@ pub struct MeasuredCell {
     /// Of the reads that its clients waited for, the share that a cache device answered, 0 to 1.
     pub cached: f64,
     /// The cell simulated with its own demand: made once, since it is asked for often.
-    own: OnceLock<Result<Outcome, Refusal>>,
+    own: OnceLock<Result<SimulationOutcome, PredictionRefusal>>,
 }
 
 /// A repetition as far as it matters here: each figure for one operation.
 #[derive(Clone, Debug)]
-struct Raw {
+struct RawRepetition {
     operations: f64,
     throughput_per_s: f64,
     latency: LatencySummary,
@@ -172,24 +172,25 @@ impl MeasuredCell {
     /// # Errors
     /// When none of them has figures, they are not [sound](soundness) to learn from, or one has figures that no run has.
     pub fn new(
-        point: Point,
+        point: CellPoint,
         records: &[&RunRecord],
         block_bytes: Option<f64>,
-    ) -> Result<MeasuredCell, Refusal> {
+    ) -> Result<MeasuredCell, PredictionRefusal> {
         let fronts = layers::cache_devices(&point.volumes);
         // Behind a cache it is what was asked of the volumes already.
-        let fan = if fronts.is_empty() { Fan::of(&point.volumes) } else { Fan { copies: 1.0, flushed: 1.0 } };
-        let raws: Vec<Raw> = sound(records)?
+        let fan =
+            if fronts.is_empty() { FanOut::of(&point.volumes) } else { FanOut { copies: 1.0, flushed: 1.0 } };
+        let raws: Vec<RawRepetition> = sound(records)?
             .into_iter()
-            .map(|record| Raw::of(record, &fronts).map(|raw| raw.of_volumes(fan)))
+            .map(|record| RawRepetition::of(record, &fronts).map(|raw| raw.of_volumes(fan)))
             .collect::<Result<_, _>>()?;
         if raws.is_empty() {
-            return Err(Refusal::Record {
+            return Err(PredictionRefusal::Record {
                 what: format!("{} has no repetition that was measured", point.id),
             });
         }
-        let figure = |of: fn(&Raw) -> f64| Figure::of(&raws.iter().map(of).collect::<Vec<_>>());
-        let mean = |of: fn(&Raw) -> f64| raws.iter().map(of).sum::<f64>() / raws.len() as f64;
+        let figure = |of: fn(&RawRepetition) -> f64| CellMetric::of(&raws.iter().map(of).collect::<Vec<_>>());
+        let mean = |of: fn(&RawRepetition) -> f64| raws.iter().map(of).sum::<f64>() / raws.len() as f64;
         let demand = demand(&raws, &point, block_bytes);
         let waited = demand.reads();
         let answered = mean(|raw| raw.cached_reads);
@@ -197,7 +198,7 @@ impl MeasuredCell {
             cached: if waited > 0.0 { (answered / waited).clamp(0.0, 1.0) } else { 0.0 },
             repetitions: raws.len(),
             operations: raws.iter().map(|raw| raw.operations).sum(),
-            figures: Figures {
+            figures: CellMetrics {
                 throughput_per_s: figure(|raw| raw.throughput_per_s),
                 mean_us: figure(|raw| raw.latency.mean),
                 p50_us: figure(|raw| raw.latency.p50),
@@ -219,9 +220,9 @@ impl MeasuredCell {
     ///
     /// # Errors
     /// When its storage can't be simulated.
-    pub fn simulated(&self) -> Result<&Outcome, Refusal> {
+    pub fn simulated(&self) -> Result<&SimulationOutcome, PredictionRefusal> {
         let simulate = || match &self.point.not_modelled {
-            Some(what) => Err(Refusal::Layer { what: what.clone() }),
+            Some(what) => Err(PredictionRefusal::Layer { what: what.clone() }),
             None => {
                 let scenario = self.point.scenario(&self.demand, self.cores_at_once, self.cached);
                 simulation::simulate(scenario)
@@ -232,8 +233,8 @@ impl MeasuredCell {
 }
 
 /// The repetitions of a cell that something can be learnt from.
-fn sound<'a>(records: &[&'a RunRecord]) -> Result<Vec<&'a RunRecord>, Refusal> {
-    soundness::of_cell(records).map_err(|unsound| Refusal::Unsound { unsound })
+fn sound<'a>(records: &[&'a RunRecord]) -> Result<Vec<&'a RunRecord>, PredictionRefusal> {
+    soundness::of_cell(records).map_err(|unsound| PredictionRefusal::Unsound { unsound })
 }
 
 /// The mean length of the reads of cells that only read: what the system reads at once. `None` where no cell does.
@@ -242,7 +243,7 @@ pub fn read_bytes_of(records: &[&RunRecord]) -> Option<f64> {
         .iter()
         // A cache divides them.
         .filter(|record| record.layers.is_empty())
-        .filter_map(|record| Raw::of(record, &[]).ok())
+        .filter_map(|record| RawRepetition::of(record, &[]).ok())
         .filter(|raw| raw.reads > 0.05 && raw.classes.iter().all(|(name, ..)| !writes(name)))
         .map(|raw| raw.read_bytes / raw.reads)
         .collect();
@@ -257,10 +258,10 @@ fn reads(operation: &str) -> bool {
     matches!(operation, "read" | "scan" | "read-modify-write")
 }
 
-impl Raw {
+impl RawRepetition {
     /// What was asked of the volumes, where the figures are those of devices.
-    fn of_volumes(self, fan: Fan) -> Raw {
-        Raw {
+    fn of_volumes(self, fan: FanOut) -> RawRepetition {
+        RawRepetition {
             writes: self.writes / fan.copies,
             write_bytes: self.write_bytes / fan.copies,
             flushes: self.flushes / fan.flushed,
@@ -269,8 +270,9 @@ impl Raw {
     }
 
     /// `fronts` are the names of cache devices: their requests are the cache's own, and not what the system asked for.
-    fn of(record: &RunRecord, fronts: &[&str]) -> Result<Raw, Refusal> {
-        let refused = |what: String| Refusal::Record { what: format!("{}: {what}", record.cell.id) };
+    fn of(record: &RunRecord, fronts: &[&str]) -> Result<RawRepetition, PredictionRefusal> {
+        let refused =
+            |what: String| PredictionRefusal::Record { what: format!("{}: {what}", record.cell.id) };
         let Some(measured) = &record.measured else {
             return Err(refused("it has no measured operations".to_owned()));
         };
@@ -281,8 +283,8 @@ impl Raw {
         }
         let each = |count: u64| count as f64 / measured.operations as f64;
         let asked = match fronts.is_empty() {
-            true => Asked::of_devices(record),
-            false => Asked::of_volumes(record, fronts)?,
+            true => VolumeDemand::of_devices(record),
+            false => VolumeDemand::of_volumes(record, fronts)?,
         };
         let cpu_us = record.cpu.as_ref().map_or(0.0, |cpu| {
             cpu.used_at_reference_cpus() * measured.wall_s * 1e6 / measured.operations as f64
@@ -292,7 +294,7 @@ impl Raw {
             .iter()
             .map(|device| device.totals.busy_us / 1e6 / device.duration_s.max(1e-9))
             .fold(0.0, f64::max);
-        let raw = Raw {
+        let raw = RawRepetition {
             operations: measured.operations as f64,
             throughput_per_s: measured.throughput_per_s,
             latency: measured.latency.us,
@@ -342,8 +344,8 @@ const COMMITS: f64 = 0.4;
 /// Requests of the background that nothing else is known of.
 const BACKGROUND_READ_BYTES: f64 = 131_072.0;
 
-fn demand(raws: &[Raw], point: &Point, block_bytes: Option<f64>) -> Demand {
-    let mean = |of: fn(&Raw) -> f64| raws.iter().map(of).sum::<f64>() / raws.len() as f64;
+fn demand(raws: &[RawRepetition], point: &CellPoint, block_bytes: Option<f64>) -> MixDemand {
+    let mean = |of: fn(&RawRepetition) -> f64| raws.iter().map(of).sum::<f64>() / raws.len() as f64;
     let mut classes: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for raw in raws {
         for (name, share, p50_us) in &raw.classes {
@@ -386,12 +388,12 @@ fn demand(raws: &[Raw], point: &Point, block_bytes: Option<f64>) -> Demand {
     let left_writes = if commits { (all_writes - flushes).max(1e-6) } else { all_writes };
     let per_write = |amount: f64| if writing > 0.0 { amount / writing } else { 0.0 };
     let background_bytes = background_reads * BACKGROUND_READ_BYTES.max(1.5 * each_bytes);
-    Demand {
+    MixDemand {
         classes: classes
             .iter()
             .map(|(name, (share, _))| {
                 let is_reading = reading == 0.0 || reads(name);
-                Class {
+                OperationClass {
                     name: (*name).to_owned(),
                     share: share / whole,
                     cpu_us: mean(|raw| raw.cpu_us),
@@ -406,7 +408,7 @@ fn demand(raws: &[Raw], point: &Point, block_bytes: Option<f64>) -> Demand {
                 }
             })
             .collect(),
-        background: Background {
+        background: BackgroundDemand {
             read_bytes: per_write(background_bytes),
             read_request_bytes: BACKGROUND_READ_BYTES.max(1.5 * each_bytes),
             write_bytes: per_write(left_bytes),

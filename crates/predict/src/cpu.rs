@@ -6,7 +6,7 @@ use crate::cell::MeasuredCell;
 /// Rounds of the fit: each parameter in turn, none below zero.
 const ROUNDS: usize = 400;
 /// What a system does however little it is asked: timers, statistics. Of its cores' time, no more than this.
-const MOST_IDLE: f64 = 0.05;
+const MAX_IDLE_SHARE: f64 = 0.05;
 
 /// `each_us + read_us x reads + write_us x writes` for an operation; `idle_us_per_s` is spent in each second beside them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,7 +24,7 @@ const IDLE: usize = 3;
 
 /// A measured cell as the fit sees it.
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct FitRow {
     terms: [f64; TERMS],
     cpu_us: f64,
     weight: f64,
@@ -34,10 +34,10 @@ impl CpuTime {
     /// From cells of one system, whatever their mix and distribution, each with its weight. `None` where no CPU time was measured.
     pub(crate) fn fit<'a>(cells: impl Iterator<Item = (&'a MeasuredCell, f64)>) -> Option<CpuTime> {
         let mut cores = 0u32;
-        let rows: Vec<Row> = cells
+        let rows: Vec<FitRow> = cells
             .inspect(|(cell, _)| cores = cores.max(cell.point.cores.unwrap_or(0)))
             .filter(|(cell, _)| cell.demand.cpu_us() > 0.0)
-            .map(|(cell, weight)| Row {
+            .map(|(cell, weight)| FitRow {
                 terms: [
                     1.0,
                     cell.demand.reads(),
@@ -48,7 +48,7 @@ impl CpuTime {
                 weight,
             })
             .collect();
-        fit(&rows, MOST_IDLE * 1e6 * f64::from(cores.max(1)))
+        fit(&rows, MAX_IDLE_SHARE * 1e6 * f64::from(cores.max(1)))
     }
 
     /// Of an operation with so many reads of devices, and so many writes (0 or 1, or the share of operations that write).
@@ -84,7 +84,7 @@ pub fn divide_cpu_time(cells: &mut [MeasuredCell]) {
 }
 
 /// Least squares of relative errors, with no parameter below zero: coordinate descent, which converges since the problem is convex.
-fn fit(rows: &[Row], most_idle_us: f64) -> Option<CpuTime> {
+fn fit(rows: &[FitRow], most_idle_us: f64) -> Option<CpuTime> {
     if rows.is_empty() {
         return None;
     }
@@ -126,8 +126,8 @@ fn fit(rows: &[Row], most_idle_us: f64) -> Option<CpuTime> {
 mod tests {
     use super::*;
 
-    fn row(reads: f64, writes: f64, per_s: f64, cpu_us: f64) -> Row {
-        Row { terms: [1.0, reads, writes, 1.0 / per_s], cpu_us, weight: 1.0 }
+    fn row(reads: f64, writes: f64, per_s: f64, cpu_us: f64) -> FitRow {
+        FitRow { terms: [1.0, reads, writes, 1.0 / per_s], cpu_us, weight: 1.0 }
     }
 
     #[test]

@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 
 /// What the operations of a mix ask for, on average over all of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Demand {
+pub struct MixDemand {
     /// Their shares add up to 1.
-    pub classes: Vec<Class>,
-    pub background: Background,
+    pub classes: Vec<OperationClass>,
+    pub background: BackgroundDemand,
     /// Bytes that a group commit writes before its flush; absent where no operation waits for a flush.
     pub commit_bytes: Option<f64>,
 }
 
 /// One kind of operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Class {
+pub struct OperationClass {
     /// As in records: `read`, `update`.
     pub name: String,
     /// Of all operations, 0 to 1.
@@ -35,7 +35,7 @@ pub struct Class {
 
 /// What an operation that writes leaves for others to do: flushes of memtables, compaction, write-back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Background {
+pub struct BackgroundDemand {
     pub read_bytes: f64,
     pub read_request_bytes: f64,
     pub write_bytes: f64,
@@ -44,7 +44,7 @@ pub struct Background {
     pub flushes: f64,
 }
 
-impl Demand {
+impl MixDemand {
     /// CPU time of an operation of the mix, in microseconds.
     pub fn cpu_us(&self) -> f64 {
         self.mean(|class| class.cpu_us)
@@ -60,13 +60,13 @@ impl Demand {
         self.mean(|class| f64::from(u8::from(class.writes)))
     }
 
-    fn mean(&self, figure: impl Fn(&Class) -> f64) -> f64 {
+    fn mean(&self, figure: impl Fn(&OperationClass) -> f64) -> f64 {
         self.classes.iter().map(|class| class.share * figure(class)).sum()
     }
 
     /// The same with every class's reads multiplied.
     #[must_use]
-    pub fn with_reads_times(&self, factor: f64) -> Demand {
+    pub fn with_reads_times(&self, factor: f64) -> MixDemand {
         let mut changed = self.clone();
         changed.classes.iter_mut().for_each(|class| class.reads *= factor);
         changed

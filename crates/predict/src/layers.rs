@@ -1,24 +1,24 @@
 //! What the layers of a storage make of the requests to its volumes, and how a record tells what was asked of these.
 
 use underlay_record::{LayerActivity, RunRecord};
-use underlay_storage::stack::{Node, VolumeSpec};
+use underlay_storage::stack::{StackNode, VolumeSpec};
 
 use crate::cache::BLOCK_BYTES;
-use crate::refusal::Refusal;
+use crate::refusal::PredictionRefusal;
 
 /// The cache of a volume, below its link.
-pub(crate) fn front_of(volume: &VolumeSpec) -> Option<&Node> {
+pub(crate) fn front_of(volume: &VolumeSpec) -> Option<&StackNode> {
     let below = match &volume.root {
-        Node::Link { member, .. } => &**member,
+        StackNode::Link { member, .. } => &**member,
         other => other,
     };
-    matches!(below, Node::Cache { .. }).then_some(below)
+    matches!(below, StackNode::Cache { .. }).then_some(below)
 }
 
 /// The names of the devices that are caches.
 pub(crate) fn cache_devices(volumes: &[VolumeSpec]) -> Vec<&str> {
     let fast = volumes.iter().filter_map(front_of).filter_map(|node| match node {
-        Node::Cache { fast, .. } => Some(fast.devices()),
+        StackNode::Cache { fast, .. } => Some(fast.devices()),
         _ => None,
     });
     let mut names: Vec<&str> = fast.flatten().map(|device| device.name.as_str()).collect();
@@ -29,7 +29,7 @@ pub(crate) fn cache_devices(volumes: &[VolumeSpec]) -> Vec<&str> {
 
 /// What the system asked of its volumes, over a measured window.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct VolumeDemand {
     pub reads: u64,
     /// Those that no device behind a cache had a part in.
     pub cached_reads: u64,
@@ -39,13 +39,13 @@ pub(crate) struct Asked {
     pub flushes: u64,
 }
 
-impl Asked {
+impl VolumeDemand {
     /// Where every request is a device's, or one each of several.
-    pub(crate) fn of_devices(record: &RunRecord) -> Asked {
+    pub(crate) fn of_devices(record: &RunRecord) -> VolumeDemand {
         let sum = |of: fn(&underlay_record::DeviceTotals) -> u64| {
             record.devices.iter().fold(0u64, |sum, device| sum.saturating_add(of(&device.totals)))
         };
-        Asked {
+        VolumeDemand {
             reads: sum(|totals| totals.reads),
             cached_reads: 0,
             read_bytes: sum(|totals| totals.read_bytes),
@@ -59,10 +59,10 @@ impl Asked {
     ///
     /// # Errors
     /// When the record has neither.
-    pub(crate) fn of_volumes(record: &RunRecord, fronts: &[&str]) -> Result<Asked, Refusal> {
+    pub(crate) fn of_volumes(record: &RunRecord, fronts: &[&str]) -> Result<VolumeDemand, PredictionRefusal> {
         let caches = || record.layers.iter().filter(|layer| layer.kind == "cache");
         if caches().next().is_none() || record.paths.is_empty() {
-            return Err(Refusal::Record {
+            return Err(PredictionRefusal::Record {
                 what: format!(
                     "{}: it has no account of what reached the cache and what passed it",
                     record.cell.id
@@ -84,7 +84,7 @@ impl Asked {
             .filter(|device| !fronts.contains(&device.description.id.name.as_str()))
             .fold(0u64, |sum, device| sum.saturating_add(device.totals.reads));
         let reads = requests(|path| path.reads.requests);
-        Ok(Asked {
+        Ok(VolumeDemand {
             reads,
             cached_reads: reads.saturating_sub(behind),
             read_bytes: blocks(["read_hits", "read_misses"]),
@@ -97,18 +97,18 @@ impl Asked {
 
 /// How many requests of devices become of one to a volume.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Fan {
+pub(crate) struct FanOut {
     /// Of a write: as many as there are copies.
     pub copies: f64,
     /// Of a flush: each device gets it.
     pub flushed: f64,
 }
 
-impl Fan {
-    pub(crate) fn of(volumes: &[VolumeSpec]) -> Fan {
-        fn copies(node: &Node) -> f64 {
+impl FanOut {
+    pub(crate) fn of(volumes: &[VolumeSpec]) -> FanOut {
+        fn copies(node: &StackNode) -> f64 {
             match node {
-                Node::Mirror { members } => members.len() as f64 * members.first().map_or(1.0, copies),
+                StackNode::Mirror { members } => members.len() as f64 * members.first().map_or(1.0, copies),
                 other => other.members().first().map_or(1.0, |member| copies(member)),
             }
         }
@@ -119,8 +119,8 @@ impl Fan {
             names.dedup();
             names.len() as f64
         };
-        let Some(first) = volumes.first() else { return Fan { copies: 1.0, flushed: 1.0 } };
+        let Some(first) = volumes.first() else { return FanOut { copies: 1.0, flushed: 1.0 } };
         let devices: f64 = volumes.iter().map(names).sum();
-        Fan { copies: copies(&first.root).max(1.0), flushed: (devices / volumes.len() as f64).max(1.0) }
+        FanOut { copies: copies(&first.root).max(1.0), flushed: (devices / volumes.len() as f64).max(1.0) }
     }
 }

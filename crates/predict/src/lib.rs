@@ -16,8 +16,8 @@ pub mod refusal;
 pub mod simulation;
 pub mod validation;
 
-pub use calibration::{Calibration, Change, LeftOut, Metric, Prediction};
-pub use cell::{DeviceJob, MeasuredCell, PAST_MEMORY, Point};
+pub use calibration::{Calibration, CellPrediction, LeftOut, PredictedMetric, QuestionChange};
+pub use cell::{CellPoint, DeviceJob, MeasuredCell, PAST_MEMORY};
 pub use cpu::divide_cpu_time;
-pub use refusal::Refusal;
-pub use underlay_record::Estimate;
+pub use refusal::PredictionRefusal;
+pub use underlay_record::EstimatedValue;

@@ -4,12 +4,12 @@ mod latencies;
 
 use underlay_record::TimeShares;
 
-pub use latencies::Latencies;
-pub(crate) use latencies::Latency;
+pub use latencies::OperationLatencies;
+pub(crate) use latencies::OperationLatency;
 
 /// Where the time of an operation went, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Parts {
+pub(crate) struct TimeParts {
     /// What the devices would have taken had they been idle.
     pub service_ns: f64,
     /// What they took beyond that, and what writers waited for the background.
@@ -21,7 +21,7 @@ pub(crate) struct Parts {
     pub client_ns: f64,
 }
 
-impl Parts {
+impl TimeParts {
     /// A request that took `all_ns`, and `idle_ns` on an idle storage.
     pub(crate) fn add_device(&mut self, all_ns: f64, network_ns: f64, idle_ns: f64) {
         let at_device_ns = (all_ns - network_ns).max(0.0);
@@ -34,21 +34,21 @@ impl Parts {
 
 /// One measured operation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Finished {
+pub(crate) struct FinishedOperation {
     pub total_ns: f64,
     /// What of it was waiting for reads.
     pub reads_ns: f64,
-    pub parts: Parts,
+    pub parts: TimeParts,
 }
 
 /// What a simulation says.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct SimulationOutcome {
     pub throughput_per_s: f64,
     pub mean_us: f64,
     pub p50_us: f64,
     pub p99_us: f64,
-    pub latencies: Latencies,
+    pub latencies: OperationLatencies,
     /// Of the busiest device: the share of the time in which it had a request.
     pub device_busy: f64,
     /// The mean number of requests at the busiest device.
@@ -67,20 +67,23 @@ pub struct Outcome {
     pub of_p99: TimeShares,
 }
 
-impl Outcome {
+impl SimulationOutcome {
     pub(crate) fn of(
-        mut finished: Vec<Finished>,
+        mut finished: Vec<FinishedOperation>,
         span_ns: u64,
         usage: &[(f64, f64)],
         cpu_busy: Option<f64>,
         inside: f64,
         is_saturated: bool,
-    ) -> Outcome {
+    ) -> SimulationOutcome {
         finished.sort_by(|a, b| a.total_ns.total_cmp(&b.total_ns));
         let count = finished.len();
         let mean_us = finished.iter().map(|one| one.total_ns).sum::<f64>() / count.max(1) as f64 / 1e3;
-        let latency = |one: &Finished| Latency { total_us: one.total_ns / 1e3, reads_us: one.reads_ns / 1e3 };
-        let latencies = Latencies::new(finished.iter().map(latency).collect());
+        let latency = |one: &FinishedOperation| OperationLatency {
+            total_us: one.total_ns / 1e3,
+            reads_us: one.reads_ns / 1e3,
+        };
+        let latencies = OperationLatencies::new(finished.iter().map(latency).collect());
         // What an operation at a percentile went through is the mean over its neighbours.
         let around = |share: f64, width: f64| {
             let at = |share: f64| ((count as f64) * share.clamp(0.0, 1.0)) as usize;
@@ -89,7 +92,7 @@ impl Outcome {
         };
         let busiest =
             usage.iter().copied().fold((0.0f64, 0.0f64), |most, one| if one.0 > most.0 { one } else { most });
-        Outcome {
+        SimulationOutcome {
             throughput_per_s: count as f64 / (span_ns as f64 / 1e9),
             mean_us: if count == 0 { f64::INFINITY } else { mean_us },
             p50_us: latencies.quantile_us(0.5),
@@ -108,9 +111,9 @@ impl Outcome {
     }
 }
 
-fn shares(finished: &[Finished]) -> TimeShares {
+fn shares(finished: &[FinishedOperation]) -> TimeShares {
     let each = 1e3 * finished.len().max(1) as f64;
-    let mean = |part: fn(&Parts) -> f64| finished.iter().map(|one| part(&one.parts)).sum::<f64>() / each;
+    let mean = |part: fn(&TimeParts) -> f64| finished.iter().map(|one| part(&one.parts)).sum::<f64>() / each;
     TimeShares {
         device_service_us: mean(|parts| parts.service_ns),
         device_queueing_us: mean(|parts| parts.queue_ns),

@@ -2,12 +2,12 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_record::Unsound;
+use underlay_record::UnsoundReason;
 
 /// A question that the measured cells say nothing about. Each says what would have to be measured.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema, thiserror::Error)]
 #[serde(tag = "reason", rename_all = "kebab-case")]
-pub enum Refusal {
+pub enum PredictionRefusal {
     #[error("no measured cell is of the system {system}: measure it on one storage first")]
     System { system: String },
     #[error("{system} was measured with other settings ({difference}): measure it with these first")]
@@ -44,7 +44,7 @@ pub enum Refusal {
     #[error("{unsound}")]
     Unsound {
         #[serde(flatten)]
-        unsound: Unsound,
+        unsound: UnsoundReason,
     },
     #[error(
         "no cell of {system} could be checked against cells on another storage, so nothing shows how wrong an answer would be: measure a second storage first"

@@ -14,17 +14,17 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use underlay_storage::medium::Operation;
+use underlay_storage::medium::ModelOperation;
 use underlay_storage::stack::VolumeSpec;
 
-use crate::bank::{Bank, Done, Setup, VolumeRequest};
-use crate::demand::Demand;
-use crate::outcome::{Finished, Outcome, Parts};
-use crate::refusal::Refusal;
+use crate::bank::{DeviceNetwork, FinishedDeviceRequest, NetworkSetup, VolumeRequest};
+use crate::demand::MixDemand;
+use crate::outcome::{FinishedOperation, SimulationOutcome, TimeParts};
+use crate::refusal::PredictionRefusal;
 
-use background::Backlog;
+use background::BackgroundBacklog;
 use check::check;
-use cores::Cores;
+use cores::CoreQueue;
 use idle::idle_times;
 
 /// Events after which a simulation that gets nowhere is given up.
@@ -34,7 +34,7 @@ const GROWTH: f64 = 0.03;
 
 /// How operations come.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Arrivals {
+pub enum OperationArrivals {
     /// Each client sends its next operation when the last is answered.
     Closed,
     /// Evenly at this rate.
@@ -45,8 +45,8 @@ pub enum Arrivals {
 
 /// What is asked of the simulation.
 #[derive(Clone, Copy, Debug)]
-pub struct Scenario<'a> {
-    pub demand: &'a Demand,
+pub struct SimulationScenario<'a> {
+    pub demand: &'a MixDemand,
     pub volumes: &'a [VolumeSpec],
     /// Devices of the same name are one device: volumes of a pool.
     pub shares_devices: bool,
@@ -62,14 +62,14 @@ pub struct Scenario<'a> {
     /// has it gets all of it. As many as there are cores when absent.
     pub cores_at_once: Option<u32>,
     pub threads: u32,
-    pub arrivals: Arrivals,
+    pub arrivals: OperationArrivals,
     /// Measured operations.
     pub operations: usize,
     pub seed: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum SimulationEvent {
     Arrival,
     Cpu(usize),
     /// A request that came back over a link.
@@ -78,7 +78,7 @@ enum Event {
 
 /// Whose request it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
+enum RequestOwner {
     Read(usize),
     CommitWrite,
     CommitFlush,
@@ -89,35 +89,35 @@ enum Owner {
 
 const KIND_SHIFT: u32 = 56;
 
-impl Owner {
+impl RequestOwner {
     fn tag(self) -> u64 {
         let (kind, value) = match self {
-            Owner::Read(operation) => (0, operation as u64),
-            Owner::CommitWrite => (1, 0),
-            Owner::CommitFlush => (2, 0),
-            Owner::BackgroundRead => (3, 0),
-            Owner::BackgroundWrite(bytes) => (4, bytes),
-            Owner::BackgroundFlush => (5, 0),
+            RequestOwner::Read(operation) => (0, operation as u64),
+            RequestOwner::CommitWrite => (1, 0),
+            RequestOwner::CommitFlush => (2, 0),
+            RequestOwner::BackgroundRead => (3, 0),
+            RequestOwner::BackgroundWrite(bytes) => (4, bytes),
+            RequestOwner::BackgroundFlush => (5, 0),
         };
         kind << KIND_SHIFT | value
     }
 
-    fn of(tag: u64) -> Owner {
+    fn of(tag: u64) -> RequestOwner {
         let value = tag & ((1 << KIND_SHIFT) - 1);
         match tag >> KIND_SHIFT {
-            0 => Owner::Read(value as usize),
-            1 => Owner::CommitWrite,
-            2 => Owner::CommitFlush,
-            3 => Owner::BackgroundRead,
-            4 => Owner::BackgroundWrite(value),
-            _ => Owner::BackgroundFlush,
+            0 => RequestOwner::Read(value as usize),
+            1 => RequestOwner::CommitWrite,
+            2 => RequestOwner::CommitFlush,
+            3 => RequestOwner::BackgroundRead,
+            4 => RequestOwner::BackgroundWrite(value),
+            _ => RequestOwner::BackgroundFlush,
         }
     }
 }
 
 /// An operation under way.
 #[derive(Clone, Copy, Debug, Default)]
-struct Under {
+struct InFlightOperation {
     class: usize,
     /// When it was to start: what it waits for a client counts.
     began_ns: u64,
@@ -125,22 +125,22 @@ struct Under {
     slice_ns: f64,
     since_ns: u64,
     reads_ns: u64,
-    parts: Parts,
+    parts: TimeParts,
 }
 
-struct Simulation<'a> {
-    scenario: Scenario<'a>,
-    bank: Bank,
+struct QueueSimulation<'a> {
+    scenario: SimulationScenario<'a>,
+    bank: DeviceNetwork,
     random: Pcg64Mcg,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events: BinaryHeap<Reverse<(u64, u64, SimulationEvent)>>,
     sequence: u64,
     now_ns: u64,
-    operations: Vec<Under>,
+    operations: Vec<InFlightOperation>,
     free: Vec<usize>,
-    cores: Cores,
+    cores: CoreQueue,
     /// How many times faster than a modelled core each that runs is.
     core_speed: f64,
-    backlog: Backlog,
+    backlog: BackgroundBacklog,
     /// Operations that wait until the background has caught up.
     stalled: VecDeque<usize>,
     /// Those of the commit under way, and those that wait for the next.
@@ -153,7 +153,7 @@ struct Simulation<'a> {
     idle_clients: u32,
     idle_read_ns: f64,
     idle_commit_ns: f64,
-    finished: Vec<Finished>,
+    finished: Vec<FinishedOperation>,
     over: usize,
     warmup: usize,
     measured_from_ns: u64,
@@ -171,12 +171,12 @@ struct Simulation<'a> {
 ///
 /// # Errors
 /// A storage with layers that are not modelled, or a demand that no record has.
-pub fn simulate(scenario: Scenario<'_>) -> Result<Outcome, Refusal> {
+pub fn simulate(scenario: SimulationScenario<'_>) -> Result<SimulationOutcome, PredictionRefusal> {
     check(&scenario)?;
     let writes = scenario.demand.writing_share() > 0.0;
     let directories: u32 = scenario.volumes.iter().map(|volume| volume.directories.max(1)).sum();
     let largest = scenario.volumes.iter().map(|volume| volume.directories.max(1)).max().unwrap_or(1);
-    let setup = Setup {
+    let setup = NetworkSetup {
         volumes: scenario.volumes,
         shares_devices: scenario.shares_devices,
         writes,
@@ -184,19 +184,22 @@ pub fn simulate(scenario: Scenario<'_>) -> Result<Outcome, Refusal> {
         span_bytes: scenario.footprint_bytes / u64::from(directories.max(1)) * u64::from(largest),
         seed: scenario.seed,
     };
-    simulate_on(Bank::new(&setup)?, scenario)
+    simulate_on(DeviceNetwork::new(&setup)?, scenario)
 }
 
 /// The same on devices that are there already, idle, in the place of the scenario's volumes.
 ///
 /// # Errors
 /// A demand that no record has.
-pub fn simulate_on(mut bank: Bank, scenario: Scenario<'_>) -> Result<Outcome, Refusal> {
+pub fn simulate_on(
+    mut bank: DeviceNetwork,
+    scenario: SimulationScenario<'_>,
+) -> Result<SimulationOutcome, PredictionRefusal> {
     check(&scenario)?;
     let mut random = Pcg64Mcg::seed_from_u64(scenario.seed ^ 0x7072_6564_6963_7431);
     let (idle_read_ns, idle_commit_ns, now_ns) = idle_times(&mut bank, &scenario, &mut random);
     let threads = scenario.threads;
-    let mut simulation = Simulation {
+    let mut simulation = QueueSimulation {
         scenario,
         bank,
         random,
@@ -205,9 +208,9 @@ pub fn simulate_on(mut bank: Bank, scenario: Scenario<'_>) -> Result<Outcome, Re
         now_ns,
         operations: Vec::new(),
         free: Vec::new(),
-        cores: Cores::new(at_once(&scenario)),
+        cores: CoreQueue::new(at_once(&scenario)),
         core_speed: core_speed(&scenario),
-        backlog: Backlog::new(&scenario.demand.background),
+        backlog: BackgroundBacklog::new(&scenario.demand.background),
         stalled: VecDeque::new(),
         committing: Vec::new(),
         to_commit: Vec::new(),
@@ -230,23 +233,23 @@ pub fn simulate_on(mut bank: Bank, scenario: Scenario<'_>) -> Result<Outcome, Re
     Ok(simulation.outcome())
 }
 
-impl Simulation<'_> {
-    fn push(&mut self, at_ns: u64, event: Event) {
+impl QueueSimulation<'_> {
+    fn push(&mut self, at_ns: u64, event: SimulationEvent) {
         self.sequence += 1;
         self.events.push(Reverse((at_ns, self.sequence, event)));
     }
 
     fn run(&mut self) {
         match self.scenario.arrivals {
-            Arrivals::Closed => {
+            OperationArrivals::Closed => {
                 for _ in 0..self.scenario.threads {
                     self.idle_clients -= 1;
                     self.begin(self.now_ns);
                 }
             }
-            _ => self.push(self.now_ns, Event::Arrival),
+            _ => self.push(self.now_ns, SimulationEvent::Arrival),
         }
-        let mut done: Vec<Done> = Vec::new();
+        let mut done: Vec<FinishedDeviceRequest> = Vec::new();
         let enough = self.warmup + self.scenario.operations;
         // An open queue that only grows says no more with time.
         let most_waiting = self.scenario.operations.max(20 * self.scenario.threads as usize);
@@ -263,9 +266,9 @@ impl Simulation<'_> {
                     self.bank.take(self.now_ns, &mut done);
                     for one in done.drain(..) {
                         if one.at_ns > self.now_ns {
-                            self.push(one.at_ns, Event::Answer(one.tag, one.network_ns));
+                            self.push(one.at_ns, SimulationEvent::Answer(one.tag, one.network_ns));
                         } else {
-                            self.answered(Owner::of(one.tag), one.network_ns);
+                            self.answered(RequestOwner::of(one.tag), one.network_ns);
                         }
                     }
                 }
@@ -273,9 +276,11 @@ impl Simulation<'_> {
                     let Some(Reverse((at, _, event))) = self.events.pop() else { return };
                     self.now_ns = self.now_ns.max(at);
                     match event {
-                        Event::Arrival => self.arrive(),
-                        Event::Cpu(operation) => self.computed(operation),
-                        Event::Answer(tag, network_ns) => self.answered(Owner::of(tag), network_ns),
+                        SimulationEvent::Arrival => self.arrive(),
+                        SimulationEvent::Cpu(operation) => self.computed(operation),
+                        SimulationEvent::Answer(tag, network_ns) => {
+                            self.answered(RequestOwner::of(tag), network_ns)
+                        }
                     }
                 }
             }
@@ -284,11 +289,11 @@ impl Simulation<'_> {
 
     fn arrive(&mut self) {
         let distance_ns = match self.scenario.arrivals {
-            Arrivals::Closed => return,
-            Arrivals::Even { per_s } => 1e9 / per_s,
-            Arrivals::Poisson { per_s } => exponential(&mut self.random, 1e9 / per_s),
+            OperationArrivals::Closed => return,
+            OperationArrivals::Even { per_s } => 1e9 / per_s,
+            OperationArrivals::Poisson { per_s } => exponential(&mut self.random, 1e9 / per_s),
         };
-        self.push(self.now_ns.saturating_add(distance_ns as u64), Event::Arrival);
+        self.push(self.now_ns.saturating_add(distance_ns as u64), SimulationEvent::Arrival);
         self.count_inside(1);
         if self.idle_clients > 0 {
             self.idle_clients -= 1;
@@ -324,14 +329,14 @@ impl Simulation<'_> {
         let one = &demand.classes[class];
         let reads = one.reads.floor() as u32 + u32::from(self.random.random::<f64>() < one.reads.fract());
         let slice_ns = one.cpu_us * 1e3 / f64::from(reads + 1) / self.core_speed;
-        let under = Under {
+        let under = InFlightOperation {
             class,
             began_ns,
             reads_left: reads,
             slice_ns,
             since_ns: self.now_ns,
             reads_ns: 0,
-            parts: Parts { client_ns: (self.now_ns - began_ns) as f64, ..Parts::default() },
+            parts: TimeParts { client_ns: (self.now_ns - began_ns) as f64, ..TimeParts::default() },
         };
         let place = match self.free.pop() {
             Some(place) => {
@@ -360,7 +365,7 @@ impl Simulation<'_> {
         one.parts.cpu_wait_ns += (self.now_ns - one.since_ns) as f64;
         one.parts.cpu_ns += length_ns as f64;
         self.cores.used(length_ns);
-        self.push(self.now_ns + length_ns, Event::Cpu(place));
+        self.push(self.now_ns + length_ns, SimulationEvent::Cpu(place));
     }
 
     fn computed(&mut self, place: usize) {
@@ -385,12 +390,12 @@ impl Simulation<'_> {
                 }
             };
             let request = VolumeRequest {
-                operation: Operation::Read,
+                operation: ModelOperation::Read,
                 offset_bytes,
                 length_bytes,
                 cached: self.scenario.cached,
             };
-            self.bank.submit(Owner::Read(place).tag(), volume, request, self.now_ns);
+            self.bank.submit(RequestOwner::Read(place).tag(), volume, request, self.now_ns);
             return;
         }
         if class.writes {
@@ -429,12 +434,12 @@ impl Simulation<'_> {
         let block_bytes = (each as u64).next_multiple_of(4096).max(4096);
         let offset_bytes = self.backlog.log_offset(block_bytes) % self.bank.capacity_bytes(0).max(1);
         let request = VolumeRequest {
-            operation: Operation::Write,
+            operation: ModelOperation::Write,
             offset_bytes,
             length_bytes: (each as u64).max(1),
             cached: 0.0,
         };
-        self.bank.submit(Owner::CommitWrite.tag(), 0, request, self.now_ns);
+        self.bank.submit(RequestOwner::CommitWrite.tag(), 0, request, self.now_ns);
     }
 
     /// Where a record is: systems spread them over their directories and servers by hash or in turn, so any is as likely.
@@ -472,9 +477,9 @@ impl Simulation<'_> {
                 (volume, place)
             });
             let owner = match work.operation {
-                Operation::Read => Owner::BackgroundRead,
-                Operation::Write => Owner::BackgroundWrite(0),
-                _ => Owner::BackgroundFlush,
+                ModelOperation::Read => RequestOwner::BackgroundRead,
+                ModelOperation::Write => RequestOwner::BackgroundWrite(0),
+                _ => RequestOwner::BackgroundFlush,
             };
             let request = VolumeRequest {
                 operation: work.operation,
@@ -486,19 +491,19 @@ impl Simulation<'_> {
         }
     }
 
-    fn answered(&mut self, owner: Owner, network_ns: u64) {
+    fn answered(&mut self, owner: RequestOwner, network_ns: u64) {
         match owner {
-            Owner::Read(place) => {
+            RequestOwner::Read(place) => {
                 let idle_ns = self.idle_read_ns;
                 let one = &mut self.operations[place];
                 one.reads_ns += self.now_ns - one.since_ns;
                 one.parts.add_device((self.now_ns - one.since_ns) as f64, network_ns as f64, idle_ns);
                 self.compute(place);
             }
-            Owner::CommitWrite => {
-                self.bank.submit(Owner::CommitFlush.tag(), 0, VolumeRequest::flush(), self.now_ns);
+            RequestOwner::CommitWrite => {
+                self.bank.submit(RequestOwner::CommitFlush.tag(), 0, VolumeRequest::flush(), self.now_ns);
             }
-            Owner::CommitFlush => {
+            RequestOwner::CommitFlush => {
                 let idle_ns = self.idle_commit_ns;
                 for place in std::mem::take(&mut self.committing) {
                     let one = &mut self.operations[place];
@@ -507,13 +512,13 @@ impl Simulation<'_> {
                 }
                 self.commit();
             }
-            Owner::BackgroundRead => self.caught_up(Operation::Read),
-            Owner::BackgroundWrite(_) => self.caught_up(Operation::Write),
-            Owner::BackgroundFlush => self.caught_up(Operation::Flush),
+            RequestOwner::BackgroundRead => self.caught_up(ModelOperation::Read),
+            RequestOwner::BackgroundWrite(_) => self.caught_up(ModelOperation::Write),
+            RequestOwner::BackgroundFlush => self.caught_up(ModelOperation::Flush),
         }
     }
 
-    fn caught_up(&mut self, operation: Operation) {
+    fn caught_up(&mut self, operation: ModelOperation) {
         self.backlog.done(operation);
         self.work_off();
         while !self.backlog.is_too_long() {
@@ -526,13 +531,13 @@ impl Simulation<'_> {
     }
 
     fn finish(&mut self, place: usize) {
-        let Under { began_ns, parts, reads_ns, .. } = self.operations[place];
+        let InFlightOperation { began_ns, parts, reads_ns, .. } = self.operations[place];
         self.free.push(place);
         self.count_inside(-1);
         self.over += 1;
         if self.over > self.warmup {
             let total_ns = (self.now_ns - began_ns) as f64;
-            self.finished.push(Finished { total_ns, reads_ns: reads_ns as f64, parts });
+            self.finished.push(FinishedOperation { total_ns, reads_ns: reads_ns as f64, parts });
         } else if self.over == self.warmup {
             self.measured_from_ns = self.now_ns;
             self.waited_then = self.waiting.len();
@@ -542,7 +547,7 @@ impl Simulation<'_> {
             self.cores.restart();
         }
         match self.scenario.arrivals {
-            Arrivals::Closed => self.begin(self.now_ns),
+            OperationArrivals::Closed => self.begin(self.now_ns),
             _ => match self.waiting.pop_front() {
                 Some(began_ns) => self.begin_counted(began_ns),
                 None => self.idle_clients += 1,
@@ -550,7 +555,7 @@ impl Simulation<'_> {
         }
     }
 
-    fn outcome(mut self) -> Outcome {
+    fn outcome(mut self) -> SimulationOutcome {
         self.count_inside(0);
         let span_ns = self.now_ns.saturating_sub(self.measured_from_ns).max(1);
         let usage = self.bank.usage(self.measured_from_ns, self.now_ns);
@@ -565,16 +570,16 @@ impl Simulation<'_> {
             // A batch more or less says nothing.
             (taken > 256).then(|| now as f64 / taken as f64 * span_ns as f64 / 1e9)
         });
-        let outcome = Outcome::of(self.finished, span_ns, &usage, cpu, inside, is_saturated);
-        Outcome { cache_full_s, ..outcome }
+        let outcome = SimulationOutcome::of(self.finished, span_ns, &usage, cpu, inside, is_saturated);
+        SimulationOutcome { cache_full_s, ..outcome }
     }
 }
 
-fn at_once(scenario: &Scenario<'_>) -> Option<u32> {
+fn at_once(scenario: &SimulationScenario<'_>) -> Option<u32> {
     scenario.cores.map(|cores| scenario.cores_at_once.unwrap_or(cores).clamp(1, cores))
 }
 
-fn core_speed(scenario: &Scenario<'_>) -> f64 {
+fn core_speed(scenario: &SimulationScenario<'_>) -> f64 {
     scenario
         .cores
         .zip(at_once(scenario))

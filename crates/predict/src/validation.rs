@@ -2,11 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_record::Estimate;
+use underlay_record::EstimatedValue;
 
 use crate::advice::memory::read_iops;
-use crate::calibration::{Calibration, LeftOut, Metric, Prediction};
-use crate::cell::{MeasuredCell, Point};
+use crate::calibration::{Calibration, CellPrediction, LeftOut, PredictedMetric};
+use crate::cell::{CellPoint, MeasuredCell};
 
 /// A measured cell, predicted from others.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -15,10 +15,10 @@ pub struct HeldOut {
     /// What was left out: `a storage`, `a size`, `a number of threads`.
     pub without: &'static str,
     pub repetitions: usize,
-    pub throughput_per_s: Compared,
-    pub mean_us: Compared,
-    pub p50_us: Compared,
-    pub p99_us: Compared,
+    pub throughput_per_s: ComparedMetric,
+    pub mean_us: ComparedMetric,
+    pub p50_us: ComparedMetric,
+    pub p99_us: ComparedMetric,
     /// Why there is no prediction.
     pub refused: Option<String>,
     /// Throughput of the nearest measured cell: on the storage whose reads a second are nearest, or of the nearest size or load.
@@ -29,20 +29,24 @@ pub struct HeldOut {
 
 /// A measured figure, and the one that was predicted.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
-pub struct Compared {
+pub struct ComparedMetric {
     pub measured: f64,
-    pub predicted: Option<Estimate>,
+    pub predicted: Option<EstimatedValue>,
     /// Predicted over measured, less one.
     pub error: Option<f64>,
     /// Whether the measured figure is within the interval.
     pub is_covered: Option<bool>,
 }
 
-impl Compared {
-    fn of(metric: Metric, cell: &MeasuredCell, prediction: Option<&Prediction>) -> Compared {
+impl ComparedMetric {
+    fn of(
+        metric: PredictedMetric,
+        cell: &MeasuredCell,
+        prediction: Option<&CellPrediction>,
+    ) -> ComparedMetric {
         let measured = metric.measured(cell);
         let predicted = prediction.map(|prediction| prediction.of(metric));
-        Compared {
+        ComparedMetric {
             measured,
             predicted,
             error: predicted.map(|estimate| estimate.value / measured - 1.0),
@@ -57,7 +61,7 @@ pub fn held_out(calibration: &Calibration) -> Vec<HeldOut> {
     let mut all = Vec::new();
     for kind in LeftOut::ALL {
         // Cells that leave out the same others share the calibration, and with it the errors that its intervals are from.
-        let mut known: Vec<(&Point, Calibration)> = Vec::new();
+        let mut known: Vec<(&CellPoint, Calibration)> = Vec::new();
         for cell in calibration.cells() {
             let point = &cell.point;
             let is_alone = !calibration
@@ -80,12 +84,12 @@ pub fn held_out(calibration: &Calibration) -> Vec<HeldOut> {
                 cell: point.id.clone(),
                 without: kind.name(),
                 repetitions: cell.repetitions,
-                throughput_per_s: Compared::of(Metric::Throughput, cell, prediction),
-                mean_us: Compared::of(Metric::Mean, cell, prediction),
-                p50_us: Compared::of(Metric::P50, cell, prediction),
-                p99_us: Compared::of(Metric::P99, cell, prediction),
+                throughput_per_s: ComparedMetric::of(PredictedMetric::Throughput, cell, prediction),
+                mean_us: ComparedMetric::of(PredictedMetric::Mean, cell, prediction),
+                p50_us: ComparedMetric::of(PredictedMetric::P50, cell, prediction),
+                p99_us: ComparedMetric::of(PredictedMetric::P99, cell, prediction),
                 refused: answer.as_ref().err().map(ToString::to_string),
-                nearest_per_s: nearest.map(|near| Metric::Throughput.measured(near)),
+                nearest_per_s: nearest.map(|near| PredictedMetric::Throughput.measured(near)),
                 by_iops_per_s: nearest
                     .filter(|near| near.all_reads > 0.0)
                     .map(|near| storage_iops(point) / near.all_reads),
@@ -95,12 +99,12 @@ pub fn held_out(calibration: &Calibration) -> Vec<HeldOut> {
     all
 }
 
-fn is_same_question(a: &Point, b: &Point) -> bool {
+fn is_same_question(a: &CellPoint, b: &CellPoint) -> bool {
     a.system == b.system && a.settings == b.settings && a.mix == b.mix && a.distribution == b.distribution
 }
 
 /// Small reads a second of all devices.
-fn storage_iops(point: &Point) -> f64 {
+fn storage_iops(point: &CellPoint) -> f64 {
     let mut devices: Vec<_> = point.volumes.iter().flat_map(|volume| volume.devices()).collect();
     if point.shares_devices {
         devices.sort_by(|a, b| a.name.cmp(&b.name));
@@ -110,7 +114,7 @@ fn storage_iops(point: &Point) -> f64 {
 }
 
 /// What someone would take who has these cells and no model.
-fn nearest<'a>(others: &'a Calibration, point: &Point) -> Option<&'a MeasuredCell> {
+fn nearest<'a>(others: &'a Calibration, point: &CellPoint) -> Option<&'a MeasuredCell> {
     let apart = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln().abs();
     let distance = |cell: &MeasuredCell| {
         // Another size or load on the same storage is nearer than any other storage of the same size.

@@ -5,16 +5,16 @@ mod support;
 use std::sync::Arc;
 
 use support::{measured, point, record, storage};
-use underlay_predict::advice::storage::{Advice, Wanted, search};
-use underlay_predict::demand::{Background, Class, Demand};
-use underlay_predict::simulation::Arrivals;
-use underlay_predict::{Calibration, MeasuredCell, Point};
-use underlay_storage::catalogue::{self, Medium};
+use underlay_predict::advice::storage::{StorageAdvice, StorageGoal, search};
+use underlay_predict::demand::{BackgroundDemand, MixDemand, OperationClass};
+use underlay_predict::simulation::OperationArrivals;
+use underlay_predict::{Calibration, CellPoint, MeasuredCell};
+use underlay_storage::catalogue::{self, CatalogueMedium};
 use underlay_storage::stack::InitialState;
 
-fn cell(point: Point) -> Arc<MeasuredCell> {
+fn cell(point: CellPoint) -> Arc<MeasuredCell> {
     let miss = 1.0 - 0.6 * point.memory_bytes / point.data_bytes();
-    let class = Class {
+    let class = OperationClass {
         name: "read".to_owned(),
         share: 1.0,
         cpu_us: 40.0,
@@ -24,7 +24,8 @@ fn cell(point: Point) -> Arc<MeasuredCell> {
         writes: false,
         commits: false,
     };
-    let demand = Demand { classes: vec![class], background: Background::default(), commit_bytes: None };
+    let demand =
+        MixDemand { classes: vec![class], background: BackgroundDemand::default(), commit_bytes: None };
     let record = record(&point, &demand, 1.05);
     Arc::new(measured(point, &[record]))
 }
@@ -32,22 +33,22 @@ fn cell(point: Point) -> Arc<MeasuredCell> {
 /// 818 GB of data in memory of 100 GB, measured on disks; `directories` of them in one cell.
 fn calibration(directories: usize) -> Calibration {
     let one = point("hdd", storage("hdd-7200-sata", 2), 8e5, 32);
-    let several = Point {
+    let several = CellPoint {
         volumes: (0..directories).flat_map(|_| storage("hdd-7200-sata", 1)).collect(),
         ..point("hdds", Vec::new(), 8e5, 32)
     };
     Calibration::new(vec![cell(one), cell(several)])
 }
 
-fn media(names: &[&str]) -> Vec<Medium> {
+fn media(names: &[&str]) -> Vec<CatalogueMedium> {
     names.iter().map(|name| catalogue::find(name).unwrap()).collect()
 }
 
-fn ask(calibration: &Calibration, rate_per_s: f64, p99_us: f64, names: &[&str]) -> Advice {
+fn ask(calibration: &Calibration, rate_per_s: f64, p99_us: f64, names: &[&str]) -> StorageAdvice {
     let point = point("wanted", storage("hdd-7200-sata", 1), 8e5, 32);
-    let wanted = Wanted {
+    let wanted = StorageGoal {
         data_bytes: 1_000.0 * point.data_bytes(),
-        point: Point { arrivals: Arrivals::Even { per_s: rate_per_s }, ..point },
+        point: CellPoint { arrivals: OperationArrivals::Even { per_s: rate_per_s }, ..point },
         rate_per_s,
         p99_us,
         data_scale: 1_000.0,
@@ -60,7 +61,8 @@ fn ask(calibration: &Calibration, rate_per_s: f64, p99_us: f64, names: &[&str]) 
 #[test]
 fn devices_side_by_side_need_a_system_that_was_seen_on_several() {
     let names = ["hdd-7200-sata", "optane-p4800x"];
-    let is_excluded = |advice: &Advice| advice.excluded.iter().any(|one| one.name.contains("side by side"));
+    let is_excluded =
+        |advice: &StorageAdvice| advice.excluded.iter().any(|one| one.name.contains("side by side"));
     assert!(is_excluded(&ask(&calibration(1), 1_000.0, 50_000.0, &names)));
     let advice = ask(&calibration(2), 1_000.0, 50_000.0, &names);
     assert!(!is_excluded(&advice), "{:?}", advice.excluded);

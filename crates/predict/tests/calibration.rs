@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use support::{measured, point, record, storage};
-use underlay_predict::cache::{Blocks, Law};
-use underlay_predict::demand::{Background, Class, Demand};
-use underlay_predict::simulation::Arrivals;
+use underlay_predict::cache::{AccessDistribution, CachedBlocks};
+use underlay_predict::demand::{BackgroundDemand, MixDemand, OperationClass};
+use underlay_predict::simulation::OperationArrivals;
 use underlay_predict::validation::held_out;
-use underlay_predict::{Calibration, Change, LeftOut, MeasuredCell, Point, Refusal};
+use underlay_predict::{Calibration, CellPoint, LeftOut, MeasuredCell, PredictionRefusal, QuestionChange};
 
 /// A system whose reads miss as the law has it, with 0.6 of its memory for data, and 1.2 reads a miss.
-fn demand(point: &Point) -> Demand {
-    let blocks = Blocks::new(Law::Uniform, point.records, point.record_bytes, 4096.0);
+fn demand(point: &CellPoint) -> MixDemand {
+    let blocks = CachedBlocks::new(AccessDistribution::Uniform, point.records, point.record_bytes, 4096.0);
     let reads = 1.2 * blocks.miss_ratio(0.6 * point.memory_bytes / point.data_bytes());
-    let class = Class {
+    let class = OperationClass {
         name: "read".to_owned(),
         share: 1.0,
         cpu_us: 40.0,
@@ -26,10 +26,10 @@ fn demand(point: &Point) -> Demand {
         writes: false,
         commits: false,
     };
-    Demand { classes: vec![class], background: Background::default(), commit_bytes: None }
+    MixDemand { classes: vec![class], background: BackgroundDemand::default(), commit_bytes: None }
 }
 
-fn cell(point: Point) -> Arc<MeasuredCell> {
+fn cell(point: CellPoint) -> Arc<MeasuredCell> {
     let record = record(&point, &demand(&point), 1.15);
     Arc::new(measured(point, &[record]))
 }
@@ -81,26 +81,32 @@ fn what_was_not_measured_is_refused_with_the_reason() {
     let answer = calibration.predict(&known).unwrap();
     assert!(answer.throughput_per_s.low < answer.throughput_per_s.value);
     assert!(answer.throughput_per_s.value < answer.throughput_per_s.high);
-    let refused = |change: fn(&mut Point)| {
+    let refused = |change: fn(&mut CellPoint)| {
         let mut asked = known.clone();
         change(&mut asked);
         calibration.predict(&asked).unwrap_err()
     };
-    assert!(matches!(refused(|p| p.system = "je".to_owned()), Refusal::System { .. }));
-    assert!(matches!(refused(|p| p.mix = "a".to_owned()), Refusal::Mix { .. }));
-    assert!(matches!(refused(|p| p.distribution = "zipfian".to_owned()), Refusal::Mix { .. }));
+    assert!(matches!(refused(|p| p.system = "je".to_owned()), PredictionRefusal::System { .. }));
+    assert!(matches!(refused(|p| p.mix = "a".to_owned()), PredictionRefusal::Mix { .. }));
+    assert!(matches!(refused(|p| p.distribution = "zipfian".to_owned()), PredictionRefusal::Mix { .. }));
     assert!(matches!(
         refused(|p| drop(p.settings.insert("wal".to_owned(), "sync".to_owned()))),
-        Refusal::Settings { .. }
+        PredictionRefusal::Settings { .. }
     ));
-    assert!(matches!(refused(|p| p.records *= 10.0), Refusal::Size { .. }));
-    assert!(matches!(refused(|p| p.threads = 4_000), Refusal::Threads { .. }));
-    assert!(matches!(refused(|p| p.cores = Some(64)), Refusal::Cores { .. }));
-    assert!(matches!(refused(|p| p.cores = None), Refusal::Cores { .. }));
-    assert!(matches!(refused(|p| p.nodes = 3), Refusal::Nodes { .. }));
-    assert!(matches!(refused(|p| p.record_bytes = 200.0), Refusal::Size { .. } | Refusal::Records { .. }));
-    assert!(matches!(refused(|p| p.not_modelled = Some("a cache device".to_owned())), Refusal::Layer { .. }));
-    assert!(matches!(refused(|p| p.volumes.clear()), Refusal::Layer { .. }));
+    assert!(matches!(refused(|p| p.records *= 10.0), PredictionRefusal::Size { .. }));
+    assert!(matches!(refused(|p| p.threads = 4_000), PredictionRefusal::Threads { .. }));
+    assert!(matches!(refused(|p| p.cores = Some(64)), PredictionRefusal::Cores { .. }));
+    assert!(matches!(refused(|p| p.cores = None), PredictionRefusal::Cores { .. }));
+    assert!(matches!(refused(|p| p.nodes = 3), PredictionRefusal::Nodes { .. }));
+    assert!(matches!(
+        refused(|p| p.record_bytes = 200.0),
+        PredictionRefusal::Size { .. } | PredictionRefusal::Records { .. }
+    ));
+    assert!(matches!(
+        refused(|p| p.not_modelled = Some("a cache device".to_owned())),
+        PredictionRefusal::Layer { .. }
+    ));
+    assert!(matches!(refused(|p| p.volumes.clear()), PredictionRefusal::Layer { .. }));
     for refusal in [refused(|p| p.records *= 10.0), refused(|p| p.mix = "a".to_owned())] {
         assert!(refusal.to_string().contains("measure"), "{refusal}");
     }
@@ -111,27 +117,29 @@ fn better_machines_are_never_predicted_to_be_slower() {
     let calibration = calibration();
     for cell in calibration.cells().iter().filter(|cell| cell.point.records == 4e5) {
         for change in [
-            Change { device_speed: 2.0, ..Change::NONE },
-            Change { memory: 2.0, ..Change::NONE },
-            Change { cores: 2.0, ..Change::NONE },
+            QuestionChange { device_speed: 2.0, ..QuestionChange::NONE },
+            QuestionChange { memory: 2.0, ..QuestionChange::NONE },
+            QuestionChange { cores: 2.0, ..QuestionChange::NONE },
         ] {
             let [throughput, mean, ..] = calibration.what_if(cell, change).unwrap();
             assert!(throughput.value >= 1.0 && mean.value <= 1.0, "{}: {change:?}", cell.point.id);
             assert!(throughput.low < throughput.value && throughput.value < throughput.high);
         }
-        let faster = calibration.what_if(cell, Change { device_speed: 2.0, ..Change::NONE }).unwrap()[0];
+        let faster = calibration
+            .what_if(cell, QuestionChange { device_speed: 2.0, ..QuestionChange::NONE })
+            .unwrap()[0];
         let is_device_bound = cell.point.storage.starts_with("hdd");
         assert!(!is_device_bound || faster.value > 1.7, "{}: {faster:?}", cell.point.id);
-        let gone = calibration.what_if(cell, Change { memory: 64.0, ..Change::NONE });
-        assert!(matches!(gone, Err(Refusal::Size { .. })), "{gone:?}");
+        let gone = calibration.what_if(cell, QuestionChange { memory: 64.0, ..QuestionChange::NONE });
+        assert!(matches!(gone, Err(PredictionRefusal::Size { .. })), "{gone:?}");
     }
 }
 
 #[test]
 fn an_offered_rate_has_its_latency_or_is_too_much() {
     let calibration = calibration();
-    let asked = |per_s| Point {
-        arrivals: Arrivals::Even { per_s },
+    let asked = |per_s| CellPoint {
+        arrivals: OperationArrivals::Even { per_s },
         ..point("nvme", storage("nvme-9300-max", 1), 4e5, 32)
     };
     let calm = calibration.predict(&asked(1_000.0)).unwrap();
@@ -152,7 +160,7 @@ proptest! {
         figures in prop::array::uniform6(prop_oneof![Just(0.0), 1e-3..1e9f64, -1e9..0.0f64, Just(1e308)]),
     ) {
         let asked = point("nvme", storage("nvme-9300-max", 1), 4e5, 32);
-        let mut hostile = record(&Point { threads: 1, ..asked.clone() }, &demand(&asked), 1.0);
+        let mut hostile = record(&CellPoint { threads: 1, ..asked.clone() }, &demand(&asked), 1.0);
         let totals = &mut hostile.devices[0].totals;
         (totals.reads, totals.read_bytes, totals.writes) = (counts[0], counts[1], counts[2]);
         (totals.write_bytes, totals.flushes) = (counts[3], counts[4]);
@@ -176,15 +184,15 @@ proptest! {
 /// Half of the operations read, and nearly each of these waits: the median is of one kind or of the other, as chance has it.
 #[test]
 fn a_median_between_two_kinds_may_be_of_either() {
-    let of_mix = |reads: f64| Demand {
+    let of_mix = |reads: f64| MixDemand {
         classes: vec![
-            Class {
+            OperationClass {
                 share: 0.5,
                 reads,
                 name: "read".to_owned(),
                 ..demand(&point("x", Vec::new(), 4e5, 16)).classes[0].clone()
             },
-            Class {
+            OperationClass {
                 share: 0.5,
                 reads: 0.0,
                 writes: true,

@@ -5,15 +5,17 @@ mod support;
 use std::sync::Arc;
 
 use support::{measured, point, record, storage};
-use underlay_predict::demand::{Background, Class, Demand};
+use underlay_predict::demand::{BackgroundDemand, MixDemand, OperationClass};
 use underlay_predict::validation::held_out;
-use underlay_predict::{Calibration, Change, DeviceJob, MeasuredCell, PAST_MEMORY, Point, Refusal};
+use underlay_predict::{
+    Calibration, CellPoint, DeviceJob, MeasuredCell, PAST_MEMORY, PredictionRefusal, QuestionChange,
+};
 use underlay_record::{BenchmarkFigure, BenchmarkRecord, RunRecord};
 
 const BLOCK_BYTES: f64 = 8_192.0;
 
-fn demand(job: DeviceJob) -> Demand {
-    let class = Class {
+fn demand(job: DeviceJob) -> MixDemand {
+    let class = OperationClass {
         name: "read".to_owned(),
         share: 1.0,
         cpu_us: 10.0,
@@ -23,16 +25,16 @@ fn demand(job: DeviceJob) -> Demand {
         writes: job.writes,
         commits: job.writes,
     };
-    Demand {
+    MixDemand {
         classes: vec![class],
-        background: Background::default(),
+        background: BackgroundDemand::default(),
         commit_bytes: job.writes.then_some(BLOCK_BYTES),
     }
 }
 
-fn asked(name: &str, medium: &str, threads: u32) -> Point {
+fn asked(name: &str, medium: &str, threads: u32) -> CellPoint {
     let records = 5e4;
-    Point {
+    CellPoint {
         distribution: PAST_MEMORY.to_owned(),
         mix: "job".to_owned(),
         record_bytes: BLOCK_BYTES,
@@ -42,7 +44,7 @@ fn asked(name: &str, medium: &str, threads: u32) -> Point {
 }
 
 /// As fio would tell it.
-fn told(point: &Point, job: DeviceJob) -> RunRecord {
+fn told(point: &CellPoint, job: DeviceJob) -> RunRecord {
     let mut record = record(point, &demand(job), 1.05);
     let measured = record.measured.take().unwrap();
     let latency = measured.latency.us;
@@ -115,7 +117,8 @@ fn memory_is_no_help_and_other_sizes_are_answered() {
     let job = DeviceJob { writes: false, sequential: false, block_bytes: BLOCK_BYTES };
     let known = cell("ssd", "ssd-sata", 16, job);
     let calibration = Calibration::new(vec![known.clone()]);
-    let [throughput, ..] = calibration.what_if(&known, Change { memory: 2.0, ..Change::NONE }).unwrap();
+    let [throughput, ..] =
+        calibration.what_if(&known, QuestionChange { memory: 2.0, ..QuestionChange::NONE }).unwrap();
     assert!((throughput.value - 1.0).abs() < 0.02, "{throughput:?}");
     let mut larger = asked("ssd", "ssd-sata", 16);
     larger.records *= 3.0;
@@ -131,7 +134,7 @@ fn a_system_says_nothing_of_a_job() {
     assert!(MeasuredCell::of_job(of_system.clone(), &[&requests], job).is_err());
     let known = Calibration::new(vec![Arc::new(measured(of_system, &[requests]))]);
     let refusal = known.predict(&asked("nvme", "nvme-9300-max", 16)).unwrap_err();
-    assert!(matches!(refusal, Refusal::Mix { .. }), "{refusal}");
+    assert!(matches!(refusal, PredictionRefusal::Mix { .. }), "{refusal}");
 }
 
 #[test]
@@ -146,7 +149,7 @@ fn figures_that_no_run_has_are_refused() {
     };
     for value in [f64::NAN, f64::INFINITY, 0.0, -1.0, 1e300] {
         let refusal = refused(&|record| record.benchmark.as_mut().unwrap().figures[0].value = value);
-        assert!(matches!(refusal, Refusal::Record { .. }), "{value}: {refusal}");
+        assert!(matches!(refusal, PredictionRefusal::Record { .. }), "{value}: {refusal}");
     }
     assert!(refused(&|record| record.benchmark = None).to_string().contains("benchmark"));
     assert!(
@@ -156,6 +159,6 @@ fn figures_that_no_run_has_are_refused() {
     assert!(refused(&|record| record.devices[0].totals.flushes *= 2).to_string().contains("flushes"));
     assert!(matches!(
         refused(&|record| record.benchmark.as_mut().unwrap().duration_s = f64::NAN),
-        Refusal::Record { .. }
+        PredictionRefusal::Record { .. }
     ));
 }

@@ -5,17 +5,17 @@ mod support;
 use std::sync::Arc;
 
 use support::{measured, point, record, storage};
-use underlay_predict::demand::{Background, Class, Demand};
-use underlay_predict::outcome::Outcome;
-use underlay_predict::simulation::{self, Arrivals, Scenario};
-use underlay_predict::{Calibration, Point, Refusal};
+use underlay_predict::demand::{BackgroundDemand, MixDemand, OperationClass};
+use underlay_predict::outcome::SimulationOutcome;
+use underlay_predict::simulation::{self, OperationArrivals, SimulationScenario};
+use underlay_predict::{Calibration, CellPoint, PredictionRefusal};
 use underlay_storage::catalogue;
 use underlay_storage::layers::cache::CacheMode;
-use underlay_storage::layers::compress::Codec;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, VolumeSpec};
+use underlay_storage::layers::compress::CompressionCodec;
+use underlay_storage::stack::{BackingSpec, DeviceSpec, StackNode, VolumeSpec};
 
-fn reading(reads: f64) -> Demand {
-    let class = Class {
+fn reading(reads: f64) -> MixDemand {
+    let class = OperationClass {
         name: "read".to_owned(),
         share: 1.0,
         cpu_us: 20.0,
@@ -25,12 +25,12 @@ fn reading(reads: f64) -> Demand {
         writes: false,
         commits: false,
     };
-    Demand { classes: vec![class], background: Background::default(), commit_bytes: None }
+    MixDemand { classes: vec![class], background: BackgroundDemand::default(), commit_bytes: None }
 }
 
 /// Every operation writes, and leaves a request of the background of this length.
-fn writing(request_bytes: f64, commits: bool) -> Demand {
-    let class = Class {
+fn writing(request_bytes: f64, commits: bool) -> MixDemand {
+    let class = OperationClass {
         name: "update".to_owned(),
         share: 1.0,
         cpu_us: 20.0,
@@ -40,12 +40,12 @@ fn writing(request_bytes: f64, commits: bool) -> Demand {
         writes: true,
         commits,
     };
-    let background = Background {
+    let background = BackgroundDemand {
         write_bytes: if commits { 0.0 } else { request_bytes },
         write_request_bytes: request_bytes,
-        ..Background::default()
+        ..BackgroundDemand::default()
     };
-    Demand { classes: vec![class], background, commit_bytes: commits.then_some(4096.0) }
+    MixDemand { classes: vec![class], background, commit_bytes: commits.then_some(4096.0) }
 }
 
 fn device(name: &str, medium: &str, capacity_bytes: u64) -> DeviceSpec {
@@ -54,13 +54,18 @@ fn device(name: &str, medium: &str, capacity_bytes: u64) -> DeviceSpec {
 
 /// In front of the disk that `storage` has.
 fn cached(mode: CacheMode, capacity_bytes: u64) -> Vec<VolumeSpec> {
-    let fast = Node::Device(device("optane-p4800x.cache-0", "optane-p4800x", capacity_bytes));
+    let fast = StackNode::Device(device("optane-p4800x.cache-0", "optane-p4800x", capacity_bytes));
     let slow = storage("hdd-7200-sata", 1).remove(0).root;
-    vec![VolumeSpec::new("volume", Node::cache(mode, fast, slow))]
+    vec![VolumeSpec::new("volume", StackNode::cache(mode, fast, slow))]
 }
 
-fn simulate(demand: &Demand, volumes: &[VolumeSpec], cached: f64, shares_devices: bool) -> Outcome {
-    simulation::simulate(Scenario {
+fn simulate(
+    demand: &MixDemand,
+    volumes: &[VolumeSpec],
+    cached: f64,
+    shares_devices: bool,
+) -> SimulationOutcome {
+    simulation::simulate(SimulationScenario {
         demand,
         volumes,
         shares_devices,
@@ -70,7 +75,7 @@ fn simulate(demand: &Demand, volumes: &[VolumeSpec], cached: f64, shares_devices
         cores: Some(16),
         cores_at_once: None,
         threads: 16,
-        arrivals: Arrivals::Closed,
+        arrivals: OperationArrivals::Closed,
         operations: 3_000,
         seed: 5,
     })
@@ -133,13 +138,13 @@ fn volumes_of_a_pool_share_its_devices() {
     let gain = own.throughput_per_s / shared.throughput_per_s;
     assert!((1.5..2.3).contains(&gain), "{gain}");
     // Two copies: each device in two mirrors, and a flush reaches it once.
-    let node = |index: usize| Node::Device(device(["a", "b", "c"][index % 3], "ssd-sata", 1 << 31));
-    let mirror = |index| Node::Mirror { members: vec![node(index), node(index + 1)] };
+    let node = |index: usize| StackNode::Device(device(["a", "b", "c"][index % 3], "ssd-sata", 1 << 31));
+    let mirror = |index| StackNode::Mirror { members: vec![node(index), node(index + 1)] };
     let members = (0..3).map(mirror).collect();
-    let pool = [VolumeSpec::new("volume", Node::Stripe { chunk_bytes: 1 << 18, members })];
+    let pool = [VolumeSpec::new("volume", StackNode::Stripe { chunk_bytes: 1 << 18, members })];
     let mirrored = simulate(&writing(65_536.0, false), &pool, 0.0, true);
     let members = (0..3).map(node).collect();
-    let plain = [VolumeSpec::new("volume", Node::Stripe { chunk_bytes: 1 << 18, members })];
+    let plain = [VolumeSpec::new("volume", StackNode::Stripe { chunk_bytes: 1 << 18, members })];
     let plain = simulate(&writing(65_536.0, false), &plain, 0.0, true);
     let ratio = plain.throughput_per_s / mirrored.throughput_per_s;
     assert!((1.5..2.5).contains(&ratio), "each write is two: {ratio}");
@@ -161,7 +166,7 @@ fn on_disks() -> Calibration {
 #[test]
 fn a_cache_in_front_of_measured_disks_is_predicted() {
     let calibration = on_disks();
-    let ask = |volumes: Vec<VolumeSpec>, change: fn(&mut Point)| {
+    let ask = |volumes: Vec<VolumeSpec>, change: fn(&mut CellPoint)| {
         let mut asked = point("cached", volumes, 4e5, 16);
         change(&mut asked);
         calibration.predict(&asked)
@@ -184,18 +189,20 @@ fn a_cache_in_front_of_measured_disks_is_predicted() {
 #[test]
 fn what_is_not_known_of_layers_is_refused() {
     let calibration = on_disks();
-    let refused = |root: Node| {
+    let refused = |root: StackNode| {
         let asked = point("odd", vec![VolumeSpec::new("volume", root)], 4e5, 16);
         match calibration.predict(&asked).unwrap_err() {
-            Refusal::Layer { what } => what,
+            PredictionRefusal::Layer { what } => what,
             other => panic!("{other:?}"),
         }
     };
-    let disk = || Node::Device(device("one", "hdd-7200-sata", 1 << 31));
-    assert!(refused(Node::compress(Codec::Lz4, disk())).contains("shrinks"));
-    let stripe = Node::Stripe { chunk_bytes: 1 << 19, members: vec![disk(), disk()] };
-    assert!(refused(Node::cache(CacheMode::Read, stripe.clone(), disk())).contains("several devices"));
-    let below = Node::cache(CacheMode::Read, disk(), disk());
-    assert!(refused(Node::Mirror { members: vec![below.clone(), disk()] }).contains("below another layer"));
-    assert!(refused(Node::cache(CacheMode::Read, disk(), below)).contains("below another layer"));
+    let disk = || StackNode::Device(device("one", "hdd-7200-sata", 1 << 31));
+    assert!(refused(StackNode::compress(CompressionCodec::Lz4, disk())).contains("shrinks"));
+    let stripe = StackNode::Stripe { chunk_bytes: 1 << 19, members: vec![disk(), disk()] };
+    assert!(refused(StackNode::cache(CacheMode::Read, stripe.clone(), disk())).contains("several devices"));
+    let below = StackNode::cache(CacheMode::Read, disk(), disk());
+    assert!(
+        refused(StackNode::Mirror { members: vec![below.clone(), disk()] }).contains("below another layer")
+    );
+    assert!(refused(StackNode::cache(CacheMode::Read, disk(), below)).contains("below another layer"));
 }

@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use underlay_predict::bank::Bank;
-use underlay_predict::demand::{Background, Class, Demand};
-use underlay_predict::outcome::Outcome;
-use underlay_predict::simulation::{self, Arrivals, Scenario};
+use underlay_predict::bank::DeviceNetwork;
+use underlay_predict::demand::{BackgroundDemand, MixDemand, OperationClass};
+use underlay_predict::outcome::SimulationOutcome;
+use underlay_predict::simulation::{self, OperationArrivals, SimulationScenario};
 use underlay_storage::catalogue;
-use underlay_storage::medium::{Finished, MediumModel, ModelRequest, RequestId};
+use underlay_storage::medium::{FinishedRequest, MediumModel, ModelRequest, RequestId};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, VolumeSpec};
-use underlay_storage::time::Time;
+use underlay_storage::time::ModelTime;
 
 /// One server, first come first served, whose times are exponential: a station that theory has an exact answer for.
 struct Exponential {
@@ -38,21 +38,21 @@ impl MediumModel for Exponential {
         1 << 40
     }
 
-    fn submit(&mut self, request: ModelRequest, now: Time) {
+    fn submit(&mut self, request: ModelRequest, now: ModelTime) {
         self.queue.push_back(request.id);
         if self.done_ns.is_none() {
             self.done_ns = Some(now.as_ns() + self.draw_ns());
         }
     }
 
-    fn next_completion(&self) -> Option<Time> {
-        self.done_ns.map(Time::from_ns)
+    fn next_completion(&self) -> Option<ModelTime> {
+        self.done_ns.map(ModelTime::from_ns)
     }
 
-    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+    fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
         while let Some(at_ns) = self.done_ns.filter(|&at_ns| at_ns <= now.as_ns()) {
             let id = self.queue.pop_front().unwrap();
-            finished.push(Finished { id, at: Time::from_ns(at_ns) });
+            finished.push(FinishedRequest { id, at: ModelTime::from_ns(at_ns) });
             self.done_ns = (!self.queue.is_empty()).then(|| at_ns + self.draw_ns());
         }
     }
@@ -60,8 +60,8 @@ impl MediumModel for Exponential {
     fn absorb(&mut self, _: ModelRequest) {}
 }
 
-fn demand(cpu_us: f64, reads: f64) -> Demand {
-    let class = Class {
+fn demand(cpu_us: f64, reads: f64) -> MixDemand {
+    let class = OperationClass {
         name: "read".to_owned(),
         share: 1.0,
         cpu_us,
@@ -71,11 +71,16 @@ fn demand(cpu_us: f64, reads: f64) -> Demand {
         writes: false,
         commits: false,
     };
-    Demand { classes: vec![class], background: Background::default(), commit_bytes: None }
+    MixDemand { classes: vec![class], background: BackgroundDemand::default(), commit_bytes: None }
 }
 
-fn scenario<'a>(demand: &'a Demand, volumes: &'a [VolumeSpec], threads: u32, cores: u32) -> Scenario<'a> {
-    Scenario {
+fn scenario<'a>(
+    demand: &'a MixDemand,
+    volumes: &'a [VolumeSpec],
+    threads: u32,
+    cores: u32,
+) -> SimulationScenario<'a> {
+    SimulationScenario {
         demand,
         volumes,
         shares_devices: false,
@@ -85,7 +90,7 @@ fn scenario<'a>(demand: &'a Demand, volumes: &'a [VolumeSpec], threads: u32, cor
         cores: Some(cores),
         cores_at_once: None,
         threads,
-        arrivals: Arrivals::Closed,
+        arrivals: OperationArrivals::Closed,
         operations: 20_000,
         seed: 3,
     }
@@ -112,7 +117,7 @@ fn a_closed_network_has_the_throughput_of_exact_mean_value_analysis() {
     {
         // Half of the CPU time comes before the read and half after it, both exponential.
         let demand = demand(cpu_us, 1.0);
-        let bank = Bank::of_models(vec![Exponential::boxed(read_us)]);
+        let bank = DeviceNetwork::of_models(vec![Exponential::boxed(read_us)]);
         let found = simulation::simulate_on(bank, scenario(&demand, &[], threads, 1)).unwrap();
         let expected = mva(&[cpu_us, read_us], threads);
         let error = found.throughput_per_s / expected - 1.0;
@@ -132,7 +137,7 @@ fn directories_of_their_own_devices_are_stations_that_share_the_reads() {
     let reads_us = [100.0, 101.0, 102.0, 103.0];
     let demand = demand(20.0, 1.0);
     for threads in [1, 4, 16, 60] {
-        let bank = Bank::of_models(reads_us.map(Exponential::boxed).into());
+        let bank = DeviceNetwork::of_models(reads_us.map(Exponential::boxed).into());
         let found = simulation::simulate_on(bank, scenario(&demand, &[], threads, 1)).unwrap();
         let stations: Vec<f64> = [20.0].into_iter().chain(reads_us.map(|read_us| read_us / 4.0)).collect();
         let expected = mva(&stations, threads);
@@ -145,9 +150,9 @@ fn directories_of_their_own_devices_are_stations_that_share_the_reads() {
 fn an_open_queue_waits_as_theory_has_it() {
     // M/M/1 at 70 %: the time in the system is the service over 1 - utilisation, the p99 is ln(100) times that.
     let demand = demand(0.0, 1.0);
-    let bank = Bank::of_models(vec![Exponential::boxed(100.0)]);
-    let open = Scenario {
-        arrivals: Arrivals::Poisson { per_s: 7_000.0 },
+    let bank = DeviceNetwork::of_models(vec![Exponential::boxed(100.0)]);
+    let open = SimulationScenario {
+        arrivals: OperationArrivals::Poisson { per_s: 7_000.0 },
         operations: 100_000,
         ..scenario(&demand, &[], 1_000, 4)
     };
@@ -161,9 +166,9 @@ fn an_open_queue_waits_as_theory_has_it() {
 #[test]
 fn a_rate_above_what_devices_do_is_said_to_be() {
     let demand = demand(0.0, 1.0);
-    let bank = Bank::of_models(vec![Exponential::boxed(100.0)]);
-    let open = Scenario {
-        arrivals: Arrivals::Even { per_s: 12_000.0 },
+    let bank = DeviceNetwork::of_models(vec![Exponential::boxed(100.0)]);
+    let open = SimulationScenario {
+        arrivals: OperationArrivals::Even { per_s: 12_000.0 },
         operations: 5_000,
         ..scenario(&demand, &[], 16, 4)
     };
@@ -176,12 +181,12 @@ fn volumes(medium: &str, capacity_bytes: u64) -> Vec<VolumeSpec> {
     vec![VolumeSpec::striped("volume", vec![device], 1 << 19)]
 }
 
-fn writing(reads: f64, write_bytes: f64) -> Demand {
+fn writing(reads: f64, write_bytes: f64) -> MixDemand {
     let mut demand = demand(20.0, reads);
-    let half = Class { share: 0.5, ..demand.classes[0].clone() };
-    let update = Class { name: "update".to_owned(), reads: 0.0, writes: true, ..half.clone() };
+    let half = OperationClass { share: 0.5, ..demand.classes[0].clone() };
+    let update = OperationClass { name: "update".to_owned(), reads: 0.0, writes: true, ..half.clone() };
     demand.classes = vec![half, update];
-    demand.background = Background {
+    demand.background = BackgroundDemand {
         read_bytes: write_bytes / 2.0,
         read_request_bytes: 131_072.0,
         write_bytes,
@@ -199,9 +204,12 @@ fn commits_are_shared_by_those_who_wait() {
     demand.commit_bytes = Some(4096.0);
     let volumes = volumes("hdd-7200-sata", 6_000_000_000);
     let at = |threads| {
-        simulation::simulate(Scenario { operations: 2_000, ..scenario(&demand, &volumes, threads, 16) })
-            .unwrap()
-            .throughput_per_s
+        simulation::simulate(SimulationScenario {
+            operations: 2_000,
+            ..scenario(&demand, &volumes, threads, 16)
+        })
+        .unwrap()
+        .throughput_per_s
     };
     let (one, many) = (at(1), at(16));
     assert!(many > 6.0 * one, "{one} alone, {many} with sixteen");
@@ -209,7 +217,7 @@ fn commits_are_shared_by_those_who_wait() {
 
 /// Throughput times latency is what is under way. Operations that the end cuts off are under way and in no latency: each
 /// thread has one at most, and in the rest of the time it would have taken no longer than the longest.
-fn keeps_to_littles_law(found: &Outcome, threads: u32, operations: f64) {
+fn keeps_to_littles_law(found: &SimulationOutcome, threads: u32, operations: f64) {
     let expected = found.throughput_per_s * found.mean_us / 1e6;
     let seconds = operations / found.throughput_per_s;
     let longest_s = found.latencies.quantile_us(1.0) / 1e6;
@@ -228,10 +236,14 @@ fn operations_that_the_end_cuts_off_are_under_way() {
     let demand = writing(0.014087364923034536, 3_000.0);
     let volumes = volumes("hdd-7200-sata", 6_000_000_000);
     let found =
-        simulation::simulate(Scenario { operations: 4_000, ..scenario(&demand, &volumes, 12, 8) }).unwrap();
+        simulation::simulate(SimulationScenario { operations: 4_000, ..scenario(&demand, &volumes, 12, 8) })
+            .unwrap();
     keeps_to_littles_law(&found, 12, 4_000.0);
-    let enough =
-        simulation::simulate(Scenario { operations: 400_000, ..scenario(&demand, &volumes, 12, 8) }).unwrap();
+    let enough = simulation::simulate(SimulationScenario {
+        operations: 400_000,
+        ..scenario(&demand, &volumes, 12, 8)
+    })
+    .unwrap();
     let expected = enough.throughput_per_s * enough.mean_us / 1e6;
     assert!(
         (enough.inside / expected - 1.0).abs() < 0.02,
@@ -246,7 +258,8 @@ fn where_cores_are_the_limit_a_faster_device_changes_nothing() {
     let demand = writing(0.2, 6_000.0);
     let volumes = volumes("nvme-9300-max", 6_000_000_000);
     for device_speed in [1.0, 3.03] {
-        let one = Scenario { device_speed, operations: 40_000, ..scenario(&demand, &volumes, 47, 16) };
+        let one =
+            SimulationScenario { device_speed, operations: 40_000, ..scenario(&demand, &volumes, 47, 16) };
         let found = simulation::simulate(one).unwrap().throughput_per_s;
         assert!((found / (16.0 / 20e-6) - 1.0).abs() < 0.03, "{found} at {device_speed}");
     }
@@ -263,7 +276,8 @@ proptest! {
         let demand = if writes { writing(reads, 6_000.0) } else { demand(30.0, reads) };
         let volumes = volumes(medium, 6_000_000_000);
         let at = |device_speed| {
-            let one = Scenario { device_speed, operations: 40_000, ..scenario(&demand, &volumes, threads, 16) };
+            let one = SimulationScenario {
+                device_speed, operations: 40_000, ..scenario(&demand, &volumes, threads, 16) };
             simulation::simulate(one).unwrap()
         };
         let (slow, fast) = (at(1.0), at(speed));
@@ -278,9 +292,10 @@ proptest! {
     ) {
         let demand = if writes { writing(reads, 3_000.0) } else { demand(30.0, reads) };
         let volumes = volumes(medium, 6_000_000_000);
-        let arrivals = if open { Arrivals::Poisson { per_s } } else { Arrivals::Closed };
+        let arrivals = if open { OperationArrivals::Poisson { per_s } } else { OperationArrivals::Closed };
         let found =
-            simulation::simulate(Scenario { arrivals, operations: 4_000, ..scenario(&demand, &volumes, threads, 8) })
+            simulation::simulate(SimulationScenario {
+                arrivals, operations: 4_000, ..scenario(&demand, &volumes, threads, 8) })
                 .unwrap();
         if found.is_saturated {
             return Ok(());
@@ -296,7 +311,8 @@ proptest! {
         let demand = writing(reads, 2_000.0);
         let volumes = volumes("nvme-9300-max", 1_000_000_000);
         let one = || {
-            simulation::simulate(Scenario { operations: 500, ..scenario(&demand, &volumes, threads, 8) }).unwrap()
+            simulation::simulate(SimulationScenario {
+                operations: 500, ..scenario(&demand, &volumes, threads, 8) }).unwrap()
         };
         prop_assert_eq!(one(), one());
     }

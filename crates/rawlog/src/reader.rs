@@ -38,7 +38,7 @@ pub fn read(path: &Path, mut visit: impl FnMut(RawOperation)) -> std::result::Re
     }
     for group in 0..reader.num_row_groups() {
         let group = reader.get_row_group(group).map_err(failed)?;
-        let columns = Columns::of(group.as_ref()).map_err(failed)?;
+        let columns = RowGroupColumns::of(group.as_ref()).map_err(failed)?;
         for row in 0..columns.threads.len() {
             visit(columns.operation(row).map_err(content)?);
         }
@@ -47,16 +47,16 @@ pub fn read(path: &Path, mut visit: impl FnMut(RawOperation)) -> std::result::Re
 }
 
 /// One row group.
-struct Columns {
+struct RowGroupColumns {
     words: [Vec<ByteArray>; 2],
     threads: Vec<i32>,
     times: [Vec<i64>; 3],
 }
 
-impl Columns {
-    fn of(group: &dyn RowGroupReader) -> Result<Columns> {
+impl RowGroupColumns {
+    fn of(group: &dyn RowGroupReader) -> Result<RowGroupColumns> {
         debug_assert_eq!(group.num_columns(), COLUMNS);
-        Ok(Columns {
+        Ok(RowGroupColumns {
             words: [column::<ByteArrayType>(group, 0)?, column::<ByteArrayType>(group, 1)?],
             threads: column::<Int32Type>(group, 2)?,
             times: [

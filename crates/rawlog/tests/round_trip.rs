@@ -8,8 +8,8 @@ use underlay_rawlog::{RawLogError, read, write};
 use underlay_record::Histogram;
 use underlay_workload::client::{Client, ClientError};
 use underlay_workload::{
-    Arrivals, Control, MemoryStore, Mix, RatePart, RateProfile, RawAnswer, RawLog, RawOperation, RunSpec,
-    Workload, run,
+    ArrivalProcess, CoreWorkload, MemoryStore, OperationMix, RatePart, RateProfile, RawAnswer, RawLog,
+    RawOperation, RunHandle, RunSpec, run,
 };
 
 fn all(path: &std::path::Path) -> Vec<RawOperation> {
@@ -23,16 +23,16 @@ fn percentiles_are_those_worked_out_anew_from_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.parquet");
     let store = MemoryStore::new();
-    let workload = Arc::new(Workload::new(500, 1, 20));
+    let workload = Arc::new(CoreWorkload::new(500, 1, 20));
     let spec = |mix: &str| RunSpec {
         threads: 3,
         duration: Duration::MAX,
         operation_limit: Some(50_000),
-        ..RunSpec::new(Arc::clone(&workload), Mix::parse(mix).unwrap())
+        ..RunSpec::new(Arc::clone(&workload), OperationMix::parse(mix).unwrap())
     };
     let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(store.client())) };
-    run(&spec("load"), &connect, &Control::new()).unwrap();
-    let control = Control::new();
+    run(&spec("load"), &connect, &RunHandle::new()).unwrap();
+    let control = RunHandle::new();
     let (log, operations) = RawLog::new();
     control.log_operations(log);
     let (measured, rows) = std::thread::scope(|scope| {
@@ -62,10 +62,12 @@ fn an_offered_rates_two_latencies_are_those_worked_out_anew_from_the_file() {
         .into();
     let store = MemoryStore::new();
     let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(store.client())) };
-    let workload = Arc::new(Workload::new(500, 1, 20));
-    for (arrivals, changes) in
-        [(Arrivals::Constant, false), (Arrivals::Poisson, false), (Arrivals::Constant, true)]
-    {
+    let workload = Arc::new(CoreWorkload::new(500, 1, 20));
+    for (arrivals, changes) in [
+        (ArrivalProcess::Constant, false),
+        (ArrivalProcess::Poisson, false),
+        (ArrivalProcess::Constant, true),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("run.parquet");
         let spec = RunSpec {
@@ -76,9 +78,9 @@ fn an_offered_rates_two_latencies_are_those_worked_out_anew_from_the_file() {
             warmup: Duration::from_millis(20),
             duration: Duration::from_millis(150),
             dilation: 2.0,
-            ..RunSpec::new(Arc::clone(&workload), Mix::parse("a").unwrap())
+            ..RunSpec::new(Arc::clone(&workload), OperationMix::parse("a").unwrap())
         };
-        let control = Control::new();
+        let control = RunHandle::new();
         let (log, operations) = RawLog::new();
         control.log_operations(log);
         let measured = std::thread::scope(|scope| {

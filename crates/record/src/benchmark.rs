@@ -42,8 +42,8 @@ pub struct BenchmarkFigure {
     pub value: f64,
     /// `transactions/s`, `ms`
     pub unit: String,
-    pub better: Better,
-    pub slow_motion: Dilation,
+    pub better: BetterDirection,
+    pub slow_motion: MetricDilation,
     /// The figure as the benchmark printed it, before slow motion was divided out.
     pub wall_value: f64,
     /// Over time, where the benchmark prints its progress.
@@ -61,7 +61,7 @@ pub struct FigureSample {
 /// Which values of a figure are good ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Better {
+pub enum BetterDirection {
     #[default]
     Higher,
     Lower,
@@ -70,7 +70,7 @@ pub enum Better {
 /// What slow motion does to a figure, and so what was done to divide it out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Dilation {
+pub enum MetricDilation {
     /// A time, which became longer: it is divided by the factor.
     Time,
     /// A rate, which became smaller: it is multiplied by the factor.
@@ -121,34 +121,35 @@ const PLAIN: [&str; 19] = [
     "x",
 ];
 
-impl Better {
+impl BetterDirection {
     /// Both, with the words that studies use.
-    pub const NAMES: [(&'static str, Better); 2] = [("higher", Better::Higher), ("lower", Better::Lower)];
+    pub const NAMES: [(&'static str, BetterDirection); 2] =
+        [("higher", BetterDirection::Higher), ("lower", BetterDirection::Lower)];
 
     /// `higher` or `lower`.
     pub fn name(self) -> &'static str {
         match self {
-            Better::Higher => "higher",
-            Better::Lower => "lower",
+            BetterDirection::Higher => "higher",
+            BetterDirection::Lower => "lower",
         }
     }
 }
 
-impl Dilation {
+impl MetricDilation {
     /// All, with the words that studies use.
-    pub const NAMES: [(&'static str, Dilation); 3] =
-        [("time", Dilation::Time), ("rate", Dilation::Rate), ("none", Dilation::None)];
+    pub const NAMES: [(&'static str, MetricDilation); 3] =
+        [("time", MetricDilation::Time), ("rate", MetricDilation::Rate), ("none", MetricDilation::None)];
 
     /// What a unit says of it; `None` where it says nothing.
-    pub fn of_unit(unit: &str) -> Option<Dilation> {
+    pub fn of_unit(unit: &str) -> Option<MetricDilation> {
         let unit: &str = &usual_unit(unit);
         let is_one_of = |known: &[&str]| known.contains(&unit);
         if is_one_of(&TIMES) {
-            Some(Dilation::Time)
+            Some(MetricDilation::Time)
         } else if RATES.iter().any(|one| unit.eq_ignore_ascii_case(one)) || is_rate(unit) {
-            Some(Dilation::Rate)
+            Some(MetricDilation::Rate)
         } else if is_one_of(&PLAIN) {
-            Some(Dilation::None)
+            Some(MetricDilation::None)
         } else {
             None
         }
@@ -157,18 +158,18 @@ impl Dilation {
     /// A value as it would have been without slow motion by this factor.
     pub fn undone(self, value: f64, factor: f64) -> f64 {
         match self {
-            Dilation::Time => value / factor,
-            Dilation::Rate => value * factor,
-            Dilation::None => value,
+            MetricDilation::Time => value / factor,
+            MetricDilation::Rate => value * factor,
+            MetricDilation::None => value,
         }
     }
 
     /// What was done to a figure, in words.
     pub fn in_words(self) -> &'static str {
         match self {
-            Dilation::Time => "divided by slow motion",
-            Dilation::Rate => "multiplied by slow motion",
-            Dilation::None => "not affected by slow motion",
+            MetricDilation::Time => "divided by slow motion",
+            MetricDilation::Rate => "multiplied by slow motion",
+            MetricDilation::None => "not affected by slow motion",
         }
     }
 }
@@ -207,26 +208,30 @@ mod tests {
     #[test]
     fn a_unit_says_what_slow_motion_does_to_it() {
         for unit in ["ms", "s", "µs", "min"] {
-            assert_eq!(Dilation::of_unit(unit), Some(Dilation::Time), "{unit}");
+            assert_eq!(MetricDilation::of_unit(unit), Some(MetricDilation::Time), "{unit}");
         }
         for unit in ["tps", "IOPS", "MB/s", "transactions/min", "new orders / min"] {
-            assert_eq!(Dilation::of_unit(unit), Some(Dilation::Rate), "{unit}");
+            assert_eq!(MetricDilation::of_unit(unit), Some(MetricDilation::Rate), "{unit}");
         }
         for unit in ["%", "count", "MiB"] {
-            assert_eq!(Dilation::of_unit(unit), Some(Dilation::None), "{unit}");
+            assert_eq!(MetricDilation::of_unit(unit), Some(MetricDilation::None), "{unit}");
         }
         // The Greek letter and the micro sign look alike.
         for unit in ["\u{b5}s", "\u{3bc}s"] {
-            assert_eq!(Dilation::of_unit(unit), Some(Dilation::Time), "{unit}");
-            assert_eq!(Dilation::of_unit(&format!("pages/{unit}")), Some(Dilation::Rate), "{unit}");
+            assert_eq!(MetricDilation::of_unit(unit), Some(MetricDilation::Time), "{unit}");
+            assert_eq!(
+                MetricDilation::of_unit(&format!("pages/{unit}")),
+                Some(MetricDilation::Rate),
+                "{unit}"
+            );
             assert_eq!(usual_unit(unit), "\u{b5}s");
         }
         // What tables print of sizes.
         for unit in ["TB", "PiB"] {
-            assert_eq!(Dilation::of_unit(unit), Some(Dilation::None), "{unit}");
+            assert_eq!(MetricDilation::of_unit(unit), Some(MetricDilation::None), "{unit}");
         }
         for unit in ["bogo", "MB/core", "frames"] {
-            assert_eq!(Dilation::of_unit(unit), None, "{unit}");
+            assert_eq!(MetricDilation::of_unit(unit), None, "{unit}");
         }
     }
 
@@ -239,9 +244,9 @@ mod tests {
             ..BenchmarkFigure::default()
         };
         let figures = vec![
-            figure(100.0, Dilation::Rate, &[(4.0, 50.0)]),
-            figure(100.0, Dilation::Time, &[]),
-            figure(100.0, Dilation::None, &[(4.0, 50.0)]),
+            figure(100.0, MetricDilation::Rate, &[(4.0, 50.0)]),
+            figure(100.0, MetricDilation::Time, &[]),
+            figure(100.0, MetricDilation::None, &[(4.0, 50.0)]),
         ];
         let taken = BenchmarkRecord { duration_s: 20.0, figures, ..BenchmarkRecord::default() };
         let told = taken.without_slow_motion(4.0);

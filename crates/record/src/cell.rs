@@ -11,8 +11,8 @@ use crate::cpu::CpuRecord;
 use crate::devices::{DeviceActivity, DeviceDescription, LayerActivity};
 use crate::inputs::InputCertificate;
 use crate::job::JobRecord;
-use crate::machine::Machine;
-use crate::measured::{Measured, SystemSample};
+use crate::machine::MachineRecord;
+use crate::measured::{MeasuredWindow, SystemSample};
 use crate::network::NetworkRecord;
 use crate::node_event::NodeEventRecord;
 use crate::path::PathRecord;
@@ -38,33 +38,33 @@ pub struct Cell {
     /// That size as the study writes it, `256 GB`; absent where it gives a number of records, and for a batch job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    pub work: Work,
+    pub work: RecordedWork,
     /// What tables name besides the mix or the job.
     #[serde(default)]
-    pub named: Named,
+    pub named: CellLabels,
 }
 
 /// What a cell asks of its system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Work {
+pub enum RecordedWork {
     /// Its record has `measured`.
-    Requests(Requests),
+    Requests(RequestWork),
     /// A batch job: its record has a `job`, and nothing `measured`.
-    Job(Job),
+    Job(JobWork),
     /// A command of the user's: its record has a `benchmark`, and nothing `measured`.
-    Benchmark(Benchmark),
+    Benchmark(BenchmarkWork),
 }
 
 /// Requests over a data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Requests {
+pub struct RequestWork {
     /// `load`, `a` to `f`, `delete`.
     pub mix: String,
     pub distribution: String,
     pub threads: u32,
     pub records: u64,
-    pub rate: Rate,
+    pub rate: OfferedRate,
     /// The share of the measured time after which the system was told to write out and compact everything; absent where it
     /// compacts by itself alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ pub struct Requests {
 
 /// A command of the user's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Benchmark {
+pub struct BenchmarkWork {
     /// As the study names its workload.
     pub name: String,
     /// What the study runs, before placeholders are filled in: two runs of other commands are not compared.
@@ -83,7 +83,7 @@ pub struct Benchmark {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Job {
+pub struct JobWork {
     /// `terasort`
     pub name: String,
 }
@@ -91,7 +91,7 @@ pub struct Job {
 /// How many operations per second are offered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Rate {
+pub enum OfferedRate {
     /// A closed loop (`rate = "max"`), whose throughput is what the storage gives.
     Unthrottled,
     Steady {
@@ -125,7 +125,7 @@ pub struct RatePart {
 /// The properties by which tables tell a study's cells apart: those that take more than one value in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct Named {
+pub struct CellLabels {
     pub workload: bool,
     pub distribution: bool,
     pub data: bool,
@@ -136,28 +136,28 @@ pub struct Named {
 impl Cell {
     /// Whether it is a batch job, and so has a `job` in its record and nothing `measured`.
     pub fn is_job(&self) -> bool {
-        matches!(self.work, Work::Job(_))
+        matches!(self.work, RecordedWork::Job(_))
     }
 
     /// Whether it is a benchmark of the user's, and so has a `benchmark` in its record and nothing `measured`.
     pub fn is_benchmark(&self) -> bool {
-        matches!(self.work, Work::Benchmark(_))
+        matches!(self.work, RecordedWork::Benchmark(_))
     }
 
     /// What it asks for where that is requests.
-    pub fn requests(&self) -> Option<&Requests> {
+    pub fn requests(&self) -> Option<&RequestWork> {
         match &self.work {
-            Work::Requests(requests) => Some(requests),
-            Work::Job(_) | Work::Benchmark(_) => None,
+            RecordedWork::Requests(requests) => Some(requests),
+            RecordedWork::Job(_) | RecordedWork::Benchmark(_) => None,
         }
     }
 
     /// Its mix, its job or its benchmark.
     pub fn mix_or_job(&self) -> &str {
         match &self.work {
-            Work::Requests(requests) => &requests.mix,
-            Work::Job(job) => &job.name,
-            Work::Benchmark(benchmark) => &benchmark.name,
+            RecordedWork::Requests(requests) => &requests.mix,
+            RecordedWork::Job(job) => &job.name,
+            RecordedWork::Benchmark(benchmark) => &benchmark.name,
         }
     }
 
@@ -168,23 +168,23 @@ impl Cell {
 
     /// Whether nothing holds it back: a closed loop, whose throughput is what the storage gives.
     pub fn is_unthrottled(&self) -> bool {
-        self.requests().is_some_and(|requests| requests.rate == Rate::Unthrottled)
+        self.requests().is_some_and(|requests| requests.rate == OfferedRate::Unthrottled)
     }
 
     /// Offered operations per second, their mean where the rate changes; absent where nothing is, and where the rate is looked
     /// for.
     pub fn rate_per_s(&self) -> Option<f64> {
         match self.requests()?.rate {
-            Rate::Steady { per_s } => Some(per_s),
-            Rate::Changing { mean_per_s, .. } => Some(mean_per_s),
-            Rate::Unthrottled | Rate::Highest { .. } => None,
+            OfferedRate::Steady { per_s } => Some(per_s),
+            OfferedRate::Changing { mean_per_s, .. } => Some(mean_per_s),
+            OfferedRate::Unthrottled | OfferedRate::Highest { .. } => None,
         }
     }
 
     /// The parts of a rate that changes; none of any other.
     pub fn rate_parts(&self) -> &[RatePart] {
         match self.requests().map(|requests| &requests.rate) {
-            Some(Rate::Changing { parts, .. }) => parts,
+            Some(OfferedRate::Changing { parts, .. }) => parts,
             _ => &[],
         }
     }
@@ -192,7 +192,7 @@ impl Cell {
     /// What the highest rate that is looked for keeps to; absent where none is looked for.
     pub fn rate_within(&self) -> Option<&str> {
         match &self.requests()?.rate {
-            Rate::Highest { within } => Some(within),
+            OfferedRate::Highest { within } => Some(within),
             _ => None,
         }
     }
@@ -205,22 +205,22 @@ impl Cell {
 
 /// The factors by which this machine stands for the modelled one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Scale {
+pub struct ScaleFactors {
     /// Slow motion: one modelled second takes this many here.
     pub time: f64,
     /// Sizes: one byte here stands for this many.
     pub data: f64,
 }
 
-impl Scale {
+impl ScaleFactors {
     /// Beyond these, a factor is a slip.
     pub const MAX_TIME: f64 = 1e4;
     pub const MAX_DATA: f64 = 1e6;
 }
 
-impl Default for Scale {
+impl Default for ScaleFactors {
     fn default() -> Self {
-        Scale { time: 1.0, data: 1.0 }
+        ScaleFactors { time: 1.0, data: 1.0 }
     }
 }
 
@@ -303,7 +303,7 @@ pub struct DirtyLimitRecord {
 /// How the devices of a storage are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Arrangement {
+pub enum DeviceArrangement {
     /// One device.
     Single,
     Stripe,
@@ -325,7 +325,7 @@ pub struct StorageRecord {
     pub filesystem: Option<String>,
     /// How its devices are put together; absent where that isn't known, as of a cluster that runs already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub arrangement: Option<Arrangement>,
+    pub arrangement: Option<DeviceArrangement>,
     /// The same in words, with whatever lies between the devices and the program: `jbod`, `mirror, write-back cache of 64 GB, zstd`.
     pub layout: String,
     pub devices: Vec<DeviceDescription>,
@@ -353,8 +353,8 @@ pub struct RunRecord {
     /// records of versions that did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wall: Option<WallParts>,
-    pub scale: Scale,
-    pub machine: Machine,
+    pub scale: ScaleFactors,
+    pub machine: MachineRecord,
     /// Program versions by name: `underlay`, `rocksdb`, `kernel` ...
     pub versions: BTreeMap<String, String>,
     /// The system's settings as they were applied.
@@ -366,7 +366,7 @@ pub struct RunRecord {
     pub cpu: Option<CpuRecord>,
     pub storage: StorageRecord,
     /// Absent when the cell did not complete, and where it was a batch job or a benchmark of the user's.
-    pub measured: Option<Measured>,
+    pub measured: Option<MeasuredWindow>,
     /// How the rate was found that it was measured at; absent where none was looked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<SearchRecord>,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum CertificateVerdict {
     /// Every check passed.
     Faithful,
     /// A check failed: the figures are shown, marked.
@@ -17,14 +17,14 @@ pub enum Verdict {
     Disturbed,
 }
 
-impl Verdict {
+impl CertificateVerdict {
     /// As people read it.
     pub fn in_words(self) -> &'static str {
         match self {
-            Verdict::Faithful => "faithful",
-            Verdict::Doubtful => "doubtful",
-            Verdict::RealStorage => "real storage",
-            Verdict::Disturbed => "disturbed",
+            CertificateVerdict::Faithful => "faithful",
+            CertificateVerdict::Doubtful => "doubtful",
+            CertificateVerdict::RealStorage => "real storage",
+            CertificateVerdict::Disturbed => "disturbed",
         }
     }
 }
@@ -50,7 +50,7 @@ pub struct Check {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Certificate {
-    pub verdict: Verdict,
+    pub verdict: CertificateVerdict,
     pub checks: Vec<Check>,
     /// Over all devices of the cell, in modelled time: what the models asked for ...
     pub modelled_p50_us: Option<f64>,
@@ -72,6 +72,6 @@ impl Certificate {
 
     /// Whether a check failed, also where the verdict is about something else.
     pub fn is_doubtful(&self) -> bool {
-        self.verdict == Verdict::Doubtful || self.failed().next().is_some()
+        self.verdict == CertificateVerdict::Doubtful || self.failed().next().is_some()
     }
 }

@@ -104,7 +104,7 @@ pub struct DeviceActivity {
     pub delivered: Option<Histogram>,
     /// Absent on real storage, and on media that don't wear.
     #[serde(default)]
-    pub wear: Option<Wear>,
+    pub wear: Option<FlashWear>,
     /// How far what is known of its medium carries what was asked of it; absent on real storage, and of devices of a pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<DeviceInputs>,
@@ -156,7 +156,7 @@ impl EarlierFault {
 
 /// What flash went through since the measurement began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Wear {
+pub struct FlashWear {
     /// Asked for by the host, in whole units of mapping.
     pub host_write_bytes: u64,
     /// Programmed into flash: the host's and what garbage collection moved.
@@ -171,9 +171,9 @@ pub struct Wear {
     pub life_days: Option<f64>,
 }
 
-impl Wear {
+impl FlashWear {
     /// What happened since `earlier`, over so much modelled time.
-    pub fn since(&self, earlier: &Wear, duration_s: f64) -> Wear {
+    pub fn since(&self, earlier: &FlashWear, duration_s: f64) -> FlashWear {
         let host_write_bytes = self.host_write_bytes.saturating_sub(earlier.host_write_bytes);
         let programmed_bytes = self.programmed_bytes.saturating_sub(earlier.programmed_bytes);
         let wrote = host_write_bytes > 0;
@@ -182,7 +182,7 @@ impl Wear {
             .rated_write_bytes
             .filter(|_| wrote)
             .map(|rated| rated as f64 / host_write_bytes as f64 * duration_s / 86_400.0);
-        Wear {
+        FlashWear {
             host_write_bytes,
             programmed_bytes,
             erased_blocks: self.erased_blocks.saturating_sub(earlier.erased_blocks),

@@ -5,11 +5,11 @@ use serde::Serialize;
 use toml_edit::{DocumentMut, Item};
 
 use crate::cell::{CellStatus, RunRecord};
-use crate::certificate::Verdict;
+use crate::certificate::CertificateVerdict;
 use crate::disturbed_by::DisturbedBy;
 use crate::node::NodeExit;
 use crate::node_event::NodeEventRecord;
-use crate::run::Run;
+use crate::run::RunHeader;
 
 /// One thing that was done to a cell. Times are modelled seconds from the start of the measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -97,7 +97,8 @@ impl RunRecord {
     pub fn disturbed_by(&self) -> Option<DisturbedBy> {
         let by = self.disturbances().iter().map(|one| one.by).max();
         // Of a version that knows of more.
-        let says_so = || self.certificate.as_ref().is_some_and(|seal| seal.verdict == Verdict::Disturbed);
+        let says_so =
+            || self.certificate.as_ref().is_some_and(|seal| seal.verdict == CertificateVerdict::Disturbed);
         by.or_else(|| says_so().then_some(DisturbedBy::Hand))
     }
 
@@ -117,7 +118,7 @@ impl RunRecord {
         if self.disturbed_by().is_some()
             && let Some(certificate) = &mut self.certificate
         {
-            certificate.verdict = Verdict::Disturbed;
+            certificate.verdict = CertificateVerdict::Disturbed;
         }
     }
 }
@@ -147,7 +148,7 @@ pub fn leave_out_by_hand<'a>(records: &[&'a RunRecord]) -> (Vec<&'a RunRecord>, 
     })
 }
 
-impl Run {
+impl RunHeader {
     /// Says who asked for each fault of a record, if the version that wrote it did not. On each device, every fault of the study stands for one
     /// recorded fault of its kind. All others, and those that nothing tells apart, were made by hand.
     pub fn attribute_faults(&self, record: &mut RunRecord) {

@@ -3,11 +3,11 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::soundness::Unsound;
+use crate::soundness::UnsoundReason;
 
 /// A figure with the interval that it is in with a probability of 95 %. What has no bound is infinite, and `null` in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Estimate {
+pub struct EstimatedValue {
     #[schemars(with = "Option<f64>")]
     pub value: f64,
     #[schemars(with = "Option<f64>")]
@@ -41,7 +41,7 @@ impl TimeShares {
 
 /// One figure of a cell, and what it is made of, in modelled microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Account {
+pub struct TimeAccount {
     pub measured_us: f64,
     #[serde(flatten)]
     pub shares: TimeShares,
@@ -53,12 +53,12 @@ pub struct Account {
 
 /// With more of a figure than this outside of what is simulated, or simulated and not measured, nobody knows what more of something would
 /// change.
-const MOST_UNEXPLAINED: f64 = 1.0 / 3.0;
+const MAX_UNEXPLAINED_SHARE: f64 = 1.0 / 3.0;
 
 /// A simulation whose operations take so many times as long as measured is as good as it gets.
 const WORTH_A_WORD: f64 = 1.02;
 
-impl Account {
+impl TimeAccount {
     /// Of the measured figure.
     pub fn unexplained_share(&self) -> f64 {
         self.unexplained_us / self.measured_us.max(1e-9)
@@ -83,13 +83,13 @@ impl Account {
 
     /// Whether it says what a change would make of the figure.
     pub fn carries_what_if(&self) -> bool {
-        self.unexplained_share().abs() <= MOST_UNEXPLAINED
+        self.unexplained_share().abs() <= MAX_UNEXPLAINED_SHARE
     }
 
     /// Whether its parts say what the figure is made of: not where they are more than the whole. A percentile between two kinds of operations
     /// that differ a thousand times may be either.
     pub fn has_parts(&self) -> bool {
-        self.unexplained_share() >= -MOST_UNEXPLAINED
+        self.unexplained_share() >= -MAX_UNEXPLAINED_SHARE
     }
 }
 
@@ -99,23 +99,23 @@ pub struct WhatIf {
     /// `a device twice as fast`
     pub change: String,
     /// Absent where it is not answered.
-    pub throughput_per_s: Option<Estimate>,
-    pub mean_us: Option<Estimate>,
+    pub throughput_per_s: Option<EstimatedValue>,
+    pub mean_us: Option<EstimatedValue>,
     /// Absent too where too much of the p99 is unexplained.
-    pub p99_us: Option<Estimate>,
+    pub p99_us: Option<EstimatedValue>,
     /// Throughput over the measured one; of an offered rate the measured mean latency over the new one.
-    pub gain: Option<Estimate>,
+    pub gain: Option<EstimatedValue>,
     pub refused: Option<String>,
 }
 
 /// A measured cell, explained.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Explanation {
+pub struct CellExplanation {
     pub cell: String,
     pub throughput_per_s: f64,
-    pub mean: Account,
-    pub p50: Account,
-    pub p99: Account,
+    pub mean: TimeAccount,
+    pub p50: TimeAccount,
+    pub p99: TimeAccount,
     /// As measured, of the busiest device.
     pub device_busy: f64,
     /// As simulated; absent where the cores are not known.
@@ -133,18 +133,18 @@ pub struct NotExplained {
     pub why: String,
     /// What of the measurement does not hold; absent where it is something else, such as a storage without a model.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub unsound: Option<Unsound>,
+    pub unsound: Option<UnsoundReason>,
 }
 
 /// What of a run was asked to be explained.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
-pub struct Explained {
-    pub cells: Vec<Explanation>,
+pub struct RunExplanation {
+    pub cells: Vec<CellExplanation>,
     pub refused: Vec<NotExplained>,
 }
 
-impl Explained {
-    pub fn of(&self, cell: &str) -> Option<&Explanation> {
+impl RunExplanation {
+    pub fn of(&self, cell: &str) -> Option<&CellExplanation> {
         self.cells.iter().find(|one| one.cell == cell)
     }
 

@@ -1,7 +1,7 @@
 //! Storages that could be bought, price against latency: what `underlay advise storage` found, for a page that draws it.
 
-use crate::explained::Estimate;
-use crate::price::Price;
+use crate::explained::EstimatedValue;
+use crate::price::PriceSum;
 
 /// A storage with its price and what it is predicted to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,12 +9,12 @@ pub struct PricedStorage {
     pub name: String,
     /// The products in words, with the dates of their prices.
     pub about: String,
-    pub price: Price,
+    pub price: PriceSum,
     /// For each thousand operations a second that are wanted.
     pub usd_per_1000_per_s: f64,
     pub usd_per_tb: f64,
-    pub mean_us: Estimate,
-    pub p99_us: Estimate,
+    pub mean_us: EstimatedValue,
+    pub p99_us: EstimatedValue,
     /// Of the busiest device, 0 to 1.
     pub device_busy: f64,
     /// The rate is more than it can do, so that latencies grow without end.

@@ -45,12 +45,12 @@ pub fn decoded_bytes() -> u64 {
 /// A distribution of latencies in nanoseconds of modelled time.
 #[derive(Clone, Debug)]
 pub struct Histogram {
-    counts: Counts,
+    counts: BucketCounts,
 }
 
 /// A run of a thousand cells has some twenty thousand distributions, each of a few hundred values.
 #[derive(Clone, Debug)]
-enum Counts {
+enum BucketCounts {
     /// Some 300 kB, in which a value is counted in no time.
     Dense(hdrhistogram::Histogram<u64>),
     /// The recorded values in rising order, as they were read: (nanoseconds, count).
@@ -66,7 +66,7 @@ impl PartialEq for Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram { counts: Counts::Packed(Box::default()) }
+        Histogram { counts: BucketCounts::Packed(Box::default()) }
     }
 }
 
@@ -96,19 +96,19 @@ pub struct LatencySummary {
 impl Histogram {
     fn dense(&self) -> Cow<'_, hdrhistogram::Histogram<u64>> {
         match &self.counts {
-            Counts::Dense(dense) => Cow::Borrowed(dense),
-            Counts::Packed(values) => Cow::Owned(unpacked_counts(values)),
+            BucketCounts::Dense(dense) => Cow::Borrowed(dense),
+            BucketCounts::Packed(values) => Cow::Owned(unpacked_counts(values)),
         }
     }
 
     #[inline]
     fn dense_mut(&mut self) -> &mut hdrhistogram::Histogram<u64> {
-        if let Counts::Packed(values) = &self.counts {
-            self.counts = Counts::Dense(unpacked_counts(values));
+        if let BucketCounts::Packed(values) = &self.counts {
+            self.counts = BucketCounts::Dense(unpacked_counts(values));
         }
         match &mut self.counts {
-            Counts::Dense(dense) => dense,
-            Counts::Packed(_) => unreachable!("it was just unpacked"),
+            BucketCounts::Dense(dense) => dense,
+            BucketCounts::Packed(_) => unreachable!("it was just unpacked"),
         }
     }
 
@@ -128,8 +128,12 @@ impl Histogram {
         match &other.counts {
             _ if other.is_empty() => {}
             // All dense counts are made by `empty`, also those that were decoded.
-            Counts::Dense(others) => self.dense_mut().add(others).expect("equal bounds by construction"),
-            Counts::Packed(values) => values.iter().for_each(|&(ns, count)| self.record_n_ns(ns, count)),
+            BucketCounts::Dense(others) => {
+                self.dense_mut().add(others).expect("equal bounds by construction")
+            }
+            BucketCounts::Packed(values) => {
+                values.iter().for_each(|&(ns, count)| self.record_n_ns(ns, count))
+            }
         }
     }
 
@@ -157,8 +161,10 @@ impl Histogram {
 
     pub fn count(&self) -> u64 {
         match &self.counts {
-            Counts::Dense(dense) => dense.len(),
-            Counts::Packed(values) => values.iter().fold(0, |sum, &(_, count)| sum.saturating_add(count)),
+            BucketCounts::Dense(dense) => dense.len(),
+            BucketCounts::Packed(values) => {
+                values.iter().fold(0, |sum, &(_, count)| sum.saturating_add(count))
+            }
         }
     }
 
@@ -192,8 +198,8 @@ impl Histogram {
     /// The recorded values in rising order: (nanoseconds, count).
     pub fn values_ns(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let (dense, packed) = match &self.counts {
-            Counts::Dense(dense) => (Some(dense), &[][..]),
-            Counts::Packed(values) => (None, &values[..]),
+            BucketCounts::Dense(dense) => (Some(dense), &[][..]),
+            BucketCounts::Packed(values) => (None, &values[..]),
         };
         let dense = dense.into_iter().flat_map(hdrhistogram::Histogram::iter_recorded);
         dense.map(|step| (step.value_iterated_to(), step.count_at_value())).chain(packed.iter().copied())
@@ -219,9 +225,10 @@ impl Histogram {
         for step in read.iter_recorded() {
             dense.saturating_record_n(step.value_iterated_to().max(1), step.count_at_value());
         }
-        let values: Box<[(u64, u64)]> = Histogram { counts: Counts::Dense(dense) }.values_ns().collect();
+        let values: Box<[(u64, u64)]> =
+            Histogram { counts: BucketCounts::Dense(dense) }.values_ns().collect();
         DECODED_BYTES.set(DECODED_BYTES.get().saturating_add(size_of_val(&*values) as u64));
-        Ok(Histogram { counts: Counts::Packed(values) })
+        Ok(Histogram { counts: BucketCounts::Packed(values) })
     }
 }
 

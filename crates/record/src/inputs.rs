@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Which part of the requests lies inside what the sources of their medium cover, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Covered {
+pub struct CoveredShare {
     /// There is a figure for such requests: reads or writes, at random or in sequence.
     pub kind: f64,
     /// And their size lies among those of such figures.
@@ -33,7 +33,7 @@ pub struct EstimateShare {
 pub struct DeviceInputs {
     /// Requests that were looked at.
     pub requests: u64,
-    pub covered: Covered,
+    pub covered: CoveredShare,
     /// The part of the device's time that rests on estimates, 0 to 1.
     pub estimated: f64,
     /// Which ones, those that matter most first.
@@ -48,7 +48,7 @@ pub struct DeviceInputs {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InputCertificate {
     pub verdict: InputVerdict,
-    pub covered: Covered,
+    pub covered: CoveredShare,
     pub estimated: f64,
     pub estimates: Vec<EstimateShare>,
     pub time_if_fast: f64,
@@ -72,7 +72,7 @@ pub enum InputVerdict {
 
 /// Why less is known than it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unknown {
+pub enum UnknownInput {
     /// Sources cover too little of the requests.
     Coverage,
     /// Too much of the devices' time rests on estimates.
@@ -112,7 +112,7 @@ impl InputCertificate {
         let mean = |of: &dyn Fn(&DeviceInputs) -> f64| {
             devices.iter().map(|(weight, inputs)| weight.max(1e-9) / busy * of(inputs)).sum::<f64>()
         };
-        let covered = Covered {
+        let covered = CoveredShare {
             kind: mean(&|one| one.covered.kind),
             size: mean(&|one| one.covered.size),
             depth: mean(&|one| one.covered.depth),
@@ -165,11 +165,11 @@ impl InputCertificate {
     }
 
     /// What makes it uncertain; empty where it is known.
-    pub fn unknown(&self) -> Vec<Unknown> {
+    pub fn unknown(&self) -> Vec<UnknownInput> {
         let all = [
-            (Unknown::Coverage, self.covered.all < Self::MIN_COVERED),
-            (Unknown::Estimates, self.estimated > Self::MAX_ESTIMATED),
-            (Unknown::OwnTime, self.own_time.is_some_and(|times| times >= Self::LIMIT_OWN_TIME)),
+            (UnknownInput::Coverage, self.covered.all < Self::MIN_COVERED),
+            (UnknownInput::Estimates, self.estimated > Self::MAX_ESTIMATED),
+            (UnknownInput::OwnTime, self.own_time.is_some_and(|times| times >= Self::LIMIT_OWN_TIME)),
         ];
         all.into_iter().filter(|(_, is_so)| *is_so).map(|(why, _)| why).collect()
     }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     fn device(all: f64, estimated: f64) -> DeviceInputs {
-        let covered = Covered { kind: 1.0, size: 1.0, depth: 1.0, mix: 1.0, all };
+        let covered = CoveredShare { kind: 1.0, size: 1.0, depth: 1.0, mix: 1.0, all };
         let estimates = vec![EstimateShare { name: "read_latency_us".into(), share: estimated }];
         DeviceInputs {
             requests: 100,
@@ -216,9 +216,12 @@ mod tests {
         ] {
             assert_eq!(certificate(own_time).verdict, verdict, "{own_time:?}");
         }
-        assert_eq!(certificate(Some(1.6)).unknown(), [Unknown::OwnTime]);
+        assert_eq!(certificate(Some(1.6)).unknown(), [UnknownInput::OwnTime]);
         let nothing = InputCertificate::of(&[(1.0, &device(0.0, 1.0))]).unwrap().with_own_time(Some(2.0));
-        assert_eq!(nothing.unknown(), [Unknown::Coverage, Unknown::Estimates, Unknown::OwnTime]);
+        assert_eq!(
+            nothing.unknown(),
+            [UnknownInput::Coverage, UnknownInput::Estimates, UnknownInput::OwnTime]
+        );
         assert!(certificate(None).unknown().is_empty());
     }
 

@@ -1,6 +1,6 @@
 //! How tables call a cell's workload.
 
-use crate::cell::{Cell, Rate, RatePart, Requests, Work};
+use crate::cell::{Cell, OfferedRate, RatePart, RecordedWork, RequestWork};
 
 impl Cell {
     /// The mix or the job, and what else varies in the study: `a`, or `a, zipfian, 256 GB, 20,000/s`.
@@ -16,8 +16,10 @@ impl Cell {
     /// The same below a heading that names the mix: `zipfian, 256 GB`, or nothing.
     pub fn label_in_mix(&self) -> String {
         match &self.work {
-            Work::Requests(requests) if !self.named.workload => self.properties(requests, true).join(", "),
-            Work::Job(_) | Work::Benchmark(_) if !self.named.workload => String::new(),
+            RecordedWork::Requests(requests) if !self.named.workload => {
+                self.properties(requests, true).join(", ")
+            }
+            RecordedWork::Job(_) | RecordedWork::Benchmark(_) if !self.named.workload => String::new(),
             _ => self.label(),
         }
     }
@@ -27,13 +29,13 @@ impl Cell {
             true => format!("{} {}", self.workload, self.mix_or_job()),
             false => self.mix_or_job().to_owned(),
         }];
-        if let Work::Requests(requests) = &self.work {
+        if let RecordedWork::Requests(requests) = &self.work {
             parts.extend(self.properties(requests, with_rate));
         }
         parts.join(", ")
     }
 
-    fn properties(&self, requests: &Requests, with_rate: bool) -> Vec<String> {
+    fn properties(&self, requests: &RequestWork, with_rate: bool) -> Vec<String> {
         let named = self.named;
         let mut parts = Vec::new();
         if named.distribution {
@@ -57,12 +59,12 @@ impl Cell {
 }
 
 /// A rate that changes or is looked for is never left out.
-fn rate(rate: &Rate, is_named: bool) -> Option<String> {
+fn rate(rate: &OfferedRate, is_named: bool) -> Option<String> {
     match rate {
-        Rate::Highest { within } => Some(format!("highest rate with {within}")),
-        Rate::Changing { parts, wall_s, .. } => Some(changing(parts, *wall_s)),
-        Rate::Steady { per_s } => is_named.then(|| format!("{}/s", grouped(*per_s))),
-        Rate::Unthrottled => is_named.then(|| "unthrottled".to_owned()),
+        OfferedRate::Highest { within } => Some(format!("highest rate with {within}")),
+        OfferedRate::Changing { parts, wall_s, .. } => Some(changing(parts, *wall_s)),
+        OfferedRate::Steady { per_s } => is_named.then(|| format!("{}/s", grouped(*per_s))),
+        OfferedRate::Unthrottled => is_named.then(|| "unthrottled".to_owned()),
     }
 }
 
@@ -118,9 +120,9 @@ pub fn thousands_apart(number: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::{Job, Named};
+    use crate::cell::{CellLabels, JobWork};
 
-    fn cell(work: Work, named: Named) -> Cell {
+    fn cell(work: RecordedWork, named: CellLabels) -> Cell {
         Cell {
             id: String::new(),
             system: "rocksdb".to_owned(),
@@ -134,8 +136,8 @@ mod tests {
         }
     }
 
-    fn requests(threads: u32, rate: Rate) -> Work {
-        Work::Requests(Requests {
+    fn requests(threads: u32, rate: OfferedRate) -> RecordedWork {
+        RecordedWork::Requests(RequestWork {
             mix: "a".to_owned(),
             distribution: "zipfian".to_owned(),
             threads,
@@ -147,14 +149,15 @@ mod tests {
 
     #[test]
     fn only_what_varies_is_named() {
-        let all = Named { workload: false, distribution: true, data: true, threads: true, rate: true };
-        let steady = cell(requests(1, Rate::Steady { per_s: 20_000.0 }), all);
+        let all = CellLabels { workload: false, distribution: true, data: true, threads: true, rate: true };
+        let steady = cell(requests(1, OfferedRate::Steady { per_s: 20_000.0 }), all);
         assert_eq!(steady.label(), "a, zipfian, 256 GB, 1 thread, 20,000/s");
         assert_eq!(steady.label_in_mix(), "zipfian, 256 GB, 1 thread, 20,000/s");
         assert_eq!(steady.label_without_rate(), "a, zipfian, 256 GB, 1 thread");
-        let plain = cell(requests(2, Rate::Unthrottled), Named::default());
+        let plain = cell(requests(2, OfferedRate::Unthrottled), CellLabels::default());
         assert_eq!((plain.label(), plain.label_in_mix()), ("a".to_owned(), String::new()));
-        let by_name = Cell { named: Named { workload: true, threads: true, ..Named::default() }, ..plain };
+        let by_name =
+            Cell { named: CellLabels { workload: true, threads: true, ..CellLabels::default() }, ..plain };
         assert_eq!(by_name.label(), "ycsb a, 2 threads");
         assert_eq!(by_name.label_in_mix(), by_name.label());
     }
@@ -162,21 +165,21 @@ mod tests {
     #[test]
     fn a_rate_that_changes_or_is_looked_for_is_always_named() {
         let step = |per_s| RatePart { from_per_s: per_s, to_per_s: per_s, length_s: 1.0 };
-        let label = |rate| cell(requests(1, rate), Named::default()).label();
+        let label = |rate| cell(requests(1, rate), CellLabels::default()).label();
         let parts = vec![step(500.0), step(1_000.0)];
-        let steps = Rate::Changing { mean_per_s: 1.0, parts, wall_s: Some(10.0) };
+        let steps = OfferedRate::Changing { mean_per_s: 1.0, parts, wall_s: Some(10.0) };
         assert_eq!(label(steps), "a, steps 500/s, 1,000/s of 10 s each");
         let parts = vec![RatePart { from_per_s: 1e3, to_per_s: 5e4, length_s: 1.0 }];
-        let ramp = |wall_s| Rate::Changing { mean_per_s: 1.0, parts: parts.clone(), wall_s };
+        let ramp = |wall_s| OfferedRate::Changing { mean_per_s: 1.0, parts: parts.clone(), wall_s };
         assert_eq!(label(ramp(None)), "a, ramp 1,000/s to 50,000/s");
         assert_eq!(label(ramp(Some(120.0))), "a, ramp 1,000/s to 50,000/s over 2 min");
-        let highest = Rate::Highest { within: "p99 within 10 ms".to_owned() };
+        let highest = OfferedRate::Highest { within: "p99 within 10 ms".to_owned() };
         assert_eq!(label(highest), "a, highest rate with p99 within 10 ms");
     }
 
     #[test]
     fn a_job_is_called_by_its_name() {
-        let job = cell(Work::Job(Job { name: "terasort".to_owned() }), Named::default());
+        let job = cell(RecordedWork::Job(JobWork { name: "terasort".to_owned() }), CellLabels::default());
         assert_eq!((job.label(), job.label_in_mix()), ("terasort".to_owned(), String::new()));
     }
 }

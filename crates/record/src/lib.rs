@@ -44,25 +44,28 @@ pub mod topology;
 pub mod wall;
 
 pub use benchmark::{
-    BenchmarkFigure, BenchmarkMark, BenchmarkRecord, Better, Dilation, FigureSample, usual_unit,
+    BenchmarkFigure, BenchmarkMark, BenchmarkRecord, BetterDirection, FigureSample, MetricDilation,
+    usual_unit,
 };
 pub use cache::{CacheUse, GatewayClusterStatus, GatewayFailing, GatewayPrefix, GatewayStatus};
 pub use cell::{
-    Arrangement, Benchmark, Cell, CellStatus, DirtyLimitRecord, Job, MemoryRecord, Named, Rate, RatePart,
-    Requests, RunRecord, Scale, StorageRecord, Work,
+    BenchmarkWork, Cell, CellLabels, CellStatus, DeviceArrangement, DirtyLimitRecord, JobWork, MemoryRecord,
+    OfferedRate, RatePart, RecordedWork, RequestWork, RunRecord, ScaleFactors, StorageRecord,
 };
-pub use certificate::{Certificate, Check, Verdict};
+pub use certificate::{Certificate, CertificateVerdict, Check};
 pub use cpu::{ChosenBy, CpuRecord, GivenUp, SlowMotion, cpus_in_words};
 pub use devices::{
     DeviceActivity, DeviceDescription, DeviceId, DeviceSample, DeviceTotals, EarlierFault, FaultRecord,
-    LayerActivity, Wear,
+    FlashWear, LayerActivity,
 };
 pub use disturbance::Disturbance;
 pub use disturbed_by::DisturbedBy;
 pub use duration::latency_in_words;
-pub use explained::{Account, Estimate, Explained, Explanation, NotExplained, TimeShares, WhatIf};
+pub use explained::{
+    CellExplanation, EstimatedValue, NotExplained, RunExplanation, TimeAccount, TimeShares, WhatIf,
+};
 pub use histogram::{Histogram, HistogramError, LatencySummary, decoded_bytes};
-pub use inputs::{Covered, DeviceInputs, EstimateShare, InputCertificate, InputVerdict, Unknown};
+pub use inputs::{CoveredShare, DeviceInputs, EstimateShare, InputCertificate, InputVerdict, UnknownInput};
 pub use integrity::{IntegrityRecord, WrongValue, WrongValueProblem};
 pub use interval_log::IntervalLog;
 pub use job::{DirectoryUse, JobRecord, StageRecord, StoreRequests, TaskTime};
@@ -72,8 +75,10 @@ pub use live::{
     CellEnd, CellState, DeviceGlance, FeedEntry, FeedLine, LiveBudget, LiveDevice, LiveFigure, LiveLoad,
     LiveSample, LiveService, LiveWorker, ServiceMoment,
 };
-pub use machine::Machine;
-pub use measured::{BesideMeasured, Generator, Latency, Measured, OperationStats, SeriesPoint, SystemSample};
+pub use machine::MachineRecord;
+pub use measured::{
+    BesideMeasured, GeneratorCost, MeasuredWindow, OperationStats, RecordedLatency, SeriesPoint, SystemSample,
+};
 pub use metric::PublishedMetric;
 pub use network::NetworkRecord;
 pub use node::{NodeChoice, NodeCondition, NodeExit, NodeRole, NodeShard, NodeState, NotANode};
@@ -81,15 +86,16 @@ pub use node_event::{NodeEventEffect, NodeEventRecord, NodePhase};
 pub use parts::{DirectoryPart, KeptPart, PartsRecord, ServerPart};
 pub use path::{PathRecord, PathWait};
 pub use pauses::{PauseRecord, Pauses, StoppedProcess};
-pub use price::{Price, RENT_YEARS};
+pub use price::{PriceSum, RENT_YEARS};
 pub use read::ReadError;
 pub use read_back::{LostWrite, LostWriteProblem, ReadBackRecord};
 pub use run::{
-    Claim, ClaimCheck, DevicePrice, Expectation, Figure, Limit, PlannedCell, ReferenceTable, Run, Shortened,
+    CellLimit, ClaimCheck, ClaimExpectation, DevicePrice, PlannedCell, PublishedClaim, PublishedFigure,
+    ReferenceTable, RunHeader, ShortenedAmount,
 };
 pub use search::{SearchRecord, SearchStep};
-pub use soundness::Unsound;
-pub use steadiness::{Unsteady, WarmUp};
+pub use soundness::UnsoundReason;
+pub use steadiness::{UnsteadyReason, WarmUp};
 pub use topology::{CopyRecord, ShardRecord, TopologyRecord};
 pub use wall::{WallParts, WallRecord};
 

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Machine {
+pub struct MachineRecord {
     pub hostname: String,
     pub cores: u32,
     pub memory_bytes: u64,

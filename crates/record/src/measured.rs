@@ -11,14 +11,14 @@ use crate::pauses::{Pauses, StoppedProcess};
 
 /// A distribution of latencies, with its summary in microseconds for readers that decode no histograms.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Latency {
+pub struct RecordedLatency {
     pub us: LatencySummary,
     pub histogram: Histogram,
 }
 
-impl Latency {
+impl RecordedLatency {
     pub fn of(histogram: Histogram) -> Self {
-        Latency { us: histogram.summary_us(), histogram }
+        RecordedLatency { us: histogram.summary_us(), histogram }
     }
 }
 
@@ -35,9 +35,9 @@ pub struct OperationStats {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mismatches: u64,
     /// From the intended start: what a user waits. In a closed loop it is the service time.
-    pub latency: Latency,
+    pub latency: RecordedLatency,
     /// From the actual start.
-    pub service: Latency,
+    pub service: RecordedLatency,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -67,7 +67,7 @@ pub struct SystemSample {
 
 /// What the generator itself spent: is the figure the system's or ours?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Generator {
+pub struct GeneratorCost {
     /// CPU time of the load generator's process over wall time: 1.0 is one core.
     pub cpu_cores: f64,
     /// CPU time of everything on the machine over wall time and cores: 1.0 is a machine without idle time.
@@ -81,7 +81,7 @@ pub struct Generator {
     pub pauses: Option<Pauses>,
 }
 
-impl Generator {
+impl GeneratorCost {
     /// How many times the measured throughput it must be able to offer: below that, it may be what was measured.
     pub const MIN_HEADROOM: f64 = 2.0;
     /// Its own lateness may be this part of the p99 latency ...
@@ -96,7 +96,7 @@ impl Generator {
 
     /// Whether a lateness of its own is too large beside a p99 latency.
     pub fn is_too_late(lateness_us: f64, p99_us: f64) -> bool {
-        lateness_us > (Generator::LATENESS_PART * p99_us).max(Generator::LATENESS_US)
+        lateness_us > (GeneratorCost::LATENESS_PART * p99_us).max(GeneratorCost::LATENESS_US)
     }
 }
 
@@ -115,7 +115,7 @@ pub struct BesideMeasured {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Measured {
+pub struct MeasuredWindow {
     /// Modelled seconds.
     pub duration_s: f64,
     pub wall_s: f64,
@@ -123,10 +123,10 @@ pub struct Measured {
     pub errors: u64,
     pub throughput_per_s: f64,
     /// All kinds of operation together.
-    pub latency: Latency,
+    pub latency: RecordedLatency,
     pub by_operation: BTreeMap<String, OperationStats>,
     pub series: Vec<SeriesPoint>,
-    pub generator: Generator,
+    pub generator: GeneratorCost,
     /// What went on beside the measured operations, which is in none of the figures above; absent where nothing did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<BesideMeasured>,

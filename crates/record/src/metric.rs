@@ -14,7 +14,7 @@ pub enum PublishedMetric {
     /// Of one kind of operation, or of all of them.
     Latency {
         operation: Option<String>,
-        statistic: Statistic,
+        statistic: LatencyStatistic,
         unit: TimeUnit,
     },
     /// A ratio itself: the baseline's duration over this one's.
@@ -32,7 +32,7 @@ pub enum PublishedMetric {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Statistic {
+pub enum LatencyStatistic {
     Mean,
     P50,
     /// As some papers call the same.
@@ -55,12 +55,12 @@ pub enum RequestKinds {
     Writes,
 }
 
-const STATISTICS: [(&str, Statistic); 5] = [
-    ("mean", Statistic::Mean),
-    ("p50", Statistic::P50),
-    ("median", Statistic::Median),
-    ("p99", Statistic::P99),
-    ("p999", Statistic::P999),
+const STATISTICS: [(&str, LatencyStatistic); 5] = [
+    ("mean", LatencyStatistic::Mean),
+    ("p50", LatencyStatistic::P50),
+    ("median", LatencyStatistic::Median),
+    ("p99", LatencyStatistic::P99),
+    ("p999", LatencyStatistic::P999),
 ];
 const UNITS: [(&str, TimeUnit); 3] =
     [("us", TimeUnit::Microseconds), ("ms", TimeUnit::Milliseconds), ("s", TimeUnit::Seconds)];

@@ -8,15 +8,15 @@ pub const RENT_YEARS: u32 = 3;
 
 /// A sum of prices in US dollars.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Price {
+pub struct PriceSum {
     pub usd: f64,
     /// The part of it that is [`RENT_YEARS`] years' rent.
     pub rent_usd: f64,
 }
 
-impl Price {
-    pub fn new(usd: f64, is_rent: bool) -> Price {
-        Price { usd, rent_usd: if is_rent { usd } else { 0.0 } }
+impl PriceSum {
+    pub fn new(usd: f64, is_rent: bool) -> PriceSum {
+        PriceSum { usd, rent_usd: if is_rent { usd } else { 0.0 } }
     }
 
     /// Nothing of it buys anything.
@@ -43,25 +43,25 @@ impl Price {
     }
 }
 
-impl Add for Price {
-    type Output = Price;
+impl Add for PriceSum {
+    type Output = PriceSum;
 
-    fn add(self, other: Price) -> Price {
-        Price { usd: self.usd + other.usd, rent_usd: self.rent_usd + other.rent_usd }
+    fn add(self, other: PriceSum) -> PriceSum {
+        PriceSum { usd: self.usd + other.usd, rent_usd: self.rent_usd + other.rent_usd }
     }
 }
 
-impl Mul<f64> for Price {
-    type Output = Price;
+impl Mul<f64> for PriceSum {
+    type Output = PriceSum;
 
-    fn mul(self, count: f64) -> Price {
-        Price { usd: self.usd * count, rent_usd: self.rent_usd * count }
+    fn mul(self, count: f64) -> PriceSum {
+        PriceSum { usd: self.usd * count, rent_usd: self.rent_usd * count }
     }
 }
 
-impl Sum for Price {
-    fn sum<I: Iterator<Item = Price>>(prices: I) -> Price {
-        prices.fold(Price::default(), Add::add)
+impl Sum for PriceSum {
+    fn sum<I: Iterator<Item = PriceSum>>(prices: I) -> PriceSum {
+        prices.fold(PriceSum::default(), Add::add)
     }
 }
 
@@ -72,14 +72,14 @@ mod tests {
     #[test]
     fn a_rent_is_called_a_rent_and_so_is_a_part_of_a_sum() {
         let dollars = |usd: f64| format!("${usd}");
-        let (drive, volume) = (Price::new(200.0, false), Price::new(2_880.0, true));
+        let (drive, volume) = (PriceSum::new(200.0, false), PriceSum::new(2_880.0, true));
         assert_eq!(drive.remark(dollars), None);
         assert_eq!(volume.remark(dollars).as_deref(), Some("3 years' rent"));
         assert_eq!((volume * 2.0).remark(dollars).as_deref(), Some("3 years' rent"));
-        let both: Price = [drive, volume].into_iter().sum();
+        let both: PriceSum = [drive, volume].into_iter().sum();
         assert_eq!((both.usd, both.is_rent()), (3_080.0, false));
         assert_eq!(both.remark(dollars).as_deref(), Some("$2880 of it 3 years' rent"));
         assert_eq!(both.remark_on_part().as_deref(), Some("partly 3 years' rent"));
-        assert_eq!((Price::default().remark(dollars), drive.remark_on_part()), (None, None));
+        assert_eq!((PriceSum::default().remark(dollars), drive.remark_on_part()), (None, None));
     }
 }

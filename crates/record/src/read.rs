@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::cell::{CellStatus, RunRecord};
-use crate::run::Run;
+use crate::run::RunHeader;
 use crate::{SCHEMA_VERSION, schema1};
 
 /// Why a text is no record that this version reads.
@@ -31,7 +31,7 @@ struct SchemaOnly {
 ///
 /// # Errors
 /// When the text is no run, or one of a schema that this version does not know.
-pub fn run(text: &str) -> Result<Run, ReadError> {
+pub fn run(text: &str) -> Result<RunHeader, ReadError> {
     read(text, schema1::lift_run)
 }
 

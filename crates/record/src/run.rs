@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Cell, RunRecord, Scale};
+use crate::cell::{Cell, RunRecord, ScaleFactors};
 use crate::cpu::SlowMotion;
-use crate::machine::Machine;
+use crate::machine::MachineRecord;
 use crate::metric::PublishedMetric;
 use crate::wall::WallRecord;
 
@@ -35,7 +35,7 @@ impl PlannedCell {
 
 /// A published figure that a cell's own is printed beside.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Figure {
+pub struct PublishedFigure {
     /// As in a cell: a mix or a job; `all` for the mean over the mixes.
     pub mix: String,
     pub distribution: Option<String>,
@@ -65,7 +65,7 @@ pub struct Figure {
 
 /// A finding that a paper states in words.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Claim {
+pub struct PublishedClaim {
     /// What it is about.
     pub what: String,
     /// What is said of it.
@@ -78,7 +78,8 @@ pub struct Claim {
 /// What a claim says about one figure on one storage against another.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimCheck {
-    /// As in [`Figure`]: `throughput_per_s`, `read_mean_latency_ms`, `duration_s`. Besides, `io_bytes`, `read_io_bytes` and
+    /// As in [`PublishedFigure`]: `throughput_per_s`, `read_mean_latency_ms`, `duration_s`. Besides, `io_bytes`,
+    /// `read_io_bytes` and
     /// `write_io_bytes` are the mean
     /// size of what the devices were asked for; `usd_per_performance` and `usd_per_tb` are at the paper's first prices;
     /// `compaction_slowdown` is the mean latency while the system compacts over that while it does not.
@@ -97,7 +98,7 @@ pub struct ClaimCheck {
     pub rate_below_per_s: Option<f64>,
     /// About what nothing holds back, as jobs are.
     pub unthrottled: bool,
-    pub expect: Expectation,
+    pub expect: ClaimExpectation,
     /// The ratio `storage : against` that the paper gives.
     #[serde(default)]
     pub published: Option<f64>,
@@ -112,7 +113,7 @@ pub struct ClaimCheck {
 /// How the figure on the storage compares with the one that it is held against.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Expectation {
+pub enum ClaimExpectation {
     #[default]
     Same,
     More,
@@ -142,9 +143,9 @@ pub struct ReferenceTable {
     pub paper: String,
     pub title: String,
     pub source: String,
-    pub figures: Vec<Figure>,
+    pub figures: Vec<PublishedFigure>,
     #[serde(default)]
-    pub claims: Vec<Claim>,
+    pub claims: Vec<PublishedClaim>,
     /// Those of the paper in its order, then today's; empty where it gives none.
     #[serde(default)]
     pub prices: Vec<DevicePrice>,
@@ -154,14 +155,14 @@ pub struct ReferenceTable {
 
 /// An amount of data that a study's short form replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Shortened {
+pub struct ShortenedAmount {
     pub full_bytes: f64,
     pub short_bytes: f64,
 }
 
 /// A part of a study's cells that a run was limited to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Limit {
+pub struct CellLimit {
     /// As the options had it, `storage=nvme,mix=c`; every cell when empty.
     #[serde(default)]
     pub only: Vec<String>,
@@ -170,7 +171,7 @@ pub struct Limit {
     pub repetitions: Option<u32>,
 }
 
-impl Limit {
+impl CellLimit {
     /// Whether it leaves nothing out.
     pub fn is_whole(&self) -> bool {
         self.only.is_empty() && self.repetitions.is_none()
@@ -189,7 +190,7 @@ impl Limit {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Run {
+pub struct RunHeader {
     pub schema: u32,
     pub name: String,
     /// What the study says it is, for the report's head.
@@ -203,7 +204,7 @@ pub struct Run {
     pub overrides: Vec<String>,
     /// Parts of the study, of which the plan has every cell; the whole study when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub limits: Vec<Limit>,
+    pub limits: Vec<CellLimit>,
     /// The media that are files of the user's: each file's name as the study writes it, and its text.
     #[serde(default)]
     pub media_files: std::collections::BTreeMap<String, String>,
@@ -212,7 +213,7 @@ pub struct Run {
     pub storages: Vec<String>,
     /// The name of the storage that ratios are against.
     pub baseline: String,
-    pub scale: Scale,
+    pub scale: ScaleFactors,
     /// How the factor of slow motion came about; absent in runs of versions that did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow_motion: Option<SlowMotion>,
@@ -221,12 +222,12 @@ pub struct Run {
     /// What the short form has in the place of the study's data, where both are one amount. Of several, nothing tells which
     /// stands for which.
     #[serde(default)]
-    pub shortened: Option<Shortened>,
+    pub shortened: Option<ShortenedAmount>,
     pub repetitions: u32,
     /// Wall seconds of each cell's warm-up and measurement.
     pub warmup_wall_s: f64,
     pub duration_wall_s: f64,
-    pub machine: Machine,
+    pub machine: MachineRecord,
     pub versions: std::collections::BTreeMap<String, String>,
     pub plan: Vec<PlannedCell>,
     pub reference: Option<ReferenceTable>,
@@ -235,7 +236,7 @@ pub struct Run {
     pub walls: Vec<WallRecord>,
 }
 
-impl Run {
+impl RunHeader {
     /// Whether each record has its own file right in `cells/`: a plan from elsewhere may name other places.
     ///
     /// # Errors
@@ -245,15 +246,16 @@ impl Run {
     }
 }
 
-impl Run {
+impl RunHeader {
     /// Whether its scale is one that a study may have: everything is divided by it.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn check_scale(&self) -> Result<(), String> {
-        for (name, factor, largest) in
-            [("time", self.scale.time, Scale::MAX_TIME), ("data", self.scale.data, Scale::MAX_DATA)]
-        {
+        for (name, factor, largest) in [
+            ("time", self.scale.time, ScaleFactors::MAX_TIME),
+            ("data", self.scale.data, ScaleFactors::MAX_DATA),
+        ] {
             if !(1.0..=largest).contains(&factor) {
                 return Err(format!("scale.{name} is {factor}: expected a factor from 1 to {largest}"));
             }

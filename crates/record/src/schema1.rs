@@ -7,10 +7,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use toml_edit::{DocumentMut, Item};
 
-use crate::cell::{Arrangement, Cell, Job, Named, Rate, RatePart, Requests, Work};
+use crate::cell::{
+    Cell, CellLabels, DeviceArrangement, JobWork, OfferedRate, RatePart, RecordedWork, RequestWork,
+};
 use crate::devices::DeviceId;
 use crate::integrity::{WrongValue, WrongValueProblem};
-use crate::run::Shortened;
+use crate::run::ShortenedAmount;
 
 pub(crate) const VERSION: u64 = 1;
 
@@ -93,15 +95,15 @@ pub(crate) fn lift_record(record: &mut Value) -> Result<(), serde_json::Error> {
 }
 
 /// What a storage's layout in words begins with.
-fn arrangement(layout: &str) -> Option<Arrangement> {
+fn arrangement(layout: &str) -> Option<DeviceArrangement> {
     Some(match layout.split([',', ' ']).next()? {
-        "single" => Arrangement::Single,
-        "stripe" => Arrangement::Stripe,
-        "mirror" => Arrangement::Mirror,
-        "jbod" => Arrangement::Jbod,
-        "split" => Arrangement::Split,
-        "paths" => Arrangement::Paths,
-        _ if layout.contains("in a pool") => Arrangement::Pool,
+        "single" => DeviceArrangement::Single,
+        "stripe" => DeviceArrangement::Stripe,
+        "mirror" => DeviceArrangement::Mirror,
+        "jbod" => DeviceArrangement::Jbod,
+        "split" => DeviceArrangement::Split,
+        "paths" => DeviceArrangement::Paths,
+        _ if layout.contains("in a pool") => DeviceArrangement::Pool,
         _ => return None,
     })
 }
@@ -122,25 +124,25 @@ fn lift_cell(cell: &Value) -> Result<Cell, serde_json::Error> {
     let old = OldCell::deserialize(cell)?;
     let is_job = old.threads == 0 && old.records == 0;
     let (named, data, wall_s) = if is_job {
-        (Named { workload: old.workload != old.mix, ..Named::default() }, None, None)
+        (CellLabels { workload: old.workload != old.mix, ..CellLabels::default() }, None, None)
     } else {
         read_label(&old)
     };
     let work = if is_job {
-        Work::Job(Job { name: old.mix.clone() })
+        RecordedWork::Job(JobWork { name: old.mix.clone() })
     } else {
-        Work::Requests(Requests {
+        RecordedWork::Requests(RequestWork {
             mix: old.mix.clone(),
             distribution: old.distribution.clone(),
             threads: old.threads,
             records: old.records,
             rate: match (old.find_rate.clone(), old.rate_per_s) {
-                (Some(within), _) => Rate::Highest { within },
-                (None, None) => Rate::Unthrottled,
+                (Some(within), _) => OfferedRate::Highest { within },
+                (None, None) => OfferedRate::Unthrottled,
                 (None, Some(mean_per_s)) if !old.rate_parts.is_empty() => {
-                    Rate::Changing { mean_per_s, parts: old.rate_parts.clone(), wall_s }
+                    OfferedRate::Changing { mean_per_s, parts: old.rate_parts.clone(), wall_s }
                 }
-                (None, Some(per_s)) => Rate::Steady { per_s },
+                (None, Some(per_s)) => OfferedRate::Steady { per_s },
             },
             compacts_at: old.compacts_at,
         })
@@ -169,8 +171,8 @@ fn workload(old: &OldCell, is_job: bool) -> String {
 }
 
 /// What the label of requests names, the data set as the study writes it, and how long a rate that changes takes.
-fn read_label(old: &OldCell) -> (Named, Option<String>, Option<f64>) {
-    let mut named = Named::default();
+fn read_label(old: &OldCell) -> (CellLabels, Option<String>, Option<f64>) {
+    let mut named = CellLabels::default();
     let mut rest = old.workload.as_str();
     let mut wall_s = None;
     if let Some(without) = rest
@@ -300,7 +302,7 @@ fn in_study_order(mut names: Vec<String>, table: &str, study: &str) -> Vec<Strin
 }
 
 /// What the short form put in the place of the study's data. None unless one amount, that of all workloads, gives way to another.
-fn shortened(study: &str) -> Option<Shortened> {
+fn shortened(study: &str) -> Option<ShortenedAmount> {
     let study: DocumentMut = study.parse().ok()?;
     let short = study.get("short")?;
     let short_bytes = one_size(short.get("data")?)?;
@@ -321,7 +323,7 @@ fn shortened(study: &str) -> Option<Shortened> {
         }
         full_bytes = Some(size);
     }
-    Some(Shortened { full_bytes: full_bytes?, short_bytes })
+    Some(ShortenedAmount { full_bytes: full_bytes?, short_bytes })
 }
 
 /// The one size that a key of a study gives, as text or as a list of one.
@@ -388,13 +390,13 @@ mod tests {
     #[test]
     fn how_devices_are_put_together_is_told_by_the_first_words() {
         for (layout, expected) in [
-            ("single, lz4", Some(Arrangement::Single)),
-            ("stripe, chunks of 64 KiB", Some(Arrangement::Stripe)),
-            ("mirror", Some(Arrangement::Mirror)),
-            ("jbod, ssd-mapreduce as 10 directories", Some(Arrangement::Jbod)),
-            ("split into 10 directories", Some(Arrangement::Split)),
-            ("2 volumes of 537 MB in a pool, lz4, over nvme-tcp", Some(Arrangement::Pool)),
-            ("paths", Some(Arrangement::Paths)),
+            ("single, lz4", Some(DeviceArrangement::Single)),
+            ("stripe, chunks of 64 KiB", Some(DeviceArrangement::Stripe)),
+            ("mirror", Some(DeviceArrangement::Mirror)),
+            ("jbod, ssd-mapreduce as 10 directories", Some(DeviceArrangement::Jbod)),
+            ("split into 10 directories", Some(DeviceArrangement::Split)),
+            ("2 volumes of 537 MB in a pool, lz4, over nvme-tcp", Some(DeviceArrangement::Pool)),
+            ("paths", Some(DeviceArrangement::Paths)),
             ("disks of the cluster", None),
         ] {
             assert_eq!(arrangement(layout), expected, "{layout}");
@@ -482,7 +484,7 @@ mod tests {
         }
         job["id"] = "hadoop/hdd/mapreduce/terasort".into();
         let cell = lift_cell(&job).unwrap();
-        assert_eq!(cell.work, Work::Job(Job { name: "terasort".to_owned() }));
+        assert_eq!(cell.work, RecordedWork::Job(JobWork { name: "terasort".to_owned() }));
         assert_eq!((cell.workload.as_str(), cell.label().as_str()), ("mapreduce", "terasort"));
     }
 

@@ -4,15 +4,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cell::{CellStatus, RunRecord};
-use crate::certificate::Verdict;
+use crate::certificate::CertificateVerdict;
 use crate::disturbance;
 use crate::disturbed_by::DisturbedBy;
-use crate::steadiness::{self, Unsteady};
+use crate::steadiness::{self, UnsteadyReason};
 
 /// Why nothing is to be concluded from a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema, thiserror::Error)]
 #[serde(tag = "because", rename_all = "kebab-case")]
-pub enum Unsound {
+pub enum UnsoundReason {
     #[error("it was disturbed {}: {what}", .by.in_words())]
     Disturbed { by: DisturbedBy, what: String },
     #[error("its certificate is doubtful, {check}: {finding}")]
@@ -24,15 +24,15 @@ pub enum Unsound {
     #[error("it was not steady: {unsteady}")]
     Unsteady {
         #[serde(flatten)]
-        unsteady: Unsteady,
+        unsteady: UnsteadyReason,
     },
 }
 
 impl RunRecord {
     /// The verdict on this repetition: what was done to it goes before what its certificate says.
-    pub fn verdict(&self) -> Option<Verdict> {
+    pub fn verdict(&self) -> Option<CertificateVerdict> {
         match self.disturbed_by() {
-            Some(_) => Some(Verdict::Disturbed),
+            Some(_) => Some(CertificateVerdict::Disturbed),
             None => self.certificate.as_ref().map(|certificate| certificate.verdict),
         }
     }
@@ -59,16 +59,17 @@ impl RunRecord {
     ///
     /// # Errors
     /// Why nothing is to be concluded from it.
-    fn check_certified(&self) -> Result<(), Unsound> {
+    fn check_certified(&self) -> Result<(), UnsoundReason> {
         if let Some(by) = self.disturbed_by() {
-            return Err(Unsound::Disturbed { by, what: self.disturbances_in_words() });
+            return Err(UnsoundReason::Disturbed { by, what: self.disturbances_in_words() });
         }
-        let certificate = self.certificate.as_ref().ok_or(Unsound::NotCertified)?;
+        let certificate = self.certificate.as_ref().ok_or(UnsoundReason::NotCertified)?;
         match certificate.failed().next() {
-            Some(failed) => {
-                Err(Unsound::CheckFailed { check: failed.name.clone(), finding: failed.finding.clone() })
-            }
-            None if certificate.is_doubtful() => Err(Unsound::Doubtful),
+            Some(failed) => Err(UnsoundReason::CheckFailed {
+                check: failed.name.clone(),
+                finding: failed.finding.clone(),
+            }),
+            None if certificate.is_doubtful() => Err(UnsoundReason::Doubtful),
             None => Ok(()),
         }
     }
@@ -78,12 +79,12 @@ impl RunRecord {
 ///
 /// # Errors
 /// Why there are none, or why the others don't count either: one that is doubtful makes the cell doubtful.
-pub fn of_cell<'a>(records: &[&'a RunRecord]) -> Result<Vec<&'a RunRecord>, Unsound> {
+pub fn of_cell<'a>(records: &[&'a RunRecord]) -> Result<Vec<&'a RunRecord>, UnsoundReason> {
     let is_completed = |record: &&RunRecord| record.status == CellStatus::Completed;
     let (counted, left_out) = disturbance::leave_out_by_hand(records);
     let counted: Vec<&RunRecord> = counted.into_iter().filter(is_completed).collect();
     let judged = if counted.is_empty() { &left_out } else { &counted };
     judged.iter().filter(|record| is_completed(record)).try_for_each(|record| record.check_certified())?;
-    steadiness::check(&counted).map_err(|unsteady| Unsound::Unsteady { unsteady })?;
+    steadiness::check(&counted).map_err(|unsteady| UnsoundReason::Unsteady { unsteady })?;
     Ok(counted)
 }

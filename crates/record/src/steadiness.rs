@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cell::{CellStatus, RunRecord};
-use crate::measured::{Measured, SeriesPoint};
-use crate::statistics::series::FEWEST_SAMPLES;
-use crate::statistics::settling::{Settling, settling};
+use crate::measured::{MeasuredWindow, SeriesPoint};
+use crate::statistics::series::MIN_SAMPLES;
+use crate::statistics::settling::{SettlingVerdict, settling};
 use crate::statistics::trend;
 
 /// A beginning of a measurement that was not like the rest of it.
@@ -19,23 +19,23 @@ pub struct WarmUp {
     pub lacking_wall_s: f64,
     /// The beginning's figure over the rest's, less one: `-0.3` is 30 % lower. Absent where there is no rest that is settled.
     pub difference: Option<f64>,
-    pub figure: Figure,
+    pub figure: SteadinessMetric,
 }
 
 /// What shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Figure {
+pub enum SteadinessMetric {
     /// Of a closed loop.
     Throughput,
     /// With a rate, whose throughput is the rate.
     MeanLatency,
 }
 
-impl Figure {
+impl SteadinessMetric {
     pub fn in_words(self) -> &'static str {
         match self {
-            Figure::Throughput => "throughput",
-            Figure::MeanLatency => "mean latency",
+            SteadinessMetric::Throughput => "throughput",
+            SteadinessMetric::MeanLatency => "mean latency",
         }
     }
 }
@@ -58,17 +58,18 @@ impl WarmUp {
         if is_meant_to_change(record) || record.status != CellStatus::Completed {
             return None;
         }
-        let figure = if cell.is_unthrottled() { Figure::Throughput } else { Figure::MeanLatency };
+        let figure =
+            if cell.is_unthrottled() { SteadinessMetric::Throughput } else { SteadinessMetric::MeanLatency };
         WarmUp::of_measurement(record.measured.as_ref()?, figure, record.scale.time)
     }
 
     /// What one measurement shows, of which `time` seconds here are one. None where it is steady, or too short to tell.
-    pub fn of_measurement(measured: &Measured, figure: Figure, time: f64) -> Option<WarmUp> {
+    pub fn of_measurement(measured: &MeasuredWindow, figure: SteadinessMetric, time: f64) -> Option<WarmUp> {
         let samples = samples(measured, figure);
         let (count, difference) = match settling(&samples)? {
-            Settling::Steady => return None,
-            Settling::WarmsUp { samples, difference } => (samples, Some(difference)),
-            Settling::NeverSettles => (samples.len(), None),
+            SettlingVerdict::Steady => return None,
+            SettlingVerdict::WarmsUp { samples, difference } => (samples, Some(difference)),
+            SettlingVerdict::NeverSettles => (samples.len(), None),
         };
         let end_s = measured.series.get(count.checked_sub(1)?)?.t_s;
         // The series counts modelled seconds; a study sets its warm-up on the wall clock.
@@ -76,10 +77,10 @@ impl WarmUp {
     }
 }
 
-fn samples(measured: &Measured, figure: Figure) -> Vec<f64> {
+fn samples(measured: &MeasuredWindow, figure: SteadinessMetric) -> Vec<f64> {
     let pick = |point: &SeriesPoint| match figure {
-        Figure::Throughput => point.throughput_per_s,
-        Figure::MeanLatency => point.mean_us,
+        SteadinessMetric::Throughput => point.throughput_per_s,
+        SteadinessMetric::MeanLatency => point.mean_us,
     };
     measured.series.iter().map(pick).collect()
 }
@@ -97,7 +98,7 @@ fn is_meant_to_change(record: &RunRecord) -> bool {
 /// Why a cell's figures are not those of a steady state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "unsteady", rename_all = "kebab-case")]
-pub enum Unsteady {
+pub enum UnsteadyReason {
     /// Its figure rose or fell by this share of its mean while it was measured.
     Drift { change: f64 },
     /// It was still warming up when the measurement began. The figure was this much higher or lower at first, where the rest is settled.
@@ -106,22 +107,22 @@ pub enum Unsteady {
     TooShort { samples: usize, needed: usize },
 }
 
-impl fmt::Display for Unsteady {
+impl fmt::Display for UnsteadyReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |change: f64, up, down| if change > 0.0 { up } else { down };
         match *self {
-            Unsteady::Drift { change } => {
+            UnsteadyReason::Drift { change } => {
                 let direction = word(change, "rose", "fell");
                 write!(f, "it {direction} by {:.0} % of its mean while it was measured", 100.0 * change.abs())
             }
-            Unsteady::WarmingUp { difference: Some(share) } => {
+            UnsteadyReason::WarmingUp { difference: Some(share) } => {
                 let direction = word(share, "higher", "lower");
                 write!(f, "it was still warming up, {:.0} % {direction} at first", 100.0 * share.abs())
             }
-            Unsteady::WarmingUp { difference: None } => {
+            UnsteadyReason::WarmingUp { difference: None } => {
                 f.write_str("it still changed in the second half of what was measured")
             }
-            Unsteady::TooShort { samples, needed } => {
+            UnsteadyReason::TooShort { samples, needed } => {
                 write!(f, "its series has {samples} samples, and it takes {needed} to tell")
             }
         }
@@ -129,17 +130,17 @@ impl fmt::Display for Unsteady {
 }
 
 /// Samples that it takes to tell a beginning from the rest.
-const NEEDED_SAMPLES: usize = 2 * FEWEST_SAMPLES;
+const NEEDED_SAMPLES: usize = 2 * MIN_SAMPLES;
 
 /// Whether the completed repetitions of a cell show a steady state. A drift of any of them counts, and a warm-up that most of them show. A
 /// benchmark that does not tell its progress, and a batch job, are not judged: nothing of theirs is a rate over time.
 ///
 /// # Errors
 /// What shows that they do not, or that nothing tells.
-pub fn check(records: &[&RunRecord]) -> Result<(), Unsteady> {
+pub fn check(records: &[&RunRecord]) -> Result<(), UnsteadyReason> {
     let figure_of = |record: &RunRecord| match record.cell.is_unthrottled() {
-        true => Figure::Throughput,
-        false => Figure::MeanLatency,
+        true => SteadinessMetric::Throughput,
+        false => SteadinessMetric::MeanLatency,
     };
     for record in records.iter().filter(|record| !is_meant_to_change(record)) {
         let all = match (&record.measured, &record.benchmark) {
@@ -154,14 +155,14 @@ pub fn check(records: &[&RunRecord]) -> Result<(), Unsteady> {
             (None, None) => continue,
         };
         if all.len() < NEEDED_SAMPLES {
-            return Err(Unsteady::TooShort { samples: all.len(), needed: NEEDED_SAMPLES });
+            return Err(UnsteadyReason::TooShort { samples: all.len(), needed: NEEDED_SAMPLES });
         }
         if let Some(change) = trend::change(&all) {
-            return Err(Unsteady::Drift { change });
+            return Err(UnsteadyReason::Drift { change });
         }
     }
     match WarmUp::longest(records) {
-        Some(warm_up) => Err(Unsteady::WarmingUp { difference: warm_up.difference }),
+        Some(warm_up) => Err(UnsteadyReason::WarmingUp { difference: warm_up.difference }),
         None => Ok(()),
     }
 }

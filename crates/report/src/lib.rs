@@ -16,7 +16,7 @@ pub mod statistics;
 
 pub use cell::directories;
 pub use comparison::node_events::{node_event_in_words, node_event_so_far};
-pub use comparison::{Comparison, ab, background, prices, rates};
+pub use comparison::{RunComparison, ab, background, prices, rates};
 pub use findings::{answer, claims, reference};
 pub use load::{LoadError, LoadedRun, RunDirectory};
 pub use output::{export, html, terminal};

@@ -1,8 +1,8 @@
 //! Quantities as people read them: two or three digits and a unit.
 
-use underlay_record::{Price, thousands_apart, usual_unit};
+use underlay_record::{PriceSum, thousands_apart, usual_unit};
 
-use crate::statistics::{Estimate, Interval};
+use crate::statistics::{ConfidenceInterval, IntervalEstimate};
 
 /// What stands where nothing could be measured.
 pub const ABSENT: &str = "–";
@@ -51,9 +51,9 @@ pub fn latency(us: f64) -> String {
 }
 
 /// A latency's interval in one unit: `1.7–2.0 ms`.
-pub fn latency_interval(us: Interval) -> String {
+pub fn latency_interval(us: ConfidenceInterval) -> String {
     // A wide symmetric interval may reach below zero, where no latency is.
-    let us = Interval { low: us.low.max(0.0), ..us };
+    let us = ConfidenceInterval { low: us.low.max(0.0), ..us };
     let (divisor, unit) = match us.high {
         high if high >= 999_500.0 => (1e6, "s"),
         high if high >= 999.5 => (1e3, "ms"),
@@ -99,7 +99,7 @@ pub fn on_axis_of(value: f64, unit: &str) -> String {
 }
 
 /// A rate and half its interval in percent: `9,120 ±2 %`.
-pub fn rate_with_error(estimate: &Estimate) -> String {
+pub fn rate_with_error(estimate: &IntervalEstimate) -> String {
     match estimate.relative_half_width() {
         Some(share) => format!("{} ±{}", rate(estimate.value), percent(share)),
         None => rate(estimate.value),
@@ -122,7 +122,7 @@ pub fn ratio(value: f64) -> String {
 }
 
 /// The interval of a ratio: `21.4–22.9`.
-pub fn ratio_interval(interval: Interval) -> String {
+pub fn ratio_interval(interval: ConfidenceInterval) -> String {
     format!("{}–{}", number(interval.low, 3), number(interval.high, 3))
 }
 
@@ -130,7 +130,7 @@ pub fn ratio_interval(interval: Interval) -> String {
 ///
 /// Digits beyond what the width carries would pretend to know more: the last one stands for at most a quarter of the width, and is the third at most. There are two
 /// at least, and as many as it takes for an end that is not 1 not to read as 1.
-pub fn times(interval: Interval) -> [String; 2] {
+pub fn times(interval: ConfidenceInterval) -> [String; 2] {
     const MIN_DIGITS: i32 = 2;
     const MAX_DIGITS: i32 = 3;
     const MAX_DIGITS_NEAR_ONE: i32 = 7;
@@ -173,13 +173,13 @@ pub fn dollars(usd: f64) -> String {
 }
 
 /// A price, which is called a rent where it is one: `$200`, `$2,880 (3 years' rent)`.
-pub fn price(price: &Price) -> String {
+pub fn price(price: &PriceSum) -> String {
     let remark = price.remark(dollars).map_or(String::new(), |remark| format!(" ({remark})"));
     format!("{}{remark}", dollars(price.usd))
 }
 
 /// Dollars that a price comes to for something, in a column of them: `38`, `2,682 rent`.
-pub fn price_for(usd: f64, price: &Price) -> String {
+pub fn price_for(usd: f64, price: &PriceSum) -> String {
     let rent = if price.rent_usd > 0.0 { " rent" } else { "" };
     format!("{}{rent}", number(usd, 2))
 }
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn ends_of_an_interval_have_the_digits_that_its_width_carries() {
-        let words = |low, high| times(Interval { low, high }).join(" to ");
+        let words = |low, high| times(ConfidenceInterval { low, high }).join(" to ");
         for (low, high, expected) in [
             (114.0, 252.0, "110 to 250"),
             (50.2, 389.0, "50 to 390"),

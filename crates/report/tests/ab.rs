@@ -2,8 +2,8 @@
 
 mod fixture;
 
-use underlay_record::{Measured, RunRecord};
-use underlay_report::ab::{AbComparison, Change, Metric};
+use underlay_record::{MeasuredWindow, RunRecord};
+use underlay_report::ab::{AbComparison, ComparedQuantity, MetricChange};
 use underlay_report::{LoadedRun, export, html, terminal};
 
 fn compare(a: &LoadedRun, b: &LoadedRun) -> AbComparison {
@@ -11,12 +11,12 @@ fn compare(a: &LoadedRun, b: &LoadedRun) -> AbComparison {
 }
 
 /// What was measured in cells of this storage, changed.
-fn change(loaded: &mut LoadedRun, storage: &str, act: impl Fn(&mut Measured)) {
+fn change(loaded: &mut LoadedRun, storage: &str, act: impl Fn(&mut MeasuredWindow)) {
     let of = |record: &&mut RunRecord| record.cell.storage == storage;
     loaded.records.iter_mut().filter(of).filter_map(|record| record.measured.as_mut()).for_each(act);
 }
 
-fn faster(measured: &mut Measured, factor: f64) {
+fn faster(measured: &mut MeasuredWindow, factor: f64) {
     for point in &mut measured.series {
         point.throughput_per_s *= factor;
     }
@@ -54,15 +54,17 @@ fn what_changed_is_found_and_nothing_else() {
     after.run.repetitions = 1;
     let found = compare(&before, &after);
     for cell in &found.cells {
-        let throughput = cell.figures.iter().find(|one| one.metric == Metric::Throughput).expect("measured");
+        let throughput =
+            cell.figures.iter().find(|one| one.metric == ComparedQuantity::Throughput).expect("measured");
         let expected = match cell.storage.as_str() {
-            "hdd" => Change::Better,
-            "nvme" => Change::Worse,
-            _ => Change::NoneSeen,
+            "hdd" => MetricChange::Better,
+            "nvme" => MetricChange::Worse,
+            _ => MetricChange::NoneSeen,
         };
         assert_eq!(throughput.change(), expected, "{cell:?}");
-        let latency = cell.figures.iter().find(|one| one.metric == Metric::P99Latency).expect("measured");
-        assert_eq!(latency.change(), Change::NoneSeen, "{cell:?}");
+        let latency =
+            cell.figures.iter().find(|one| one.metric == ComparedQuantity::P99Latency).expect("measured");
+        assert_eq!(latency.change(), MetricChange::NoneSeen, "{cell:?}");
     }
     assert_eq!(
         found.sentence(),
@@ -119,17 +121,19 @@ fn with_a_rate_latencies_are_compared_and_of_jobs_durations() {
     let stepped = fixture::stepped::stepped();
     let found = compare(&stepped, &stepped);
     for cell in &found.cells {
-        let metrics: Vec<Metric> = cell.figures.iter().map(|one| one.metric.clone()).collect();
+        let metrics: Vec<ComparedQuantity> = cell.figures.iter().map(|one| one.metric.clone()).collect();
         match cell.workload.ends_with("unthrottled") {
-            true => assert_eq!(metrics, [Metric::Throughput, Metric::P99Latency]),
-            false => assert_eq!(metrics, [Metric::MeanLatency, Metric::P99Latency]),
+            true => assert_eq!(metrics, [ComparedQuantity::Throughput, ComparedQuantity::P99Latency]),
+            false => assert_eq!(metrics, [ComparedQuantity::MeanLatency, ComparedQuantity::P99Latency]),
         }
     }
     let searched = fixture::rates::searched();
-    assert!(compare(&searched, &searched).figures().any(|one| one.metric == Metric::Throughput));
+    assert!(compare(&searched, &searched).figures().any(|one| one.metric == ComparedQuantity::Throughput));
     let jobs = fixture::mapreduce::mapreduce();
     let found = compare(&jobs, &jobs);
-    assert!(found.figures().count() > 0 && found.figures().all(|one| one.metric == Metric::Duration));
+    assert!(
+        found.figures().count() > 0 && found.figures().all(|one| one.metric == ComparedQuantity::Duration)
+    );
 }
 
 #[test]
@@ -160,7 +164,7 @@ fn the_page_stands_alone_and_scripts_read_the_same() {
         for (figure, ours) in cell["figures"].as_array().expect("a list").iter().zip(&ours.figures) {
             assert_eq!(figure["metric"], ours.metric.name());
             assert_eq!(figure["ratio"].as_f64(), Some(ours.ratio.value));
-            assert_eq!(figure["change"] == "better", ours.change() == Change::Better);
+            assert_eq!(figure["change"] == "better", ours.change() == MetricChange::Better);
         }
     }
 }

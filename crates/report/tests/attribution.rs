@@ -3,16 +3,19 @@
 #[path = "fixture/mod.rs"]
 mod fixture;
 
-use underlay_record::Price;
+use underlay_record::PriceSum;
 use underlay_record::frontier::{Frontier, PricedStorage};
-use underlay_record::{Account, Estimate, Explained, Explanation, NotExplained, TimeShares, Unsound, WhatIf};
+use underlay_record::{
+    CellExplanation, EstimatedValue, NotExplained, RunExplanation, TimeAccount, TimeShares, UnsoundReason,
+    WhatIf,
+};
 use underlay_report::{html, terminal};
 
-fn estimate(value: f64) -> Estimate {
-    Estimate { value, low: 0.8 * value, high: 1.25 * value }
+fn estimate(value: f64) -> EstimatedValue {
+    EstimatedValue { value, low: 0.8 * value, high: 1.25 * value }
 }
 
-fn account(measured_us: f64, unexplained: f64) -> Account {
+fn account(measured_us: f64, unexplained: f64) -> TimeAccount {
     let us = |share: f64| share * measured_us;
     let shares = TimeShares {
         device_service_us: us(0.3),
@@ -20,10 +23,10 @@ fn account(measured_us: f64, unexplained: f64) -> Account {
         cpu_us: us(0.2 - unexplained),
         ..TimeShares::default()
     };
-    Account { measured_us, shares, layers_us: 0.0, unexplained_us: us(unexplained) }
+    TimeAccount { measured_us, shares, layers_us: 0.0, unexplained_us: us(unexplained) }
 }
 
-fn explanation(cell: &str, unexplained: f64) -> Explanation {
+fn explanation(cell: &str, unexplained: f64) -> CellExplanation {
     let answered = WhatIf {
         change: "a device twice as fast".to_owned(),
         throughput_per_s: Some(estimate(20_000.0)),
@@ -40,7 +43,7 @@ fn explanation(cell: &str, unexplained: f64) -> Explanation {
         gain: None,
         refused: Some("no size <like> this was measured".to_owned()),
     };
-    Explanation {
+    CellExplanation {
         cell: cell.to_owned(),
         throughput_per_s: 10_500.0,
         mean: account(1_000.0, unexplained),
@@ -55,8 +58,8 @@ fn explanation(cell: &str, unexplained: f64) -> Explanation {
 }
 
 /// Every measured cell, of which the first was simulated to wait longer than it did.
-fn explained(loaded: &underlay_report::LoadedRun) -> Explained {
-    let mut cells: Vec<Explanation> = Vec::new();
+fn explained(loaded: &underlay_report::LoadedRun) -> RunExplanation {
+    let mut cells: Vec<CellExplanation> = Vec::new();
     for record in loaded.records.iter().filter(|record| record.measured.is_some()) {
         if cells.iter().all(|one| one.cell != record.cell.id) {
             cells.push(explanation(&record.cell.id, if cells.is_empty() { -0.25 } else { 0.1 }));
@@ -67,7 +70,7 @@ fn explained(loaded: &underlay_report::LoadedRun) -> Explained {
         why: "a <cache> is not modelled".to_owned(),
         unsound: None,
     }];
-    Explained { cells, refused }
+    RunExplanation { cells, refused }
 }
 
 #[test]
@@ -109,7 +112,7 @@ fn without_an_explanation_there_is_no_section() {
     assert!(!html::render(&loaded).contains("Where the time goes"));
     assert!(!terminal::comparison(&loaded, 100, false).contains("Where the time goes"));
     // Refusals alone say nothing about where time went.
-    let refused = Explained { cells: Vec::new(), ..explained(&loaded) };
+    let refused = RunExplanation { cells: Vec::new(), ..explained(&loaded) };
     assert!(!html::render_explained(&loaded, &refused).contains("Where the time goes"));
 }
 
@@ -119,7 +122,7 @@ fn a_cell_whose_certificate_failed_is_not_explained_and_says_why() {
     let loaded = fixture::small();
     let mut explained = explained(&loaded);
     let cell = explained.cells.remove(0).cell;
-    let unsound = Unsound::CheckFailed {
+    let unsound = UnsoundReason::CheckFailed {
         check: "CPU".to_owned(),
         finding: "this machine could not give 61.3 % of what was due".to_owned(),
     };
@@ -132,7 +135,7 @@ fn a_cell_whose_certificate_failed_is_not_explained_and_says_why() {
         page.contains("Not explained, because") && page.contains("CPU: this machine could not give 61.3 %")
     );
     // Also where there is nothing else to tell.
-    let alone = Explained { cells: Vec::new(), ..explained };
+    let alone = RunExplanation { cells: Vec::new(), ..explained };
     assert!(html::render_explained(&loaded, &alone).contains("could not give 61.3 %"));
     let json = serde_json::to_value(&alone).unwrap();
     let refused = json["refused"].as_array().unwrap();
@@ -179,7 +182,7 @@ fn figures_that_no_record_has_leave_a_page() {
     for (one, us) in odd.cells.iter_mut().zip([0.0, f64::NAN, f64::INFINITY, -1.0, 1e300]) {
         one.mean.measured_us = us;
         one.mean.shares.device_service_us = us;
-        one.what_if[0].gain = Some(Estimate { value: us, low: us, high: f64::INFINITY });
+        one.what_if[0].gain = Some(EstimatedValue { value: us, low: us, high: f64::INFINITY });
     }
     assert!(html::render_explained(&loaded, &odd).contains("Where the time goes"));
 }
@@ -188,7 +191,7 @@ fn priced(name: &str, usd: f64, p99_us: f64) -> PricedStorage {
     PricedStorage {
         name: name.to_owned(),
         about: format!("{name}, as sold (price of 2024)"),
-        price: Price::new(usd, name.contains("ebs")),
+        price: PriceSum::new(usd, name.contains("ebs")),
         usd_per_1000_per_s: usd / 20.0,
         usd_per_tb: usd / 2.0,
         mean_us: estimate(p99_us / 5.0),

@@ -3,8 +3,8 @@
 mod fixture;
 
 use fixture::benchmarks::benchmarks;
-use underlay_record::{CellStatus, Work};
-use underlay_report::ab::{AbComparison, Change};
+use underlay_record::{CellStatus, RecordedWork};
+use underlay_report::ab::{AbComparison, MetricChange};
 use underlay_report::{LoadedRun, answer, export, html, terminal};
 
 #[test]
@@ -69,18 +69,18 @@ fn two_runs_are_compared_by_every_figure_in_its_direction() {
     for figure in found.figures() {
         let name = figure.metric.name();
         let expected = match name.as_str() {
-            "throughput (tps)" => Change::Better,
+            "throughput (tps)" => MetricChange::Better,
             // It is the same in all repetitions.
-            "latency p50 (us)" | "latency p99 (us)" | "checkpoints (count)" => Change::Worse,
+            "latency p50 (us)" | "latency p99 (us)" | "checkpoints (count)" => MetricChange::Worse,
             other => panic!("{other}"),
         };
         assert!(figure.change() == expected || figure.p_value.is_none(), "{name}: {:?}", figure.change());
     }
-    assert!(found.figures().any(|figure| figure.change() == Change::Better));
-    assert!(found.figures().any(|figure| figure.change() == Change::Worse));
+    assert!(found.figures().any(|figure| figure.change() == MetricChange::Better));
+    assert!(found.figures().any(|figure| figure.change() == MetricChange::Worse));
     let mut other = doubled();
     for cell in other.records.iter_mut().map(|record| &mut record.cell) {
-        if let Work::Benchmark(benchmark) = &mut cell.work {
+        if let RecordedWork::Benchmark(benchmark) = &mut cell.work {
             benchmark.command.push_str(" --fast");
         }
     }

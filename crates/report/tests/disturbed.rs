@@ -3,11 +3,12 @@
 mod fixture;
 
 use underlay_record::{
-    DisturbedBy, EarlierFault, FaultRecord, NodeEventRecord, RunRecord, Verdict, disturbance, soundness,
+    CertificateVerdict, DisturbedBy, EarlierFault, FaultRecord, NodeEventRecord, RunRecord, disturbance,
+    soundness,
 };
 use underlay_report::ab::AbComparison;
 use underlay_report::export::{self, CellExport};
-use underlay_report::{Comparison, LoadedRun, answer, html, terminal};
+use underlay_report::{LoadedRun, RunComparison, answer, html, terminal};
 
 fn fault(by: Option<DisturbedBy>) -> FaultRecord {
     FaultRecord {
@@ -49,7 +50,7 @@ fn a_repetition_that_was_disturbed_by_hand_is_not_averaged_with_the_others() {
     disturb(of_cell(&mut loaded, "nvme", "a").remove(1), Some(DisturbedBy::Hand));
     let (before, after) = (exported(&clean, "nvme", "a"), exported(&loaded, "nvme", "a"));
     assert_eq!((after.state, after.repetitions), ("completed", before.repetitions - 1));
-    assert_eq!(after.certificate.verdict, Some(Verdict::Faithful));
+    assert_eq!(after.certificate.verdict, Some(CertificateVerdict::Faithful));
     let ratio = after.throughput_per_s.unwrap() / before.throughput_per_s.unwrap();
     assert!((0.97..1.03).contains(&ratio), "{ratio}");
     let [left_out] = &after.disturbed[..] else { panic!("{:?}", after.disturbed) };
@@ -67,14 +68,14 @@ fn a_cell_that_was_disturbed_by_hand_has_no_figures_and_no_part_in_the_answer() 
         disturb(record, Some(DisturbedBy::Hand));
     }
     let cell = exported(&loaded, "nvme", "a");
-    assert_eq!((cell.state, cell.certificate.verdict), ("disturbed", Some(Verdict::Disturbed)));
+    assert_eq!((cell.state, cell.certificate.verdict), ("disturbed", Some(CertificateVerdict::Disturbed)));
     assert_eq!((cell.throughput_per_s, cell.ratio_to_baseline), (None, None));
     assert!(cell.reason.as_ref().unwrap().contains("10 times as long"), "{:?}", cell.reason);
     let said = answer::sentence(&loaded);
     assert!(said.contains("1 cell was disturbed by hand") && said.contains("--resume"), "{said}");
     // What remains is that of the other mixes.
     let without = |loaded: &LoadedRun| {
-        let comparison = Comparison::of(loaded);
+        let comparison = RunComparison::of(loaded);
         answer::what_changed(&comparison)
     };
     let mut gone = fixture::small();
@@ -100,7 +101,7 @@ fn a_baseline_that_was_disturbed_by_hand_is_not_called_unmeasured() {
                 disturb(record, Some(DisturbedBy::Hand));
             }
         }
-        answer::what_changed(&Comparison::of(&loaded))
+        answer::what_changed(&RunComparison::of(&loaded))
     };
     let said = disturbed(false, true);
     assert!(said.contains("what was measured on hdd was disturbed by hand and is left out"), "{said}");
@@ -117,7 +118,7 @@ fn what_the_study_asks_for_is_compared_and_called_what_it_is() {
         disturb(record, Some(DisturbedBy::Study));
     }
     let cell = exported(&loaded, "nvme", "a");
-    assert_eq!((cell.state, cell.certificate.verdict), ("completed", Some(Verdict::Disturbed)));
+    assert_eq!((cell.state, cell.certificate.verdict), ("completed", Some(CertificateVerdict::Disturbed)));
     assert!(cell.ratio_to_baseline.is_some() && cell.disturbed.len() == 3);
     let said = answer::sentence(&loaded);
     assert!(said.contains("1 of 7 cells is disturbed by the study"), "{said}");
@@ -137,7 +138,7 @@ fn repetitions_that_the_studys_own_fault_met_count_beside_those_that_it_missed()
             disturb(record, Some(DisturbedBy::Study));
         }
         let cell = exported(&loaded, "nvme", "a");
-        assert_eq!((cell.repetitions, cell.certificate.verdict), (3, Some(Verdict::Disturbed)));
+        assert_eq!((cell.repetitions, cell.certificate.verdict), (3, Some(CertificateVerdict::Disturbed)));
         assert!(cell.disturbed.len() == met && cell.disturbed.iter().all(|one| !one.is_left_out));
         let text = html::render(&loaded);
         assert!(text.contains(&format!("met only {met} of 3 repetitions")), "{text}");
@@ -172,7 +173,7 @@ fn records_of_earlier_versions_are_told_apart_by_their_study() {
         disturb(&mut record, None);
         loaded.run.attribute_faults(&mut record);
         assert_eq!(record.disturbed_by(), Some(expected), "{study}");
-        assert_eq!(record.verdict(), Some(Verdict::Disturbed));
+        assert_eq!(record.verdict(), Some(CertificateVerdict::Disturbed));
         // One more than the study has was done by hand.
         record.devices[0].faults.push(fault(None));
         loaded.run.attribute_faults(&mut record);
@@ -278,7 +279,7 @@ fn only_undisturbed_cells_whose_certificate_holds_and_that_are_steady_are_sound(
     assert_eq!(judged(&|record| disturb(record, Some(DisturbedBy::Hand))), Ok(2));
     let failed = judged(&|record| {
         let seal = record.certificate.as_mut().unwrap();
-        (seal.verdict, seal.checks[0].passed) = (Verdict::Doubtful, false);
+        (seal.verdict, seal.checks[0].passed) = (CertificateVerdict::Doubtful, false);
     });
     assert!(failed.as_ref().unwrap_err().contains("device latency p50: 1.2 % above"), "{failed:?}");
     assert!(judged(&|record| record.certificate = None).unwrap_err().contains("no certificate"));

@@ -4,12 +4,12 @@ mod fixture;
 
 use fixture::mapreduce::{mapreduce, once};
 use underlay_record::certificate::STORAGE_USED;
-use underlay_record::{CacheUse, CellStatus, Check, DeviceId, RunRecord, Shortened};
-use underlay_report::background::Compactions;
+use underlay_record::{CacheUse, CellStatus, Check, DeviceId, RunRecord, ShortenedAmount};
+use underlay_report::background::CompactionComparison;
 use underlay_report::claims::{self, ClaimVerdict};
-use underlay_report::comparison::{Comparison, Outcome};
-use underlay_report::reference::{Reading, beside};
-use underlay_report::statistics::ratio::Difference;
+use underlay_report::comparison::{CellOutcome, RunComparison};
+use underlay_report::reference::{ReferenceReading, beside};
+use underlay_report::statistics::ratio::RatioDifference;
 use underlay_report::{LoadedRun, answer, directories, export, html, prices, terminal};
 
 #[test]
@@ -28,7 +28,7 @@ fn jobs_in_a_terminal() {
 #[test]
 fn a_job_has_a_duration_and_neither_throughput_nor_latency() {
     let loaded = mapreduce();
-    let comparison = Comparison::of(&loaded);
+    let comparison = RunComparison::of(&loaded);
     let names: Vec<&str> = comparison.rows.iter().map(|row| row.label()).collect();
     let in_order =
         ["teragen", "terasort", "teravalidate", "hdfs-write", "wordcount", "shuffle", "shuffle-compressed"];
@@ -40,7 +40,7 @@ fn a_job_has_a_duration_and_neither_throughput_nor_latency() {
             cell.data_bytes /= 4;
         }
     }
-    let uneven = Comparison::of(&uneven).rows.iter().map(|row| row.label().to_owned()).collect::<Vec<_>>();
+    let uneven = RunComparison::of(&uneven).rows.iter().map(|row| row.label().to_owned()).collect::<Vec<_>>();
     assert_eq!(uneven, in_order, "nor by the size of their data");
     let export = export::export(&loaded);
     assert_eq!(export.cells.len(), 35);
@@ -91,14 +91,14 @@ fn one_workload_that_worked_beside_the_storage_is_left_out_and_named() {
     assert!(said.contains(named) && said.contains("times"), "{said}");
     let mut without = mapreduce();
     without.records.retain(|record| record.cell.mix_or_job() != "terasort");
-    let changed = |loaded: &LoadedRun| answer::what_changed(&Comparison::of(loaded));
+    let changed = |loaded: &LoadedRun| answer::what_changed(&RunComparison::of(loaded));
     assert_eq!(changed(&loaded), changed(&without));
 }
 
 #[test]
 fn performance_is_the_baselines_duration_over_this_one() {
     let loaded = mapreduce();
-    let comparison = Comparison::of(&loaded);
+    let comparison = RunComparison::of(&loaded);
     let baseline = comparison.baseline_index().expect("hdd-11");
     for row in comparison.jobs() {
         let base = row.job(baseline).expect("it completed");
@@ -115,18 +115,18 @@ fn performance_is_the_baselines_duration_over_this_one() {
     // hdfs-write varies by a fifth from run to run: what differs there is chance.
     let noisy = comparison.jobs().find(|row| row.label() == "hdfs-write").expect("a job");
     let ssd = comparison.storages.iter().position(|name| *name == "ssd").expect("a storage");
-    assert_eq!(noisy.job(ssd).unwrap().performance.unwrap().difference(), Difference::NoneSeen);
+    assert_eq!(noisy.job(ssd).unwrap().performance.unwrap().difference(), RatioDifference::NoneSeen);
 }
 
 #[test]
 fn one_run_has_no_interval_and_says_so() {
     let loaded = once();
-    let comparison = Comparison::of(&loaded);
+    let comparison = RunComparison::of(&loaded);
     for row in comparison.jobs() {
         for job in row.cells.iter().flatten().filter_map(|result| result.job()) {
             assert_eq!(job.repetitions, 1);
             assert!(job.duration_s.interval.is_none());
-            assert!(job.performance.is_none_or(|ratio| ratio.difference() == Difference::Unknown));
+            assert!(job.performance.is_none_or(|ratio| ratio.difference() == RatioDifference::Unknown));
         }
     }
     let words = "the certainty of these ratios is unknown";
@@ -139,7 +139,7 @@ fn one_run_has_no_interval_and_says_so() {
 #[test]
 fn claims_in_words_stand_beside_our_ratios() {
     let loaded = mapreduce();
-    let comparison = Comparison::of(&loaded);
+    let comparison = RunComparison::of(&loaded);
     let table = loaded.run.reference.as_ref().unwrap();
     let judged = claims::judge(table, &comparison);
     let verdicts: Vec<ClaimVerdict> = judged.iter().map(|one| one.verdict).collect();
@@ -154,14 +154,14 @@ fn claims_in_words_stand_beside_our_ratios() {
     let figures = beside(table, &comparison);
     assert_eq!(figures.len(), 2);
     for one in &figures {
-        assert_eq!((one.published_ratio, one.reading), (Some(1.7), Reading::SameDirectionSmaller));
+        assert_eq!((one.published_ratio, one.reading), (Some(1.7), ReferenceReading::SameDirectionSmaller));
     }
 }
 
 #[test]
 fn directories_are_filled_in_turn_and_the_report_says_so() {
     let loaded = mapreduce();
-    let comparison = Comparison::of(&loaded);
+    let comparison = RunComparison::of(&loaded);
     let row = comparison.jobs().find(|row| row.label() == "shuffle").expect("a job");
     let groups = |storage: &str| {
         let index = comparison.storages.iter().position(|name| *name == storage).expect("a storage");
@@ -219,7 +219,7 @@ fn idle_devices_are_warned_of() {
 #[test]
 fn prices_of_three_times_and_what_an_ssd_may_cost() {
     let loaded = mapreduce();
-    let comparison = Comparison::of(&loaded);
+    let comparison = RunComparison::of(&loaded);
     let table = loaded.run.reference.as_ref();
     let lists = prices::lists(table, &comparison);
     let names: Vec<&str> = lists.iter().map(|list| list.when.as_str()).collect();
@@ -228,7 +228,7 @@ fn prices_of_three_times_and_what_an_ssd_may_cost() {
     for record in &mut changed.records {
         record.storage.devices.iter_mut().for_each(|device| device.price_usd = Some(99.0));
     }
-    let lists = prices::lists(table, &Comparison::of(&changed));
+    let lists = prices::lists(table, &RunComparison::of(&changed));
     assert_eq!(lists.last().map(|list| list.when.as_str()), Some(prices::ON_RECORD));
 
     let export = export::export(&loaded);
@@ -258,7 +258,7 @@ fn a_job_that_failed_keeps_its_place_and_its_reason() {
         }
     }
     loaded.records.retain(|record| record.cell.mix_or_job() != "shuffle");
-    let comparison = Comparison::of(&loaded);
+    let comparison = RunComparison::of(&loaded);
     assert_eq!(comparison.rows.len(), 7);
     let outcome = |mix: &str, storage: &str| {
         let row = comparison.rows.iter().find(|row| row.label() == mix).expect("a row");
@@ -266,9 +266,9 @@ fn a_job_that_failed_keeps_its_place_and_its_reason() {
             row.cells.iter().flatten().find(|result| result.cell.storage == storage).expect("a cell");
         &result.outcome
     };
-    assert!(matches!(outcome("terasort", "ssd"), Outcome::Failed { .. }));
-    assert!(matches!(outcome("wordcount", "ssd"), Outcome::Failed { .. }));
-    assert!(matches!(outcome("shuffle", "ssd"), Outcome::Pending));
+    assert!(matches!(outcome("terasort", "ssd"), CellOutcome::Failed { .. }));
+    assert!(matches!(outcome("wordcount", "ssd"), CellOutcome::Failed { .. }));
+    assert!(matches!(outcome("shuffle", "ssd"), CellOutcome::Pending));
     for text in [html::render(&loaded), terminal::comparison(&loaded, 140, false)] {
         assert!(text.contains(reason), "the reason is missing");
     }
@@ -371,10 +371,10 @@ fn the_page_has_every_section_of_jobs() {
 #[test]
 fn compactions_are_felt_where_they_are() {
     let loaded = fixture::accumulo::accumulo();
-    let comparison = Comparison::of(&loaded);
+    let comparison = RunComparison::of(&loaded);
     for row in &comparison.rows {
         for result in row.cells.iter().flatten() {
-            let found = Compactions::of(result).expect("the system tells");
+            let found = CompactionComparison::of(result).expect("the system tells");
             assert_eq!(found.gauge.as_deref(), Some("major_compactions_running"));
             if row.cell.mix_or_job() == "c" {
                 assert!(found.during.is_none() && found.slowdown.is_none() && found.share == 0.0);
@@ -383,14 +383,14 @@ fn compactions_are_felt_where_they_are() {
             assert!((found.share - 0.3).abs() < 0.001, "18 of 60 seconds: {}", found.share);
             let slowdown = found.slowdown.expect("both windows");
             if result.cell.storage == "hdd" {
-                assert_eq!(slowdown.difference(), Difference::More);
+                assert_eq!(slowdown.difference(), RatioDifference::More);
                 assert!(slowdown.interval.unwrap().contains(1.8), "{slowdown:?}");
             } else {
                 assert!(slowdown.interval.unwrap().contains(1.02), "{slowdown:?}");
             }
         }
     }
-    assert!(Compactions::of(Comparison::of(&fixture::small()).cells().next().unwrap()).is_none());
+    assert!(CompactionComparison::of(RunComparison::of(&fixture::small()).cells().next().unwrap()).is_none());
 }
 
 #[test]
@@ -412,10 +412,11 @@ fn a_compaction_on_command_is_a_workload_of_its_own() {
         }
     }
     loaded.records.extend(forced);
-    let comparison = Comparison::of(&loaded);
+    let comparison = RunComparison::of(&loaded);
     assert_eq!(comparison.rows.len(), 7);
     let row = comparison.rows.iter().find(|row| row.cell.compacts_at().is_some()).expect("a row of its own");
-    let found = Compactions::of(row.cells[1].as_ref().unwrap()).expect("it is known when it was told to");
+    let found =
+        CompactionComparison::of(row.cells[1].as_ref().unwrap()).expect("it is known when it was told to");
     assert_eq!((found.gauge.as_deref(), found.share), (None, 0.5));
     assert!((found.slowdown.unwrap().value - 3.0).abs() < 0.2, "{:?}", found.slowdown);
     // Neither the published figures nor the answer are about it.
@@ -433,7 +434,7 @@ fn a_compaction_on_command_is_a_workload_of_its_own() {
 #[test]
 fn a_paper_of_five_machines_stands_beside_one() {
     let loaded = fixture::accumulo::accumulo();
-    let comparison = Comparison::of(&loaded);
+    let comparison = RunComparison::of(&loaded);
     let table = loaded.run.reference.as_ref().unwrap();
     let figures = beside(table, &comparison);
     assert_eq!(figures.len(), 4, "the mean over the mixes is one figure");
@@ -461,14 +462,14 @@ fn a_paper_of_five_machines_stands_beside_one() {
 #[test]
 fn the_short_form_stands_beside_the_paper_and_says_that_it_has_less() {
     let mut loaded = fixture::accumulo::accumulo();
-    loaded.run.shortened = Some(Shortened { full_bytes: 400e9, short_bytes: 48e9 });
+    loaded.run.shortened = Some(ShortenedAmount { full_bytes: 400e9, short_bytes: 48e9 });
     loaded.run.short = true;
     let cells = loaded.records.iter_mut().map(|record| &mut record.cell);
     for cell in cells.chain(loaded.run.plan.iter_mut().map(|planned| &mut planned.cell)) {
         cell.data_bytes = 48_000_000_000;
     }
     let figures_of = |loaded: &LoadedRun| {
-        let comparison = Comparison::of(loaded);
+        let comparison = RunComparison::of(loaded);
         let figures = beside(loaded.run.reference.as_ref().unwrap(), &comparison);
         let found = figures.iter().map(|one| (one.ours.is_some(), one.less_data.map(|less| less.bytes)));
         found.collect::<Vec<_>>()
@@ -511,13 +512,13 @@ fn what_a_role_has_for_itself_is_named_and_not_counted() {
     };
     assert_eq!(costs(&with_role), costs(&plain));
     let figures = |loaded: &LoadedRun| {
-        let comparison = Comparison::of(loaded);
+        let comparison = RunComparison::of(loaded);
         let jobs = comparison.jobs().flat_map(|row| (0..5).filter_map(|index| row.job(index)));
         jobs.map(|job| (job.io_bytes, job.cost.clone())).collect::<Vec<_>>()
     };
     assert_eq!(figures(&with_role), figures(&plain));
     let judged = |loaded: &LoadedRun| {
-        let comparison = Comparison::of(loaded);
+        let comparison = RunComparison::of(loaded);
         let judged = claims::judge(loaded.run.reference.as_ref().unwrap(), &comparison);
         judged.into_iter().map(|one| one.findings).collect::<Vec<_>>()
     };

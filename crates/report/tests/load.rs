@@ -5,7 +5,7 @@ mod fixture;
 use std::fs;
 use std::path::Path;
 
-use underlay_record::{Rate, ReadError, SCHEMA_VERSION};
+use underlay_record::{OfferedRate, ReadError, SCHEMA_VERSION};
 use underlay_report::ab::AbComparison;
 use underlay_report::{LoadError, LoadedRun, RunDirectory, export, html, terminal};
 
@@ -89,7 +89,7 @@ fn a_run_of_schema_1_is_read_into_the_types_of_today() {
     assert_eq!(labels, ["a, 500/s", "a, 500/s", "a, unthrottled", "a, unthrottled"]);
     let local = read.records.iter().find(|record| record.cell.storage == "local").expect("on record");
     let requests = local.cell.requests().expect("no job");
-    assert_eq!((requests.threads, requests.records, &requests.rate), (4, 40_000, &Rate::Unthrottled));
+    assert_eq!((requests.threads, requests.records, &requests.rate), (4, 40_000, &OfferedRate::Unthrottled));
     let servers: Vec<_> = local.devices.iter().map(|device| device.description.id.server).collect();
     assert_eq!(servers, [Some(1), Some(2)]);
     assert!(local.devices.iter().all(|device| device.description.id.name == "ssd-sata.0"));

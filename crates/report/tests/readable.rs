@@ -3,7 +3,7 @@
 mod fixture;
 
 use fixture::benchmarks::benchmarks;
-use underlay_record::Wear;
+use underlay_record::FlashWear;
 use underlay_report::{LoadedRun, answer, comparison, export, html, terminal};
 
 /// The same run with its last storage rented.
@@ -105,7 +105,7 @@ fn bars_above_a_picture_say_what_they_are() {
 #[test]
 fn a_life_says_what_it_was_extrapolated_from() {
     let mut loaded = fixture::small();
-    let wear = Wear {
+    let wear = FlashWear {
         host_write_bytes: 1_000_000,
         programmed_bytes: 2_500_000,
         erased_blocks: 3,

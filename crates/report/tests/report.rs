@@ -2,10 +2,12 @@
 
 mod fixture;
 
-use underlay_record::{CellStatus, DisturbedBy, FaultRecord, RunRecord, Scale, Verdict, Wear};
+use underlay_record::{
+    CellStatus, CertificateVerdict, DisturbedBy, FaultRecord, FlashWear, RunRecord, ScaleFactors,
+};
 use underlay_report::claims::{self, ClaimVerdict};
-use underlay_report::comparison::Comparison;
-use underlay_report::reference::{Reading, beside};
+use underlay_report::comparison::RunComparison;
+use underlay_report::reference::{ReferenceReading, beside};
 use underlay_report::{LoadedRun, answer, export, html, rates, terminal};
 
 #[test]
@@ -35,7 +37,7 @@ fn the_answer_is_honest_when_there_is_little_to_say() {
     answers.push(answer::sentence(&loaded));
     // Every cell doubtful.
     for certificate in loaded.records.iter_mut().filter_map(|record| record.certificate.as_mut()) {
-        certificate.verdict = Verdict::Doubtful;
+        certificate.verdict = CertificateVerdict::Doubtful;
     }
     answers.push(answer::sentence(&loaded));
     // One repetition without a time series: a ratio of unknown certainty.
@@ -199,7 +201,7 @@ fn fields(line: &str) -> Vec<String> {
 #[test]
 fn published_figures_find_their_cells() {
     let loaded = fixture::large();
-    let comparison = Comparison::of(&loaded);
+    let comparison = RunComparison::of(&loaded);
     let table = loaded.run.reference.as_ref().expect("a table");
     let all = beside(table, &comparison);
     assert_eq!(all.len(), 16, "each figure fits one cell");
@@ -220,9 +222,9 @@ fn published_figures_find_their_cells() {
             })
             .expect("published")
     };
-    assert_eq!(at("uniform", "256 GB").reading, Reading::Agrees);
-    assert_eq!(at("uniform", "1 TB").reading, Reading::SameDirectionSmaller);
-    assert_eq!(at("uniform", "32 GB").reading, Reading::OnlyHere);
+    assert_eq!(at("uniform", "256 GB").reading, ReferenceReading::Agrees);
+    assert_eq!(at("uniform", "1 TB").reading, ReferenceReading::SameDirectionSmaller);
+    assert_eq!(at("uniform", "32 GB").reading, ReferenceReading::OnlyHere);
 }
 
 #[test]
@@ -231,7 +233,7 @@ fn a_published_figure_without_a_cell_is_kept() {
     let table = loaded.run.reference.as_mut().expect("a table");
     (table.figures[0].data, table.figures[0].data_bytes) = (Some("3 PB".to_owned()), Some(3e15));
     table.figures[1].metric = "p95_latency_ms".into();
-    let comparison = Comparison::of(&loaded);
+    let comparison = RunComparison::of(&loaded);
     let all = beside(loaded.run.reference.as_ref().expect("a table"), &comparison);
     assert_eq!(all.len(), 16);
     assert!(all[0].row.is_none() && all[0].ours.is_none());
@@ -299,7 +301,7 @@ fn wear_is_told_where_there_is_any() {
     let cell =
         loaded.records.iter_mut().find(|record| !record.devices.is_empty()).expect("a cell with devices");
     let duration_s = cell.devices[0].duration_s;
-    cell.devices[0].wear = Some(Wear {
+    cell.devices[0].wear = Some(FlashWear {
         host_write_bytes: 1_000_000,
         programmed_bytes: 2_500_000,
         erased_blocks: 3,
@@ -335,7 +337,7 @@ fn the_largest_study_gives_a_page_that_can_be_mailed() {
 #[test]
 fn odd_runs_are_reported_without_a_panic() {
     let mut loaded = fixture::small();
-    loaded.run.scale = Scale::default();
+    loaded.run.scale = ScaleFactors::default();
     for (index, record) in loaded.records.iter_mut().enumerate() {
         record.certificate = None;
         record.storage.devices.clear();
@@ -344,7 +346,7 @@ fn odd_runs_are_reported_without_a_panic() {
             0 => measured.duration_s = 0.0,
             1 => measured.operations = 0,
             2 => measured.series.iter_mut().for_each(|point| point.throughput_per_s = f64::NAN),
-            3 => measured.latency = underlay_record::Latency::default(),
+            3 => measured.latency = underlay_record::RecordedLatency::default(),
             _ => record.devices.iter_mut().for_each(|device| device.series.truncate(1)),
         }
     }
@@ -368,7 +370,7 @@ fn odd_runs_are_reported_without_a_panic() {
 fn offered_rates_are_one_series_with_claims_beside_them() {
     let loaded = fixture::stepped::stepped();
     insta::assert_snapshot!("terminal_stepped", terminal::comparison(&loaded, 110, false));
-    let comparison = Comparison::of(&loaded);
+    let comparison = RunComparison::of(&loaded);
     let series = rates::series(&comparison);
     assert_eq!(series.len(), 1);
     let offered: Vec<Option<f64>> = series[0].steps.iter().map(|row| row.cell.rate_per_s()).collect();
@@ -378,7 +380,7 @@ fn offered_rates_are_one_series_with_claims_beside_them() {
 #[test]
 fn claims_are_judged_by_the_run_and_by_the_papers_own_figures() {
     let loaded = fixture::stepped::stepped();
-    let comparison = Comparison::of(&loaded);
+    let comparison = RunComparison::of(&loaded);
     let judged = claims::judge(loaded.run.reference.as_ref().unwrap(), &comparison);
     let verdicts: Vec<ClaimVerdict> = judged.iter().map(|one| one.verdict).collect();
     use ClaimVerdict::{Agrees, NotCompared};
@@ -396,7 +398,7 @@ fn claims_are_judged_by_the_run_and_by_the_papers_own_figures() {
             other => other.to_owned(),
         };
     }
-    let comparison = Comparison::of(&swapped);
+    let comparison = RunComparison::of(&swapped);
     let judged = claims::judge(swapped.run.reference.as_ref().unwrap(), &comparison);
     assert_eq!(judged[0].verdict, Agrees);
     assert_eq!(judged[1].verdict, ClaimVerdict::AgreesInPart);
@@ -440,7 +442,7 @@ fn rates_that_were_looked_for_are_shown_with_what_bounds_them() {
     assert_eq!(page.matches("<svg").count(), page.matches("<title>").count() - 1);
     assert!(!html::render(&fixture::small()).contains("Highest rates"));
     // The rate lies anywhere up to what fails, 2.3 % above, however often it is measured.
-    let comparison = Comparison::of(&loaded);
+    let comparison = RunComparison::of(&loaded);
     let figures = comparison.rows[0].figures(0).expect("measured");
     let share = figures.throughput_per_s.relative_half_width().expect("an interval");
     assert!((0.012..0.04).contains(&share), "{share}");
@@ -482,7 +484,7 @@ fn a_rate_that_changes_is_shown_stretch_by_stretch() {
         assert!(page.contains(words), "'{words}' is not on the page");
     }
     assert!(!page.contains("Not steady"), "what is meant to change is no trend");
-    assert!(rates::series(&Comparison::of(&loaded)).is_empty(), "a rate that changes is no step");
+    assert!(rates::series(&RunComparison::of(&loaded)).is_empty(), "a rate that changes is no step");
 }
 
 #[test]
@@ -518,7 +520,7 @@ fn data_that_fits_in_memory_and_a_generator_at_its_limit_are_told() {
         let check = certificate.checks.last_mut().expect("generator headroom");
         check.passed = false;
         check.remedy = Some("more threads, or a larger [scale] time".to_owned());
-        certificate.verdict = Verdict::Doubtful;
+        certificate.verdict = CertificateVerdict::Doubtful;
     }
     let text = terminal::comparison(&loaded, 200, false);
     for words in

@@ -4,19 +4,19 @@ mod fixture;
 
 use fixture::noise::Noise;
 use proptest::prelude::*;
-use underlay_record::{Histogram, Latency, Measured, SeriesPoint};
+use underlay_record::{Histogram, MeasuredWindow, RecordedLatency, SeriesPoint};
 use underlay_report::statistics::multiple::holm;
 use underlay_report::statistics::quantile::{design_effect, is_measurable, merged, quantile_us};
-use underlay_report::statistics::ratio::{Difference, Ratio};
+use underlay_report::statistics::ratio::{EstimateRatio, RatioDifference};
 use underlay_report::statistics::series::mean_error;
-use underlay_report::statistics::settling::{Settling, settling};
+use underlay_report::statistics::settling::{SettlingVerdict, settling};
 use underlay_report::statistics::throughput::{mean_latency_us, throughput};
-use underlay_report::statistics::{Estimate, StandardError, trend};
+use underlay_report::statistics::{IntervalEstimate, StandardError, trend};
 
 const SIMULATIONS: usize = 500;
 
 /// A repetition whose intervals have the given rates, one second each.
-fn repetition(rates: &[f64]) -> Measured {
+fn repetition(rates: &[f64]) -> MeasuredWindow {
     let series: Vec<SeriesPoint> = rates
         .iter()
         .enumerate()
@@ -29,12 +29,12 @@ fn repetition(rates: &[f64]) -> Measured {
         })
         .collect();
     let operations = series.iter().map(|point| point.operations).sum();
-    Measured {
+    MeasuredWindow {
         duration_s: rates.len() as f64,
         operations,
         throughput_per_s: operations as f64 / rates.len() as f64,
         series,
-        ..Measured::default()
+        ..MeasuredWindow::default()
     }
 }
 
@@ -69,7 +69,7 @@ fn the_interval_of_a_throughput_covers_it_with_and_without_a_spread_of_repetitio
     // Two repetitions can hardly show their spread; the report says so of such a run.
     for (spread, repetitions, least) in [(0.0, 3, 0.92), (0.05, 3, 0.89), (0.05, 5, 0.92), (0.02, 2, 0.80)] {
         let covered = share_covered(|noise| {
-            let measured: Vec<Measured> = (0..repetitions)
+            let measured: Vec<MeasuredWindow> = (0..repetitions)
                 .map(|_| {
                     let level = 10_000.0 * (1.0 + spread * noise.normal());
                     let rates: Vec<f64> =
@@ -77,7 +77,7 @@ fn the_interval_of_a_throughput_covers_it_with_and_without_a_spread_of_repetitio
                     repetition(&rates)
                 })
                 .collect();
-            let all: Vec<&Measured> = measured.iter().collect();
+            let all: Vec<&MeasuredWindow> = measured.iter().collect();
             throughput(&all).expect("measured").interval.expect("an interval").contains(10_000.0)
         });
         assert!(covered >= least, "spread {spread}, {repetitions} repetitions: {covered}");
@@ -87,7 +87,7 @@ fn the_interval_of_a_throughput_covers_it_with_and_without_a_spread_of_repetitio
 #[test]
 fn equal_storages_differ_seldom_and_unequal_ones_show() {
     let cell = |noise: &mut Noise, level: f64| {
-        let measured: Vec<Measured> = (0..3)
+        let measured: Vec<MeasuredWindow> = (0..3)
             .map(|_| {
                 let rates: Vec<f64> = noise.ar1(60, 0.5).iter().map(|x| level * (1.0 + 0.03 * x)).collect();
                 repetition(&rates)
@@ -96,20 +96,20 @@ fn equal_storages_differ_seldom_and_unequal_ones_show() {
         throughput(&measured.iter().collect::<Vec<_>>()).expect("measured")
     };
     let called_equal = share_covered(|noise| {
-        let ratio = Ratio::of(&cell(noise, 5_000.0), &cell(noise, 5_000.0)).expect("both positive");
-        ratio.difference() == Difference::NoneSeen
+        let ratio = EstimateRatio::of(&cell(noise, 5_000.0), &cell(noise, 5_000.0)).expect("both positive");
+        ratio.difference() == RatioDifference::NoneSeen
     });
     assert!(called_equal >= 0.91, "{called_equal}");
     let called_more = share_covered(|noise| {
-        let ratio = Ratio::of(&cell(noise, 6_000.0), &cell(noise, 5_000.0)).expect("both positive");
-        ratio.difference() == Difference::More
+        let ratio = EstimateRatio::of(&cell(noise, 6_000.0), &cell(noise, 5_000.0)).expect("both positive");
+        ratio.difference() == RatioDifference::More
     });
     assert!(called_more >= 0.99, "{called_more}");
 }
 
 /// Three repetitions of a cell of this throughput, which repetitions miss by 2 %.
-fn cell_of(noise: &mut Noise, level: f64) -> Estimate {
-    let measured: Vec<Measured> = (0..3)
+fn cell_of(noise: &mut Noise, level: f64) -> IntervalEstimate {
+    let measured: Vec<MeasuredWindow> = (0..3)
         .map(|_| {
             let level = level * (1.0 + 0.02 * noise.normal());
             let rates: Vec<f64> = noise.ar1(60, 0.5).iter().map(|x| level * (1.0 + 0.03 * x)).collect();
@@ -125,7 +125,7 @@ fn two_runs_without_a_difference_seldom_show_one_in_any_of_their_cells() {
         (0..cells)
             .map(|_| {
                 let [a, b] = [1.0, factor].map(|factor| cell_of(noise, 5_000.0 * factor).by_repetitions(3));
-                Ratio::p_value(&b, &a).expect("both have errors")
+                EstimateRatio::p_value(&b, &a).expect("both have errors")
             })
             .collect()
     };
@@ -154,14 +154,14 @@ fn a_p_value_is_below_five_percent_where_the_interval_leaves_out_one() {
     let mut noise = Noise::new(9);
     for _ in 0..300 {
         let (a, b) = (cell_of(&mut noise, 5_000.0), cell_of(&mut noise, 5_200.0));
-        let ratio = Ratio::of(&b, &a).expect("both positive");
-        let p = Ratio::p_value(&b, &a).expect("both have errors");
-        assert_eq!(p < 0.05, ratio.difference() != Difference::NoneSeen, "{ratio:?} has {p}");
+        let ratio = EstimateRatio::of(&b, &a).expect("both positive");
+        let p = EstimateRatio::p_value(&b, &a).expect("both have errors");
+        assert_eq!(p < 0.05, ratio.difference() != RatioDifference::NoneSeen, "{ratio:?} has {p}");
     }
-    let bare = Estimate::bare(3.0);
-    assert_eq!(Ratio::p_value(&bare, &bare), None);
-    let exact = Estimate::with_error(3.0, StandardError { value: 0.0, degrees_of_freedom: 2.0 });
-    assert_eq!(Ratio::p_value(&exact, &exact), Some(1.0));
+    let bare = IntervalEstimate::bare(3.0);
+    assert_eq!(EstimateRatio::p_value(&bare, &bare), None);
+    let exact = IntervalEstimate::with_error(3.0, StandardError { value: 0.0, degrees_of_freedom: 2.0 });
+    assert_eq!(EstimateRatio::p_value(&exact, &exact), Some(1.0));
 }
 
 #[test]
@@ -176,7 +176,10 @@ fn the_interval_of_a_quantile_covers_it() {
                 for _ in 0..20_000 {
                     histogram.record_ns((-noise.uniform().ln() * 1e6) as u64);
                 }
-                let measured = Measured { latency: Latency::of(histogram.clone()), ..Measured::default() };
+                let measured = MeasuredWindow {
+                    latency: RecordedLatency::of(histogram.clone()),
+                    ..MeasuredWindow::default()
+                };
                 let estimate = quantile_us(&[&measured], &histogram, quantile).expect("enough operations");
                 // The histogram itself rounds by up to 0.1 %.
                 let interval = estimate.interval.expect("an interval");
@@ -203,11 +206,12 @@ fn operations_of_one_moment_count_as_fewer() {
             ..SeriesPoint::default()
         });
     }
-    let correlated = Measured { latency: Latency::of(histogram), series, ..Measured::default() };
+    let correlated =
+        MeasuredWindow { latency: RecordedLatency::of(histogram), series, ..MeasuredWindow::default() };
     assert!(design_effect(&[&correlated]) > 1000.0, "1,000 operations of an interval share one latency");
     let all = merged(&[&correlated]);
     let wide = quantile_us(&[&correlated], &all, 0.5).expect("measurable").interval.expect("an interval");
-    let independent = Measured { series: Vec::new(), ..correlated.clone() };
+    let independent = MeasuredWindow { series: Vec::new(), ..correlated.clone() };
     let narrow = quantile_us(&[&independent], &all, 0.5).expect("measurable").interval.expect("an interval");
     assert!(wide.high - wide.low > 3.0 * (narrow.high - narrow.low), "{wide:?} against {narrow:?}");
 }
@@ -229,7 +233,7 @@ fn a_warm_up_is_found_where_it_is() {
     for (count, first, correlation) in [(40, 8, 0.0), (40, 12, 0.3), (80, 20, 0.5)] {
         let found = share_covered(|noise| {
             match settling(&warming(noise, count, first, 0.7, correlation)).expect("long enough") {
-                Settling::WarmsUp { samples, difference } => {
+                SettlingVerdict::WarmsUp { samples, difference } => {
                     (first / 2..=first + count / 8).contains(&samples) && (-0.7..-0.2).contains(&difference)
                 }
                 _ => false,
@@ -246,7 +250,7 @@ fn a_warm_up_is_found_where_it_is() {
 fn a_steady_series_is_seldom_said_to_warm_up() {
     for (count, correlation) in [(40, 0.0), (40, 0.5), (80, 0.7)] {
         let alarms = share_covered(|noise| {
-            settling(&warming(noise, count, 0, 0.0, correlation)) != Some(Settling::Steady)
+            settling(&warming(noise, count, 0, 0.0, correlation)) != Some(SettlingVerdict::Steady)
         });
         assert!(alarms < 0.04, "{count} samples, correlation {correlation}: {alarms}");
     }
@@ -255,9 +259,9 @@ fn a_steady_series_is_seldom_said_to_warm_up() {
 #[test]
 fn a_series_that_only_settles_at_its_end_never_settles() {
     let mut noise = Noise::new(3);
-    assert_eq!(settling(&warming(&mut noise, 40, 30, 0.8, 0.0)), Some(Settling::NeverSettles));
+    assert_eq!(settling(&warming(&mut noise, 40, 30, 0.8, 0.0)), Some(SettlingVerdict::NeverSettles));
     assert_eq!(settling(&[5.0; 15]), None, "too short to tell");
-    assert_eq!(settling(&[5.0; 40]), Some(Settling::Steady));
+    assert_eq!(settling(&[5.0; 40]), Some(SettlingVerdict::Steady));
     assert_eq!(settling(&[f64::NAN; 40]), None);
 }
 
@@ -286,7 +290,7 @@ fn a_trend_is_seen_and_noise_is_not() {
 #[test]
 fn what_can_not_be_told_is_absent() {
     assert!(throughput(&[]).is_none());
-    assert!(mean_latency_us(&[&Measured::default()]).is_none());
+    assert!(mean_latency_us(&[&MeasuredWindow::default()]).is_none());
     let brief = repetition(&[100.0, 110.0]);
     let estimate = throughput(&[&brief]).expect("it lasted");
     assert_eq!((estimate.value, estimate.interval), (105.0, None));
@@ -294,7 +298,7 @@ fn what_can_not_be_told_is_absent() {
     assert!(is_measurable(10_000, 0.999));
     let mut few = Histogram::default();
     few.record_n_ns(1_000_000, 500);
-    let measured = Measured { latency: Latency::of(few.clone()), ..Measured::default() };
+    let measured = MeasuredWindow { latency: RecordedLatency::of(few.clone()), ..MeasuredWindow::default() };
     assert!(quantile_us(&[&measured], &few, 0.99).is_none());
     assert!(quantile_us(&[&measured], &few, 0.5).is_some());
 }
@@ -337,10 +341,10 @@ proptest! {
     #[test]
     fn a_ratio_and_its_inverse_agree(x in 1.0f64..1e6, y in 1.0f64..1e6, ex in 0.001f64..0.3, ey in 0.001f64..0.3) {
         let estimate = |value: f64, relative: f64| {
-            Estimate::with_error(value, StandardError { value: value * relative, degrees_of_freedom: 12.0 })
+            IntervalEstimate::with_error(value, StandardError { value: value * relative, degrees_of_freedom: 12.0 })
         };
-        let there = Ratio::of(&estimate(x, ex), &estimate(y, ey)).expect("positive");
-        let back = Ratio::of(&estimate(y, ey), &estimate(x, ex)).expect("positive");
+        let there = EstimateRatio::of(&estimate(x, ex), &estimate(y, ey)).expect("positive");
+        let back = EstimateRatio::of(&estimate(y, ey), &estimate(x, ex)).expect("positive");
         let (a, b) = (there.interval.expect("an interval"), back.interval.expect("an interval"));
         prop_assert!((a.low * b.high - 1.0).abs() < 1e-9 && (a.high * b.low - 1.0).abs() < 1e-9);
         prop_assert!(a.contains(there.value));
@@ -352,15 +356,15 @@ proptest! {
         each in prop::collection::vec(prop::collection::vec(1_000u64..50_000_000, 40..120), 1..4),
         share in 0.05f64..0.75,
     ) {
-        let repetitions: Vec<Measured> = each
+        let repetitions: Vec<MeasuredWindow> = each
             .iter()
             .map(|latencies| {
                 let mut histogram = Histogram::default();
                 latencies.iter().for_each(|ns| histogram.record_ns(*ns));
-                Measured { latency: Latency::of(histogram), ..Measured::default() }
+                MeasuredWindow { latency: RecordedLatency::of(histogram), ..MeasuredWindow::default() }
             })
             .collect();
-        let refs: Vec<&Measured> = repetitions.iter().collect();
+        let refs: Vec<&MeasuredWindow> = repetitions.iter().collect();
         let mut sorted: Vec<u64> = each.concat();
         sorted.sort_unstable();
         match quantile_us(&refs, &merged(&refs), share) {

@@ -2,7 +2,9 @@
 
 mod fixture;
 
-use underlay_record::{Check, Covered, CpuRecord, DeviceInputs, EstimateShare, InputCertificate, Verdict};
+use underlay_record::{
+    CertificateVerdict, Check, CoveredShare, CpuRecord, DeviceInputs, EstimateShare, InputCertificate,
+};
 use underlay_report::{LoadedRun, export, html, terminal};
 
 /// The inputs of every cell but the baseline's: so much of its device time rests on estimates, and what it takes with them half or double.
@@ -13,7 +15,7 @@ fn with_inputs(loaded: &mut LoadedRun, estimated: f64, [fast, slow]: [f64; 2], o
         let estimated = if is_guessed { estimated } else { 0.0 };
         let inputs = DeviceInputs {
             requests: 1000,
-            covered: Covered { kind: 1.0, size: 1.0, depth: 0.9, mix: 0.0, all: 0.9 },
+            covered: CoveredShare { kind: 1.0, size: 1.0, depth: 0.9, mix: 0.0, all: 0.9 },
             estimated,
             estimates: vec![EstimateShare { name: "read_latency_us".to_owned(), share: estimated }],
             time_if_fast: if is_guessed { fast } else { 1.0 },
@@ -132,7 +134,7 @@ fn checks_that_failed_together_are_one_warning_of_their_cell() {
     let mut loaded = fixture::small();
     for record in loaded.records.iter_mut().filter(|record| record.cell.storage == "nvme") {
         let Some(certificate) = &mut record.certificate else { continue };
-        certificate.verdict = Verdict::Doubtful;
+        certificate.verdict = CertificateVerdict::Doubtful;
         let failed = |(name, extent): (&str, f64)| Check {
             name: name.to_owned(),
             passed: false,
@@ -199,7 +201,7 @@ fn a_run_too_short_for_a_percentile_says_how_long_it_should_be() {
     for record in &mut loaded.records {
         let Some(measured) = &mut record.measured else { continue };
         // 3 x 1,000 operations are three beyond p99.9.
-        measured.latency = underlay_record::Latency::of(fixture::log_normal(1_000.0, 0.6, 1_000));
+        measured.latency = underlay_record::RecordedLatency::of(fixture::log_normal(1_000.0, 0.6, 1_000));
     }
     let warnings = export::export(&loaded).warnings;
     let found = warnings.iter().find(|one| one.text.starts_with("No p99.9 latency")).expect("told");

@@ -4,24 +4,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use underlay_sync::UnsimulatedMutex;
 
-use crate::child::Player;
-use crate::problem::Problem;
-use crate::run::Report;
-use crate::script::{Script, Subject, generate};
+use crate::child::PlayerProcess;
+use crate::problem::ScriptProblem;
+use crate::run::ScriptReport;
+use crate::script::{FaultScript, SimulationSubject, generate};
 
 /// A process plays this many scripts before another one replaces it: each script leaves threads behind.
 const SCRIPTS_A_PROCESS: u64 = 25;
 
 /// What a campaign is to do.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct CampaignPlan {
     pub first_seed: u64,
     /// How many at most.
     pub seeds: u64,
     pub time: Duration,
     pub jobs: usize,
     /// One part of the stack; all of them in turn when it is left out.
-    pub subject: Option<Subject>,
+    pub subject: Option<SimulationSubject>,
     /// A bug that is planted.
     pub bug: Option<String>,
     pub stop_at_failure: bool,
@@ -29,7 +29,7 @@ pub struct Plan {
 
 /// What it found.
 #[derive(Debug, Default)]
-pub struct Summary {
+pub struct CampaignSummary {
     pub seeds: u64,
     pub steps: u64,
     pub crashes: u64,
@@ -38,13 +38,13 @@ pub struct Summary {
     pub turns: u64,
     pub virtual_s: f64,
     pub took: Duration,
-    pub failures: Vec<(Script, Report)>,
+    pub failures: Vec<(FaultScript, ScriptReport)>,
     /// The user had enough.
     pub was_interrupted: bool,
 }
 
-impl Summary {
-    fn add(&mut self, script: &Script, report: &Report) {
+impl CampaignSummary {
+    fn add(&mut self, script: &FaultScript, report: &ScriptReport) {
         self.seeds += 1;
         self.steps += report.steps;
         self.crashes += report.crashes;
@@ -64,15 +64,15 @@ impl Summary {
 /// # Errors
 /// When no process can be had, and what `tell` says.
 pub fn run(
-    plan: &Plan,
-    start: impl Fn(Option<&str>) -> Result<Player, Problem> + Sync,
-    tell: impl Fn(&Summary, &Script, &Report) -> Result<(), Problem> + Sync,
-) -> Result<Summary, Problem> {
+    plan: &CampaignPlan,
+    start: impl Fn(Option<&str>) -> Result<PlayerProcess, ScriptProblem> + Sync,
+    tell: impl Fn(&CampaignSummary, &FaultScript, &ScriptReport) -> Result<(), ScriptProblem> + Sync,
+) -> Result<CampaignSummary, ScriptProblem> {
     let began = Instant::now();
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
-    let summary = UnsimulatedMutex::new(Summary::default());
-    let play = || -> Result<(), Problem> {
+    let summary = UnsimulatedMutex::new(CampaignSummary::default());
+    let play = || -> Result<(), ScriptProblem> {
         loop {
             let mut player = start(plan.bug.as_deref())?;
             for _ in 0..SCRIPTS_A_PROCESS {
@@ -103,20 +103,22 @@ pub fn run(
     // What one can't do the others can't do either.
     let work = || play().inspect_err(|_| stop.store(true, Ordering::SeqCst));
     let jobs = (plan.jobs.max(1) as u64).min(plan.seeds);
-    let outcome: Result<(), Problem> = std::thread::scope(|scope| {
+    let outcome: Result<(), ScriptProblem> = std::thread::scope(|scope| {
         let workers: Vec<_> =
             (0..jobs).map(|_| std::thread::Builder::new().spawn_scoped(scope, work)).collect();
         workers.into_iter().try_for_each(|worker| {
             let worker = worker.map_err(|error| {
-                Problem::Missing(format!("no thread can be started: {error}; use fewer --jobs"))
+                ScriptProblem::Missing(format!("no thread can be started: {error}; use fewer --jobs"))
             })?;
-            worker.join().unwrap_or_else(|_| Err(Problem::Bug("a campaign's thread has panicked".into())))
+            worker
+                .join()
+                .unwrap_or_else(|_| Err(ScriptProblem::Bug("a campaign's thread has panicked".into())))
         })
     });
     let mut summary = summary.into_inner();
     summary.took = began.elapsed();
     match outcome {
-        Err(Problem::Interrupted) => summary.was_interrupted = true,
+        Err(ScriptProblem::Interrupted) => summary.was_interrupted = true,
         outcome => outcome?,
     }
     Ok(summary)

@@ -10,26 +10,26 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use tempfile::NamedTempFile;
-use underlay_sync::planted::{self, Bug};
+use underlay_sync::planted::{self, PlantedBug};
 
-use crate::campaign::{self, Plan, Summary};
-use crate::child::{self, Player};
-use crate::problem::{EXIT_CODES, Problem};
-use crate::run::Report;
-use crate::script::{Script, Subject, generate};
+use crate::campaign::{self, CampaignPlan, CampaignSummary};
+use crate::child::{self, PlayerProcess};
+use crate::problem::{EXIT_CODES, ScriptProblem};
+use crate::run::ScriptReport;
+use crate::script::{FaultScript, SimulationSubject, generate};
 use crate::shrink::shrink;
 use crate::{limits, stop};
 
 /// Runs the volume stack in virtual time, under faults in any combination.
 #[derive(Parser)]
 #[command(name = "underlay-simulate", version, after_help = EXIT_CODES)]
-pub struct Arguments {
+pub struct SimulateArguments {
     #[command(subcommand)]
-    command: Command,
+    command: SimulateCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum SimulateCommand {
     /// Play as many seeds as there is time for
     #[command(after_help = EXIT_CODES)]
     Run {
@@ -45,10 +45,10 @@ enum Command {
         #[arg(long, default_value_t = 2, value_parser = value_parser!(u16).range(1..=256))]
         jobs: u16,
         #[arg(long)]
-        subject: Option<Subject>,
+        subject: Option<SimulationSubject>,
         /// Plant a bug, to see whether it is found; `prove --help` names them
         #[arg(long, value_parser = bug_of_name)]
-        bug: Option<Bug>,
+        bug: Option<PlantedBug>,
         /// Go on after a failure
         #[arg(long)]
         keep_going: bool,
@@ -58,22 +58,22 @@ enum Command {
         script: PathBuf,
         /// Plant a bug; `prove --help` names them
         #[arg(long, value_parser = bug_of_name)]
-        bug: Option<Bug>,
+        bug: Option<PlantedBug>,
     },
     /// Print the script of a seed
     Show {
         seed: u64,
         #[arg(long)]
-        subject: Option<Subject>,
+        subject: Option<SimulationSubject>,
     },
     /// Play one seed, and make its script short if it fails
     Shrink {
         seed: u64,
         #[arg(long)]
-        subject: Option<Subject>,
+        subject: Option<SimulationSubject>,
         /// Plant a bug; `prove --help` names them
         #[arg(long, value_parser = bug_of_name)]
-        bug: Option<Bug>,
+        bug: Option<PlantedBug>,
         /// A new file for the script; without it, it is printed
         #[arg(short, long)]
         output: Option<PathBuf>,
@@ -88,22 +88,22 @@ enum Command {
         jobs: u16,
         /// One bug alone
         #[arg(long, value_parser = bug_of_name)]
-        bug: Option<Bug>,
+        bug: Option<PlantedBug>,
     },
     /// Play scripts from standard input: what the other commands start
     #[command(hide = true)]
     Player {
         #[arg(long, value_parser = bug_of_name)]
-        bug: Option<Bug>,
+        bug: Option<PlantedBug>,
     },
 }
 
 fn bug_names() -> String {
-    Bug::ALL.iter().map(|bug| bug.name()).collect::<Vec<_>>().join(", ")
+    PlantedBug::ALL.iter().map(|bug| bug.name()).collect::<Vec<_>>().join(", ")
 }
 
-fn bug_of_name(name: &str) -> Result<Bug, String> {
-    Bug::of_name(name).ok_or_else(|| format!("there is no such bug; there are {}", bug_names()))
+fn bug_of_name(name: &str) -> Result<PlantedBug, String> {
+    PlantedBug::of_name(name).ok_or_else(|| format!("there is no such bug; there are {}", bug_names()))
 }
 
 /// More than a year would be a mistake.
@@ -114,8 +114,8 @@ fn minutes(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(minutes * 60.0))
 }
 
-fn say(words: impl Display) -> Result<(), Problem> {
-    writeln!(io::stdout(), "{words}").map_err(Problem::Output)
+fn say(words: impl Display) -> Result<(), ScriptProblem> {
+    writeln!(io::stdout(), "{words}").map_err(ScriptProblem::Output)
 }
 
 /// What is not worth an end when nobody hears it.
@@ -123,16 +123,16 @@ fn remark(words: impl Display) {
     let _ = writeln!(io::stderr(), "{words}");
 }
 
-fn to_text(item: &impl serde::Serialize) -> Result<String, Problem> {
+fn to_text(item: &impl serde::Serialize) -> Result<String, ScriptProblem> {
     serde_json::to_string_pretty(item)
-        .map_err(|error| Problem::Bug(format!("it can't be written as JSON: {error}")))
+        .map_err(|error| ScriptProblem::Bug(format!("it can't be written as JSON: {error}")))
 }
 
 fn count(number: u64, one: &str) -> String {
     format!("{number} {one}{}", if number == 1 { "" } else { "s" })
 }
 
-fn describe(summary: &Summary) -> String {
+fn describe(summary: &CampaignSummary) -> String {
     format!(
         "{}, {}, {}, {} answered and {} refused, {:.1} h of virtual time, {:.1} min",
         count(summary.seeds, "seed"),
@@ -145,7 +145,7 @@ fn describe(summary: &Summary) -> String {
     )
 }
 
-fn outcome(script: &Script, report: &Report) -> String {
+fn outcome(script: &FaultScript, report: &ScriptReport) -> String {
     let seed = format!("seed {} ({})", script.seed, count(script.steps.len() as u64, "step"));
     match &report.failure {
         Some(failure) => format!("{seed} fails: {failure}"),
@@ -157,28 +157,30 @@ fn outcome(script: &Script, report: &Report) -> String {
 ///
 /// # Errors
 /// What can't be done.
-pub fn run(arguments: Arguments) -> Result<bool, Problem> {
+pub fn run(arguments: SimulateArguments) -> Result<bool, ScriptProblem> {
     match arguments.command {
-        Command::Run { minutes, seeds, first_seed, jobs, subject, bug, keep_going } => {
-            let plan = Plan {
+        SimulateCommand::Run { minutes, seeds, first_seed, jobs, subject, bug, keep_going } => {
+            let plan = CampaignPlan {
                 first_seed,
                 seeds: seeds_from(first_seed, seeds)?,
                 time: minutes,
                 jobs: jobs.into(),
                 subject,
-                bug: bug.map(Bug::name),
+                bug: bug.map(PlantedBug::name),
                 stop_at_failure: !keep_going,
             };
             run_seeds(&plan)
         }
-        Command::Play { script, bug } => play(&script, bug),
-        Command::Show { seed, subject } => {
+        SimulateCommand::Play { script, bug } => play(&script, bug),
+        SimulateCommand::Show { seed, subject } => {
             say(to_text(&generate(seed, subject))?)?;
             Ok(true)
         }
-        Command::Shrink { seed, subject, bug, output } => shrink_seed(seed, subject, bug, output.as_deref()),
-        Command::Prove { seeds, jobs, bug } => prove(seeds, jobs.into(), bug),
-        Command::Player { bug } => {
+        SimulateCommand::Shrink { seed, subject, bug, output } => {
+            shrink_seed(seed, subject, bug, output.as_deref())
+        }
+        SimulateCommand::Prove { seeds, jobs, bug } => prove(seeds, jobs.into(), bug),
+        SimulateCommand::Player { bug } => {
             planted::plant(bug);
             child::serve()?;
             Ok(true)
@@ -186,21 +188,21 @@ pub fn run(arguments: Arguments) -> Result<bool, Problem> {
     }
 }
 
-fn seeds_from(first: u64, seeds: Option<u64>) -> Result<u64, Problem> {
+fn seeds_from(first: u64, seeds: Option<u64>) -> Result<u64, ScriptProblem> {
     let most = (u64::MAX - first).saturating_add(1);
     match seeds {
         None => Ok(most),
         Some(seeds) if seeds <= most => Ok(seeds),
-        Some(seeds) => Err(Problem::Mistake(format!(
+        Some(seeds) => Err(ScriptProblem::Mistake(format!(
             "--seeds {seeds} from --first-seed {first} on goes beyond the last seed, {}; use fewer",
             u64::MAX
         ))),
     }
 }
 
-fn run_seeds(plan: &Plan) -> Result<bool, Problem> {
+fn run_seeds(plan: &CampaignPlan) -> Result<bool, ScriptProblem> {
     stop::listen()?;
-    let tell = |summary: &Summary, script: &Script, report: &Report| {
+    let tell = |summary: &CampaignSummary, script: &FaultScript, report: &ScriptReport| {
         // Now: nobody knows how the hours to come will end.
         if report.failure.is_some() {
             say(outcome(script, report))?;
@@ -210,7 +212,7 @@ fn run_seeds(plan: &Plan) -> Result<bool, Problem> {
         }
         Ok(())
     };
-    let summary = campaign::run(plan, Player::start, tell)?;
+    let summary = campaign::run(plan, PlayerProcess::start, tell)?;
     say(describe(&summary))?;
     if let Some((first, _)) = summary.failures.first() {
         let mut seeds: Vec<u64> = summary.failures.iter().map(|(script, _)| script.seed).collect();
@@ -223,29 +225,30 @@ fn run_seeds(plan: &Plan) -> Result<bool, Problem> {
         say(format!("underlay-simulate shrink {}{subject}{bug} -o script.json makes it short", first.seed))?;
     }
     if summary.was_interrupted {
-        return Err(Problem::Interrupted);
+        return Err(ScriptProblem::Interrupted);
     }
     Ok(summary.failures.is_empty())
 }
 
-fn play(path: &Path, bug: Option<Bug>) -> Result<bool, Problem> {
+fn play(path: &Path, bug: Option<PlantedBug>) -> Result<bool, ScriptProblem> {
     let script = limits::read(path)?;
     stop::listen()?;
     // In a separate process: what it leaves behind, its parent removes.
-    let report = Player::start_with(bug.map(Bug::name).as_deref(), Stdio::inherit())?.play(&script)?;
+    let report =
+        PlayerProcess::start_with(bug.map(PlantedBug::name).as_deref(), Stdio::inherit())?.play(&script)?;
     say(to_text(&report)?)?;
     Ok(report.failure.is_none())
 }
 
 /// A file that is there by its name once it is complete.
-struct Output<'a> {
+struct OutputFile<'a> {
     path: &'a Path,
     file: NamedTempFile,
 }
 
-impl Output<'_> {
-    fn prepare(path: &Path) -> Result<Output<'_>, Problem> {
-        let mistake = |words: String| Problem::Mistake(format!("--output {}: {words}", path.display()));
+impl OutputFile<'_> {
+    fn prepare(path: &Path) -> Result<OutputFile<'_>, ScriptProblem> {
+        let mistake = |words: String| ScriptProblem::Mistake(format!("--output {}: {words}", path.display()));
         if path.symlink_metadata().is_ok() {
             return Err(mistake("it already exists; name a new file".into()));
         }
@@ -255,7 +258,7 @@ impl Output<'_> {
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(folder)
             .map_err(|error| mistake(format!("a file can't be created there: {error}")))?;
-        Ok(Output { path, file })
+        Ok(OutputFile { path, file })
     }
 
     fn write(mut self, text: &str) -> io::Result<()> {
@@ -267,22 +270,22 @@ impl Output<'_> {
 
 fn shrink_seed(
     seed: u64,
-    subject: Option<Subject>,
-    bug: Option<Bug>,
+    subject: Option<SimulationSubject>,
+    bug: Option<PlantedBug>,
     output: Option<&Path>,
-) -> Result<bool, Problem> {
+) -> Result<bool, ScriptProblem> {
     // Before hours are spent on what could then not be written.
-    let output = output.map(Output::prepare).transpose()?;
+    let output = output.map(OutputFile::prepare).transpose()?;
     stop::listen()?;
     let script = generate(seed, subject);
-    let bug = bug.map(Bug::name);
-    let start = || Player::start(bug.as_deref());
+    let bug = bug.map(PlantedBug::name);
+    let start = || PlayerProcess::start(bug.as_deref());
     let report = start()?.play(&script)?;
     remark(outcome(&script, &report));
     if report.failure.is_none() {
         return Ok(true);
     }
-    let progress = |script: &Script| remark(count(script.steps.len() as u64, "step"));
+    let progress = |script: &FaultScript| remark(count(script.steps.len() as u64, "step"));
     let short = shrink(&script, &report, start, progress)?;
     remark(outcome(&short.script, &short.report));
     let text = to_text(&short.script)?;
@@ -293,30 +296,30 @@ fn shrink_seed(
             if let Err(error) = output.write(&text) {
                 remark(format!("underlay-simulate: {name} can't be written ({error}); the script is:"));
                 say(text)?;
-                return Err(Problem::Output(error));
+                return Err(ScriptProblem::Output(error));
             }
         }
     }
     if short.was_interrupted {
-        return Err(Problem::Interrupted);
+        return Err(ScriptProblem::Interrupted);
     }
     Ok(false)
 }
 
-fn prove(seeds: u64, jobs: usize, only: Option<Bug>) -> Result<bool, Problem> {
+fn prove(seeds: u64, jobs: usize, only: Option<PlantedBug>) -> Result<bool, ScriptProblem> {
     stop::listen()?;
     let mut all_found = true;
-    for bug in only.map_or(Bug::ALL.to_vec(), |bug| vec![bug]) {
-        let plan = Plan {
+    for bug in only.map_or(PlantedBug::ALL.to_vec(), |bug| vec![bug]) {
+        let plan = CampaignPlan {
             first_seed: 1,
             seeds,
             time: Duration::MAX,
             jobs,
-            subject: Subject::from_str(bug.subject(), true).ok(),
+            subject: SimulationSubject::from_str(bug.subject(), true).ok(),
             bug: Some(bug.name()),
             stop_at_failure: true,
         };
-        let summary = campaign::run(&plan, Player::start, |_, _, _| Ok(()))?;
+        let summary = campaign::run(&plan, PlayerProcess::start, |_, _, _| Ok(()))?;
         let (name, played) = (bug.name(), count(summary.seeds, "seed"));
         match summary.failures.first() {
             Some((_, report)) => {
@@ -331,7 +334,7 @@ fn prove(seeds: u64, jobs: usize, only: Option<Bug>) -> Result<bool, Problem> {
             }
         }
         if summary.was_interrupted {
-            return Err(Problem::Interrupted);
+            return Err(ScriptProblem::Interrupted);
         }
     }
     Ok(all_found)

@@ -6,18 +6,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use underlay_attach::directory::core::{Core, Kind, NewNode, ROOT, RenameMode, WriteOptions};
-use underlay_storage::device::{BlockDevice, DeviceError, Done, Geometry, Request};
-use underlay_sync::simulation::{Group, World};
+use underlay_attach::directory::core::{DirectoryCore, InodeKind, NewNode, ROOT, RenameMode, WriteOptions};
+use underlay_storage::device::{BlockDevice, CompletionCallback, DeviceError, DeviceGeometry, DeviceRequest};
+use underlay_sync::simulation::{SimulatedWorld, TaskGroup};
 use underlay_sync::{UnsimulatedMutex, thread};
 
 use crate::content::BLOCK_BYTES;
-use crate::disk::Disk;
-use crate::faults::Faults;
-use crate::model::{Moment, VolumeModel};
-use crate::script::{Directory, Step};
-use crate::slot::Slot;
-use crate::user::{Events, User, wait_until};
+use crate::disk::SimulatedDisk;
+use crate::faults::FaultInjector;
+use crate::model::{EventCount, VolumeModel};
+use crate::script::{DirectorySetup, ScriptStep};
+use crate::slot::SharedSlot;
+use crate::user::{DeviceUser, UserEvents, wait_until};
 
 const DISK_BYTES: u64 = 8 << 20;
 const FILE_BLOCKS: u32 = 48;
@@ -25,7 +25,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// A file as a device of blocks: what lies behind its end is zeros.
 struct FileDevice {
-    core: Arc<Core>,
+    core: Arc<DirectoryCore>,
     inode: u64,
 }
 
@@ -34,21 +34,21 @@ fn as_device(error: Errno) -> DeviceError {
 }
 
 impl BlockDevice for FileDevice {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> DeviceGeometry {
         let block_bytes = BLOCK as u32;
-        Geometry {
+        DeviceGeometry {
             capacity_bytes: u64::from(FILE_BLOCKS) * BLOCK,
             block_bytes,
             optimal_io_bytes: block_bytes,
         }
     }
 
-    fn submit(&self, request: Request, done: Done) {
-        let empty = |done: Done| -> Box<dyn FnOnce(Result<(), Errno>) + Send> {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
+        let empty = |done: CompletionCallback| -> Box<dyn FnOnce(Result<(), Errno>) + Send> {
             Box::new(move |outcome| done(outcome.map(|()| Vec::new()).map_err(as_device)))
         };
         match request {
-            Request::Read { offset_bytes, buffer } => {
+            DeviceRequest::Read { offset_bytes, buffer } => {
                 let length = buffer.len();
                 let padded = move |outcome: Result<Vec<u8>, Errno>| {
                     done(outcome.map_err(as_device).map(|mut bytes| {
@@ -58,13 +58,13 @@ impl BlockDevice for FileDevice {
                 };
                 self.core.read(self.inode, offset_bytes, length as u32, Box::new(padded));
             }
-            Request::Write { offset_bytes, data, .. } => {
+            DeviceRequest::Write { offset_bytes, data, .. } => {
                 let options = WriteOptions::default();
                 self.core.write(self.inode, offset_bytes, data, options, empty(done));
             }
-            Request::Flush => self.core.sync(self.inode, false, empty(done)),
+            DeviceRequest::Flush => self.core.sync(self.inode, false, empty(done)),
             // To the file's end, always.
-            Request::Discard { offset_bytes, .. } => {
+            DeviceRequest::Discard { offset_bytes, .. } => {
                 self.core.set_size(self.inode, offset_bytes, empty(done));
             }
         }
@@ -73,42 +73,47 @@ impl BlockDevice for FileDevice {
 
 /// What a name stood for, from some moment on.
 #[derive(Clone)]
-struct Binding {
-    since: Moment,
-    file: Option<Arc<User>>,
+struct NameBinding {
+    since: EventCount,
+    file: Option<Arc<DeviceUser>>,
 }
 
 /// The bindings that a name may have after a crash: the last durable one, and all later ones.
-type Name = Vec<Binding>;
+type BindingHistory = Vec<NameBinding>;
 
-struct Rig {
-    world: World,
-    setup: Directory,
-    events: Arc<Events>,
-    disks: Vec<Disk>,
-    faults: Faults,
-    process: Group,
-    opened: Slot<Result<Arc<Core>, String>>,
+struct DirectoryRig {
+    world: SimulatedWorld,
+    setup: DirectorySetup,
+    events: Arc<UserEvents>,
+    disks: Vec<SimulatedDisk>,
+    faults: FaultInjector,
+    process: TaskGroup,
+    opened: SharedSlot<Result<Arc<DirectoryCore>, String>>,
     /// In this life of the file system. Each is open while it has a name: a failed flush is not forgotten then.
     inodes: BTreeMap<String, u64>,
-    names: Arc<UnsimulatedMutex<Vec<Name>>>,
+    names: Arc<UnsimulatedMutex<Vec<BindingHistory>>>,
     has_taken_stock: bool,
     files: u32,
 }
 
 /// Runs a script.
-pub(crate) fn run(world: &World, setup: &Directory, steps: &[Step], events: &Arc<Events>) {
-    let new_disk = |_| Disk::new(world, DISK_BYTES, setup.forgets_failed_flush);
-    let disks: Vec<Disk> = (0..setup.tree.disks()).map(new_disk).collect();
-    let nothing = || vec![Binding { since: 0, file: None }];
-    let mut rig = Rig {
+pub(crate) fn run(
+    world: &SimulatedWorld,
+    setup: &DirectorySetup,
+    steps: &[ScriptStep],
+    events: &Arc<UserEvents>,
+) {
+    let new_disk = |_| SimulatedDisk::new(world, DISK_BYTES, setup.forgets_failed_flush);
+    let disks: Vec<SimulatedDisk> = (0..setup.tree.disks()).map(new_disk).collect();
+    let nothing = || vec![NameBinding { since: 0, file: None }];
+    let mut rig = DirectoryRig {
         world: world.clone(),
         setup: setup.clone(),
         events: Arc::clone(events),
-        faults: Faults::new(&disks, 0..disks.len()),
+        faults: FaultInjector::new(&disks, 0..disks.len()),
         disks,
         process: world.new_group(),
-        opened: Slot::default(),
+        opened: SharedSlot::default(),
         inodes: BTreeMap::new(),
         names: Arc::new(UnsimulatedMutex::new((0..setup.files).map(|_| nothing()).collect())),
         has_taken_stock: true,
@@ -124,22 +129,23 @@ pub(crate) fn run(world: &World, setup: &Directory, steps: &[Step], events: &Arc
     rig.finish();
 }
 
-impl Rig {
-    fn names(&self) -> std::sync::MutexGuard<'_, Vec<Name>> {
+impl DirectoryRig {
+    fn names(&self) -> std::sync::MutexGuard<'_, Vec<BindingHistory>> {
         self.names.lock()
     }
 
     fn open(&mut self, is_new: bool) {
         self.faults.prepare_opening();
         self.process = self.world.new_group();
-        self.opened = Slot::default();
+        self.opened = SharedSlot::default();
         // As whatever writes through a page cache does.
-        let as_device = |disk: &Disk| -> Arc<dyn BlockDevice> { disk.device(self.process) };
+        let as_device = |disk: &SimulatedDisk| -> Arc<dyn BlockDevice> { disk.device(self.process) };
         let handles: Vec<_> = self.disks.iter().map(as_device).collect();
         let (tree, slot) = (self.setup.tree.clone(), self.opened.clone());
         let begin = move || {
             let opened = tree.open(&mut handles.into_iter()).and_then(|device| {
-                let core = if is_new { Core::format(device, (0, 0)) } else { Core::open(device) };
+                let core =
+                    if is_new { DirectoryCore::format(device, (0, 0)) } else { DirectoryCore::open(device) };
                 core.map_err(|error| error.to_string())
             });
             slot.fill(opened);
@@ -147,7 +153,7 @@ impl Rig {
         self.world.spawn(self.process, begin).expect("a thread can be had");
     }
 
-    fn await_opened(&mut self) -> Result<Arc<Core>, String> {
+    fn await_opened(&mut self) -> Result<Arc<DirectoryCore>, String> {
         wait_until(&self.world, || "the file system opens".into(), || self.opened.is_full());
         let opened = self.opened.get().expect("it was just filled");
         if let Ok(core) = &opened {
@@ -156,7 +162,7 @@ impl Rig {
         opened
     }
 
-    fn core(&mut self) -> Option<Arc<Core>> {
+    fn core(&mut self) -> Option<Arc<DirectoryCore>> {
         match self.opened.get()? {
             Ok(core) => {
                 self.take_stock(&core);
@@ -186,9 +192,9 @@ impl Rig {
     }
 
     /// Every file that some name stands for, or may stand for after a crash.
-    fn users(&self) -> Vec<Arc<User>> {
+    fn users(&self) -> Vec<Arc<DeviceUser>> {
         let names = self.names();
-        let mut users: BTreeMap<String, Arc<User>> = BTreeMap::new();
+        let mut users: BTreeMap<String, Arc<DeviceUser>> = BTreeMap::new();
         for user in names.iter().flatten().filter_map(|binding| binding.file.as_ref()) {
             users.insert(user.name.clone(), Arc::clone(user));
         }
@@ -196,7 +202,7 @@ impl Rig {
     }
 
     /// Which file each name stands for after a crash.
-    fn take_stock(&mut self, core: &Arc<Core>) {
+    fn take_stock(&mut self, core: &Arc<DirectoryCore>) {
         if self.has_taken_stock {
             return;
         }
@@ -213,7 +219,8 @@ impl Rig {
         for (number, (found, bindings)) in found.into_iter().zip(&mut names).enumerate() {
             // Its owner says which file it is.
             let name = found.map(|(_, owner)| file_name(owner));
-            let is_it = |binding: &&Binding| binding.file.as_ref().map(|file| &file.name) == name.as_ref();
+            let is_it =
+                |binding: &&NameBinding| binding.file.as_ref().map(|file| &file.name) == name.as_ref();
             let bound = bindings.iter().rfind(is_it).cloned();
             let Some(mut bound) = bound else {
                 let possible: Vec<&str> = bindings
@@ -233,17 +240,17 @@ impl Rig {
         *self.names() = names;
     }
 
-    fn current(&self, number: u32) -> Option<Arc<User>> {
+    fn current(&self, number: u32) -> Option<Arc<DeviceUser>> {
         self.names()[number as usize].last().and_then(|binding| binding.file.clone())
     }
 
-    fn bind(&self, number: u32, file: Option<Arc<User>>) {
+    fn bind(&self, number: u32, file: Option<Arc<DeviceUser>>) {
         let since = self.events.next();
-        self.names()[number as usize].push(Binding { since, file });
+        self.names()[number as usize].push(NameBinding { since, file });
     }
 
     /// The file has lost its name.
-    fn close(&self, core: &Arc<Core>, number: u32) {
+    fn close(&self, core: &Arc<DirectoryCore>, number: u32) {
         let file = self.current(number);
         if let Some(inode) = file.and_then(|file| self.inodes.get(&file.name)) {
             self.world.enter(self.process, || core.released(*inode));
@@ -251,7 +258,7 @@ impl Rig {
     }
 
     /// The file of a name, which is made where there is none.
-    fn file(&mut self, number: u32) -> Option<(Arc<User>, FileDevice)> {
+    fn file(&mut self, number: u32) -> Option<(Arc<DeviceUser>, FileDevice)> {
         let core = self.core()?;
         let number = number % self.setup.files;
         if let Some(user) = self.current(number) {
@@ -261,12 +268,12 @@ impl Rig {
         // By its owner a file is recognised after a crash: see `take_stock`.
         let uid = self.files + 1;
         let node =
-            NewNode { kind: Kind::File, mode: 0o600, uid, gid: 0, device_number: 0, target: Vec::new() };
+            NewNode { kind: InodeKind::File, mode: 0o600, uid, gid: 0, device_number: 0, target: Vec::new() };
         let made =
             self.world.enter(self.process, || core.make(ROOT, name_of(number).as_bytes(), node)).ok()?;
         self.files = uid;
         core.opened(made.inode);
-        let user = User::new(&file_name(uid), &self.events, VolumeModel::new(FILE_BLOCKS));
+        let user = DeviceUser::new(&file_name(uid), &self.events, VolumeModel::new(FILE_BLOCKS));
         self.inodes.insert(user.name.clone(), made.inode);
         self.bind(number, Some(Arc::clone(&user)));
         Some((user, FileDevice { core, inode: made.inode }))
@@ -318,27 +325,27 @@ impl Rig {
         }
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &ScriptStep) {
         match *step {
-            Step::WriteFile { file, block, count } => {
+            ScriptStep::WriteFile { file, block, count } => {
                 if let Some((user, device)) = self.file(file) {
                     self.world.enter(self.process, || user.write(&device, block, count, false));
                 }
             }
-            Step::Read { volume, block, count } => {
+            ScriptStep::Read { volume, block, count } => {
                 if let Some((user, device)) = self.file(volume) {
                     self.world.enter(self.process, || user.read(&device, block % FILE_BLOCKS, count));
                 }
             }
-            Step::TruncateFile { file, blocks } => {
+            ScriptStep::TruncateFile { file, blocks } => {
                 if let Some((user, device)) = self.file(file) {
                     let from = blocks % FILE_BLOCKS;
                     self.world.enter(self.process, || user.discard(&device, from, FILE_BLOCKS - from));
                 }
             }
-            Step::SyncFile { file } | Step::Flush { volume: file } => self.sync(file),
-            Step::ReplaceFile { file, by } => self.replace(file, by),
-            Step::RemoveFile { file } => {
+            ScriptStep::SyncFile { file } | ScriptStep::Flush { volume: file } => self.sync(file),
+            ScriptStep::ReplaceFile { file, by } => self.replace(file, by),
+            ScriptStep::RemoveFile { file } => {
                 let number = file % self.setup.files;
                 let Some(core) = self.core() else { return };
                 let name = name_of(number);
@@ -347,10 +354,10 @@ impl Rig {
                     self.bind(number, None);
                 }
             }
-            Step::Pause { us } => thread::sleep(Duration::from_micros(us)),
-            Step::Settle => self.settle(),
-            Step::KillServer => self.crash(false),
-            Step::CutPower => self.crash(true),
+            ScriptStep::Pause { us } => thread::sleep(Duration::from_micros(us)),
+            ScriptStep::Settle => self.settle(),
+            ScriptStep::KillServer => self.crash(false),
+            ScriptStep::CutPower => self.crash(true),
             _ => self.faults.strike(step, &self.events, !self.opened.is_full()),
         }
     }

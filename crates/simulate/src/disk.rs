@@ -1,55 +1,57 @@
 //! A disk of a simulated world: it has a volatile cache, and fails as it is told.
 //!
-//! It outlives the processes that use it. Each of them has a [`Handle`]: what a process that was killed had asked for still
-//! happens, in part or whole, before anybody else sees the disk; its answers reach nobody.
+//! It outlives the processes that use it. Each of them has a [`DiskHandle`]: what a process that was killed had asked
+//! for still happens, in part or whole, before anybody else sees the disk; its answers reach nobody.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use underlay_sync::UnsimulatedMutex;
 
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_storage::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
 use underlay_storage::failed_sync::BelievableSync;
-use underlay_sync::simulation::{Group, Random, World};
+use underlay_sync::simulation::{SimulatedWorld, SimulationRng, TaskGroup};
 
 use crate::content::BLOCK_BYTES;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-type Content = Arc<[u8]>;
+type BlockContent = Arc<[u8]>;
 
 #[derive(Clone)]
-pub struct Disk {
-    shared: Arc<Shared>,
+pub struct SimulatedDisk {
+    shared: Arc<DiskShared>,
 }
 
-struct Shared {
-    world: World,
-    hardware: Group,
+struct DiskShared {
+    world: SimulatedWorld,
+    hardware: TaskGroup,
     capacity_bytes: u64,
     /// A flush that fails has lost what it was to write, as the page cache of Linux does: the next one succeeds.
     forgets_failed_flush: bool,
-    state: UnsimulatedMutex<State>,
+    state: UnsimulatedMutex<SimulatedDiskState>,
 }
 
 /// A part of a request's life that may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum What {
+pub enum FailurePoint {
     Read,
     Write,
     Flush,
 }
 
 #[derive(Default)]
-struct State {
-    durable: BTreeMap<u64, Content>,
+struct SimulatedDiskState {
+    durable: BTreeMap<u64, BlockContent>,
     /// By block: what was written since it was durable, oldest first, with the number of the write. Nothing for zeros.
-    cached: BTreeMap<u64, Vec<(u64, Option<Content>)>>,
+    cached: BTreeMap<u64, Vec<(u64, Option<BlockContent>)>>,
     writes: u64,
-    requests: BTreeMap<u64, UnderWay>,
+    requests: BTreeMap<u64, PendingDiskRequest>,
     next_request: u64,
-    failing: BTreeMap<What, u32>,
+    failing: BTreeMap<FailurePoint, u32>,
     slow: u32,
     lies: bool,
     /// It answers before `submit` returns, as a disk in fast-forward does.
@@ -61,25 +63,25 @@ struct State {
     has_forgotten: bool,
 }
 
-struct UnderWay {
-    request: Request,
+struct PendingDiskRequest {
+    request: DeviceRequest,
     /// Writes that had completed when it was submitted: what a flush covers.
     covers: u64,
-    user: Group,
-    done: Done,
+    user: TaskGroup,
+    done: CompletionCallback,
 }
 
 /// A disk as a process sees it.
-pub struct Handle {
-    disk: Disk,
-    user: Group,
+pub struct DiskHandle {
+    disk: SimulatedDisk,
+    user: TaskGroup,
 }
 
-impl Disk {
-    pub fn new(world: &World, capacity_bytes: u64, forgets_failed_flush: bool) -> Disk {
-        let state = State { slow: 1, ..State::default() };
-        Disk {
-            shared: Arc::new(Shared {
+impl SimulatedDisk {
+    pub fn new(world: &SimulatedWorld, capacity_bytes: u64, forgets_failed_flush: bool) -> SimulatedDisk {
+        let state = SimulatedDiskState { slow: 1, ..SimulatedDiskState::default() };
+        SimulatedDisk {
+            shared: Arc::new(DiskShared {
                 world: world.clone(),
                 hardware: world.own_group(),
                 capacity_bytes,
@@ -90,23 +92,23 @@ impl Disk {
     }
 
     /// As a process opens it. One behind a page cache forgets what a failed flush was to write, so that is remembered.
-    pub fn device(&self, user: Group) -> Arc<dyn BlockDevice> {
+    pub fn device(&self, user: TaskGroup) -> Arc<dyn BlockDevice> {
         match self.shared.forgets_failed_flush {
             true => Arc::new(BelievableSync::new(self.handle(user))),
             false => Arc::new(self.handle(user)),
         }
     }
 
-    fn handle(&self, user: Group) -> Handle {
-        Handle { disk: self.clone(), user }
+    fn handle(&self, user: TaskGroup) -> DiskHandle {
+        DiskHandle { disk: self.clone(), user }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SimulatedDiskState> {
         self.shared.state.lock()
     }
 
     /// The next `count` requests of this kind fail.
-    pub fn fail(&self, what: What, count: u32) {
+    pub fn fail(&self, what: FailurePoint, count: u32) {
         *self.lock().failing.entry(what).or_default() += count;
     }
 
@@ -190,7 +192,7 @@ impl Disk {
     }
 
     /// A process is over: what it had asked for happens now, or partly, or not.
-    pub fn abandon(&self, user: Group) {
+    pub fn abandon(&self, user: TaskGroup) {
         self.shared.world.with_random(|random| {
             let mut state = self.lock();
             let numbers: Vec<u64> = state
@@ -221,7 +223,7 @@ impl Disk {
         });
     }
 
-    fn answer(&self, user: Group, done: Done, completion: Completion) {
+    fn answer(&self, user: TaskGroup, done: CompletionCallback, completion: DeviceCompletion) {
         // Forgotten, not dropped: what it holds belongs to a dead process, and dropping it would act for
         // that process.
         if self.shared.world.is_killed(user) {
@@ -231,9 +233,9 @@ impl Disk {
         self.shared.world.enter(user, || done(completion));
     }
 
-    fn submit(&self, user: Group, request: Request, done: Done) {
+    fn submit(&self, user: TaskGroup, request: DeviceRequest, done: CompletionCallback) {
         let world = &self.shared.world;
-        let geometry = Geometry {
+        let geometry = DeviceGeometry {
             capacity_bytes: self.shared.capacity_bytes,
             block_bytes: BLOCK as u32,
             optimal_io_bytes: BLOCK as u32,
@@ -246,7 +248,7 @@ impl Disk {
             return done(Err(error));
         }
         let (base_us, spread_us) = match &request {
-            Request::Flush => (50, 2000),
+            DeviceRequest::Flush => (50, 2000),
             _ => (20, 200),
         };
         let wait_us = base_us + world.with_random(|random| random.below(spread_us));
@@ -259,7 +261,7 @@ impl Disk {
             let number = state.next_request;
             state.next_request += 1;
             let covers = state.writes;
-            state.requests.insert(number, UnderWay { request, covers, user, done });
+            state.requests.insert(number, PendingDiskRequest { request, covers, user, done });
             (number, wait_us * u64::from(state.slow))
         };
         if self.lock().at_once {
@@ -277,9 +279,9 @@ impl Disk {
             // It was taken away by a cut.
             let Some(under_way) = state.requests.remove(&number) else { return };
             let what = match &under_way.request {
-                Request::Read { .. } => What::Read,
-                Request::Write { .. } | Request::Discard { .. } => What::Write,
-                Request::Flush => What::Flush,
+                DeviceRequest::Read { .. } => FailurePoint::Read,
+                DeviceRequest::Write { .. } | DeviceRequest::Discard { .. } => FailurePoint::Write,
+                DeviceRequest::Flush => FailurePoint::Flush,
             };
             let fails = state.failing.get_mut(&what).is_some_and(|left| {
                 let fails = *left > 0;
@@ -288,14 +290,14 @@ impl Disk {
             });
             if fails {
                 state.was_at_fault = true;
-                if what == What::Flush && self.shared.forgets_failed_flush {
+                if what == FailurePoint::Flush && self.shared.forgets_failed_flush {
                     state.forget_dirty();
                 }
                 self.shared.world.with_random(|random| state.perform_partly(&under_way, random));
                 let error = DeviceError::Io(format!("the simulated disk fails a {what:?}").to_lowercase());
                 (under_way.user, under_way.done, Err(error))
             } else {
-                let UnderWay { request, covers, user, done } = under_way;
+                let PendingDiskRequest { request, covers, user, done } = under_way;
                 (user, done, Ok(state.perform(request, covers)))
             }
         };
@@ -303,22 +305,22 @@ impl Disk {
     }
 }
 
-impl State {
-    fn content(&self, block: u64) -> Option<Content> {
+impl SimulatedDiskState {
+    fn content(&self, block: u64) -> Option<BlockContent> {
         match self.cached.get(&block).and_then(|versions| versions.last()) {
             Some((_, content)) => content.clone(),
             None => self.durable.get(&block).cloned(),
         }
     }
 
-    fn settle(&mut self, block: u64, content: Option<Content>) {
+    fn settle(&mut self, block: u64, content: Option<BlockContent>) {
         match content {
             Some(content) => self.durable.insert(block, content),
             None => self.durable.remove(&block),
         };
     }
 
-    fn put(&mut self, block: u64, content: Option<Content>, fua: bool) {
+    fn put(&mut self, block: u64, content: Option<BlockContent>, fua: bool) {
         self.writes += 1;
         if fua {
             self.cached.remove(&block);
@@ -328,9 +330,9 @@ impl State {
         }
     }
 
-    fn perform(&mut self, request: Request, covers: u64) -> Vec<u8> {
+    fn perform(&mut self, request: DeviceRequest, covers: u64) -> Vec<u8> {
         match request {
-            Request::Read { offset_bytes, mut buffer } => {
+            DeviceRequest::Read { offset_bytes, mut buffer } => {
                 for (block, into) in (offset_bytes / BLOCK..).zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
                     match self.content(block) {
                         Some(content) => into.copy_from_slice(&content),
@@ -339,17 +341,17 @@ impl State {
                 }
                 return buffer;
             }
-            Request::Write { offset_bytes, data, fua } => {
+            DeviceRequest::Write { offset_bytes, data, fua } => {
                 for (block, bytes) in (offset_bytes / BLOCK..).zip(data.chunks_exact(BLOCK_BYTES)) {
                     self.put(block, content_of(bytes), fua);
                 }
             }
-            Request::Discard { offset_bytes, length_bytes } => {
+            DeviceRequest::Discard { offset_bytes, length_bytes } => {
                 let blocks = offset_bytes / BLOCK..(offset_bytes + length_bytes) / BLOCK;
                 blocks.for_each(|block| self.put(block, None, false));
             }
-            Request::Flush if self.lies => {}
-            Request::Flush => {
+            DeviceRequest::Flush if self.lies => {}
+            DeviceRequest::Flush => {
                 for (block, mut versions) in std::mem::take(&mut self.cached) {
                     let covered = versions.iter().rposition(|(number, _)| *number <= covers);
                     let newer = versions.split_off(covered.map_or(0, |at| at + 1));
@@ -368,9 +370,9 @@ impl State {
     }
 
     /// Some of its blocks are written, the others are not.
-    fn perform_partly(&mut self, under_way: &UnderWay, random: &mut Random) {
+    fn perform_partly(&mut self, under_way: &PendingDiskRequest, random: &mut SimulationRng) {
         match &under_way.request {
-            Request::Write { offset_bytes, data, .. } => {
+            DeviceRequest::Write { offset_bytes, data, .. } => {
                 let all = random.one_in(3);
                 for (block, bytes) in (offset_bytes / BLOCK..).zip(data.chunks_exact(BLOCK_BYTES)) {
                     if all || random.one_in(2) {
@@ -379,19 +381,19 @@ impl State {
                     }
                 }
             }
-            Request::Discard { offset_bytes, length_bytes } => {
+            DeviceRequest::Discard { offset_bytes, length_bytes } => {
                 for block in offset_bytes / BLOCK..(offset_bytes + length_bytes) / BLOCK {
                     if random.one_in(2) {
                         self.put(block, None, false);
                     }
                 }
             }
-            Request::Read { .. } | Request::Flush => {}
+            DeviceRequest::Read { .. } | DeviceRequest::Flush => {}
         }
     }
 
     /// Any version of a block that was written since it was durable, or the durable one.
-    fn lose_cache(&mut self, random: &mut Random) {
+    fn lose_cache(&mut self, random: &mut SimulationRng) {
         for (block, mut versions) in std::mem::take(&mut self.cached) {
             // Each block by itself: a drive writes its cache in any order.
             let kept = random.below(versions.len() as u64 + 1) as usize;
@@ -414,20 +416,20 @@ impl State {
     }
 }
 
-fn content_of(bytes: &[u8]) -> Option<Content> {
+fn content_of(bytes: &[u8]) -> Option<BlockContent> {
     (bytes.iter().any(|byte| *byte != 0)).then(|| Arc::from(bytes))
 }
 
-impl BlockDevice for Handle {
-    fn geometry(&self) -> Geometry {
-        Geometry {
+impl BlockDevice for DiskHandle {
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry {
             capacity_bytes: self.disk.shared.capacity_bytes,
             block_bytes: BLOCK as u32,
             optimal_io_bytes: BLOCK as u32,
         }
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         self.disk.submit(self.user, request, done);
     }
 }

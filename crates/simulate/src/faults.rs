@@ -6,27 +6,27 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use underlay_sync::simulation::Group;
+use underlay_sync::simulation::TaskGroup;
 
-use crate::disk::{Disk, What};
-use crate::script::Step;
-use crate::user::Events;
+use crate::disk::{FailurePoint, SimulatedDisk};
+use crate::script::ScriptStep;
+use crate::user::UserEvents;
 
 /// Strikes disks, within what is promised.
 ///
 /// One combination is left out, because nothing can be promised for it: of disks that are mirrored, one goes out without
 /// hearing of it, and is afterwards the only one that can be read when the mirror is opened. Its old content is what there is then.
-pub(crate) struct Faults {
-    disks: Vec<Disk>,
+pub(crate) struct FaultInjector {
+    disks: Vec<SimulatedDisk>,
     /// Those whose mirror has no other witness.
     mirrored: Range<usize>,
     /// Disks that may have been left out.
     suspects: RefCell<BTreeSet<usize>>,
 }
 
-impl Faults {
-    pub(crate) fn new(disks: &[Disk], mirrored: Range<usize>) -> Faults {
-        Faults { disks: disks.to_vec(), mirrored, suspects: RefCell::default() }
+impl FaultInjector {
+    pub(crate) fn new(disks: &[SimulatedDisk], mirrored: Range<usize>) -> FaultInjector {
+        FaultInjector { disks: disks.to_vec(), mirrored, suspects: RefCell::default() }
     }
 
     fn index(&self, member: u32) -> usize {
@@ -51,29 +51,29 @@ impl Faults {
     }
 
     /// Does nothing for a step that is no fault of a disk.
-    pub(crate) fn strike(&self, step: &Step, events: &Arc<Events>, is_opening: bool) {
+    pub(crate) fn strike(&self, step: &ScriptStep, events: &Arc<UserEvents>, is_opening: bool) {
         let may_hide =
             |index: usize| !(is_opening && self.mirrored.contains(&index) && self.has_other_suspect(index));
         match *step {
-            Step::Fail { member, what, count } => {
+            ScriptStep::Fail { member, what, count } => {
                 let index = self.index(member);
                 if may_hide(index) {
-                    if what != What::Read || is_opening {
+                    if what != FailurePoint::Read || is_opening {
                         self.suspects.borrow_mut().insert(index);
                     }
                     self.disks[index].fail(what, count.min(8));
                 }
             }
-            Step::Vanish { member } => {
+            ScriptStep::Vanish { member } => {
                 let index = self.index(member);
                 if may_hide(index) {
                     self.suspects.borrow_mut().insert(index);
                     self.disks[index].vanish();
                 }
             }
-            Step::Return { member } => self.disks[self.index(member)].come_back(),
-            Step::Slow { member, factor } => self.disks[self.index(member)].set_slow(factor.min(1000)),
-            Step::Lie { member } => {
+            ScriptStep::Return { member } => self.disks[self.index(member)].come_back(),
+            ScriptStep::Slow { member, factor } => self.disks[self.index(member)].set_slow(factor.min(1000)),
+            ScriptStep::Lie { member } => {
                 events.flushes_are_void.store(true, Ordering::Relaxed);
                 self.disks[self.index(member)].set_lies(true);
             }
@@ -82,7 +82,7 @@ impl Faults {
     }
 
     /// The process that used the disks is over, with their power or without.
-    pub(crate) fn crash(&self, process: Group, takes_power: bool, events: &Events) {
+    pub(crate) fn crash(&self, process: TaskGroup, takes_power: bool, events: &UserEvents) {
         for disk in &self.disks {
             match takes_power {
                 true => disk.cut_power(),
@@ -95,12 +95,12 @@ impl Faults {
     }
 
     pub(crate) fn heal(&self) {
-        self.disks.iter().for_each(Disk::heal);
+        self.disks.iter().for_each(SimulatedDisk::heal);
     }
 }
 
 /// A disk that lied has lost its power: what it had answered for is anywhere.
-pub(crate) fn power_lost(events: &Events) {
+pub(crate) fn power_lost(events: &UserEvents) {
     if events.flushes_are_void.load(Ordering::Relaxed) {
         events.anything_goes.store(true, Ordering::Relaxed);
     }

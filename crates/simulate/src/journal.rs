@@ -6,15 +6,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use underlay_storage::device::DeviceError;
-use underlay_storage::journal::{Journal, Recovered, Snapshot};
-use underlay_sync::simulation::{Group, World};
+use underlay_storage::journal::{Journal, JournalSnapshot, RecoveredJournal};
+use underlay_sync::simulation::{SimulatedWorld, TaskGroup};
 use underlay_sync::{Mutex, MutexGuard, thread};
 
-use crate::disk::Disk;
-use crate::faults::Faults;
-use crate::script::{JournalSetup, Step};
-use crate::slot::Slot;
-use crate::user::{Events, await_answer, wait_until};
+use crate::disk::SimulatedDisk;
+use crate::faults::FaultInjector;
+use crate::script::{JournalSetup, ScriptStep};
+use crate::slot::SharedSlot;
+use crate::user::{UserEvents, await_answer, wait_until};
 
 const KIND: [u8; 8] = *b"simulate";
 /// Enough for sound code, and too little for a recursion over the pieces of a large snapshot.
@@ -23,7 +23,7 @@ const MIB: u64 = 1 << 20;
 
 /// What the journal's owner has in memory, and what was promised to it.
 #[derive(Default)]
-struct Owner {
+struct JournalOwner {
     /// Numbers of all records so far, beginning with 1.
     appended: u64,
     /// Up to which record a commit was acknowledged.
@@ -33,36 +33,36 @@ struct Owner {
     commits_under_way: u32,
 }
 
-type Shared = Arc<Mutex<Owner>>;
+type OwnerShared = Arc<Mutex<JournalOwner>>;
 
-fn lock(owner: &Shared) -> MutexGuard<'_, Owner> {
+fn lock(owner: &OwnerShared) -> MutexGuard<'_, JournalOwner> {
     owner.lock()
 }
 
-struct Rig {
-    world: World,
+struct JournalRig {
+    world: SimulatedWorld,
     setup: JournalSetup,
-    events: Arc<Events>,
-    disk: Disk,
-    faults: Faults,
-    owner: Shared,
-    process: Group,
-    opened: Slot<Result<Journal, String>>,
+    events: Arc<UserEvents>,
+    disk: SimulatedDisk,
+    faults: FaultInjector,
+    owner: OwnerShared,
+    process: TaskGroup,
+    opened: SharedSlot<Result<Journal, String>>,
 }
 
 /// The state that a snapshot holds: the number of the last record in it, and as much more as the script says.
-fn snapshot(owner: &Shared, bytes: u64) -> Snapshot {
+fn snapshot(owner: &OwnerShared, bytes: u64) -> JournalSnapshot {
     let owner = lock(owner);
     let mut state = owner.appended.to_le_bytes().to_vec();
     state.resize(8 + bytes as usize, 0);
-    Snapshot { state, covers: owner.since_opening }
+    JournalSnapshot { state, covers: owner.since_opening }
 }
 
 /// The last record that was found again.
 ///
 /// # Errors
 /// When they are not the first ones, each once and in order.
-fn last_of(recovered: &Recovered) -> Result<u64, String> {
+fn last_of(recovered: &RecoveredJournal) -> Result<u64, String> {
     let number = |bytes: &[u8]| bytes.first_chunk::<8>().map_or(0, |first| u64::from_le_bytes(*first));
     let mut last = number(&recovered.snapshot);
     for record in &recovered.records {
@@ -75,20 +75,25 @@ fn last_of(recovered: &Recovered) -> Result<u64, String> {
 }
 
 /// Runs a script.
-pub(crate) fn run(world: &World, setup: &JournalSetup, steps: &[Step], events: &Arc<Events>) {
+pub(crate) fn run(
+    world: &SimulatedWorld,
+    setup: &JournalSetup,
+    steps: &[ScriptStep],
+    events: &Arc<UserEvents>,
+) {
     let snapshot_bytes = setup.snapshot_mib * MIB + 4096;
     let capacity_bytes = Journal::range_bytes(snapshot_bytes, 64 << 10);
-    let disk = Disk::new(world, capacity_bytes, false);
+    let disk = SimulatedDisk::new(world, capacity_bytes, false);
     disk.set_at_once(setup.answers_at_once);
-    let mut rig = Rig {
+    let mut rig = JournalRig {
         world: world.clone(),
         setup: setup.clone(),
         events: Arc::clone(events),
-        faults: Faults::new(std::slice::from_ref(&disk), 0..0),
+        faults: FaultInjector::new(std::slice::from_ref(&disk), 0..0),
         disk,
-        owner: Shared::default(),
+        owner: OwnerShared::default(),
         process: world.new_group(),
-        opened: Slot::default(),
+        opened: SharedSlot::default(),
     };
     rig.open();
     rig.await_opened().unwrap_or_else(|problem| panic!("a journal can't be made on a new disk: {problem}"));
@@ -109,18 +114,18 @@ pub(crate) fn run(world: &World, setup: &JournalSetup, steps: &[Step], events: &
     }
 }
 
-impl Rig {
+impl JournalRig {
     /// As a thread with a small stack.
     fn small(&self, act: impl FnOnce() + Send + 'static) {
         self.world.enter(self.process, || {
-            let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn(act);
+            let thread = thread::ThreadBuilder::new().stack_size(STACK_BYTES).spawn(act);
             thread.expect("a thread can be had");
         });
     }
 
     fn open(&mut self) {
         self.process = self.world.new_group();
-        self.opened = Slot::default();
+        self.opened = SharedSlot::default();
         let device = self.disk.device(self.process);
         let range = 0..device.geometry().capacity_bytes / 8192 * 8192;
         let (slot, owner, events) = (self.opened.clone(), Arc::clone(&self.owner), Arc::clone(&self.events));
@@ -187,34 +192,34 @@ impl Rig {
         self.small(move || journal.commit(Box::new(done)));
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &ScriptStep) {
         match *step {
-            Step::Write { count, .. } => {
+            ScriptStep::Write { count, .. } => {
                 if let Some(journal) = self.journal() {
                     self.append(&journal, count.min(40));
                 }
             }
-            Step::Flush { .. } => self.commit(),
-            Step::Resync { .. } | Step::Snapshot { .. } => {
+            ScriptStep::Flush { .. } => self.commit(),
+            ScriptStep::Resync { .. } | ScriptStep::Snapshot { .. } => {
                 if let Some(journal) = self.journal() {
                     self.small(move || journal.checkpoint(Box::new(drop)));
                 }
             }
-            Step::Pause { us } => thread::sleep(Duration::from_micros(us)),
-            Step::Settle => {
+            ScriptStep::Pause { us } => thread::sleep(Duration::from_micros(us)),
+            ScriptStep::Settle => {
                 let owner = Arc::clone(&self.owner);
                 let is_over = move || lock(&owner).commits_under_way == 0;
                 wait_until(&self.world, || "commits under way".into(), is_over);
             }
-            Step::KillServer => self.crash(false),
-            Step::CutPower => self.crash(true),
+            ScriptStep::KillServer => self.crash(false),
+            ScriptStep::CutPower => self.crash(true),
             _ => self.faults.strike(step, &self.events, !self.opened.is_full()),
         }
     }
 }
 
 /// Everything committed is there, and nothing that was never appended.
-fn check(recovered: &Recovered, owner: &Shared, events: &Events) {
+fn check(recovered: &RecoveredJournal, owner: &OwnerShared, events: &UserEvents) {
     if events.anything_goes.load(Ordering::Relaxed) {
         return;
     }

@@ -5,41 +5,46 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use underlay_storage::device::BlockDevice;
-use underlay_sync::simulation::{Group, World};
+use underlay_sync::simulation::{SimulatedWorld, TaskGroup};
 use underlay_sync::thread;
 
-use crate::disk::Disk;
-use crate::faults::Faults;
+use crate::disk::SimulatedDisk;
+use crate::faults::FaultInjector;
 use crate::model::VolumeModel;
-use crate::script::{Layers, Step};
-use crate::slot::Slot;
-use crate::user::{Events, User, wait_until};
+use crate::script::{LayersSetup, ScriptStep};
+use crate::slot::SharedSlot;
+use crate::user::{DeviceUser, UserEvents, wait_until};
 
-type Opened = Result<Arc<dyn BlockDevice>, String>;
+type OpenedLayers = Result<Arc<dyn BlockDevice>, String>;
 
-struct Rig {
-    world: World,
-    setup: Layers,
-    disks: Vec<Disk>,
-    faults: Faults,
-    user: Arc<User>,
-    process: Group,
-    opened: Slot<Opened>,
+struct LayersRig {
+    world: SimulatedWorld,
+    setup: LayersSetup,
+    disks: Vec<SimulatedDisk>,
+    faults: FaultInjector,
+    user: Arc<DeviceUser>,
+    process: TaskGroup,
+    opened: SharedSlot<OpenedLayers>,
 }
 
 /// Runs a script.
-pub(crate) fn run(world: &World, setup: &Layers, steps: &[Step], events: &Arc<Events>) {
-    let new_disk = |_| Disk::new(world, setup.disk_kib << 10, false);
-    let disks: Vec<Disk> = (0..setup.tree.disks()).map(new_disk).collect();
-    let user = User::new("the stack", events, VolumeModel::new(setup.blocks));
-    let mut rig = Rig {
+pub(crate) fn run(
+    world: &SimulatedWorld,
+    setup: &LayersSetup,
+    steps: &[ScriptStep],
+    events: &Arc<UserEvents>,
+) {
+    let new_disk = |_| SimulatedDisk::new(world, setup.disk_kib << 10, false);
+    let disks: Vec<SimulatedDisk> = (0..setup.tree.disks()).map(new_disk).collect();
+    let user = DeviceUser::new("the stack", events, VolumeModel::new(setup.blocks));
+    let mut rig = LayersRig {
         world: world.clone(),
         setup: setup.clone(),
-        faults: Faults::new(&disks, 0..disks.len()),
+        faults: FaultInjector::new(&disks, 0..disks.len()),
         disks,
         user,
         process: world.new_group(),
-        opened: Slot::default(),
+        opened: SharedSlot::default(),
     };
     rig.open();
     let device = rig.await_opened().unwrap_or_else(|problem| panic!("new disks can't be opened: {problem}"));
@@ -57,19 +62,19 @@ pub(crate) fn run(world: &World, setup: &Layers, steps: &[Step], events: &Arc<Ev
     rig.finish();
 }
 
-impl Rig {
+impl LayersRig {
     fn open(&mut self) {
         self.faults.prepare_opening();
         self.process = self.world.new_group();
-        self.opened = Slot::default();
-        let as_device = |disk: &Disk| disk.device(self.process);
+        self.opened = SharedSlot::default();
+        let as_device = |disk: &SimulatedDisk| disk.device(self.process);
         let handles: Vec<_> = self.disks.iter().map(as_device).collect();
         let (tree, slot) = (self.setup.tree.clone(), self.opened.clone());
         let task = self.world.spawn(self.process, move || slot.fill(tree.open(&mut handles.into_iter())));
         task.expect("a thread can be had");
     }
 
-    fn await_opened(&self) -> Opened {
+    fn await_opened(&self) -> OpenedLayers {
         wait_until(&self.world, || "the stack opens".into(), || self.opened.is_full());
         self.opened.get().expect("it was just filled")
     }
@@ -98,38 +103,38 @@ impl Rig {
         self.open();
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &ScriptStep) {
         match *step {
-            Step::Write { block, count, fua, .. } => {
+            ScriptStep::Write { block, count, fua, .. } => {
                 if let Some(device) = self.device() {
                     self.enter(|user| user.write(&*device, block, count, fua));
                 }
             }
-            Step::Read { block, count, .. } => {
+            ScriptStep::Read { block, count, .. } => {
                 if let Some(device) = self.device() {
                     self.enter(|user| user.read(&*device, block, count));
                 }
             }
-            Step::Discard { block, count, .. } => {
+            ScriptStep::Discard { block, count, .. } => {
                 if let Some(device) = self.device() {
                     self.enter(|user| user.discard(&*device, block, count));
                 }
             }
-            Step::Flush { .. } => {
+            ScriptStep::Flush { .. } => {
                 if let Some(device) = self.device() {
                     self.enter(|user| user.flush(&*device));
                 }
             }
-            Step::Pause { us } => thread::sleep(Duration::from_micros(us)),
-            Step::Settle => self.settle(),
-            Step::KillServer => self.crash(false),
-            Step::CutPower => self.crash(true),
+            ScriptStep::Pause { us } => thread::sleep(Duration::from_micros(us)),
+            ScriptStep::Settle => self.settle(),
+            ScriptStep::KillServer => self.crash(false),
+            ScriptStep::CutPower => self.crash(true),
             _ => self.faults.strike(step, &self.user.events, !self.opened.is_full()),
         }
     }
 
     /// As the process that uses the stack.
-    fn enter(&self, act: impl FnOnce(&Arc<User>)) {
+    fn enter(&self, act: impl FnOnce(&Arc<DeviceUser>)) {
         self.world.enter(self.process, || act(&self.user));
     }
 

@@ -1,7 +1,7 @@
 //! The volume stack in virtual time, under faults in any combination, held against the contract of a block device.
 //!
-//! A [`script::Script`] says what is set up and what happens; a seed decides everything else. [`run`] plays it on the
-//! real code: initiator, target, pool, layers, journal and the directory's core, as threads of one
+//! A [`script::FaultScript`] says what is set up and what happens; a seed decides everything else. [`run`] plays it on
+//! the real code: initiator, target, pool, layers, journal and the directory's core, as threads of one
 //! [`underlay_sync::simulation::World`]. [`campaign`] does that for as many seeds as there is time for, and [`shrink`]
 //! makes a failing script short.
 
@@ -27,4 +27,4 @@ mod tree;
 mod user;
 mod volumes;
 
-pub use run::{Report, run};
+pub use run::{ScriptReport, run};

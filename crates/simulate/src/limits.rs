@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use crate::problem::Problem;
-use crate::script::{Script, Setup, Step};
-use crate::tree::Tree;
+use crate::problem::ScriptProblem;
+use crate::script::{FaultScript, ScriptSetup, ScriptStep};
+use crate::tree::DeviceTree;
 
 const MAX_SCRIPT_BYTES: u64 = 4 << 20;
 /// Each crash leaves threads behind until the process ends.
@@ -35,10 +35,10 @@ const TREE_LAYERS: RangeInclusive<u64> = 0..=4;
 /// Reads a script and holds it to what can be played.
 ///
 /// # Errors
-/// [`Problem::Mistake`]: where it is wrong, and what may stand there.
-pub fn read(path: &Path) -> Result<Script, Problem> {
+/// [`ScriptProblem::Mistake`]: where it is wrong, and what may stand there.
+pub fn read(path: &Path) -> Result<FaultScript, ScriptProblem> {
     let name = path.display();
-    let mistake = |words: String| Problem::Mistake(format!("{name}: {words}"));
+    let mistake = |words: String| ScriptProblem::Mistake(format!("{name}: {words}"));
     let text = underlay_files::read(path, MAX_SCRIPT_BYTES)
         .map_err(|error| mistake(format!("cannot be read: {error}")))?;
     parse(&text).map_err(mistake)
@@ -48,8 +48,8 @@ pub fn read(path: &Path) -> Result<Script, Problem> {
 ///
 /// # Errors
 /// Where it is wrong, and what may stand there.
-pub fn parse(text: &[u8]) -> Result<Script, String> {
-    let script: Script = serde_json::from_slice(text)
+pub fn parse(text: &[u8]) -> Result<FaultScript, String> {
+    let script: FaultScript = serde_json::from_slice(text)
         .map_err(|error| format!("it is not a script: {error} (`show` prints one)"))?;
     check(&script)?;
     Ok(script)
@@ -65,9 +65,9 @@ fn within(key: &str, number: impl Into<u64>, allowed: &RangeInclusive<u64>) -> R
 
 /// # Errors
 /// Which key is out of its bounds.
-pub fn check(script: &Script) -> Result<(), String> {
+pub fn check(script: &FaultScript) -> Result<(), String> {
     match &script.setup {
-        Setup::Volumes(volumes) => {
+        ScriptSetup::Volumes(volumes) => {
             within("setup.members", volumes.members, &MEMBERS)?;
             within("setup.extents", volumes.extents, &EXTENTS)?;
             within("the number of setup.volumes", volumes.volumes.len() as u64, &VOLUMES)?;
@@ -78,17 +78,17 @@ pub fn check(script: &Script) -> Result<(), String> {
                 }
             }
         }
-        Setup::Layers(layers) => {
+        ScriptSetup::Layers(layers) => {
             within("setup.blocks", layers.blocks, &BLOCKS)?;
             let levels = check_tree(&layers.tree)?;
             let disk_kib = (levels * LAYER_KIB).max(*DISK_KIB.start())..=*DISK_KIB.end();
             within("setup.disk_kib (under such a tree)", layers.disk_kib, &disk_kib)?;
         }
-        Setup::Directory(directory) => {
+        ScriptSetup::Directory(directory) => {
             within("setup.files", directory.files, &FILES)?;
             check_tree(&directory.tree).map(drop)?;
         }
-        Setup::Journal(journal) => {
+        ScriptSetup::Journal(journal) => {
             within("setup.snapshot_mib", journal.snapshot_mib, &SNAPSHOT_MIB)?;
             let all_mib = journal.snapshot_mib * script.steps.len() as u64;
             within("setup.snapshot_mib times the number of steps", all_mib, &SNAPSHOTS_MIB)?;
@@ -98,26 +98,26 @@ pub fn check(script: &Script) -> Result<(), String> {
 }
 
 /// How many layers there are on top of each other.
-fn check_tree(tree: &Tree) -> Result<u64, String> {
+fn check_tree(tree: &DeviceTree) -> Result<u64, String> {
     let levels = layers(tree)?;
     within("the number of layers of setup.tree", levels, &TREE_LAYERS)?;
     within("the number of disks of setup.tree", tree.disks() as u64, &TREE_DISKS)?;
     Ok(levels)
 }
 
-fn layers(tree: &Tree) -> Result<u64, String> {
+fn layers(tree: &DeviceTree) -> Result<u64, String> {
     let (name, members) = match tree {
-        Tree::Disk => return Ok(0),
-        Tree::Stripe(members) => ("stripe", &members[..]),
-        Tree::Mirror(members) => ("mirror", &members[..]),
-        Tree::Compress(member) => return Ok(1 + layers(member)?),
-        Tree::ReadCache(members) | Tree::WriteBack(members) => ("cache", &members[..]),
+        DeviceTree::Disk => return Ok(0),
+        DeviceTree::Stripe(members) => ("stripe", &members[..]),
+        DeviceTree::Mirror(members) => ("mirror", &members[..]),
+        DeviceTree::Compress(member) => return Ok(1 + layers(member)?),
+        DeviceTree::ReadCache(members) | DeviceTree::WriteBack(members) => ("cache", &members[..]),
     };
     within(&format!("the number of members of a {name} in setup.tree"), members.len() as u64, &TREE_MEMBERS)?;
     members.iter().try_fold(1, |most, member| Ok(most.max(1 + layers(member)?)))
 }
 
-fn check_steps(steps: &[Step]) -> Result<(), String> {
+fn check_steps(steps: &[ScriptStep]) -> Result<(), String> {
     within("the number of steps", steps.len() as u64, &STEPS)?;
     let mut changed: u64 = 0;
     for (at, step) in steps.iter().enumerate() {
@@ -125,13 +125,15 @@ fn check_steps(steps: &[Step]) -> Result<(), String> {
             within(&format!("steps[{at}].{key}"), number, allowed)
         };
         match *step {
-            Step::Write { count, .. } | Step::Discard { count, .. } | Step::WriteFile { count, .. } => {
+            ScriptStep::Write { count, .. }
+            | ScriptStep::Discard { count, .. }
+            | ScriptStep::WriteFile { count, .. } => {
                 step_within("count", count.into(), &REQUEST_BLOCKS)?;
                 changed += u64::from(count);
             }
-            Step::Read { count, .. } => step_within("count", count.into(), &REQUEST_BLOCKS)?,
-            Step::Resize { blocks, .. } => step_within("blocks", blocks.into(), &BLOCKS)?,
-            Step::Pause { us } => step_within("us", us, &PAUSE_US)?,
+            ScriptStep::Read { count, .. } => step_within("count", count.into(), &REQUEST_BLOCKS)?,
+            ScriptStep::Resize { blocks, .. } => step_within("blocks", blocks.into(), &BLOCKS)?,
+            ScriptStep::Pause { us } => step_within("us", us, &PAUSE_US)?,
             // Their numbers are taken modulo what there is, or are cut to what makes sense.
             _ => {}
         }
@@ -142,10 +144,15 @@ fn check_steps(steps: &[Step]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::script::{Subject, generate};
+    use crate::script::{SimulationSubject, generate};
 
-    const SUBJECTS: [Subject; 5] =
-        [Subject::Pool, Subject::Remote, Subject::Layers, Subject::Directory, Subject::Journal];
+    const SUBJECTS: [SimulationSubject; 5] = [
+        SimulationSubject::Pool,
+        SimulationSubject::Remote,
+        SimulationSubject::Layers,
+        SimulationSubject::Directory,
+        SimulationSubject::Journal,
+    ];
 
     #[test]
     fn whatever_is_drawn_can_be_played() {
@@ -154,7 +161,7 @@ mod tests {
                 let script = generate(seed, Some(subject));
                 assert_eq!(check(&script), Ok(()), "{subject:?}, seed {seed}");
                 let text = serde_json::to_string(&script).unwrap();
-                assert_eq!(serde_json::from_str::<Script>(&text).unwrap(), script);
+                assert_eq!(serde_json::from_str::<FaultScript>(&text).unwrap(), script);
             }
         }
     }

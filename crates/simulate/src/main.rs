@@ -3,13 +3,13 @@ use std::panic::catch_unwind;
 use std::process::ExitCode;
 
 use clap::Parser;
-use underlay_simulate::cli::{Arguments, run};
-use underlay_simulate::problem::{FAILED_SEED, Problem};
+use underlay_simulate::cli::{SimulateArguments, run};
+use underlay_simulate::problem::{FAILED_SEED, ScriptProblem};
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = SimulateArguments::parse();
     let outcome = catch_unwind(|| run(arguments))
-        .unwrap_or_else(|_| Err(Problem::Bug("a panic, told of above".into())));
+        .unwrap_or_else(|_| Err(ScriptProblem::Bug("a panic, told of above".into())));
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(FAILED_SEED),

@@ -6,17 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Counts events: what has a smaller one happened before.
-pub type Moment = u64;
+pub type EventCount = u64;
 
 /// A write or discard of one block.
 #[derive(Clone, Copy, Debug)]
-struct Version {
+struct BlockVersion {
     tag: u64,
-    submitted: Moment,
-    ended: Option<Moment>,
+    submitted: EventCount,
+    ended: Option<EventCount>,
     acknowledged: bool,
     /// When a flush that came after it was acknowledged, or it was written with FUA and acknowledged.
-    durable_since: Option<Moment>,
+    durable_since: Option<EventCount>,
     /// Its acknowledgement promises nothing any more: the power was cut before a flush.
     may_be_lost: bool,
     /// The host that was told that it is written, and would write it again, has ended.
@@ -24,12 +24,12 @@ struct Version {
     /// It failed since the device was opened: until it is opened again, reads may find it or what was there before, in turn.
     is_ambiguous: bool,
     /// A read that began and ended then found it.
-    observed: Option<(Moment, Moment)>,
+    observed: Option<(EventCount, EventCount)>,
 }
 
-impl Version {
-    fn initial(tag: u64) -> Version {
-        Version {
+impl BlockVersion {
+    fn initial(tag: u64) -> BlockVersion {
+        BlockVersion {
             tag,
             submitted: 0,
             ended: Some(0),
@@ -42,7 +42,7 @@ impl Version {
         }
     }
 
-    fn ended_before(&self, moment: Moment) -> bool {
+    fn ended_before(&self, moment: EventCount) -> bool {
         self.ended.is_some_and(|ended| ended < moment)
     }
 
@@ -51,7 +51,7 @@ impl Version {
     }
 
     /// Whether a read that begins at `moment` can't find `older` any more because of this one.
-    fn hides(&self, older: &Version, moment: Moment) -> bool {
+    fn hides(&self, older: &BlockVersion, moment: EventCount) -> bool {
         // Writes that overlap in time may land in either order: one hides another only if it began after
         // the other had ended.
         let written = self.acknowledged
@@ -66,7 +66,7 @@ impl Version {
 
 /// A change of blocks that is under way or over.
 #[derive(Clone, Debug)]
-struct Change {
+struct BlockChange {
     blocks: Vec<u32>,
     fua: bool,
 }
@@ -74,44 +74,44 @@ struct Change {
 /// The model of one volume.
 #[derive(Clone, Debug, Default)]
 pub struct VolumeModel {
-    blocks: Vec<Vec<Version>>,
-    under_way: BTreeMap<Moment, Change>,
+    blocks: Vec<Vec<BlockVersion>>,
+    under_way: BTreeMap<EventCount, BlockChange>,
     /// Reads under way: what they may find is not forgotten.
-    reads: BTreeSet<Moment>,
+    reads: BTreeSet<EventCount>,
     /// Snapshots that are being taken, likewise. They outlive whoever reads and writes.
-    snapshots: BTreeSet<Moment>,
+    snapshots: BTreeSet<EventCount>,
 }
 
 impl VolumeModel {
     /// A new volume reads as zeros.
     pub fn new(blocks: u32) -> VolumeModel {
         VolumeModel {
-            blocks: (0..blocks).map(|_| vec![Version::initial(0)]).collect(),
+            blocks: (0..blocks).map(|_| vec![BlockVersion::initial(0)]).collect(),
             under_way: BTreeMap::new(),
             reads: BTreeSet::new(),
             snapshots: BTreeSet::new(),
         }
     }
 
-    fn oldest_read(&self) -> Moment {
-        self.reads.first().into_iter().chain(self.snapshots.first()).min().copied().unwrap_or(Moment::MAX)
+    fn oldest_read(&self) -> EventCount {
+        self.reads.first().into_iter().chain(self.snapshots.first()).min().copied().unwrap_or(EventCount::MAX)
     }
 
-    pub fn begin_read(&mut self, moment: Moment) {
+    pub fn begin_read(&mut self, moment: EventCount) {
         self.reads.insert(moment);
     }
 
-    pub fn end_read(&mut self, moment: Moment) {
+    pub fn end_read(&mut self, moment: EventCount) {
         self.reads.remove(&moment);
     }
 
-    pub fn begin_snapshot(&mut self, moment: Moment) {
+    pub fn begin_snapshot(&mut self, moment: EventCount) {
         self.snapshots.insert(moment);
     }
 
     /// A snapshot that the server takes of what it has: where an earlier server `has_lost` something, the host may have yet to
     /// write that again.
-    pub fn snapshot_at_server(&self, began: Moment, ended: Moment, has_lost: bool) -> VolumeModel {
+    pub fn snapshot_at_server(&self, began: EventCount, ended: EventCount, has_lost: bool) -> VolumeModel {
         if !has_lost {
             return self.snapshot(began, ended);
         }
@@ -120,7 +120,7 @@ impl VolumeModel {
         of_server.snapshot(began, ended)
     }
 
-    pub fn end_snapshot(&mut self, moment: Moment) {
+    pub fn end_snapshot(&mut self, moment: EventCount) {
         self.snapshots.remove(&moment);
     }
 
@@ -129,10 +129,10 @@ impl VolumeModel {
     }
 
     /// A write (or, with tag 0, a discard) begins. `submitted` names it from now on.
-    pub fn submit(&mut self, submitted: Moment, first: u32, tags: &[u64], fua: bool) {
+    pub fn submit(&mut self, submitted: EventCount, first: u32, tags: &[u64], fua: bool) {
         let blocks: Vec<u32> = (first..first + tags.len() as u32).collect();
         for (block, tag) in blocks.iter().zip(tags) {
-            let version = Version {
+            let version = BlockVersion {
                 tag: *tag,
                 submitted,
                 ended: None,
@@ -145,11 +145,17 @@ impl VolumeModel {
             };
             self.blocks[*block as usize].push(version);
         }
-        self.under_way.insert(submitted, Change { blocks, fua });
+        self.under_way.insert(submitted, BlockChange { blocks, fua });
     }
 
     /// It was answered, or its host is gone (`acknowledged` is false then).
-    pub fn end(&mut self, submitted: Moment, now: Moment, acknowledged: bool, counts_as_durable: bool) {
+    pub fn end(
+        &mut self,
+        submitted: EventCount,
+        now: EventCount,
+        acknowledged: bool,
+        counts_as_durable: bool,
+    ) {
         let Some(change) = self.under_way.remove(&submitted) else { return };
         let oldest_read = self.oldest_read();
         for block in change.blocks {
@@ -166,14 +172,14 @@ impl VolumeModel {
     }
 
     /// Everything under way ends without an answer.
-    pub fn end_all(&mut self, now: Moment) {
-        let submitted: Vec<Moment> = self.under_way.keys().copied().collect();
+    pub fn end_all(&mut self, now: EventCount) {
+        let submitted: Vec<EventCount> = self.under_way.keys().copied().collect();
         submitted.into_iter().for_each(|submitted| self.end(submitted, now, false, false));
         self.reads.clear();
     }
 
     /// A flush that began at `submitted` was acknowledged.
-    pub fn flushed(&mut self, submitted: Moment, now: Moment) {
+    pub fn flushed(&mut self, submitted: EventCount, now: EventCount) {
         let oldest_read = self.oldest_read();
         for versions in &mut self.blocks {
             let mut changed = false;
@@ -191,7 +197,7 @@ impl VolumeModel {
     }
 
     /// The power is cut: what no flush has covered may be there or not.
-    pub fn lose_unflushed(&mut self, now: Moment) {
+    pub fn lose_unflushed(&mut self, now: EventCount) {
         self.lose_what_was_not_durable(now, now);
     }
 
@@ -199,7 +205,7 @@ impl VolumeModel {
     ///
     /// This is what a server has that lost its power before `moment` and whose host is still writing again what it keeps: a
     /// flush acknowledged since promises what the server has now, and nothing about then.
-    pub fn lose_what_was_not_durable(&mut self, moment: Moment, now: Moment) {
+    pub fn lose_what_was_not_durable(&mut self, moment: EventCount, now: EventCount) {
         self.end_all(now);
         for version in self.blocks.iter_mut().flatten() {
             version.observed = None;
@@ -229,10 +235,16 @@ impl VolumeModel {
     ///
     /// # Errors
     /// What it may not find.
-    pub fn check_read(&mut self, first: u32, tags: &[u64], began: Moment, now: Moment) -> Result<(), String> {
+    pub fn check_read(
+        &mut self,
+        first: u32,
+        tags: &[u64],
+        began: EventCount,
+        now: EventCount,
+    ) -> Result<(), String> {
         for (block, tag) in (first..).zip(tags) {
             let Some(versions) = self.blocks.get_mut(block as usize) else { continue };
-            let is_possible = |version: &Version| {
+            let is_possible = |version: &BlockVersion| {
                 let others = versions.iter().filter(|other| other.submitted != version.submitted);
                 version.tag == *tag && others.into_iter().all(|other| !other.hides(version, began))
             };
@@ -249,13 +261,13 @@ impl VolumeModel {
 
     /// A copy as a snapshot that was taken between the two moments may hold it.
     #[must_use]
-    pub fn snapshot(&self, began: Moment, ended: Moment) -> VolumeModel {
-        let freeze = |versions: &Vec<Version>| {
-            let is_possible = |version: &&Version| {
+    pub fn snapshot(&self, began: EventCount, ended: EventCount) -> VolumeModel {
+        let freeze = |versions: &Vec<BlockVersion>| {
+            let is_possible = |version: &&BlockVersion| {
                 let mut others = versions.iter().filter(|other| other.submitted != version.submitted);
                 version.submitted < ended && others.all(|other| !other.hides(version, began))
             };
-            let frozen = versions.iter().filter(is_possible).map(|version| Version {
+            let frozen = versions.iter().filter(is_possible).map(|version| BlockVersion {
                 submitted: 0,
                 ended: Some(ended),
                 acknowledged: false,
@@ -269,7 +281,7 @@ impl VolumeModel {
             // Moments tell versions apart: these lie before everything that happens to the snapshot.
             frozen
                 .enumerate()
-                .map(|(number, version)| Version { submitted: number as u64, ..version })
+                .map(|(number, version)| BlockVersion { submitted: number as u64, ..version })
                 .collect()
         };
         VolumeModel { blocks: self.blocks.iter().map(freeze).collect(), ..VolumeModel::default() }
@@ -285,25 +297,25 @@ impl VolumeModel {
 
     /// The volume has this many blocks now; new ones read as zeros.
     pub fn resize(&mut self, blocks: u32) {
-        self.blocks.resize(blocks as usize, vec![Version::initial(0)]);
+        self.blocks.resize(blocks as usize, vec![BlockVersion::initial(0)]);
     }
 
     /// Blocks from `first` on may become zeros, until this ends as a write does.
-    pub fn begin_zeroing(&mut self, first: u32, submitted: Moment) {
+    pub fn begin_zeroing(&mut self, first: u32, submitted: EventCount) {
         let count = self.blocks().saturating_sub(first) as usize;
         self.submit(submitted, first, &vec![0; count], false);
     }
 
     /// Blocks from `first` on may have become zeros, by a change that nobody answered.
-    pub fn may_be_zeroed(&mut self, first: u32, submitted: Moment, now: Moment) {
+    pub fn may_be_zeroed(&mut self, first: u32, submitted: EventCount, now: EventCount) {
         self.begin_zeroing(first, submitted);
         self.end(submitted, now, false, false);
     }
 }
 
 /// Drops what no read can find any more, whatever happens.
-fn forget(versions: &mut Vec<Version>, oldest_read: Moment) {
-    let sure: Vec<(Moment, Moment)> = versions
+fn forget(versions: &mut Vec<BlockVersion>, oldest_read: EventCount) {
+    let sure: Vec<(EventCount, EventCount)> = versions
         .iter()
         .filter(|version| version.acknowledged && version.ended_before(oldest_read))
         // What became durable while a snapshot was taken says nothing about what the snapshot holds.
@@ -315,8 +327,8 @@ fn forget(versions: &mut Vec<Version>, oldest_read: Moment) {
     });
 }
 
-fn describe(versions: &[Version]) -> String {
-    let one = |version: &Version| {
+fn describe(versions: &[BlockVersion]) -> String {
+    let one = |version: &BlockVersion| {
         let state = match version.ended {
             None => "under way".to_owned(),
             Some(ended) if !version.acknowledged => format!("ended {ended} unacknowledged"),

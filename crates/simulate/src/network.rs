@@ -7,10 +7,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use underlay_nvme::initiator::Dialer;
-use underlay_nvme::stream::{ByteStream, Readiness};
-use underlay_nvme::target::Target;
-use underlay_sync::simulation::{Group, World};
+use underlay_nvme::initiator::StreamDialer;
+use underlay_nvme::stream::{ByteStream, StreamReadiness};
+use underlay_nvme::target::NvmeTarget;
+use underlay_sync::simulation::{SimulatedWorld, TaskGroup};
 use underlay_sync::{Condvar, Instant, Mutex, UnsimulatedMutex, thread};
 
 /// One way, in virtual time.
@@ -18,39 +18,39 @@ const LATENCY_US: u64 = 40;
 const JITTER_US: u64 = 60;
 
 #[derive(Clone)]
-pub(crate) struct Network {
-    shared: Arc<Shared>,
+pub(crate) struct SimulatedNetwork {
+    shared: Arc<NetworkShared>,
 }
 
-struct Shared {
-    world: World,
-    hardware: Group,
-    state: UnsimulatedMutex<State>,
+struct NetworkShared {
+    world: SimulatedWorld,
+    hardware: TaskGroup,
+    state: UnsimulatedMutex<NetworkState>,
 }
 
 #[derive(Default)]
-struct State {
+struct NetworkState {
     /// The process that listens.
-    server: Option<(Group, Arc<Target>)>,
-    wires: Vec<Weak<Wire>>,
+    server: Option<(TaskGroup, Arc<NvmeTarget>)>,
+    wires: Vec<Weak<NetworkWire>>,
     /// Nothing gets through, and neither end notices.
     is_stalled: bool,
 }
 
-struct Wire {
-    network: Network,
-    host: Group,
-    server: Group,
-    state: Mutex<Ends>,
+struct NetworkWire {
+    network: SimulatedNetwork,
+    host: TaskGroup,
+    server: TaskGroup,
+    state: Mutex<WireEnds>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Ends {
+struct WireEnds {
     /// What the host and the server have yet to receive.
     arrived: [VecDeque<u8>; 2],
     /// On its way while the network stalls.
-    held: [Vec<Arriving>; 2],
+    held: [Vec<ArrivingData>; 2],
     /// When the last bytes arrive: later ones do not overtake them.
     last_arrival: [Duration; 2],
     has_ended: [bool; 2],
@@ -60,7 +60,7 @@ struct Ends {
     is_late: bool,
 }
 
-enum Arriving {
+enum ArrivingData {
     Bytes(Vec<u8>),
     End,
 }
@@ -69,22 +69,22 @@ const HOST: usize = 0;
 const SERVER: usize = 1;
 
 /// One end of a connection.
-struct End {
-    wire: Arc<Wire>,
+struct WireEnd {
+    wire: Arc<NetworkWire>,
     side: usize,
 }
 
-impl Network {
-    pub(crate) fn new(world: &World) -> Network {
+impl SimulatedNetwork {
+    pub(crate) fn new(world: &SimulatedWorld) -> SimulatedNetwork {
         let (hardware, state) = (world.own_group(), UnsimulatedMutex::default());
-        Network { shared: Arc::new(Shared { world: world.clone(), hardware, state }) }
+        SimulatedNetwork { shared: Arc::new(NetworkShared { world: world.clone(), hardware, state }) }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, NetworkState> {
         self.shared.state.lock()
     }
 
-    pub(crate) fn listen(&self, server: Group, target: Arc<Target>) {
+    pub(crate) fn listen(&self, server: TaskGroup, target: Arc<NvmeTarget>) {
         self.lock().server = Some((server, target));
     }
 
@@ -94,12 +94,12 @@ impl Network {
     }
 
     /// For the initiators of a host.
-    pub(crate) fn dialer(&self, host: Group) -> Dialer {
+    pub(crate) fn dialer(&self, host: TaskGroup) -> StreamDialer {
         let network = self.clone();
-        Dialer::new(move |_, patience| network.dial(host, patience))
+        StreamDialer::new(move |_, patience| network.dial(host, patience))
     }
 
-    fn dial(&self, host: Group, patience: Duration) -> io::Result<Arc<dyn ByteStream>> {
+    fn dial(&self, host: TaskGroup, patience: Duration) -> io::Result<Arc<dyn ByteStream>> {
         let world = &self.shared.world;
         let trip_us = LATENCY_US + world.with_random(|random| random.below(JITTER_US));
         // A TCP handshake takes a round trip.
@@ -110,7 +110,7 @@ impl Network {
         }
         let server = self.lock().server.as_ref().map(|(group, target)| (*group, Arc::clone(target)));
         let Some((server, target)) = server else { return Err(io::ErrorKind::ConnectionRefused.into()) };
-        let wire = Arc::new(Wire {
+        let wire = Arc::new(NetworkWire {
             network: self.clone(),
             host,
             server,
@@ -118,12 +118,12 @@ impl Network {
             changed: Condvar::new(),
         });
         self.lock().wires.push(Arc::downgrade(&wire));
-        let end = Arc::new(End { wire: Arc::clone(&wire), side: SERVER });
+        let end = Arc::new(WireEnd { wire: Arc::clone(&wire), side: SERVER });
         world.enter(server, || target.serve(end));
-        Ok(Arc::new(End { wire, side: HOST }))
+        Ok(Arc::new(WireEnd { wire, side: HOST }))
     }
 
-    fn wires(&self) -> Vec<Arc<Wire>> {
+    fn wires(&self) -> Vec<Arc<NetworkWire>> {
         let mut state = self.lock();
         state.wires.retain(|wire| wire.strong_count() > 0);
         state.wires.iter().filter_map(Weak::upgrade).collect()
@@ -172,7 +172,7 @@ impl Network {
     }
 
     /// A process has ended: the kernel of its host closes its connections.
-    pub(crate) fn process_ended(&self, process: Group) {
+    pub(crate) fn process_ended(&self, process: TaskGroup) {
         for wire in self.wires() {
             for (side, of) in [(HOST, wire.host), (SERVER, wire.server)] {
                 if of == process {
@@ -183,9 +183,9 @@ impl Network {
     }
 }
 
-impl Wire {
+impl NetworkWire {
     /// Bytes from a side, or its end, on their way to the other one.
-    fn send(self: &Arc<Wire>, from: usize, item: Arriving) {
+    fn send(self: &Arc<NetworkWire>, from: usize, item: ArrivingData) {
         let world = &self.network.shared.world;
         let trip_us = LATENCY_US + world.with_random(|random| random.below(JITTER_US));
         let to = 1 - from;
@@ -211,7 +211,7 @@ impl Wire {
         });
     }
 
-    fn arrive(&self, side: usize, item: Arriving) {
+    fn arrive(&self, side: usize, item: ArrivingData) {
         {
             let mut ends = self.state.lock();
             // Behind what is held: TCP keeps the order.
@@ -219,21 +219,21 @@ impl Wire {
                 return ends.held[side].push(item);
             }
             match item {
-                Arriving::Bytes(bytes) => ends.arrived[side].extend(bytes),
-                Arriving::End => ends.has_ended[side] = true,
+                ArrivingData::Bytes(bytes) => ends.arrived[side].extend(bytes),
+                ArrivingData::End => ends.has_ended[side] = true,
             }
         }
         self.changed.notify_all();
     }
 
-    fn hang_up(self: &Arc<Wire>, side: usize) {
+    fn hang_up(self: &Arc<NetworkWire>, side: usize) {
         self.state.lock().has_ended[side] = true;
         self.changed.notify_all();
-        self.send(side, Arriving::End);
+        self.send(side, ArrivingData::End);
     }
 }
 
-impl ByteStream for End {
+impl ByteStream for WireEnd {
     fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut ends = self.wire.state.lock();
         loop {
@@ -260,18 +260,23 @@ impl ByteStream for End {
         let mut bytes = Vec::with_capacity(from.iter().map(|piece| piece.len()).sum());
         from.iter().for_each(|piece| bytes.extend_from_slice(piece));
         let length = bytes.len();
-        self.wire.send(self.side, Arriving::Bytes(bytes));
+        self.wire.send(self.side, ArrivingData::Bytes(bytes));
         Ok(length)
     }
 
-    fn wait(&self, to_receive: bool, to_send: bool, at_most: Option<Duration>) -> io::Result<Readiness> {
+    fn wait(
+        &self,
+        to_receive: bool,
+        to_send: bool,
+        at_most: Option<Duration>,
+    ) -> io::Result<StreamReadiness> {
         let deadline = at_most.map(|time| Instant::now() + time);
         let mut ends = self.wire.state.lock();
         loop {
             let is_over = ends.has_ended[self.side] || ends.is_broken[self.side];
             let has_some = !ends.arrived[self.side].is_empty() || is_over;
             let is_woken = std::mem::take(&mut ends.is_woken[self.side]);
-            let readiness = Readiness { can_receive: to_receive && has_some, is_woken };
+            let readiness = StreamReadiness { can_receive: to_receive && has_some, is_woken };
             if readiness.can_receive || is_woken || to_send {
                 return Ok(readiness);
             }
@@ -298,7 +303,7 @@ impl ByteStream for End {
     }
 
     fn close_sending(&self) {
-        self.wire.send(self.side, Arriving::End);
+        self.wire.send(self.side, ArrivingData::End);
     }
 
     fn is_hung_up(&self) -> bool {

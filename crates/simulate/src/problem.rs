@@ -11,7 +11,7 @@ Exit codes: 0 done, and nothing failed; 1 a seed failed (prove: a bug was not fo
 
 /// Each kind has its own exit code: none of them may look like a seed that failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Problem {
+pub enum ScriptProblem {
     /// What the user asked for can't be.
     #[error("{0}")]
     Mistake(String),
@@ -26,22 +26,22 @@ pub enum Problem {
     Bug(String),
 }
 
-impl Problem {
-    /// The code of [`Problem::Missing`].
+impl ScriptProblem {
+    /// The code of [`ScriptProblem::Missing`].
     pub const MISSING: u8 = 3;
 
     pub fn code(&self) -> u8 {
         match self {
-            Problem::Mistake(_) => 2,
-            Problem::Missing(_) => Problem::MISSING,
-            Problem::Output(_) => 4,
-            Problem::Bug(_) => 70,
-            Problem::Interrupted => 130,
+            ScriptProblem::Mistake(_) => 2,
+            ScriptProblem::Missing(_) => ScriptProblem::MISSING,
+            ScriptProblem::Output(_) => 4,
+            ScriptProblem::Bug(_) => 70,
+            ScriptProblem::Interrupted => 130,
         }
     }
 
     /// Whoever stops reading knows it: `show 1 | head`.
     pub fn is_quiet(&self) -> bool {
-        matches!(self, Problem::Output(error) if error.kind() == ErrorKind::BrokenPipe)
+        matches!(self, ScriptProblem::Output(error) if error.kind() == ErrorKind::BrokenPipe)
     }
 }

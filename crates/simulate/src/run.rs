@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
-use underlay_sync::simulation::{Failure, World};
+use underlay_sync::simulation::{SimulatedWorld, WorldFailure};
 
-use crate::script::{Script, Setup, Step};
-use crate::user::Events;
+use crate::script::{FaultScript, ScriptSetup, ScriptStep};
+use crate::user::UserEvents;
 use crate::{directory, journal, layers, volumes};
 
 /// Far more than a sound run takes.
@@ -15,7 +15,7 @@ const MAX_TURNS: u64 = 20_000_000;
 
 /// What came of a script.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct ScriptReport {
     /// What is wrong, in words.
     pub failure: Option<String>,
     /// Why it can't be played at all: that is no failure of the stack.
@@ -33,31 +33,35 @@ pub struct Report {
 }
 
 /// Plays a script. What it leaves behind (threads that wait for ever) ends with the process.
-pub fn run(script: &Script) -> Report {
+pub fn run(script: &FaultScript) -> ScriptReport {
     let (setup, steps) = (script.setup.clone(), script.steps.clone());
-    let events = Arc::<Events>::default();
+    let events = Arc::<UserEvents>::default();
     let of_run = Arc::clone(&events);
     let yield_every = match &setup {
-        Setup::Volumes(volumes) => volumes.yield_every,
-        Setup::Layers(layers) => layers.yield_every,
-        Setup::Directory(directory) => directory.yield_every,
-        Setup::Journal(journal) => journal.yield_every,
+        ScriptSetup::Volumes(volumes) => volumes.yield_every,
+        ScriptSetup::Layers(layers) => layers.yield_every,
+        ScriptSetup::Directory(directory) => directory.yield_every,
+        ScriptSetup::Journal(journal) => journal.yield_every,
     };
-    let world = World::new(script.seed).with_most_turns(MAX_TURNS).with_yields(yield_every);
+    let world = SimulatedWorld::new(script.seed).with_most_turns(MAX_TURNS).with_yields(yield_every);
     let (outcome, statistics) = world.run(move |world| match &setup {
-        Setup::Volumes(volumes) => volumes::run(world, volumes, &steps, &of_run),
-        Setup::Layers(layers) => layers::run(world, layers, &steps, &of_run),
-        Setup::Directory(directory) => directory::run(world, directory, &steps, &of_run),
-        Setup::Journal(setup) => journal::run(world, setup, &steps, &of_run),
+        ScriptSetup::Volumes(volumes) => volumes::run(world, volumes, &steps, &of_run),
+        ScriptSetup::Layers(layers) => layers::run(world, layers, &steps, &of_run),
+        ScriptSetup::Directory(directory) => directory::run(world, directory, &steps, &of_run),
+        ScriptSetup::Journal(setup) => journal::run(world, setup, &steps, &of_run),
     });
     let failure = outcome.err().map(|failure| match failure {
-        Failure::Panic(words) => words,
-        Failure::Deadlock => "no thread can continue: each waits for another".into(),
-        Failure::Endless => format!("it did not end within {MAX_TURNS} turns"),
+        WorldFailure::Panic(words) => words,
+        WorldFailure::Deadlock => "no thread can continue: each waits for another".into(),
+        WorldFailure::Endless => format!("it did not end within {MAX_TURNS} turns"),
     });
-    let is_crash =
-        |step: &&Step| matches!(step, Step::KillServer | Step::CutPower | Step::KillHost | Step::OtherServer);
-    Report {
+    let is_crash = |step: &&ScriptStep| {
+        matches!(
+            step,
+            ScriptStep::KillServer | ScriptStep::CutPower | ScriptStep::KillHost | ScriptStep::OtherServer
+        )
+    };
+    ScriptReport {
         failure,
         unfit: events.unfit(),
         steps: script.steps.len() as u64,

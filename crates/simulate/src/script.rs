@@ -3,41 +3,41 @@
 mod scenes;
 
 use serde::{Deserialize, Serialize};
-use underlay_sync::simulation::Random;
+use underlay_sync::simulation::SimulationRng;
 
-use crate::disk::What;
-use crate::tree::Tree;
+use crate::disk::FailurePoint;
+use crate::tree::DeviceTree;
 
 /// A run, to the last detail: the same script does the same each time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Script {
+pub struct FaultScript {
     /// Decides every latency and the order of what happens at once.
     pub seed: u64,
-    pub setup: Setup,
-    pub steps: Vec<Step>,
+    pub setup: ScriptSetup,
+    pub steps: Vec<ScriptStep>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "subject")]
-pub enum Setup {
+pub enum ScriptSetup {
     /// A pool and its volumes, in the process of who uses them or behind NVMe/TCP.
-    Volumes(Volumes),
+    Volumes(VolumesSetup),
     /// A stack of layers.
-    Layers(Layers),
+    Layers(LayersSetup),
     /// The file system of the directory attachment.
-    Directory(Directory),
+    Directory(DirectorySetup),
     /// A journal without anything around it.
     Journal(JournalSetup),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Volumes {
+pub struct VolumesSetup {
     pub members: u32,
     /// Of each member, in extents of 256 KiB: a small pool gets full.
     pub extents: u32,
-    pub volumes: Vec<Volume>,
+    pub volumes: Vec<VolumeSetup>,
     /// Reached by initiator and target, not directly.
     pub is_remote: bool,
     /// What was answered outlives the server's process.
@@ -48,7 +48,7 @@ pub struct Volumes {
     pub yield_every: u64,
 }
 
-impl Volumes {
+impl VolumesSetup {
     pub fn are_mirrored(&self) -> bool {
         self.members > 1 && self.volumes.iter().all(|volume| volume.mirror)
     }
@@ -56,7 +56,7 @@ impl Volumes {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Volume {
+pub struct VolumeSetup {
     pub blocks: u32,
     pub mirror: bool,
     pub compress: bool,
@@ -64,8 +64,8 @@ pub struct Volume {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Layers {
-    pub tree: Tree,
+pub struct LayersSetup {
+    pub tree: DeviceTree,
     pub blocks: u32,
     /// Of each disk. Where there is little more than the volume takes, places are soon used again.
     pub disk_kib: u64,
@@ -74,8 +74,8 @@ pub struct Layers {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Directory {
-    pub tree: Tree,
+pub struct DirectorySetup {
+    pub tree: DeviceTree,
     pub files: u32,
     /// A failed flush has lost what it was to write, and the next one succeeds.
     pub forgets_failed_flush: bool,
@@ -95,7 +95,7 @@ pub struct JournalSetup {
 /// Numbers are taken modulo what there is, so that a script stays one when steps are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Step {
+pub enum ScriptStep {
     // Of the user; none of them waits.
     Write {
         volume: u32,
@@ -164,7 +164,7 @@ pub enum Step {
     // Faults.
     Fail {
         member: u32,
-        what: What,
+        what: FailurePoint,
         count: u32,
     },
     Vanish {
@@ -207,7 +207,7 @@ pub enum Step {
 
 /// A part of the stack that can be simulated by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Subject {
+pub enum SimulationSubject {
     Pool,
     Remote,
     Layers,
@@ -220,54 +220,58 @@ const LARGE_DISK_KIB: u64 = 3072;
 const SMALL_DISK_KIB: u64 = 704;
 
 /// A script that the seed decides, of one subject or of any.
-pub fn generate(seed: u64, subject: Option<Subject>) -> Script {
-    let mut random = Random::new(seed);
+pub fn generate(seed: u64, subject: Option<SimulationSubject>) -> FaultScript {
+    let mut random = SimulationRng::new(seed);
     let subject = subject.unwrap_or_else(|| match random.below(40) {
-        0..=11 => Subject::Pool,
-        12..=23 => Subject::Remote,
-        24..=31 => Subject::Layers,
-        32..=38 => Subject::Directory,
-        _ => Subject::Journal,
+        0..=11 => SimulationSubject::Pool,
+        12..=23 => SimulationSubject::Remote,
+        24..=31 => SimulationSubject::Layers,
+        32..=38 => SimulationSubject::Directory,
+        _ => SimulationSubject::Journal,
     });
     let setup = match subject {
-        Subject::Pool => Setup::Volumes(Volumes { is_remote: false, ..some_volumes(&mut random) }),
-        Subject::Remote => Setup::Volumes(Volumes { is_remote: true, ..some_volumes(&mut random) }),
-        Subject::Layers => Setup::Layers(some_layers(&mut random)),
-        Subject::Directory => Setup::Directory(some_directory(&mut random)),
-        Subject::Journal => Setup::Journal(some_journal(&mut random)),
+        SimulationSubject::Pool => {
+            ScriptSetup::Volumes(VolumesSetup { is_remote: false, ..some_volumes(&mut random) })
+        }
+        SimulationSubject::Remote => {
+            ScriptSetup::Volumes(VolumesSetup { is_remote: true, ..some_volumes(&mut random) })
+        }
+        SimulationSubject::Layers => ScriptSetup::Layers(some_layers(&mut random)),
+        SimulationSubject::Directory => ScriptSetup::Directory(some_directory(&mut random)),
+        SimulationSubject::Journal => ScriptSetup::Journal(some_journal(&mut random)),
     };
     generate_for(seed, setup, &mut random)
 }
 
-fn generate_for(seed: u64, setup: Setup, random: &mut Random) -> Script {
+fn generate_for(seed: u64, setup: ScriptSetup, random: &mut SimulationRng) -> FaultScript {
     let count = 20 + random.below(160);
     // Each script has its own mixture: what all of them had in moderation none would have in excess.
-    let mixture = Mixture::draw(random);
-    let is_large = matches!(&setup, Setup::Journal(journal) if journal.snapshot_mib > 8);
+    let mixture = StepWeights::draw(random);
+    let is_large = matches!(&setup, ScriptSetup::Journal(journal) if journal.snapshot_mib > 8);
     // Each checkpoint of a large snapshot takes its time.
     let count = if is_large { 10 } else { count };
-    let mut steps: Vec<Step> = (0..count).map(|_| mixture.step(&setup, random)).collect();
+    let mut steps: Vec<ScriptStep> = (0..count).map(|_| mixture.step(&setup, random)).collect();
     for _ in 0..random.below(3) {
         let at = random.below(steps.len() as u64 + 1) as usize;
         steps.splice(at..at, scenes::draw(&setup, random));
     }
-    Script { seed, setup, steps }
+    FaultScript { seed, setup, steps }
 }
 
-fn some_yields(random: &mut Random) -> u64 {
+fn some_yields(random: &mut SimulationRng) -> u64 {
     *random.pick(&[0, 0, 0, 40, 400])
 }
 
-fn some_volumes(random: &mut Random) -> Volumes {
+fn some_volumes(random: &mut SimulationRng) -> VolumesSetup {
     let members = 1 + random.below(4) as u32;
     let mirrors = members > 1 && !random.one_in(5);
     let count = 1 + random.below(2);
-    let volumes = (0..count).map(|_| Volume {
+    let volumes = (0..count).map(|_| VolumeSetup {
         blocks: *random.pick(&[64, 200, 512, 1100]),
         mirror: mirrors && !random.one_in(4),
         compress: random.one_in(3),
     });
-    Volumes {
+    VolumesSetup {
         volumes: volumes.collect(),
         members,
         extents: *random.pick(&[6, 12, 24, 48]),
@@ -278,15 +282,19 @@ fn some_volumes(random: &mut Random) -> Volumes {
     }
 }
 
-fn some_layers(random: &mut Random) -> Layers {
-    let tree = Tree::draw(random);
+fn some_layers(random: &mut SimulationRng) -> LayersSetup {
+    let tree = DeviceTree::draw(random);
     let disk_kib = if random.one_in(2) { SMALL_DISK_KIB } else { LARGE_DISK_KIB };
-    Layers { tree, blocks: 96, disk_kib, yield_every: some_yields(random) }
+    LayersSetup { tree, blocks: 96, disk_kib, yield_every: some_yields(random) }
 }
 
-fn some_directory(random: &mut Random) -> Directory {
-    let tree = if random.one_in(3) { Tree::Mirror(vec![Tree::Disk, Tree::Disk]) } else { Tree::Disk };
-    Directory {
+fn some_directory(random: &mut SimulationRng) -> DirectorySetup {
+    let tree = if random.one_in(3) {
+        DeviceTree::Mirror(vec![DeviceTree::Disk, DeviceTree::Disk])
+    } else {
+        DeviceTree::Disk
+    };
+    DirectorySetup {
         tree,
         files: 1 + random.below(6) as u32,
         forgets_failed_flush: random.one_in(2),
@@ -294,14 +302,14 @@ fn some_directory(random: &mut Random) -> Directory {
     }
 }
 
-fn some_journal(random: &mut Random) -> JournalSetup {
+fn some_journal(random: &mut SimulationRng) -> JournalSetup {
     // Large snapshots take their time: few of them.
     let snapshot_mib = if random.one_in(12) { 48 + random.below(16) } else { random.below(3) };
     JournalSetup { snapshot_mib, answers_at_once: random.one_in(3), yield_every: some_yields(random) }
 }
 
 /// How often each kind of step comes.
-struct Mixture {
+struct StepWeights {
     changes: u64,
     reads: u64,
     flushes: u64,
@@ -316,10 +324,10 @@ struct Mixture {
     longest: u32,
 }
 
-impl Mixture {
-    fn draw(random: &mut Random) -> Mixture {
+impl StepWeights {
+    fn draw(random: &mut SimulationRng) -> StepWeights {
         let mut weight = |most: u64| if random.one_in(4) { 0 } else { 1 + random.below(most) };
-        Mixture {
+        StepWeights {
             reads: weight(10),
             flushes: weight(12),
             administration: weight(4),
@@ -334,7 +342,7 @@ impl Mixture {
         }
     }
 
-    fn step(&self, setup: &Setup, random: &mut Random) -> Step {
+    fn step(&self, setup: &ScriptSetup, random: &mut SimulationRng) -> ScriptStep {
         let weights = [
             self.changes,
             self.reads,
@@ -358,97 +366,97 @@ impl Mixture {
             0 => self.change(setup, random),
             1 => self.read(random),
             2 => match setup {
-                Setup::Directory(_) => Step::SyncFile { file: random.next_u32() },
-                _ => Step::Flush { volume: random.next_u32() },
+                ScriptSetup::Directory(_) => ScriptStep::SyncFile { file: random.next_u32() },
+                _ => ScriptStep::Flush { volume: random.next_u32() },
             },
             3 => self.administer(setup, random),
             4 => member_fault(random),
             5 => connection_fault(setup, random),
             6 => crash(setup, random),
-            7 => Step::Pause { us: *random.pick(&[10, 100, 1_000, 10_000, 1_000_000, 6_000_000]) },
-            _ => Step::Settle,
+            7 => ScriptStep::Pause { us: *random.pick(&[10, 100, 1_000, 10_000, 1_000_000, 6_000_000]) },
+            _ => ScriptStep::Settle,
         }
     }
 
-    fn place(&self, random: &mut Random) -> (u32, u32) {
+    fn place(&self, random: &mut SimulationRng) -> (u32, u32) {
         (random.next_u32() % self.blocks, 1 + random.below(u64::from(self.longest)) as u32)
     }
 
-    fn change(&self, setup: &Setup, random: &mut Random) -> Step {
+    fn change(&self, setup: &ScriptSetup, random: &mut SimulationRng) -> ScriptStep {
         let (block, count) = self.place(random);
         let volume = random.next_u32();
-        if matches!(setup, Setup::Directory(_)) {
+        if matches!(setup, ScriptSetup::Directory(_)) {
             let file = random.next_u32();
             return match random.below(12) {
-                0 => Step::ReplaceFile { file, by: random.next_u32() },
-                1 => Step::RemoveFile { file },
-                2 => Step::TruncateFile { file, blocks: block % 40 },
-                _ => Step::WriteFile { file, block: block % 40, count: count.min(20) },
+                0 => ScriptStep::ReplaceFile { file, by: random.next_u32() },
+                1 => ScriptStep::RemoveFile { file },
+                2 => ScriptStep::TruncateFile { file, blocks: block % 40 },
+                _ => ScriptStep::WriteFile { file, block: block % 40, count: count.min(20) },
             };
         }
         match random.below(8) {
-            0 => Step::Discard { volume, block, count },
-            1 => Step::Write { volume, block, count, fua: true },
-            _ => Step::Write { volume, block, count, fua: false },
+            0 => ScriptStep::Discard { volume, block, count },
+            1 => ScriptStep::Write { volume, block, count, fua: true },
+            _ => ScriptStep::Write { volume, block, count, fua: false },
         }
     }
 
-    fn read(&self, random: &mut Random) -> Step {
+    fn read(&self, random: &mut SimulationRng) -> ScriptStep {
         let (block, count) = self.place(random);
-        Step::Read { volume: random.next_u32(), block, count }
+        ScriptStep::Read { volume: random.next_u32(), block, count }
     }
 
-    fn administer(&self, setup: &Setup, random: &mut Random) -> Step {
+    fn administer(&self, setup: &ScriptSetup, random: &mut SimulationRng) -> ScriptStep {
         match setup {
-            Setup::Volumes(_) => {}
-            Setup::Journal(_) => return Step::Resync { member: 0 },
-            Setup::Layers(_) | Setup::Directory(_) => return Step::Settle,
+            ScriptSetup::Volumes(_) => {}
+            ScriptSetup::Journal(_) => return ScriptStep::Resync { member: 0 },
+            ScriptSetup::Layers(_) | ScriptSetup::Directory(_) => return ScriptStep::Settle,
         }
         let volume = random.next_u32();
         match random.below(8) {
-            0 | 1 => Step::Snapshot { volume, writable: random.one_in(2) },
-            2 => Step::Delete { volume },
-            3 => Step::Resize { volume, blocks: *random.pick(&[1, 63, 64, 65, 300, 1200]) },
-            _ => Step::Resync { member: random.next_u32() },
+            0 | 1 => ScriptStep::Snapshot { volume, writable: random.one_in(2) },
+            2 => ScriptStep::Delete { volume },
+            3 => ScriptStep::Resize { volume, blocks: *random.pick(&[1, 63, 64, 65, 300, 1200]) },
+            _ => ScriptStep::Resync { member: random.next_u32() },
         }
     }
 }
 
-fn member_fault(random: &mut Random) -> Step {
+fn member_fault(random: &mut SimulationRng) -> ScriptStep {
     let member = random.next_u32();
     match random.below(16) {
-        0..=2 => Step::Vanish { member },
-        3..=6 => Step::Return { member },
-        7 => Step::Slow { member, factor: *random.pick(&[1, 10, 300]) },
-        8 if random.one_in(8) => Step::Lie { member },
+        0..=2 => ScriptStep::Vanish { member },
+        3..=6 => ScriptStep::Return { member },
+        7 => ScriptStep::Slow { member, factor: *random.pick(&[1, 10, 300]) },
+        8 if random.one_in(8) => ScriptStep::Lie { member },
         _ => {
-            let what = *random.pick(&[What::Read, What::Write, What::Flush]);
-            Step::Fail { member, what, count: 1 + random.below(3) as u32 }
+            let what = *random.pick(&[FailurePoint::Read, FailurePoint::Write, FailurePoint::Flush]);
+            ScriptStep::Fail { member, what, count: 1 + random.below(3) as u32 }
         }
     }
 }
 
-fn connection_fault(setup: &Setup, random: &mut Random) -> Step {
-    if !matches!(setup, Setup::Volumes(Volumes { is_remote: true, .. })) {
+fn connection_fault(setup: &ScriptSetup, random: &mut SimulationRng) -> ScriptStep {
+    if !matches!(setup, ScriptSetup::Volumes(VolumesSetup { is_remote: true, .. })) {
         return member_fault(random);
     }
     match random.below(14) {
-        0..=3 => Step::Break { which: random.next_u64() },
-        4..=6 => Step::BreakAll,
-        7 | 8 => Step::Stall,
-        9 => Step::Strand,
-        10..=12 => Step::Release,
-        _ => Step::Intrude { volume: random.next_u32(), block: random.next_u32() % 64 },
+        0..=3 => ScriptStep::Break { which: random.next_u64() },
+        4..=6 => ScriptStep::BreakAll,
+        7 | 8 => ScriptStep::Stall,
+        9 => ScriptStep::Strand,
+        10..=12 => ScriptStep::Release,
+        _ => ScriptStep::Intrude { volume: random.next_u32(), block: random.next_u32() % 64 },
     }
 }
 
-fn crash(setup: &Setup, random: &mut Random) -> Step {
-    let is_remote = matches!(setup, Setup::Volumes(Volumes { is_remote: true, .. }));
+fn crash(setup: &ScriptSetup, random: &mut SimulationRng) -> ScriptStep {
+    let is_remote = matches!(setup, ScriptSetup::Volumes(VolumesSetup { is_remote: true, .. }));
     match random.below(10) {
-        0..=3 => Step::KillServer,
-        4..=6 => Step::CutPower,
-        7 | 8 if is_remote => Step::KillHost,
-        9 if is_remote && random.one_in(4) => Step::OtherServer,
-        _ => Step::CutPower,
+        0..=3 => ScriptStep::KillServer,
+        4..=6 => ScriptStep::CutPower,
+        7 | 8 if is_remote => ScriptStep::KillHost,
+        9 if is_remote && random.one_in(4) => ScriptStep::OtherServer,
+        _ => ScriptStep::CutPower,
     }
 }

@@ -1,9 +1,9 @@
 //! Making a failing script short.
 
-use crate::child::Player;
-use crate::problem::Problem;
-use crate::run::Report;
-use crate::script::{Script, Setup};
+use crate::child::PlayerProcess;
+use crate::problem::ScriptProblem;
+use crate::run::ScriptReport;
+use crate::script::{FaultScript, ScriptSetup};
 
 /// With fewer steps the same seed decides otherwise: this many seeds are tried.
 const SEEDS: u64 = 6;
@@ -15,9 +15,9 @@ pub fn kind(failure: &str) -> String {
 
 /// The shortest script that was found to fail in the same way, and its report.
 #[derive(Clone)]
-pub struct Shrunk {
-    pub script: Script,
-    pub report: Report,
+pub struct ShrunkScript {
+    pub script: FaultScript,
+    pub report: ScriptReport,
     /// The user had enough: there may be a shorter one.
     pub was_interrupted: bool,
 }
@@ -25,16 +25,18 @@ pub struct Shrunk {
 /// # Errors
 /// When no process can be had to play it.
 pub fn shrink(
-    script: &Script,
-    report: &Report,
-    mut player: impl FnMut() -> Result<Player, Problem>,
-    progress: impl FnMut(&Script),
-) -> Result<Shrunk, Problem> {
-    let mut best = Shrunk { script: script.clone(), report: report.clone(), was_interrupted: false };
+    script: &FaultScript,
+    report: &ScriptReport,
+    mut player: impl FnMut() -> Result<PlayerProcess, ScriptProblem>,
+    progress: impl FnMut(&FaultScript),
+) -> Result<ShrunkScript, ScriptProblem> {
+    let mut best = ShrunkScript { script: script.clone(), report: report.clone(), was_interrupted: false };
     let Some(wanted) = report.failure.as_deref().map(kind) else { return Ok(best) };
-    let mut fails = |candidate: &Script, seeds: u64| -> Result<Option<(Script, Report)>, Problem> {
+    let mut fails = |candidate: &FaultScript,
+                     seeds: u64|
+     -> Result<Option<(FaultScript, ScriptReport)>, ScriptProblem> {
         for step in 0..seeds {
-            let tried = Script { seed: candidate.seed.wrapping_add(step * 7919), ..candidate.clone() };
+            let tried = FaultScript { seed: candidate.seed.wrapping_add(step * 7919), ..candidate.clone() };
             let report = player()?.play(&tried)?;
             if report.failure.as_deref().map(kind).as_deref() == Some(&wanted) {
                 return Ok(Some((tried, report)));
@@ -43,7 +45,7 @@ pub fn shrink(
         Ok(None)
     };
     match search(&mut best, &mut fails, progress) {
-        Err(Problem::Interrupted) => best.was_interrupted = true,
+        Err(ScriptProblem::Interrupted) => best.was_interrupted = true,
         outcome => outcome?,
     }
     Ok(best)
@@ -51,10 +53,10 @@ pub fn shrink(
 
 /// Leaves the best in `best` whenever it ends.
 fn search(
-    best: &mut Shrunk,
-    fails: &mut impl FnMut(&Script, u64) -> Result<Option<(Script, Report)>, Problem>,
-    mut progress: impl FnMut(&Script),
-) -> Result<(), Problem> {
+    best: &mut ShrunkScript,
+    fails: &mut impl FnMut(&FaultScript, u64) -> Result<Option<(FaultScript, ScriptReport)>, ScriptProblem>,
+    mut progress: impl FnMut(&FaultScript),
+) -> Result<(), ScriptProblem> {
     let mut length = best.script.steps.len().div_ceil(2);
     while length > 0 {
         let mut at = 0;
@@ -87,12 +89,12 @@ fn search(
 }
 
 /// The same with a plainer set-up.
-fn simpler(script: &Script) -> Vec<Script> {
-    let Setup::Volumes(volumes) = &script.setup else { return Vec::new() };
-    let with = |change: &dyn Fn(&mut crate::script::Volumes)| {
+fn simpler(script: &FaultScript) -> Vec<FaultScript> {
+    let ScriptSetup::Volumes(volumes) = &script.setup else { return Vec::new() };
+    let with = |change: &dyn Fn(&mut crate::script::VolumesSetup)| {
         let mut volumes = volumes.clone();
         change(&mut volumes);
-        Script { setup: Setup::Volumes(volumes), ..script.clone() }
+        FaultScript { setup: ScriptSetup::Volumes(volumes), ..script.clone() }
     };
     vec![
         with(&|volumes| volumes.yield_every = 0),

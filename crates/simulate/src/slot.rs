@@ -3,21 +3,21 @@
 use std::sync::{Arc, MutexGuard};
 use underlay_sync::UnsimulatedMutex;
 
-pub(crate) struct Slot<T>(Arc<UnsimulatedMutex<Option<T>>>);
+pub(crate) struct SharedSlot<T>(Arc<UnsimulatedMutex<Option<T>>>);
 
-impl<T> Default for Slot<T> {
-    fn default() -> Slot<T> {
-        Slot(Arc::default())
+impl<T> Default for SharedSlot<T> {
+    fn default() -> SharedSlot<T> {
+        SharedSlot(Arc::default())
     }
 }
 
-impl<T> Clone for Slot<T> {
-    fn clone(&self) -> Slot<T> {
-        Slot(Arc::clone(&self.0))
+impl<T> Clone for SharedSlot<T> {
+    fn clone(&self) -> SharedSlot<T> {
+        SharedSlot(Arc::clone(&self.0))
     }
 }
 
-impl<T> Slot<T> {
+impl<T> SharedSlot<T> {
     fn lock(&self) -> MutexGuard<'_, Option<T>> {
         self.0.lock()
     }
@@ -31,7 +31,7 @@ impl<T> Slot<T> {
     }
 }
 
-impl<T: Clone> Slot<T> {
+impl<T: Clone> SharedSlot<T> {
     pub(crate) fn get(&self) -> Option<T> {
         self.lock().clone()
     }

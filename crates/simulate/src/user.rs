@@ -6,23 +6,23 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use underlay_sync::UnsimulatedMutex;
 
-use underlay_storage::device::{BlockDevice, DeviceError, Request};
-use underlay_sync::simulation::{Group, World};
+use underlay_storage::device::{BlockDevice, DeviceError, DeviceRequest};
+use underlay_sync::simulation::{SimulatedWorld, TaskGroup};
 use underlay_sync::thread;
 
 use crate::content::{BLOCK_BYTES, block, tag_of};
-use crate::model::{Moment, VolumeModel};
+use crate::model::{EventCount, VolumeModel};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Requests that one user has under way at once.
 const MAX_UNDER_WAY: usize = 64;
 /// In virtual time, after which a request will never be answered.
-const PATIENCE: Duration = Duration::from_secs(1800);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1800);
 const MAX_STEP: Duration = Duration::from_millis(100);
 
 /// What all users of a run share.
 #[derive(Default)]
-pub(crate) struct Events {
+pub(crate) struct UserEvents {
     moment: AtomicU64,
     tag: AtomicU64,
     /// A flush means nothing: a disk has lied.
@@ -34,8 +34,8 @@ pub(crate) struct Events {
     unfit: UnsimulatedMutex<Option<String>>,
 }
 
-impl Events {
-    pub(crate) fn next(&self) -> Moment {
+impl UserEvents {
+    pub(crate) fn next(&self) -> EventCount {
         self.moment.fetch_add(1, Ordering::Relaxed) + 1
     }
 
@@ -54,29 +54,29 @@ impl Events {
 }
 
 /// A device under test and what is known of it.
-pub(crate) struct User {
+pub(crate) struct DeviceUser {
     pub name: String,
-    pub events: Arc<Events>,
-    state: UnsimulatedMutex<State>,
+    pub events: Arc<UserEvents>,
+    state: UnsimulatedMutex<UserState>,
 }
 
-struct State {
+struct UserState {
     model: VolumeModel,
     /// What was asked and is not answered, in words.
-    under_way: BTreeMap<Moment, String>,
+    under_way: BTreeMap<EventCount, String>,
 }
 
-impl User {
-    pub(crate) fn new(name: &str, events: &Arc<Events>, model: VolumeModel) -> Arc<User> {
-        let state = State { model, under_way: BTreeMap::new() };
-        Arc::new(User {
+impl DeviceUser {
+    pub(crate) fn new(name: &str, events: &Arc<UserEvents>, model: VolumeModel) -> Arc<DeviceUser> {
+        let state = UserState { model, under_way: BTreeMap::new() };
+        Arc::new(DeviceUser {
             name: name.to_owned(),
             events: Arc::clone(events),
             state: UnsimulatedMutex::new(state),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, UserState> {
         self.state.lock()
     }
 
@@ -96,7 +96,7 @@ impl User {
         state.model.end_all(now);
     }
 
-    fn begin(&self, what: String) -> Option<Moment> {
+    fn begin(&self, what: String) -> Option<EventCount> {
         let mut state = self.lock();
         if state.under_way.len() >= MAX_UNDER_WAY {
             return None;
@@ -107,7 +107,7 @@ impl User {
     }
 
     /// False if nobody waits for it any more.
-    fn end(&self, moment: Moment) -> bool {
+    fn end(&self, moment: EventCount) -> bool {
         self.lock().under_way.remove(&moment).is_some()
     }
 
@@ -118,13 +118,13 @@ impl User {
         Some((first, count.clamp(1, blocks - first)))
     }
 
-    pub(crate) fn write(self: &Arc<User>, device: &dyn BlockDevice, first: u32, count: u32, fua: bool) {
+    pub(crate) fn write(self: &Arc<DeviceUser>, device: &dyn BlockDevice, first: u32, count: u32, fua: bool) {
         self.write_with(device, first, count, fua, |_| {});
     }
 
-    /// As [`User::write`], and says what came of it.
+    /// As [`DeviceUser::write`], and says what came of it.
     pub(crate) fn write_and(
-        self: &Arc<User>,
+        self: &Arc<DeviceUser>,
         device: &dyn BlockDevice,
         first: u32,
         count: u32,
@@ -134,7 +134,7 @@ impl User {
     }
 
     fn write_with(
-        self: &Arc<User>,
+        self: &Arc<DeviceUser>,
         device: &dyn BlockDevice,
         first: u32,
         count: u32,
@@ -144,21 +144,21 @@ impl User {
         let Some((first, count)) = self.clamp(first, count) else { return };
         let tags: Vec<u64> = (0..count).map(|_| self.events.next_tag()).collect();
         let data = tags.iter().map(|tag| block(*tag)).collect::<Vec<_>>().concat();
-        let request = Request::Write { offset_bytes: u64::from(first) * BLOCK, data, fua };
+        let request = DeviceRequest::Write { offset_bytes: u64::from(first) * BLOCK, data, fua };
         self.change(device, request, first, &tags, fua, then);
     }
 
-    pub(crate) fn discard(self: &Arc<User>, device: &dyn BlockDevice, first: u32, count: u32) {
+    pub(crate) fn discard(self: &Arc<DeviceUser>, device: &dyn BlockDevice, first: u32, count: u32) {
         let Some((first, count)) = self.clamp(first, count) else { return };
         let (offset_bytes, length_bytes) = (u64::from(first) * BLOCK, u64::from(count) * BLOCK);
-        let request = Request::Discard { offset_bytes, length_bytes };
+        let request = DeviceRequest::Discard { offset_bytes, length_bytes };
         self.change(device, request, first, &vec![0; count as usize], false, |_| {});
     }
 
     fn change(
-        self: &Arc<User>,
+        self: &Arc<DeviceUser>,
         device: &dyn BlockDevice,
-        request: Request,
+        request: DeviceRequest,
         first: u32,
         tags: &[u64],
         fua: bool,
@@ -186,13 +186,13 @@ impl User {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn read(self: &Arc<User>, device: &dyn BlockDevice, first: u32, count: u32) {
+    pub(crate) fn read(self: &Arc<DeviceUser>, device: &dyn BlockDevice, first: u32, count: u32) {
         self.read_and(device, first, count, |_| {});
     }
 
     /// Reads, checks what was read, and then says whether it could be read.
     pub(crate) fn read_and(
-        self: &Arc<User>,
+        self: &Arc<DeviceUser>,
         device: &dyn BlockDevice,
         first: u32,
         count: u32,
@@ -216,10 +216,13 @@ impl User {
             then(completion.map(drop));
         };
         let buffer = vec![0; count as usize * BLOCK_BYTES];
-        device.submit(Request::Read { offset_bytes: u64::from(first) * BLOCK, buffer }, Box::new(answered));
+        device.submit(
+            DeviceRequest::Read { offset_bytes: u64::from(first) * BLOCK, buffer },
+            Box::new(answered),
+        );
     }
 
-    fn check(&self, first: u32, bytes: &[u8], began: Moment) {
+    fn check(&self, first: u32, bytes: &[u8], began: EventCount) {
         if self.events.anything_goes.load(Ordering::Relaxed) {
             return;
         }
@@ -232,12 +235,12 @@ impl User {
         }
     }
 
-    pub(crate) fn flush(self: &Arc<User>, device: &dyn BlockDevice) {
+    pub(crate) fn flush(self: &Arc<DeviceUser>, device: &dyn BlockDevice) {
         self.flush_and(device, |_| {});
     }
 
     pub(crate) fn flush_and(
-        self: &Arc<User>,
+        self: &Arc<DeviceUser>,
         device: &dyn BlockDevice,
         then: impl FnOnce(Result<(), DeviceError>) + Send + 'static,
     ) {
@@ -257,14 +260,19 @@ impl User {
             }
             then(completion.map(drop));
         };
-        device.submit(Request::Flush, Box::new(answered));
+        device.submit(DeviceRequest::Flush, Box::new(answered));
     }
 
     /// Reads everything, once all faults are over.
     ///
     /// # Panics
     /// When something can't be read, or is wrong.
-    pub(crate) fn must_read_all(self: &Arc<User>, world: &World, process: Group, device: &dyn BlockDevice) {
+    pub(crate) fn must_read_all(
+        self: &Arc<DeviceUser>,
+        world: &SimulatedWorld,
+        process: TaskGroup,
+        device: &dyn BlockDevice,
+    ) {
         const PIECE_BLOCKS: u32 = 64;
         for first in (0..self.blocks()).step_by(PIECE_BLOCKS as usize) {
             let read = await_answer(world, "a last read", |then| {
@@ -278,7 +286,12 @@ impl User {
     ///
     /// # Panics
     /// When that fails.
-    pub(crate) fn must_flush(self: &Arc<User>, world: &World, process: Group, device: &dyn BlockDevice) {
+    pub(crate) fn must_flush(
+        self: &Arc<DeviceUser>,
+        world: &SimulatedWorld,
+        process: TaskGroup,
+        device: &dyn BlockDevice,
+    ) {
         let flushed = await_answer(world, "a last flush", |then| {
             world.enter(process, || self.flush_and(device, then));
         });
@@ -299,8 +312,8 @@ impl User {
 ///
 /// # Panics
 /// When it never does: `what` says what was waited for.
-pub(crate) fn wait_until(world: &World, what: impl Fn() -> String, is_so: impl Fn() -> bool) {
-    poll(world, PATIENCE, Duration::from_millis(2), is_so)
+pub(crate) fn wait_until(world: &SimulatedWorld, what: impl Fn() -> String, is_so: impl Fn() -> bool) {
+    poll(world, REQUEST_TIMEOUT, Duration::from_millis(2), is_so)
         .unwrap_or_else(|_| panic!("it never ends: {}", what()));
 }
 
@@ -309,7 +322,7 @@ pub(crate) fn wait_until(world: &World, what: impl Fn() -> String, is_so: impl F
 /// # Errors
 /// When it does not hold after `at_most`.
 pub(crate) fn poll(
-    world: &World,
+    world: &SimulatedWorld,
     at_most: Duration,
     step: Duration,
     is_so: impl Fn() -> bool,
@@ -327,7 +340,7 @@ pub(crate) fn poll(
 
 /// Does something that answers later, and waits for the answer.
 pub(crate) fn await_answer<T: Send + 'static>(
-    world: &World,
+    world: &SimulatedWorld,
     what: &str,
     ask: impl FnOnce(Box<dyn FnOnce(T) + Send>),
 ) -> T {

@@ -14,21 +14,21 @@ use std::time::Duration;
 use underlay_sync::UnsimulatedMutex;
 
 use underlay_storage::device::BlockDevice;
-use underlay_sync::simulation::World;
+use underlay_sync::simulation::SimulatedWorld;
 use underlay_sync::thread;
-use underlay_volume::Pool;
+use underlay_volume::VolumePool;
 use underlay_volume::pool::MemberState;
 
-use crate::disk::Disk;
-use crate::faults::{Faults, power_lost};
+use crate::disk::SimulatedDisk;
+use crate::faults::{FaultInjector, power_lost};
 use crate::model::VolumeModel;
-use crate::network::Network;
-use crate::script::{Step, Volumes};
-use crate::slot::Slot;
-use crate::user::{Events, User, poll, wait_until};
-use host::Host;
-use server::{Leases, Server};
-use unfinished::Unfinished;
+use crate::network::SimulatedNetwork;
+use crate::script::{ScriptStep, VolumesSetup};
+use crate::slot::SharedSlot;
+use crate::user::{DeviceUser, UserEvents, poll, wait_until};
+use host::SimulatedHost;
+use server::{SimulatedServer, VolumeLeases};
+use unfinished::UnfinishedCommand;
 
 const EXTENT_BYTES: u64 = 256 << 10;
 /// What the label and the journal of a small pool take, with something to spare.
@@ -38,25 +38,25 @@ const BLOCK: u64 = 4096;
 const HOST: &str = "a";
 
 /// Volumes by name, as the model has them.
-type Known = Arc<UnsimulatedMutex<BTreeMap<String, Arc<User>>>>;
+type KnownVolumes = Arc<UnsimulatedMutex<BTreeMap<String, Arc<DeviceUser>>>>;
 
-struct Rig {
-    world: World,
-    setup: Volumes,
-    events: Arc<Events>,
-    network: Network,
-    leases: Leases,
-    disks: Vec<Disk>,
-    faults: Faults,
+struct VolumesRig {
+    world: SimulatedWorld,
+    setup: VolumesSetup,
+    events: Arc<UserEvents>,
+    network: SimulatedNetwork,
+    leases: VolumeLeases,
+    disks: Vec<SimulatedDisk>,
+    faults: FaultInjector,
     /// Of another pool with volumes of the same names.
-    other_disks: Vec<Disk>,
+    other_disks: Vec<SimulatedDisk>,
     folder: tempfile::TempDir,
     boot: u32,
     serves_other: bool,
-    server: Server,
-    host: Option<Host>,
-    known: Known,
-    unfinished: Arc<UnsimulatedMutex<Vec<Unfinished>>>,
+    server: SimulatedServer,
+    host: Option<SimulatedHost>,
+    known: KnownVolumes,
+    unfinished: Arc<UnsimulatedMutex<Vec<UnfinishedCommand>>>,
     snapshots: u32,
     /// The last one that went when everything was there twice.
     pulled_out: Option<usize>,
@@ -71,31 +71,38 @@ fn name_of(number: usize) -> String {
 }
 
 /// Runs a script.
-pub(crate) fn run(world: &World, setup: &Volumes, steps: &[Step], events: &Arc<Events>) {
+pub(crate) fn run(
+    world: &SimulatedWorld,
+    setup: &VolumesSetup,
+    steps: &[ScriptStep],
+    events: &Arc<UserEvents>,
+) {
     let capacity_bytes = (u64::from(setup.extents) + RESERVED_EXTENTS) * EXTENT_BYTES;
-    let new_disks = || -> Vec<Disk> {
-        (0..setup.members).map(|_| Disk::new(world, capacity_bytes, setup.forgets_failed_flush)).collect()
+    let new_disks = || -> Vec<SimulatedDisk> {
+        (0..setup.members)
+            .map(|_| SimulatedDisk::new(world, capacity_bytes, setup.forgets_failed_flush))
+            .collect()
     };
     let (disks, other_disks) = (new_disks(), new_disks());
     let folder = tempfile::tempdir().expect("a folder can be had");
-    let network = Network::new(world);
-    let leases = Leases::default();
-    let server = Server::start(world, setup, &disks, folder.path(), 0, &network, &leases, true);
-    let known: BTreeMap<String, Arc<User>> = (0..setup.volumes.len())
+    let network = SimulatedNetwork::new(world);
+    let leases = VolumeLeases::default();
+    let server = SimulatedServer::start(world, setup, &disks, folder.path(), 0, &network, &leases, true);
+    let known: BTreeMap<String, Arc<DeviceUser>> = (0..setup.volumes.len())
         .map(|number| {
             let name = name_of(number);
-            let user = User::new(&name, events, VolumeModel::new(setup.volumes[number].blocks));
+            let user = DeviceUser::new(&name, events, VolumeModel::new(setup.volumes[number].blocks));
             (name, user)
         })
         .collect();
-    let mut rig = Rig {
+    let mut rig = VolumesRig {
         world: world.clone(),
         setup: setup.clone(),
         events: Arc::clone(events),
         network,
         leases,
         // The journal is on the first two members.
-        faults: Faults::new(&disks, 0..disks.len().min(2)),
+        faults: FaultInjector::new(&disks, 0..disks.len().min(2)),
         disks,
         other_disks,
         folder,
@@ -119,27 +126,27 @@ pub(crate) fn run(world: &World, setup: &Volumes, steps: &[Step], events: &Arc<E
     rig.finish();
 }
 
-impl Rig {
-    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<User>>> {
+impl VolumesRig {
+    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<DeviceUser>>> {
         self.known.lock()
     }
 
-    fn unfinished(&self) -> std::sync::MutexGuard<'_, Vec<Unfinished>> {
+    fn unfinished(&self) -> std::sync::MutexGuard<'_, Vec<UnfinishedCommand>> {
         self.unfinished.lock()
     }
 
     /// The volumes that a script uses, snapshots that are not exported left out.
-    fn users(&self) -> Vec<Arc<User>> {
+    fn users(&self) -> Vec<Arc<DeviceUser>> {
         let is_used = |name: &str| !self.setup.is_remote || name.starts_with("volume-");
         self.known().iter().filter(|(name, _)| is_used(name)).map(|(_, user)| Arc::clone(user)).collect()
     }
 
-    fn user(&self, number: u32) -> Option<Arc<User>> {
+    fn user(&self, number: u32) -> Option<Arc<DeviceUser>> {
         let users = self.users();
         users.get((number as usize).checked_rem(users.len())?).cloned()
     }
 
-    fn pool(&mut self) -> Option<Pool> {
+    fn pool(&mut self) -> Option<VolumePool> {
         match self.server.opened.get()? {
             Ok(pool) => {
                 self.take_stock(&pool);
@@ -153,7 +160,7 @@ impl Rig {
         }
     }
 
-    fn await_server(&mut self) -> Result<Pool, String> {
+    fn await_server(&mut self) -> Result<VolumePool, String> {
         wait_until(&self.world, || "the pool opens".into(), || self.server.opened.is_full());
         let opened = self.server.opened.get().expect("it was just filled");
         if let Ok(pool) = &opened {
@@ -163,7 +170,7 @@ impl Rig {
     }
 
     /// A member is left out for what it did itself, and for nothing else.
-    fn check_members(&self, pool: &Pool) {
+    fn check_members(&self, pool: &VolumePool) {
         for (number, (disk, member)) in self.disks.iter().zip(pool.info().members).enumerate() {
             let is_unjust = member.state == MemberState::Out && !disk.was_at_fault();
             assert!(!is_unjust, "member {number} is left out, and has never failed anything");
@@ -171,7 +178,7 @@ impl Rig {
     }
 
     /// After a crash: which of the commands that nobody answered have happened.
-    fn take_stock(&mut self, pool: &Pool) {
+    fn take_stock(&mut self, pool: &VolumePool) {
         if self.server.has_taken_stock || self.serves_other {
             return;
         }
@@ -179,24 +186,24 @@ impl Rig {
         self.check_members(pool);
         let there = pool.list();
         let now = self.events.next();
-        let missed: Vec<Unfinished> = std::mem::take(&mut *self.server.missed.lock());
+        let missed: Vec<UnfinishedCommand> = std::mem::take(&mut *self.server.missed.lock());
         let mut known = self.known();
         for one in missed {
             match one {
-                Unfinished::Snapshot { name, source, began, model } => {
+                UnfinishedCommand::Snapshot { name, source, began, model } => {
                     source.with_model(|model| model.end_snapshot(began));
                     if there.iter().any(|volume| volume.name == name) {
                         let model =
                             model.unwrap_or_else(|| source.with_model(|model| model.snapshot(began, now)));
-                        known.insert(name.clone(), User::new(&name, &self.events, model));
+                        known.insert(name.clone(), DeviceUser::new(&name, &self.events, model));
                     }
                 }
-                Unfinished::Delete { name } => {
+                UnfinishedCommand::Delete { name } => {
                     if there.iter().all(|volume| volume.name != name) {
                         known.remove(&name);
                     }
                 }
-                Unfinished::Resize { name, blocks } => {
+                UnfinishedCommand::Resize { name, blocks } => {
                     if let Some(user) = known.get(&name) {
                         let moment = self.events.next();
                         user.with_model(|model| model.may_be_zeroed(blocks, moment, moment));
@@ -225,7 +232,7 @@ impl Rig {
     fn start_host(&mut self) {
         if self.setup.is_remote {
             let names: Vec<String> = (0..self.setup.volumes.len()).map(name_of).collect();
-            self.host = Some(Host::start(&self.world, &self.network, HOST, &names));
+            self.host = Some(SimulatedHost::start(&self.world, &self.network, HOST, &names));
         }
     }
 
@@ -238,7 +245,10 @@ impl Rig {
     }
 
     /// The process that uses volumes, and a volume as it sees it.
-    fn device(&mut self, user: &User) -> Option<(Arc<dyn BlockDevice>, underlay_sync::simulation::Group)> {
+    fn device(
+        &mut self,
+        user: &DeviceUser,
+    ) -> Option<(Arc<dyn BlockDevice>, underlay_sync::simulation::TaskGroup)> {
         if !self.setup.is_remote {
             let pool = self.pool()?;
             let volume = pool.volume(&user.name).ok()?;
@@ -257,49 +267,49 @@ impl Rig {
         }
     }
 
-    fn use_volume(&mut self, number: u32, act: impl FnOnce(&Arc<User>, &dyn BlockDevice)) {
+    fn use_volume(&mut self, number: u32, act: impl FnOnce(&Arc<DeviceUser>, &dyn BlockDevice)) {
         let Some(user) = self.user(number) else { return };
         if let Some((device, process)) = self.device(&user) {
             self.world.enter(process, || act(&user, &*device));
         }
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &ScriptStep) {
         match *step {
-            Step::Write { volume, block, count, fua } => {
+            ScriptStep::Write { volume, block, count, fua } => {
                 if !self.is_read_only(volume) {
                     self.use_volume(volume, |user, device| user.write(device, block, count, fua));
                 }
             }
-            Step::Read { volume, block, count } => {
+            ScriptStep::Read { volume, block, count } => {
                 self.use_volume(volume, |user, device| user.read(device, block, count));
             }
-            Step::Discard { volume, block, count } => {
+            ScriptStep::Discard { volume, block, count } => {
                 if !self.is_read_only(volume) {
                     self.use_volume(volume, |user, device| user.discard(device, block, count));
                 }
             }
-            Step::Flush { volume } => self.use_volume(volume, |user, device| user.flush(device)),
-            Step::Snapshot { volume, writable } => self.snapshot(volume, writable),
-            Step::Delete { volume } => self.delete(volume),
-            Step::Resize { volume, blocks } => self.resize(volume, blocks),
-            Step::Resync { member } => self.administer(move |pool, members| {
+            ScriptStep::Flush { volume } => self.use_volume(volume, |user, device| user.flush(device)),
+            ScriptStep::Snapshot { volume, writable } => self.snapshot(volume, writable),
+            ScriptStep::Delete { volume } => self.delete(volume),
+            ScriptStep::Resize { volume, blocks } => self.resize(volume, blocks),
+            ScriptStep::Resync { member } => self.administer(move |pool, members| {
                 let _ = pool.resync(member as usize % members);
             }),
-            Step::PullOut { member } => self.pull_out(member),
-            Step::LosePower { member } => self.lose_power(member),
-            Step::Pause { us } => thread::sleep(Duration::from_micros(us)),
-            Step::Settle => self.settle_for_a_while(),
-            Step::Break { which } => self.network.break_connections(Some(which)),
-            Step::BreakAll => self.network.break_connections(None),
-            Step::Strand => self.network.strand_connections(),
-            Step::Stall => self.network.set_stalled(true),
-            Step::Release => self.network.set_stalled(false),
-            Step::KillServer => self.restart_server(false),
-            Step::CutPower => self.restart_server(true),
-            Step::KillHost => self.kill_host(),
-            Step::OtherServer => self.serve_other(),
-            Step::Intrude { volume, block } => self.intrude(volume, block),
+            ScriptStep::PullOut { member } => self.pull_out(member),
+            ScriptStep::LosePower { member } => self.lose_power(member),
+            ScriptStep::Pause { us } => thread::sleep(Duration::from_micros(us)),
+            ScriptStep::Settle => self.settle_for_a_while(),
+            ScriptStep::Break { which } => self.network.break_connections(Some(which)),
+            ScriptStep::BreakAll => self.network.break_connections(None),
+            ScriptStep::Strand => self.network.strand_connections(),
+            ScriptStep::Stall => self.network.set_stalled(true),
+            ScriptStep::Release => self.network.set_stalled(false),
+            ScriptStep::KillServer => self.restart_server(false),
+            ScriptStep::CutPower => self.restart_server(true),
+            ScriptStep::KillHost => self.kill_host(),
+            ScriptStep::OtherServer => self.serve_other(),
+            ScriptStep::Intrude { volume, block } => self.intrude(volume, block),
             _ => self.faults.strike(step, &self.events, !self.server.opened.is_full()),
         }
     }
@@ -314,7 +324,7 @@ impl Rig {
         self.serves_other = false;
         self.faults.prepare_opening();
         let (world, setup) = (self.world.clone(), self.setup.clone());
-        self.server = Server::start(
+        self.server = SimulatedServer::start(
             &world,
             &setup,
             &self.disks,
@@ -361,7 +371,7 @@ impl Rig {
             power_lost(&self.events);
         }
         let loses = takes_power || !self.setup.has_host_memory;
-        let users: Vec<Arc<User>> = self.known().values().cloned().collect();
+        let users: Vec<Arc<DeviceUser>> = self.known().values().cloned().collect();
         if !self.setup.is_remote {
             for user in users {
                 user.abandon();
@@ -427,14 +437,14 @@ impl Rig {
 
     /// In the first one's place, which has been stopped.
     fn start_other_server(&mut self) {
-        self.server = Server::start(
+        self.server = SimulatedServer::start(
             &self.world,
             &self.setup,
             &self.other_disks,
             &self.other_folder(),
             0,
             &self.network,
-            &Leases::default(),
+            &VolumeLeases::default(),
             true,
         );
     }
@@ -451,7 +461,7 @@ impl Rig {
             return;
         }
         // The first host has the volume when it has just written to it.
-        let has_written = Slot::default();
+        let has_written = SharedSlot::default();
         let answered = has_written.clone();
         self.use_volume(volume, |user, device| {
             user.write_and(device, 0, 1, move |outcome| answered.fill(outcome));
@@ -460,10 +470,10 @@ impl Rig {
         if has_written.get() != Some(Ok(())) {
             return;
         }
-        let refused = Slot::default();
+        let refused = SharedSlot::default();
         let offset_bytes = u64::from(block % blocks) * BLOCK;
         let host = if block.is_multiple_of(2) { "intruder" } else { HOST };
-        Host::intrude(&self.world, &self.network, host, &user.name, offset_bytes, &refused);
+        SimulatedHost::intrude(&self.world, &self.network, host, &user.name, offset_bytes, &refused);
         // Nothing else happens meanwhile that would give it the volume with good reason.
         self.pause_until(Duration::from_secs(20), || refused.is_full());
         refused.fill(());

@@ -150,7 +150,7 @@ fn a_stopped_shrink_leaves_its_shortest_script() {
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     lines.for_each(drop);
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    let script: Result<underlay_simulate::script::Script, _> =
+    let script: Result<underlay_simulate::script::FaultScript, _> =
         serde_json::from_reader(File::open(&path).unwrap());
     assert!(script.is_ok(), "{script:?}");
     assert_empty(folder.path());

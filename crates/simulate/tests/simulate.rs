@@ -6,41 +6,41 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use underlay_simulate::Report;
-use underlay_simulate::campaign::{Plan, Summary, run};
-use underlay_simulate::child::Player;
-use underlay_simulate::problem::Problem;
-use underlay_simulate::script::{Script, Subject, generate};
-use underlay_sync::planted::Bug;
+use underlay_simulate::ScriptReport;
+use underlay_simulate::campaign::{CampaignPlan, CampaignSummary, run};
+use underlay_simulate::child::PlayerProcess;
+use underlay_simulate::problem::ScriptProblem;
+use underlay_simulate::script::{FaultScript, SimulationSubject, generate};
+use underlay_sync::planted::PlantedBug;
 
 /// Of each subject.
-const SEEDS: &[(Subject, u64)] = &[
-    (Subject::Pool, 150),
-    (Subject::Remote, 60),
-    (Subject::Layers, 400),
-    (Subject::Directory, 600),
-    (Subject::Journal, 40),
+const SEEDS: &[(SimulationSubject, u64)] = &[
+    (SimulationSubject::Pool, 150),
+    (SimulationSubject::Remote, 60),
+    (SimulationSubject::Layers, 400),
+    (SimulationSubject::Directory, 600),
+    (SimulationSubject::Journal, 40),
 ];
 
-fn player(bug: Option<&str>) -> Result<Player, Problem> {
+fn player(bug: Option<&str>) -> Result<PlayerProcess, ScriptProblem> {
     let program = Path::new(env!("CARGO_BIN_EXE_underlay-simulate"));
-    Player::start_program(program, bug, Stdio::null())
+    PlayerProcess::start_program(program, bug, Stdio::null())
 }
 
-fn campaign(subject: Subject, seeds: u64, bug: Option<Bug>) -> Summary {
-    let plan = Plan {
+fn campaign(subject: SimulationSubject, seeds: u64, bug: Option<PlantedBug>) -> CampaignSummary {
+    let plan = CampaignPlan {
         first_seed: 1,
         seeds,
         time: Duration::from_secs(600),
         jobs: 2,
         subject: Some(subject),
-        bug: bug.map(Bug::name),
+        bug: bug.map(PlantedBug::name),
         stop_at_failure: true,
     };
     run(&plan, player, |_, _, _| Ok(())).expect("processes can be had")
 }
 
-fn scripts() -> BTreeMap<PathBuf, Script> {
+fn scripts() -> BTreeMap<PathBuf, FaultScript> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
     let read = |path: PathBuf| {
         let text = std::fs::read(&path).expect("a script can be read");
@@ -77,10 +77,16 @@ fn a_fixed_number_of_seeds_passes() {
 
 #[test]
 fn a_seed_repeats_itself_to_the_last_turn() {
-    for subject in [Subject::Pool, Subject::Remote, Subject::Layers, Subject::Directory, Subject::Journal] {
+    for subject in [
+        SimulationSubject::Pool,
+        SimulationSubject::Remote,
+        SimulationSubject::Layers,
+        SimulationSubject::Directory,
+        SimulationSubject::Journal,
+    ] {
         for seed in [3, 4, 5] {
             let script = generate(seed, Some(subject));
-            let play = || -> Report { player(None).unwrap().play(&script).unwrap() };
+            let play = || -> ScriptReport { player(None).unwrap().play(&script).unwrap() };
             let (first, second) = (play(), play());
             assert_eq!(first, second, "{subject:?}, seed {seed}");
         }
@@ -91,13 +97,13 @@ fn a_seed_repeats_itself_to_the_last_turn() {
 #[test]
 fn what_is_planted_is_found() {
     let some = [
-        (Bug::StaleCopyServed, Subject::Pool),
-        (Bug::CommitNotForced, Subject::Journal),
-        (Bug::OneMemberFlushed, Subject::Layers),
-        (Bug::ReplacedUsedEarly, Subject::Layers),
-        (Bug::NamesBeforeData, Subject::Directory),
-        (Bug::CommitOutcomeDropped, Subject::Directory),
-        (Bug::NothingRepeated, Subject::Remote),
+        (PlantedBug::StaleCopyServed, SimulationSubject::Pool),
+        (PlantedBug::CommitNotForced, SimulationSubject::Journal),
+        (PlantedBug::OneMemberFlushed, SimulationSubject::Layers),
+        (PlantedBug::ReplacedUsedEarly, SimulationSubject::Layers),
+        (PlantedBug::NamesBeforeData, SimulationSubject::Directory),
+        (PlantedBug::CommitOutcomeDropped, SimulationSubject::Directory),
+        (PlantedBug::NothingRepeated, SimulationSubject::Remote),
     ];
     for (bug, subject) in some {
         let summary = campaign(subject, 400, Some(bug));

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use underlay_record::{DeviceSample, DeviceTotals, Histogram, LatencyBuckets};
 
-use crate::inputs::{Traced, Tracer};
-use crate::medium::{ModelRequest, Operation};
-use crate::time::Time;
+use crate::inputs::{RequestTracer, TracedRequest};
+use crate::medium::{ModelOperation, ModelRequest};
+use crate::time::ModelTime;
 
 /// A shorter interval would only measure the sampling.
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Counts what a device does. All times are the model's.
 #[derive(Debug)]
-pub struct Activity {
-    began: Time,
+pub struct ActivityCounter {
+    began: ModelTime,
     /// Up to where busy time and queue depth have been summed.
-    seen: Time,
+    seen: ModelTime,
     interval: Duration,
     /// Requests under way.
     depth: u32,
@@ -26,7 +26,7 @@ pub struct Activity {
     series: Vec<DeviceSample>,
     /// The totals at the start of the running interval.
     interval_totals: DeviceTotals,
-    interval_began: Time,
+    interval_began: ModelTime,
     /// For whoever glances at it while it counts: reading a histogram would keep the device waiting.
     answered: u64,
     modelled_ns: u64,
@@ -34,14 +34,14 @@ pub struct Activity {
     modelled_buckets: LatencyBuckets,
     delivered_buckets: LatencyBuckets,
     /// A sample of the requests, while something is measured.
-    tracer: Tracer,
+    tracer: RequestTracer,
     /// When the last request under way was over.
-    idle_since: Option<Time>,
+    idle_since: Option<ModelTime>,
 }
 
 /// Running totals, cheap to take.
 #[derive(Clone, Debug)]
-pub struct Glance {
+pub struct ActivityTotals {
     /// Since counting began.
     pub since: Duration,
     pub totals: DeviceTotals,
@@ -55,21 +55,21 @@ pub struct Glance {
     pub delivered_buckets: LatencyBuckets,
 }
 
-/// What `Activity::end` hands out.
+/// What `ActivityCounter::end` hands out.
 #[derive(Debug)]
-pub struct Measurement {
+pub struct ActivityMeasurement {
     pub duration: Duration,
     pub totals: DeviceTotals,
     pub series: Vec<DeviceSample>,
     pub modelled: Histogram,
     pub delivered: Histogram,
     /// Stretches of requests, none left out in each.
-    pub trace: Vec<Vec<Traced>>,
+    pub trace: Vec<Vec<TracedRequest>>,
 }
 
-impl Activity {
-    pub fn new(now: Time) -> Self {
-        Activity {
+impl ActivityCounter {
+    pub fn new(now: ModelTime) -> Self {
+        ActivityCounter {
             began: now,
             seen: now,
             interval: Duration::MAX,
@@ -85,27 +85,27 @@ impl Activity {
             delivered_ns: 0,
             modelled_buckets: LatencyBuckets::default(),
             delivered_buckets: LatencyBuckets::default(),
-            tracer: Tracer::default(),
+            tracer: RequestTracer::default(),
             idle_since: None,
         }
     }
 
     /// Starts over; requests under way stay counted in the queue depth.
-    pub fn begin(&mut self, now: Time, interval: Duration) {
+    pub fn begin(&mut self, now: ModelTime, interval: Duration) {
         let depth = self.depth;
         let now = now.max(self.seen);
-        *self = Activity { depth, interval: interval.max(MIN_INTERVAL), ..Activity::new(now) };
+        *self = ActivityCounter { depth, interval: interval.max(MIN_INTERVAL), ..ActivityCounter::new(now) };
     }
 
     /// What is about to arrive, for the trace of a measurement.
-    pub fn note(&mut self, request: &ModelRequest, now: Time) {
+    pub fn note(&mut self, request: &ModelRequest, now: ModelTime) {
         if self.interval != Duration::MAX {
             let idle_ns = self.idle_since.map_or(0, |since| now.since(since).as_nanos() as u64);
             self.tracer.note(request, self.depth, idle_ns);
         }
     }
 
-    pub fn arrived(&mut self, now: Time) {
+    pub fn arrived(&mut self, now: ModelTime) {
         self.advance(now);
         self.depth += 1;
     }
@@ -113,8 +113,8 @@ impl Activity {
     /// A request is over; `modelled` is what its model asked for, absent without one.
     pub fn replied(
         &mut self,
-        now: Time,
-        operation: Operation,
+        now: ModelTime,
+        operation: ModelOperation,
         length_bytes: u64,
         modelled: Option<Duration>,
         delivered: Duration,
@@ -125,16 +125,16 @@ impl Activity {
             self.idle_since = Some(now);
         }
         match operation {
-            Operation::Read => {
+            ModelOperation::Read => {
                 self.totals.reads += 1;
                 self.totals.read_bytes += length_bytes;
             }
-            Operation::Write => {
+            ModelOperation::Write => {
                 self.totals.writes += 1;
                 self.totals.write_bytes += length_bytes;
             }
-            Operation::Flush => self.totals.flushes += 1,
-            Operation::Discard => self.totals.discards += 1,
+            ModelOperation::Flush => self.totals.flushes += 1,
+            ModelOperation::Discard => self.totals.discards += 1,
         }
         self.answered += 1;
         let delivered_ns = delivered.as_nanos() as u64;
@@ -150,13 +150,13 @@ impl Activity {
     }
 
     /// A request is no longer waited for: its device went from under it.
-    pub fn abandoned(&mut self, now: Time) {
+    pub fn abandoned(&mut self, now: ModelTime) {
         self.advance(now);
         self.depth = self.depth.saturating_sub(1);
     }
 
     /// Closes the measurement; counting goes on without sampling.
-    pub fn end(&mut self, now: Time) -> Measurement {
+    pub fn end(&mut self, now: ModelTime) -> ActivityMeasurement {
         self.advance(now);
         let now = now.max(self.seen);
         // The last stretch is a sample when it is long enough for its rates to mean something.
@@ -164,8 +164,8 @@ impl Activity {
             self.close_interval(now);
         }
         let depth = self.depth;
-        let ended = std::mem::replace(self, Activity { depth, ..Activity::new(now) });
-        Measurement {
+        let ended = std::mem::replace(self, ActivityCounter { depth, ..ActivityCounter::new(now) });
+        ActivityMeasurement {
             duration: now.since(ended.began),
             totals: ended.totals,
             series: ended.series,
@@ -176,9 +176,9 @@ impl Activity {
     }
 
     /// How it stands; counting goes on.
-    pub fn glance(&mut self, now: Time) -> Glance {
+    pub fn glance(&mut self, now: ModelTime) -> ActivityTotals {
         self.advance(now);
-        Glance {
+        ActivityTotals {
             since: now.max(self.seen).since(self.began),
             totals: self.totals,
             depth: self.depth,
@@ -190,7 +190,7 @@ impl Activity {
         }
     }
 
-    fn advance(&mut self, now: Time) {
+    fn advance(&mut self, now: ModelTime) {
         while self.interval != Duration::MAX {
             let boundary = self.interval_began + self.interval;
             if now < boundary {
@@ -202,7 +202,7 @@ impl Activity {
         self.integrate(now);
     }
 
-    fn integrate(&mut self, now: Time) {
+    fn integrate(&mut self, now: ModelTime) {
         let span_us = now.since(self.seen).as_secs_f64() * 1e6;
         if self.depth > 0 {
             self.totals.busy_us += span_us;
@@ -211,7 +211,7 @@ impl Activity {
         self.seen = self.seen.max(now);
     }
 
-    fn close_interval(&mut self, end: Time) {
+    fn close_interval(&mut self, end: ModelTime) {
         let span_s = end.since(self.interval_began).as_secs_f64();
         let (now, then) = (&self.totals, &self.interval_totals);
         self.series.push(DeviceSample {
@@ -232,19 +232,19 @@ impl Activity {
 mod tests {
     use super::*;
 
-    fn ms(ms: u64) -> Time {
-        Time::from_ns(ms * 1_000_000)
+    fn ms(ms: u64) -> ModelTime {
+        ModelTime::from_ns(ms * 1_000_000)
     }
 
     #[test]
     fn samples_split_busy_time_and_depth_at_the_interval() {
-        let mut activity = Activity::new(Time::ZERO);
+        let mut activity = ActivityCounter::new(ModelTime::ZERO);
         activity.begin(ms(0), Duration::from_millis(100));
         activity.arrived(ms(50));
         activity.arrived(ms(150));
         let span = Duration::from_millis(100);
-        activity.replied(ms(250), Operation::Read, 4096, Some(span), span);
-        activity.replied(ms(260), Operation::Write, 8192, Some(span), span);
+        activity.replied(ms(250), ModelOperation::Read, 4096, Some(span), span);
+        activity.replied(ms(260), ModelOperation::Write, 8192, Some(span), span);
         let ended = activity.end(ms(300));
         let depths: Vec<f64> = ended.series.iter().map(|sample| sample.queue_depth).collect();
         let busy: Vec<f64> = ended.series.iter().map(|sample| sample.busy).collect();
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_glance_changes_nothing() {
-        let mut activity = Activity::new(Time::ZERO);
+        let mut activity = ActivityCounter::new(ModelTime::ZERO);
         activity.begin(ms(0), Duration::from_millis(100));
         activity.arrived(ms(50));
         let under_way = activity.glance(ms(150));
@@ -273,7 +273,7 @@ mod tests {
         assert!((under_way.totals.queue_us - 1e5).abs() < 1e-6);
         activity.replied(
             ms(200),
-            Operation::Read,
+            ModelOperation::Read,
             4096,
             Some(Duration::from_millis(140)),
             Duration::from_millis(150),
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn beginning_anew_keeps_what_is_under_way() {
-        let mut activity = Activity::new(Time::ZERO);
+        let mut activity = ActivityCounter::new(ModelTime::ZERO);
         activity.arrived(ms(1));
         activity.begin(ms(10), Duration::from_millis(10));
         let ended = activity.end(ms(30));

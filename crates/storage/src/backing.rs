@@ -6,7 +6,7 @@ pub mod null;
 
 use crate::device::DeviceError;
 
-pub use file::{Durability, FileBacking};
+pub use file::{FileBacking, FlushDurability};
 pub use memory::MemoryBacking;
 pub use null::NullBacking;
 

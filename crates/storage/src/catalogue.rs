@@ -19,18 +19,19 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 use underlay_config::{Diagnostics, nearest, units};
 
-pub use changed::{Blame, Change, Changed, Refused, changed, sized, text_of};
-pub use contradictions::{Contradicted, KnownContradiction};
-pub use curves::{Curve, Distribution};
+pub use changed::{ChangedMedium, MediumRefusal, ParameterChange, RefusalCause, changed, sized, text_of};
+pub use contradictions::{ContradictionSubject, KnownContradiction};
+pub use curves::{SourcedCurve, SourcedDistribution};
 pub use layouts::{LayoutPreset, PresetDevice, PresetLayout, UnknownLayout, find_layout, layouts};
-pub use memory::{Memory, memory};
+pub use memory::{MemoryModule, memory};
 pub use parameters::{
-    CloudParameters, FlashParameters, Form, HddParameters, Inner, LinkParameters, MeasuredDevice,
-    MeasuredLoad, MeasuredOrder, MeasuredParameters, MediumKind, ModelParameters, NetworkParameters,
-    OrderProperty, PmemParameters, Service, Tail, TailDistributions, TailMeasure,
+    CloudParameters, FlashParameters, HddParameters, LinkParameters, MeasuredDevice, MeasuredLoad,
+    MeasuredOrder, MeasuredParameters, MeasuredService, MediumKind, ModelParameters, NetworkParameters,
+    OrderProperty, ParameterForm, PmemParameters, RemoteMedium, TailDistributions, TailMeasure,
+    TailParameters,
 };
-pub use quantity::{Entry, Property, Quantity};
-pub use volume::{BurstRule, RENT_MONTHS, RateRule, Rent, SizeUnit, VolumeRules};
+pub use quantity::{ParameterEntry, SourcedProperty, SourcedQuantity};
+pub use volume::{BurstRule, RENT_MONTHS, RateRule, SizeUnit, VolumeRent, VolumeRules};
 
 use crate::layers::sectors::SECTOR_BYTES;
 use crate::medium::MediumModel;
@@ -39,7 +40,7 @@ use crate::stack::InitialState;
 /// How far a medium's published figures can be relied on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Label {
+pub enum CalibrationLabel {
     /// The maker's own, or an independent measurement of this very product, or derived from these.
     Datasheet,
     /// Reckoned by us from what is known of such devices.
@@ -50,19 +51,19 @@ pub enum Label {
     Measured,
 }
 
-impl Label {
+impl CalibrationLabel {
     pub fn name(self) -> &'static str {
         match self {
-            Label::Datasheet => "datasheet",
-            Label::Estimate => "estimate",
-            Label::Proxy => "proxy",
-            Label::Measured => "measured",
+            CalibrationLabel::Datasheet => "datasheet",
+            CalibrationLabel::Estimate => "estimate",
+            CalibrationLabel::Proxy => "proxy",
+            CalibrationLabel::Measured => "measured",
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Price {
+pub struct MediumPrice {
     /// For one device; [`RENT_YEARS`](underlay_record::RENT_YEARS) years' rent where it is rented.
     pub usd: f64,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -75,13 +76,13 @@ pub struct Price {
     pub estimate: bool,
     /// Where it is the rent of three years: what a volume costs a month, by its size and rates. `usd` is that of the medium's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rent: Option<Rent>,
+    pub rent: Option<VolumeRent>,
 }
 
 /// What a published figure measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Figure {
+pub enum FigureKind {
     RandomReadIops,
     /// In the steady state: the write buffer is full.
     RandomWriteIops,
@@ -108,56 +109,56 @@ pub enum Figure {
     PositioningReadMs,
 }
 
-impl Figure {
-    pub const ALL: &'static [Figure] = &[
-        Figure::RandomReadIops,
-        Figure::RandomWriteIops,
-        Figure::SequentialReadMbS,
-        Figure::SequentialWriteMbS,
-        Figure::ReadLatencyUs,
-        Figure::WriteLatencyUs,
-        Figure::FlushLatencyUs,
-        Figure::BurstReadIops,
-        Figure::BurstWriteIops,
-        Figure::BurstReadMbS,
-        Figure::BurstWriteMbS,
-        Figure::BurstDurationS,
-        Figure::SeekAverageReadMs,
-        Figure::SeekAverageWriteMs,
-        Figure::PositioningReadMs,
+impl FigureKind {
+    pub const ALL: &'static [FigureKind] = &[
+        FigureKind::RandomReadIops,
+        FigureKind::RandomWriteIops,
+        FigureKind::SequentialReadMbS,
+        FigureKind::SequentialWriteMbS,
+        FigureKind::ReadLatencyUs,
+        FigureKind::WriteLatencyUs,
+        FigureKind::FlushLatencyUs,
+        FigureKind::BurstReadIops,
+        FigureKind::BurstWriteIops,
+        FigureKind::BurstReadMbS,
+        FigureKind::BurstWriteMbS,
+        FigureKind::BurstDurationS,
+        FigureKind::SeekAverageReadMs,
+        FigureKind::SeekAverageWriteMs,
+        FigureKind::PositioningReadMs,
     ];
 
     /// As catalogue files write it, unit last.
     pub fn name(self) -> &'static str {
         match self {
-            Figure::RandomReadIops => "random-read-iops",
-            Figure::RandomWriteIops => "random-write-iops",
-            Figure::SequentialReadMbS => "sequential-read-mb-s",
-            Figure::SequentialWriteMbS => "sequential-write-mb-s",
-            Figure::ReadLatencyUs => "read-latency-us",
-            Figure::WriteLatencyUs => "write-latency-us",
-            Figure::FlushLatencyUs => "flush-latency-us",
-            Figure::BurstReadIops => "burst-read-iops",
-            Figure::BurstWriteIops => "burst-write-iops",
-            Figure::BurstReadMbS => "burst-read-mb-s",
-            Figure::BurstWriteMbS => "burst-write-mb-s",
-            Figure::BurstDurationS => "burst-duration-s",
-            Figure::SeekAverageReadMs => "seek-average-read-ms",
-            Figure::SeekAverageWriteMs => "seek-average-write-ms",
-            Figure::PositioningReadMs => "positioning-read-ms",
+            FigureKind::RandomReadIops => "random-read-iops",
+            FigureKind::RandomWriteIops => "random-write-iops",
+            FigureKind::SequentialReadMbS => "sequential-read-mb-s",
+            FigureKind::SequentialWriteMbS => "sequential-write-mb-s",
+            FigureKind::ReadLatencyUs => "read-latency-us",
+            FigureKind::WriteLatencyUs => "write-latency-us",
+            FigureKind::FlushLatencyUs => "flush-latency-us",
+            FigureKind::BurstReadIops => "burst-read-iops",
+            FigureKind::BurstWriteIops => "burst-write-iops",
+            FigureKind::BurstReadMbS => "burst-read-mb-s",
+            FigureKind::BurstWriteMbS => "burst-write-mb-s",
+            FigureKind::BurstDurationS => "burst-duration-s",
+            FigureKind::SeekAverageReadMs => "seek-average-read-ms",
+            FigureKind::SeekAverageWriteMs => "seek-average-write-ms",
+            FigureKind::PositioningReadMs => "positioning-read-ms",
         }
     }
 
     /// Whether a `percentile` of it may be published; without one it is the mean.
     pub fn has_percentiles(self) -> bool {
-        matches!(self, Figure::ReadLatencyUs | Figure::WriteLatencyUs | Figure::FlushLatencyUs)
+        matches!(self, FigureKind::ReadLatencyUs | FigureKind::WriteLatencyUs | FigureKind::FlushLatencyUs)
     }
 }
 
 /// A figure that someone published of the medium, and that its model is checked against.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Published {
-    pub figure: Figure,
+pub struct PublishedPerformance {
+    pub figure: FigureKind,
     pub value: f64,
     pub queue_depth: u32,
     pub block_bytes: u32,
@@ -181,7 +182,7 @@ pub struct Published {
     pub contradicts: Vec<KnownContradiction>,
 }
 
-impl Published {
+impl PublishedPerformance {
     /// What the file says beside the figure: its conditions, and what it contradicts.
     pub fn remarks(&self) -> Vec<String> {
         let known =
@@ -192,21 +193,21 @@ impl Published {
 
 /// One medium of the catalogue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Medium {
+pub struct CatalogueMedium {
     /// What studies call it: `hdd-7200-sata`.
     pub name: String,
     pub title: String,
     pub kind: MediumKind,
     /// In which it came on the market.
     pub year: u16,
-    pub label: Label,
+    pub label: CalibrationLabel,
     pub note: Option<String>,
     /// In bytes, as sold.
-    pub capacity: Quantity,
+    pub capacity: SourcedQuantity,
     /// The unit in which it is addressed: 512, or 4,096 where nothing is said. Inside it has blocks of 4,096 bytes in any case.
     #[serde(default)]
-    pub logical_sector: Option<Quantity>,
-    pub price: Price,
+    pub logical_sector: Option<SourcedQuantity>,
+    pub price: MediumPrice,
     /// Document, revision and date of each source by its key.
     pub sources: BTreeMap<String, String>,
     pub model: ModelParameters,
@@ -215,8 +216,8 @@ pub struct Medium {
     pub volume: Option<VolumeRules>,
     /// Stragglers as measured, beside the model.
     #[serde(default)]
-    pub tail: Option<Tail>,
-    pub published: Vec<Published>,
+    pub tail: Option<TailParameters>,
+    pub published: Vec<PublishedPerformance>,
 }
 
 /// A name that the catalogue doesn't have.
@@ -237,7 +238,7 @@ fn advice(suggestions: &[String], known: &[String]) -> String {
     }
 }
 
-impl Medium {
+impl CatalogueMedium {
     /// Whether it is addressed in sectors of 512 bytes.
     pub fn has_small_sectors(&self) -> bool {
         self.logical_sector.as_ref().is_some_and(|sector| sector.value == f64::from(SECTOR_BYTES))
@@ -247,7 +248,7 @@ impl Medium {
     ///
     /// # Errors
     /// Lists every mistake with its line and column; `file_name` serves these messages only.
-    pub fn parse(file_name: &str, text: &str) -> Result<Medium, Diagnostics> {
+    pub fn parse(file_name: &str, text: &str) -> Result<CatalogueMedium, Diagnostics> {
         read::parse(file_name, text)
     }
 
@@ -265,7 +266,7 @@ impl Medium {
     ///
     /// # Errors
     /// Why the provider sells no such volume, in words.
-    pub fn of_size(&self, capacity_bytes: u64) -> Result<Medium, String> {
+    pub fn of_size(&self, capacity_bytes: u64) -> Result<CatalogueMedium, String> {
         let mut medium = self.clone();
         if let Some(rules) = &self.volume {
             rules.resize(&mut medium, capacity_bytes)?;
@@ -279,8 +280,8 @@ impl Medium {
     }
 
     /// The same, and whether it is rent.
-    pub fn price(&self) -> underlay_record::Price {
-        underlay_record::Price::new(self.price_usd(), self.price.rented)
+    pub fn price(&self) -> underlay_record::PriceSum {
+        underlay_record::PriceSum::new(self.price_usd(), self.price.rented)
     }
 
     /// When and where the price was taken, in words.
@@ -298,7 +299,7 @@ impl Medium {
     /// that came over another road (JSON) may have any.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.model.problems();
-        problems.extend(self.tail.iter().flat_map(Tail::problems));
+        problems.extend(self.tail.iter().flat_map(TailParameters::problems));
         if self.model.kind() != self.kind {
             problems.push(format!("a model of {} for a {}", self.model.kind().name(), self.kind.name()));
         }
@@ -391,7 +392,9 @@ impl Medium {
         {
             lines.push(format!("  a link, with {inner} behind it (`underlay media show {inner}`)"));
         }
-        for entry in self.model.entries().into_iter().chain(self.tail.iter().flat_map(Tail::entries)) {
+        for entry in
+            self.model.entries().into_iter().chain(self.tail.iter().flat_map(TailParameters::entries))
+        {
             lines.push(format!(
                 "  {} {} [{}{}]",
                 entry.name,
@@ -421,13 +424,13 @@ pub(crate) fn plain_number(value: f64) -> String {
 }
 
 /// The media that come with Underlay.
-pub fn builtin() -> &'static [Medium] {
-    static MEDIA: OnceLock<Vec<Medium>> = OnceLock::new();
+pub fn builtin() -> &'static [CatalogueMedium] {
+    static MEDIA: OnceLock<Vec<CatalogueMedium>> = OnceLock::new();
     MEDIA.get_or_init(|| {
         // A test reads every file, so that none that ships can fail here.
         files::MEDIA
             .iter()
-            .map(|(name, text)| Medium::parse(name, text).unwrap_or_else(|error| panic!("{error}")))
+            .map(|(name, text)| CatalogueMedium::parse(name, text).unwrap_or_else(|error| panic!("{error}")))
             .collect()
     })
 }
@@ -436,7 +439,7 @@ pub fn builtin() -> &'static [Medium] {
 ///
 /// # Errors
 /// When there is none: with the nearest names.
-pub fn find(name: &str) -> Result<Medium, UnknownMedium> {
+pub fn find(name: &str) -> Result<CatalogueMedium, UnknownMedium> {
     if let Some(medium) = builtin().iter().find(|medium| medium.name == name) {
         return Ok(medium.clone());
     }

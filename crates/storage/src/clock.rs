@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::time::Time;
+use crate::time::ModelTime;
 
-pub trait Clock: Send + Sync {
+pub trait ModelClock: Send + Sync {
     /// Now, in the model's time.
-    fn now(&self) -> Time;
+    fn now(&self) -> ModelTime;
     /// How long the caller must wait in the world for the model's `instant` to come; zero when it is past.
-    fn wall_until(&self, instant: Time) -> Duration;
+    fn wall_until(&self, instant: ModelTime) -> Duration;
 }
 
 /// The machine's monotonic clock, slowed down by a factor: at `dilation = 8` a modelled millisecond takes eight.
@@ -26,13 +26,13 @@ impl RealClock {
     }
 }
 
-impl Clock for RealClock {
-    fn now(&self) -> Time {
+impl ModelClock for RealClock {
+    fn now(&self) -> ModelTime {
         let wall_ns = self.origin.elapsed().as_nanos() as f64;
-        Time::from_ns((wall_ns / self.dilation) as u64)
+        ModelTime::from_ns((wall_ns / self.dilation) as u64)
     }
 
-    fn wall_until(&self, instant: Time) -> Duration {
+    fn wall_until(&self, instant: ModelTime) -> Duration {
         instant.since(self.now()).mul_f64(self.dilation)
     }
 }
@@ -44,18 +44,18 @@ pub struct VirtualClock {
 }
 
 impl VirtualClock {
-    pub fn advance_to(&self, instant: Time) {
+    pub fn advance_to(&self, instant: ModelTime) {
         // Never back, in whatever order threads get here.
         self.now_ns.fetch_max(instant.as_ns(), Ordering::SeqCst);
     }
 }
 
-impl Clock for VirtualClock {
-    fn now(&self) -> Time {
-        Time::from_ns(self.now_ns.load(Ordering::SeqCst))
+impl ModelClock for VirtualClock {
+    fn now(&self) -> ModelTime {
+        ModelTime::from_ns(self.now_ns.load(Ordering::SeqCst))
     }
 
-    fn wall_until(&self, _instant: Time) -> Duration {
+    fn wall_until(&self, _instant: ModelTime) -> Duration {
         Duration::ZERO
     }
 }

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use rustix::fs::MemfdFlags;
 use serde::Deserialize;
 
-use crate::device::{BlockDevice, DeviceError, Request};
+use crate::device::{BlockDevice, DeviceError, DeviceRequest};
 
 /// As much of either end as is looked at. VMFS keeps its signature behind the first MiB.
 const END_BYTES: u64 = 2 << 20;
@@ -26,7 +26,7 @@ const PROGRAMS: [&str; 3] = ["/usr/sbin/wipefs", "/sbin/wipefs", "wipefs"];
 const MAX_NAMES: usize = 6;
 
 /// What was found at the ends of a device that is not blank.
-pub struct Contents {
+pub struct DeviceContents {
     capacity_bytes: u64,
     /// Those that are not all zeros, each with its offset.
     pieces: Vec<(u64, Vec<u8>)>,
@@ -36,9 +36,9 @@ pub struct Contents {
 ///
 /// # Errors
 /// When it can't be read.
-pub fn of_device(device: &dyn BlockDevice) -> Result<Option<Contents>, DeviceError> {
+pub fn of_device(device: &dyn BlockDevice) -> Result<Option<DeviceContents>, DeviceError> {
     look(device.geometry().capacity_bytes, |offset_bytes, length| {
-        device.execute(Request::Read { offset_bytes, buffer: vec![0; length] })
+        device.execute(DeviceRequest::Read { offset_bytes, buffer: vec![0; length] })
     })
 }
 
@@ -46,7 +46,7 @@ pub fn of_device(device: &dyn BlockDevice) -> Result<Option<Contents>, DeviceErr
 ///
 /// # Errors
 /// When it can't be read.
-pub fn of_file(file: &File, length_bytes: u64) -> io::Result<Option<Contents>> {
+pub fn of_file(file: &File, length_bytes: u64) -> io::Result<Option<DeviceContents>> {
     look(length_bytes, |offset_bytes, length| {
         let mut buffer = vec![0; length];
         file.read_exact_at(&mut buffer, offset_bytes)?;
@@ -62,10 +62,10 @@ pub fn erase(device: &dyn BlockDevice) -> Result<(), DeviceError> {
     for end in ends(device.geometry().capacity_bytes) {
         let (offset_bytes, length_bytes) = (end.start, end.end - end.start);
         if length_bytes > 0 {
-            device.execute(Request::Discard { offset_bytes, length_bytes })?;
+            device.execute(DeviceRequest::Discard { offset_bytes, length_bytes })?;
         }
     }
-    device.execute(Request::Flush).map(drop)
+    device.execute(DeviceRequest::Flush).map(drop)
 }
 
 fn ends(capacity_bytes: u64) -> [Range<u64>; 2] {
@@ -78,7 +78,7 @@ fn ends(capacity_bytes: u64) -> [Range<u64>; 2] {
 fn look<E>(
     capacity_bytes: u64,
     mut read: impl FnMut(u64, usize) -> Result<Vec<u8>, E>,
-) -> Result<Option<Contents>, E> {
+) -> Result<Option<DeviceContents>, E> {
     let mut pieces = Vec::new();
     for end in ends(capacity_bytes) {
         let mut offset_bytes = end.start;
@@ -91,22 +91,22 @@ fn look<E>(
             offset_bytes += length_bytes;
         }
     }
-    Ok((!pieces.is_empty()).then_some(Contents { capacity_bytes, pieces }))
+    Ok((!pieces.is_empty()).then_some(DeviceContents { capacity_bytes, pieces }))
 }
 
 /// What `wipefs --json` prints.
 #[derive(Deserialize)]
-struct Printed {
-    signatures: Vec<Signature>,
+struct WipefsOutput {
+    signatures: Vec<ContentSignature>,
 }
 
 #[derive(Deserialize)]
-struct Signature {
+struct ContentSignature {
     #[serde(rename = "type")]
     kind: Option<String>,
 }
 
-impl Contents {
+impl DeviceContents {
     /// The signatures that were found, as `blkid` calls them (`xfs`, `linux_raid_member`, `gpt`), each once. There are none
     /// where the data begins with no known signature.
     ///
@@ -163,7 +163,7 @@ fn ask_wipefs(copy: &File) -> io::Result<Vec<String>> {
     if !output.status.success() {
         return Err(io::Error::other(format!("wipefs ended with {}", output.status)));
     }
-    let printed: Printed = serde_json::from_slice(&output.stdout)?;
+    let printed: WipefsOutput = serde_json::from_slice(&output.stdout)?;
     let names: BTreeSet<String> = printed.signatures.into_iter().filter_map(|found| found.kind).collect();
     // Its names come from its own tables, but they end up on a terminal: nothing unprintable gets through.
     Ok(names.into_iter().filter(|name| name.chars().all(|letter| letter.is_ascii_graphic())).collect())
@@ -173,7 +173,7 @@ fn ask_wipefs(copy: &File) -> io::Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn holding(capacity_bytes: u64, at: u64, content: &[u8]) -> Option<Contents> {
+    fn holding(capacity_bytes: u64, at: u64, content: &[u8]) -> Option<DeviceContents> {
         let file = tempfile::tempfile().unwrap();
         file.set_len(capacity_bytes).unwrap();
         file.write_all_at(content, at).unwrap();

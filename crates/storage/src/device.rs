@@ -4,7 +4,7 @@ use underlay_sync::channel;
 
 /// The sizes that a user of a device must respect or may exploit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
+pub struct DeviceGeometry {
     pub capacity_bytes: u64,
     /// The unit of addressing: every offset and length is a multiple of it.
     pub block_bytes: u32,
@@ -14,7 +14,7 @@ pub struct Geometry {
 
 /// What is asked of a device. Buffers are owned, so that a request may outlive its caller's stack.
 #[derive(Debug)]
-pub enum Request {
+pub enum DeviceRequest {
     /// Fills `buffer`, whose length is the length of the read.
     Read {
         offset_bytes: u64,
@@ -48,10 +48,10 @@ pub enum DeviceError {
 }
 
 /// The answer to a request: the buffer of a read, filled; the empty vector for all others.
-pub type Completion = Result<Vec<u8>, DeviceError>;
+pub type DeviceCompletion = Result<Vec<u8>, DeviceError>;
 
 /// Called exactly once, on any thread, when the request is over. It must not block.
-pub type Done = Box<dyn FnOnce(Completion) + Send>;
+pub type CompletionCallback = Box<dyn FnOnce(DeviceCompletion) + Send>;
 
 /// A device of numbered bytes, addressed in blocks.
 ///
@@ -64,13 +64,13 @@ pub type Done = Box<dyn FnOnce(Completion) + Send>;
 /// **Errors.** A failed write leaves each of its blocks old or new, never anything else. After a failed flush a later one
 /// succeeds only if it covers what the failed one should have: a device that can't tell fails all of them.
 pub trait BlockDevice: Send + Sync {
-    fn geometry(&self) -> Geometry;
+    fn geometry(&self) -> DeviceGeometry;
 
     /// Starts a request and returns; `done` carries the answer, possibly before `submit` returns.
-    fn submit(&self, request: Request, done: Done);
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback);
 
     /// Submits and waits: for callers that have nothing else to do.
-    fn execute(&self, request: Request) -> Completion {
+    fn execute(&self, request: DeviceRequest) -> DeviceCompletion {
         let (sender, receiver) = channel();
         self.submit(
             request,
@@ -83,14 +83,14 @@ pub trait BlockDevice: Send + Sync {
     }
 }
 
-impl Request {
+impl DeviceRequest {
     /// Offset and length in bytes; zeros for a flush.
     pub fn extent(&self) -> (u64, u64) {
         match self {
-            Request::Read { offset_bytes, buffer } => (*offset_bytes, buffer.len() as u64),
-            Request::Write { offset_bytes, data, .. } => (*offset_bytes, data.len() as u64),
-            Request::Flush => (0, 0),
-            Request::Discard { offset_bytes, length_bytes } => (*offset_bytes, *length_bytes),
+            DeviceRequest::Read { offset_bytes, buffer } => (*offset_bytes, buffer.len() as u64),
+            DeviceRequest::Write { offset_bytes, data, .. } => (*offset_bytes, data.len() as u64),
+            DeviceRequest::Flush => (0, 0),
+            DeviceRequest::Discard { offset_bytes, length_bytes } => (*offset_bytes, *length_bytes),
         }
     }
 
@@ -98,7 +98,7 @@ impl Request {
     ///
     /// # Errors
     /// When it does not begin and end with a block, or lies outside the device.
-    pub fn check(&self, geometry: &Geometry) -> Result<(), DeviceError> {
+    pub fn check(&self, geometry: &DeviceGeometry) -> Result<(), DeviceError> {
         let (offset_bytes, length_bytes) = self.extent();
         let block_bytes = u64::from(geometry.block_bytes);
         if !offset_bytes.is_multiple_of(block_bytes) || !length_bytes.is_multiple_of(block_bytes) {

@@ -5,10 +5,12 @@
 //! go one after the other, and after one that failed none succeeds until the file is opened anew.
 
 use std::sync::Arc;
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 use underlay_sync::{Mutex, MutexGuard};
 
-use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use crate::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
 
 /// For callers whose sync blocks.
 #[derive(Debug, Default)]
@@ -28,7 +30,7 @@ impl SyncLatch {
             return Err(again(failure));
         }
         let outcome = sync();
-        if !is_planted(Bug::FailedSyncForgotten) {
+        if !is_planted(PlantedBug::FailedSyncForgotten) {
             *failure = outcome.clone().err();
         }
         outcome
@@ -39,15 +41,15 @@ impl SyncLatch {
 /// one that fails is told apart: only a failed flush casts doubt on what was written before.
 pub struct BelievableSync<D> {
     device: Arc<D>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FailedSyncState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct FailedSyncState {
     failure: Option<DeviceError>,
     is_under_way: bool,
     /// What the next flush answers.
-    waiting: Vec<Done>,
+    waiting: Vec<CompletionCallback>,
 }
 
 impl<D: BlockDevice + 'static> BelievableSync<D> {
@@ -57,24 +59,24 @@ impl<D: BlockDevice + 'static> BelievableSync<D> {
 }
 
 impl<D: BlockDevice + 'static> BlockDevice for BelievableSync<D> {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> DeviceGeometry {
         self.device.geometry()
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         match request {
-            Request::Flush => flush(&self.device, &self.state, done),
-            Request::Write { offset_bytes, data, fua: true } => {
+            DeviceRequest::Flush => flush(&self.device, &self.state, done),
+            DeviceRequest::Write { offset_bytes, data, fua: true } => {
                 let refused = self.state.lock().failure.as_ref().map(again);
                 if let Some(refused) = refused {
                     return done(Err(refused));
                 }
                 let (device, state) = (Arc::clone(&self.device), Arc::clone(&self.state));
-                let written = move |completion: Completion| match completion {
+                let written = move |completion: DeviceCompletion| match completion {
                     Ok(_) => flush(&device, &state, done),
                     Err(error) => done(Err(error)),
                 };
-                let write = Request::Write { offset_bytes, data, fua: false };
+                let write = DeviceRequest::Write { offset_bytes, data, fua: false };
                 self.device.submit(write, Box::new(written));
             }
             other => self.device.submit(other, done),
@@ -83,7 +85,11 @@ impl<D: BlockDevice + 'static> BlockDevice for BelievableSync<D> {
 }
 
 /// Begins a flush, or joins the next one while one is under way.
-fn flush<D: BlockDevice + 'static>(device: &Arc<D>, state: &Arc<Mutex<State>>, done: Done) {
+fn flush<D: BlockDevice + 'static>(
+    device: &Arc<D>,
+    state: &Arc<Mutex<FailedSyncState>>,
+    done: CompletionCallback,
+) {
     let mut held = state.lock();
     if let Some(refused) = held.failure.as_ref().map(again) {
         drop(held);
@@ -97,21 +103,21 @@ fn flush<D: BlockDevice + 'static>(device: &Arc<D>, state: &Arc<Mutex<State>>, d
 
 fn start<D: BlockDevice + 'static>(
     device: &Arc<D>,
-    state: &Arc<Mutex<State>>,
-    mut held: MutexGuard<'_, State>,
+    state: &Arc<Mutex<FailedSyncState>>,
+    mut held: MutexGuard<'_, FailedSyncState>,
 ) {
     held.is_under_way = true;
     // Those that come later wait for the next one: this one need not cover what they wrote.
     let answered = std::mem::take(&mut held.waiting);
     drop(held);
     let (own_device, own_state) = (Arc::clone(device), Arc::clone(state));
-    let flushed = move |completion: Completion| {
+    let flushed = move |completion: DeviceCompletion| {
         let outcome = completion.map(drop);
         let mut held = own_state.lock();
         held.is_under_way = false;
         let mut refused = Vec::new();
         if let Err(error) = &outcome
-            && !is_planted(Bug::FailedSyncForgotten)
+            && !is_planted(PlantedBug::FailedSyncForgotten)
         {
             held.failure = Some(error.clone());
             refused = std::mem::take(&mut held.waiting);
@@ -130,7 +136,7 @@ fn start<D: BlockDevice + 'static>(
             refused.into_iter().for_each(|done| done(Err(again(error))));
         }
     };
-    device.submit(Request::Flush, Box::new(flushed));
+    device.submit(DeviceRequest::Flush, Box::new(flushed));
 }
 
 fn again(failure: &DeviceError) -> DeviceError {
@@ -151,12 +157,12 @@ mod tests {
     struct Forgetful {
         failures: AtomicUsize,
         flushes: AtomicUsize,
-        holds: Mutex<Option<Vec<Done>>>,
+        holds: Mutex<Option<Vec<CompletionCallback>>>,
         fails_writes: AtomicUsize,
     }
 
     impl Forgetful {
-        fn outcome(&self) -> Completion {
+        fn outcome(&self) -> DeviceCompletion {
             self.flushes.fetch_add(1, Ordering::SeqCst);
             let told =
                 self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
@@ -165,19 +171,19 @@ mod tests {
     }
 
     impl BlockDevice for Arc<Forgetful> {
-        fn geometry(&self) -> Geometry {
-            Geometry { capacity_bytes: 1 << 20, block_bytes: 4096, optimal_io_bytes: 4096 }
+        fn geometry(&self) -> DeviceGeometry {
+            DeviceGeometry { capacity_bytes: 1 << 20, block_bytes: 4096, optimal_io_bytes: 4096 }
         }
 
-        fn submit(&self, request: Request, done: Done) {
+        fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
             match request {
-                Request::Flush => {
+                DeviceRequest::Flush => {
                     if let Some(held) = &mut *self.holds.lock() {
                         return held.push(done);
                     }
                     done(self.outcome());
                 }
-                Request::Write { fua, .. } => {
+                DeviceRequest::Write { fua, .. } => {
                     assert!(!fua);
                     let full = self.fails_writes.load(Ordering::SeqCst) > 0;
                     done(if full { Err(DeviceError::NoSpace) } else { Ok(Vec::new()) });
@@ -192,25 +198,25 @@ mod tests {
         (Arc::clone(&inner), BelievableSync::new(inner))
     }
 
-    fn forced() -> Request {
-        Request::Write { offset_bytes: 0, data: vec![1; 4096], fua: true }
+    fn forced() -> DeviceRequest {
+        DeviceRequest::Write { offset_bytes: 0, data: vec![1; 4096], fua: true }
     }
 
     #[test]
     fn after_a_failed_sync_every_flush_and_forced_write_fails() {
-        for begin in [|| Request::Flush, forced] {
+        for begin in [|| DeviceRequest::Flush, forced] {
             let (inner, device) = device();
             device.execute(begin()).unwrap();
             inner.failures.store(1, Ordering::SeqCst);
             assert!(device.execute(begin()).unwrap_err().to_string().contains("in vain"));
-            for request in [Request::Flush, forced(), Request::Flush] {
+            for request in [DeviceRequest::Flush, forced(), DeviceRequest::Flush] {
                 let refused = device.execute(request).unwrap_err().to_string();
                 assert!(refused.contains("in vain") && refused.contains("opened again"), "{refused}");
             }
             // Others go on.
-            let plain = Request::Write { offset_bytes: 0, data: vec![1; 4096], fua: false };
+            let plain = DeviceRequest::Write { offset_bytes: 0, data: vec![1; 4096], fua: false };
             device.execute(plain).unwrap();
-            device.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 4096] }).unwrap();
+            device.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; 4096] }).unwrap();
         }
     }
 
@@ -220,7 +226,7 @@ mod tests {
         inner.fails_writes.store(1, Ordering::SeqCst);
         assert_eq!(device.execute(forced()), Err(DeviceError::NoSpace));
         inner.fails_writes.store(0, Ordering::SeqCst);
-        device.execute(Request::Flush).unwrap();
+        device.execute(DeviceRequest::Flush).unwrap();
         device.execute(forced()).unwrap();
     }
 
@@ -231,7 +237,8 @@ mod tests {
         let outcomes = Arc::new(Mutex::new(Vec::new()));
         for _ in 0..5 {
             let outcomes = Arc::clone(&outcomes);
-            device.submit(Request::Flush, Box::new(move |outcome| outcomes.lock().push(outcome.is_ok())));
+            device
+                .submit(DeviceRequest::Flush, Box::new(move |outcome| outcomes.lock().push(outcome.is_ok())));
         }
         inner.failures.store(1, Ordering::SeqCst);
         let held = inner.holds.lock().take().unwrap_or_default();

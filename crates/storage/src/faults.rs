@@ -13,14 +13,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use underlay_record::DisturbedBy;
 
-use crate::device::Request;
-use crate::medium::Operation;
-use crate::time::Time;
+use crate::device::DeviceRequest;
+use crate::medium::ModelOperation;
+use crate::time::ModelTime;
 
-pub(crate) use device::Arming;
 pub use device::FaultyDevice;
+pub(crate) use device::PowerCutArming;
 pub(crate) use model::{FaultyModel, ModelFaults};
-pub use power::Survival;
+pub use power::WriteSurvival;
 
 /// Longer than any drive's own retries, and shorter than what would look like a hang for good.
 const MAX_SPIKE_US: f64 = 3600e6;
@@ -29,17 +29,17 @@ const MAX_FACTOR: f64 = 1e6;
 /// What may be wrong with a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Fault {
+pub enum DeviceFault {
     /// Requests fail with an I/O error, after the time that they would have taken. A write that fails is not there.
     Errors {
         /// Empty for all of them.
         #[serde(default)]
-        operations: Vec<Operation>,
+        operations: Vec<ModelOperation>,
         /// The share of the requests that fail: 1 is all.
         rate: f64,
         /// Only requests that touch these bytes; a flush touches none.
         #[serde(default)]
-        extent: Option<Extent>,
+        extent: Option<ByteExtent>,
         seed: u64,
     },
     /// Reads give data of which one bit is not what was written, and don't say so. What is stored stays as it is.
@@ -48,13 +48,13 @@ pub enum Fault {
         rate: f64,
         /// Only reads that touch these bytes, and only bits of these.
         #[serde(default)]
-        extent: Option<Extent>,
+        extent: Option<ByteExtent>,
         seed: u64,
     },
     /// Requests take longer than their medium's own time.
     Spikes {
         #[serde(default)]
-        operations: Vec<Operation>,
+        operations: Vec<ModelOperation>,
         rate: f64,
         latency_us: f64,
         seed: u64,
@@ -74,7 +74,7 @@ pub enum Fault {
 /// Bytes from `start_bytes` to `end_bytes`, that one not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Extent {
+pub struct ByteExtent {
     pub start_bytes: u64,
     pub end_bytes: u64,
 }
@@ -105,7 +105,7 @@ pub struct FaultId(pub u64);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ActiveFault {
     pub id: FaultId,
-    pub fault: Fault,
+    pub fault: DeviceFault,
     /// How long it has been there, in modelled seconds.
     pub for_s: f64,
 }
@@ -157,7 +157,7 @@ pub enum FaultError {
     Backing { device: String, problem: String },
 }
 
-impl Fault {
+impl DeviceFault {
     /// Whether the fault has a meaning.
     ///
     /// # Errors
@@ -165,27 +165,29 @@ impl Fault {
     pub fn check(&self) -> Result<(), FaultError> {
         let senseless = |text: String| Err(FaultError::Senseless(text));
         match self {
-            Fault::Errors { rate, .. } | Fault::Corrupt { rate, .. } | Fault::Spikes { rate, .. }
+            DeviceFault::Errors { rate, .. }
+            | DeviceFault::Corrupt { rate, .. }
+            | DeviceFault::Spikes { rate, .. }
                 if !(*rate > 0.0 && *rate <= 1.0) =>
             {
                 senseless(format!(
                     "a rate of {rate}: expected more than 0 and at most 1, where 1 is every request"
                 ))
             }
-            Fault::Errors { extent: Some(Extent { start_bytes, end_bytes }), .. }
-            | Fault::Corrupt { extent: Some(Extent { start_bytes, end_bytes }), .. }
+            DeviceFault::Errors { extent: Some(ByteExtent { start_bytes, end_bytes }), .. }
+            | DeviceFault::Corrupt { extent: Some(ByteExtent { start_bytes, end_bytes }), .. }
                 if start_bytes >= end_bytes =>
             {
                 senseless(format!(
                     "an extent from {start_bytes} to {end_bytes}: expected its end after its start"
                 ))
             }
-            Fault::Spikes { latency_us, .. } if !(*latency_us > 0.0 && *latency_us <= MAX_SPIKE_US) => {
+            DeviceFault::Spikes { latency_us, .. } if !(*latency_us > 0.0 && *latency_us <= MAX_SPIKE_US) => {
                 senseless(format!(
                     "a latency of {latency_us} us: expected more than zero and at most an hour"
                 ))
             }
-            Fault::Slow { factor } if !(*factor > 1.0 && *factor <= MAX_FACTOR) => {
+            DeviceFault::Slow { factor } if !(*factor > 1.0 && *factor <= MAX_FACTOR) => {
                 senseless(format!("a factor of {factor}: expected more than 1 and at most {MAX_FACTOR}"))
             }
             _ => Ok(()),
@@ -193,48 +195,48 @@ impl Fault {
     }
 
     /// The range of bytes that it is confined to, if it is.
-    pub fn extent(&self) -> Option<Extent> {
+    pub fn extent(&self) -> Option<ByteExtent> {
         match self {
-            Fault::Errors { extent, .. } | Fault::Corrupt { extent, .. } => *extent,
-            Fault::Spikes { .. } | Fault::Slow { .. } => None,
-            Fault::Vanish | Fault::Full | Fault::IgnoreFlushes => None,
+            DeviceFault::Errors { extent, .. } | DeviceFault::Corrupt { extent, .. } => *extent,
+            DeviceFault::Spikes { .. } | DeviceFault::Slow { .. } => None,
+            DeviceFault::Vanish | DeviceFault::Full | DeviceFault::IgnoreFlushes => None,
         }
     }
 
     /// `errors`, `spikes` ... as a study and the command line write it.
     pub fn name(&self) -> &'static str {
         match self {
-            Fault::Errors { .. } => "errors",
-            Fault::Corrupt { .. } => "corrupt",
-            Fault::Spikes { .. } => "spikes",
-            Fault::Slow { .. } => "slow",
-            Fault::Vanish => "vanish",
-            Fault::Full => "full",
-            Fault::IgnoreFlushes => "ignore-flushes",
+            DeviceFault::Errors { .. } => "errors",
+            DeviceFault::Corrupt { .. } => "corrupt",
+            DeviceFault::Spikes { .. } => "spikes",
+            DeviceFault::Slow { .. } => "slow",
+            DeviceFault::Vanish => "vanish",
+            DeviceFault::Full => "full",
+            DeviceFault::IgnoreFlushes => "ignore-flushes",
         }
     }
 
     /// Whether it is the model's time that changes, and not what is answered.
     fn is_of_time(&self) -> bool {
-        matches!(self, Fault::Spikes { .. } | Fault::Slow { .. })
+        matches!(self, DeviceFault::Spikes { .. } | DeviceFault::Slow { .. })
     }
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for DeviceFault {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Fault::Errors { operations, rate, extent, .. } => {
+            DeviceFault::Errors { operations, rate, extent, .. } => {
                 write!(formatter, "errors: {}", share_that(*rate, operations, ["fails", "fail"]))?;
                 in_extent(formatter, *extent)
             }
-            Fault::Corrupt { rate, extent, .. } => {
+            DeviceFault::Corrupt { rate, extent, .. } => {
                 match *rate >= 1.0 {
                     true => write!(formatter, "corrupts: every read has a wrong bit")?,
                     false => write!(formatter, "corrupts: {} % of reads have a wrong bit", percent(*rate))?,
                 }
                 in_extent(formatter, *extent)
             }
-            Fault::Spikes { operations, rate, latency_us, .. } => {
+            DeviceFault::Spikes { operations, rate, latency_us, .. } => {
                 let latency = Duration::from_nanos((latency_us * 1e3) as u64);
                 write!(
                     formatter,
@@ -242,19 +244,21 @@ impl std::fmt::Display for Fault {
                     share_that(*rate, operations, ["takes", "take"])
                 )
             }
-            Fault::Slow { factor } => write!(formatter, "slow: everything takes {factor} times as long"),
-            Fault::Vanish => formatter.write_str("vanished: every request fails"),
-            Fault::IgnoreFlushes => {
+            DeviceFault::Slow { factor } => {
+                write!(formatter, "slow: everything takes {factor} times as long")
+            }
+            DeviceFault::Vanish => formatter.write_str("vanished: every request fails"),
+            DeviceFault::IgnoreFlushes => {
                 formatter.write_str("ignores flushes: they are answered but not carried out")
             }
-            Fault::Full => formatter.write_str("full: no space for blocks that hold nothing yet"),
+            DeviceFault::Full => formatter.write_str("full: no space for blocks that hold nothing yet"),
         }
     }
 }
 
-fn in_extent(formatter: &mut std::fmt::Formatter<'_>, extent: Option<Extent>) -> std::fmt::Result {
+fn in_extent(formatter: &mut std::fmt::Formatter<'_>, extent: Option<ByteExtent>) -> std::fmt::Result {
     match extent {
-        Some(Extent { start_bytes, end_bytes }) => {
+        Some(ByteExtent { start_bytes, end_bytes }) => {
             write!(formatter, " in bytes {start_bytes} to {end_bytes}")
         }
         None => Ok(()),
@@ -267,9 +271,9 @@ fn percent(share: f64) -> f64 {
 }
 
 /// `every read and write fails`, `1 % of requests fail`: a share of operations, and what is with one of them and with several.
-fn share_that(rate: f64, operations: &[Operation], [one, several]: [&str; 2]) -> String {
+fn share_that(rate: f64, operations: &[ModelOperation], [one, several]: [&str; 2]) -> String {
     let is_every = rate >= 1.0;
-    let name = |operation: &Operation| match (operation_name(*operation), is_every) {
+    let name = |operation: &ModelOperation| match (operation_name(*operation), is_every) {
         (name, true) => name.to_owned(),
         ("flush", false) => "flushes".to_owned(),
         (name, false) => format!("{name}s"),
@@ -283,33 +287,33 @@ fn share_that(rate: f64, operations: &[Operation], [one, several]: [&str; 2]) ->
     }
 }
 
-fn operation_name(operation: Operation) -> &'static str {
+fn operation_name(operation: ModelOperation) -> &'static str {
     match operation {
-        Operation::Read => "read",
-        Operation::Write => "write",
-        Operation::Flush => "flush",
-        Operation::Discard => "discard",
+        ModelOperation::Read => "read",
+        ModelOperation::Write => "write",
+        ModelOperation::Flush => "flush",
+        ModelOperation::Discard => "discard",
     }
 }
 
-fn operation_of(request: &Request) -> Operation {
+fn operation_of(request: &DeviceRequest) -> ModelOperation {
     match request {
-        Request::Read { .. } => Operation::Read,
-        Request::Write { .. } => Operation::Write,
-        Request::Flush => Operation::Flush,
-        Request::Discard { .. } => Operation::Discard,
+        DeviceRequest::Read { .. } => ModelOperation::Read,
+        DeviceRequest::Write { .. } => ModelOperation::Write,
+        DeviceRequest::Flush => ModelOperation::Flush,
+        DeviceRequest::Discard { .. } => ModelOperation::Discard,
     }
 }
 
-fn is_among(operation: Operation, operations: &[Operation]) -> bool {
+fn is_among(operation: ModelOperation, operations: &[ModelOperation]) -> bool {
     operations.is_empty() || operations.contains(&operation)
 }
 
 /// Something that was done to a device, for the record of a measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FaultEvent {
-    pub at: Time,
-    pub until: Option<Time>,
+    pub at: ModelTime,
+    pub until: Option<ModelTime>,
     pub what: String,
     pub by: DisturbedBy,
     /// Somebody ended by hand what was not begun so.

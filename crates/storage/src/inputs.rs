@@ -1,6 +1,7 @@
 //! How far what is known of a medium carries what was asked of a device of it.
 //!
-//! A device keeps a sample of its requests ([`Tracer`]). Afterwards they are held against what the medium's sources say something about
+//! A device keeps a sample of its requests ([`RequestTracer`]). Afterwards they are held against what the medium's
+//! sources say something about
 //! ([`mod@coverage`]), and asked again in virtual time of the medium as it is and with its estimates halved and doubled ([`mod@replay`]).
 
 mod coverage;
@@ -12,13 +13,13 @@ mod trace;
 use underlay_record::{DeviceInputs, EstimateShare};
 
 pub use coverage::covered;
-pub use estimates::Estimate;
-pub use replay::{Replayed, replay};
-pub use trace::{Traced, Tracer};
+pub use estimates::ModelEstimate;
+pub use replay::{ReplayResult, replay};
+pub use trace::{RequestTracer, TracedRequest};
 
-use crate::catalogue::Medium;
+use crate::catalogue::CatalogueMedium;
 use crate::medium::InitialState;
-use held::Held;
+use held::FigureComparison;
 
 /// What changes a device's time by less than this is noise of what a model draws.
 const NOISE: f64 = 0.002;
@@ -29,25 +30,25 @@ const REQUESTS_EACH: usize = 2048;
 
 /// The certificate of a device's inputs, from the requests that it kept.
 pub fn certify(
-    medium: &Medium,
+    medium: &CatalogueMedium,
     capacity_bytes: u64,
     initial: InitialState,
-    segments: &[Vec<Traced>],
+    segments: &[Vec<TracedRequest>],
 ) -> DeviceInputs {
     let requests: usize = segments.iter().map(Vec::len).sum();
     if requests == 0 || !medium.problems().is_empty() {
         return DeviceInputs::default();
     }
     // The same seed for all of them: what is drawn is then the same, and only estimates differ.
-    let ask = |medium: &Medium, segments: &[Vec<Traced>]| {
+    let ask = |medium: &CatalogueMedium, segments: &[Vec<TracedRequest>]| {
         replay(&mut *medium.model(capacity_bytes, SEED, initial), segments)
     };
     let few = first(segments, REQUESTS_EACH);
     let base_s = ask(medium, few).busy_s();
-    let held = Held::by_sources_of(medium);
+    let held = FigureComparison::by_sources_of(medium);
     let mut estimates = Vec::new();
     let (mut fast, mut slow) = (medium.clone(), medium.clone());
-    for estimate in Estimate::of(medium) {
+    for estimate in ModelEstimate::of(medium) {
         // What it takes as the medium has it, and with the value as near to half or double as makes a medium that its sources allow.
         let mut times = vec![(1.0, base_s)];
         for factor in [0.5, 2.0] {
@@ -83,12 +84,12 @@ pub fn certify(
     };
     // Together they need not go where each goes by itself: a disk's head may meet its sector sooner at the slower speed.
     let all = [base, others[0], others[1]];
-    let least = |of: fn(&Replayed) -> f64| all.iter().map(of).fold(f64::INFINITY, f64::min);
-    let most = |of: fn(&Replayed) -> f64| all.iter().map(of).fold(1e-12, f64::max);
+    let least = |of: fn(&ReplayResult) -> f64| all.iter().map(of).fold(f64::INFINITY, f64::min);
+    let most = |of: fn(&ReplayResult) -> f64| all.iter().map(of).fold(1e-12, f64::max);
     DeviceInputs {
         requests: requests as u64,
         covered: covered(medium, segments),
-        estimated: (most(Replayed::busy_s) / base.busy_s() - 1.0).clamp(0.0, 1.0),
+        estimated: (most(ReplayResult::busy_s) / base.busy_s() - 1.0).clamp(0.0, 1.0),
         estimates,
         time_if_fast: least(|one| one.all_s).max(1e-12) / base.all_s.max(1e-12),
         time_if_slow: most(|one| one.all_s) / base.all_s.max(1e-12),
@@ -98,7 +99,7 @@ pub fn certify(
 const SEED: u64 = 1;
 
 /// As many whole segments as it takes for so many requests.
-fn first(segments: &[Vec<Traced>], requests: usize) -> &[Vec<Traced>] {
+fn first(segments: &[Vec<TracedRequest>], requests: usize) -> &[Vec<TracedRequest>] {
     let mut seen = 0;
     let enough = segments.iter().position(|segment| {
         seen += segment.len();

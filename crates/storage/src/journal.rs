@@ -37,11 +37,11 @@ pub mod format;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 use underlay_sync::{Mutex, MutexGuard, channel};
 
-use crate::device::{BlockDevice, DeviceError, Request};
-use format::{BLOCK_BYTES, Content, Header, HeaderBlock, Kind};
+use crate::device::{BlockDevice, DeviceError, DeviceRequest};
+use format::{AreaContent, AreaHeader, BLOCK_BYTES, HeaderBlock, JournalKind};
 
 /// How much of a snapshot is written, or of an area read, by one request.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -51,14 +51,14 @@ const MAX_BATCH_BYTES: u64 = 8 << 20;
 
 /// The owner's whole state, and the number of the last record whose effect is in it (0 for none).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct JournalSnapshot {
     pub state: Vec<u8>,
     pub covers: u64,
 }
 
 /// What a journal held when it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoveredJournal {
     /// Empty if there has been no checkpoint.
     pub snapshot: Vec<u8>,
     /// Appended after the snapshot was taken, in order.
@@ -85,34 +85,34 @@ pub enum JournalError {
 /// Called once, on any thread, when a commit is over. It must not block.
 pub type CommitDone = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
 
-type Source = Arc<dyn Fn() -> Snapshot + Send + Sync>;
+type SnapshotSource = Arc<dyn Fn() -> JournalSnapshot + Send + Sync>;
 
 /// A handle: clones are the same journal.
 #[derive(Clone)]
 pub struct Journal {
-    inner: Arc<Inner>,
+    inner: Arc<JournalInner>,
 }
 
-struct Inner {
+struct JournalInner {
     device: Arc<dyn BlockDevice>,
     start_bytes: u64,
     area_bytes: u64,
-    kind: Kind,
+    kind: JournalKind,
     identity: u64,
-    source: Mutex<Option<Source>>,
-    state: Mutex<State>,
+    source: Mutex<Option<SnapshotSource>>,
+    state: Mutex<JournalState>,
 }
 
-struct State {
+struct JournalState {
     /// Appended and not yet durable; the last one has the number `appended`.
     pending: VecDeque<Vec<u8>>,
     appended: u64,
-    waiters: Vec<Waiter>,
+    waiters: Vec<DurabilityWaiter>,
     checkpoint_wanted: bool,
     /// A batch or a checkpoint is under way.
     busy: bool,
     active: u64,
-    header: Header,
+    header: AreaHeader,
     end_bytes: u64,
     sequence: u64,
     /// A checkpoint failed, and may have left a header that would take over.
@@ -123,7 +123,7 @@ struct State {
     unconfirmed: VecDeque<(u64, Vec<u8>)>,
 }
 
-struct Waiter {
+struct DurabilityWaiter {
     /// The last record that must be durable.
     number: u64,
     /// An explicit checkpoint, not a commit.
@@ -131,7 +131,7 @@ struct Waiter {
     done: CommitDone,
 }
 
-enum Work {
+enum JournalWork {
     Confirm { bytes: Vec<u8>, offset_bytes: u64 },
     Batch { bytes: Vec<u8>, records: usize, offset_bytes: u64 },
     Checkpoint,
@@ -146,8 +146,8 @@ impl Journal {
     pub fn open(
         device: Arc<dyn BlockDevice>,
         range: Range<u64>,
-        kind: Kind,
-    ) -> Result<(Journal, Recovered), JournalError> {
+        kind: JournalKind,
+    ) -> Result<(Journal, RecoveredJournal), JournalError> {
         let (journal, recovered) = Journal::open_unconfirmed(device, range, kind)?;
         journal.commit_and_wait()?;
         Ok((journal, recovered))
@@ -161,8 +161,8 @@ impl Journal {
     pub fn open_unconfirmed(
         device: Arc<dyn BlockDevice>,
         range: Range<u64>,
-        kind: Kind,
-    ) -> Result<(Journal, Recovered), JournalError> {
+        kind: JournalKind,
+    ) -> Result<(Journal, RecoveredJournal), JournalError> {
         let area_bytes = check_range(&*device, &range)?;
         let start_bytes = range.start;
         let headers = [read_header(&*device, start_bytes)?, read_header(&*device, start_bytes + area_bytes)?];
@@ -172,7 +172,7 @@ impl Journal {
         };
         for header in headers.iter().filter_map(valid) {
             if header.kind != kind {
-                let text = |kind: Kind| String::from_utf8_lossy(&kind).trim().to_owned();
+                let text = |kind: JournalKind| String::from_utf8_lossy(&kind).trim().to_owned();
                 return Err(JournalError::OtherKind { found: text(header.kind), expected: text(kind) });
             }
         }
@@ -181,7 +181,7 @@ impl Journal {
             // Never made, cut off while it was made, or robbed of its first header: batches tell.
             if let Some(second) = valid(&headers[1]) {
                 let read = |at, length| read_range(&*device, start_bytes + at, length);
-                if format::holds_batches(&Header { generation: 1, ..second }, area_bytes, read)? {
+                if format::holds_batches(&AreaHeader { generation: 1, ..second }, area_bytes, read)? {
                     let problem = "the header of its first area is missing".into();
                     return Err(JournalError::Damaged { offset_bytes: start_bytes, problem });
                 }
@@ -202,7 +202,7 @@ impl Journal {
         };
         let area_start = start_bytes + active * area_bytes;
         let read = |at, length| read_range(&*device, area_start + at, length);
-        let Content { snapshot, records, end_bytes, sequence, last_bytes } =
+        let AreaContent { snapshot, records, end_bytes, sequence, last_bytes } =
             format::read_area(&header, area_bytes, read)?.map_err(|damage| JournalError::Damaged {
                 offset_bytes: area_start + damage.offset_bytes,
                 problem: damage.problem.into(),
@@ -214,12 +214,12 @@ impl Journal {
         if !last_bytes.is_empty() {
             unconfirmed.push_back((area_start + end_bytes - last_bytes.len() as u64, last_bytes));
         }
-        let inner = Inner::new(device, start_bytes, area_bytes, header, active, end_bytes, sequence);
-        if !is_planted(Bug::TailTakenForDurable) {
+        let inner = JournalInner::new(device, start_bytes, area_bytes, header, active, end_bytes, sequence);
+        if !is_planted(PlantedBug::TailTakenForDurable) {
             inner.lock().unconfirmed = unconfirmed;
         }
         let version = (header.generation, sequence);
-        Ok((Journal { inner: Arc::new(inner) }, Recovered { snapshot, records, version }))
+        Ok((Journal { inner: Arc::new(inner) }, RecoveredJournal { snapshot, records, version }))
     }
 
     /// How long a range must be for snapshots of up to `snapshot_bytes`, with as much again, and no less than
@@ -233,7 +233,7 @@ impl Journal {
 
     /// Says where snapshots come from. Without a source a journal that is full fails its commits. A source
     /// that owns the journal should hold itself weakly.
-    pub fn set_source(&self, source: impl Fn() -> Snapshot + Send + Sync + 'static) {
+    pub fn set_source(&self, source: impl Fn() -> JournalSnapshot + Send + Sync + 'static) {
         *self.inner.source.lock() = Some(Arc::new(source));
     }
 
@@ -304,8 +304,9 @@ fn check_range(device: &dyn BlockDevice, range: &Range<u64>) -> Result<u64, Jour
 }
 
 fn read_header(device: &dyn BlockDevice, offset_bytes: u64) -> Result<HeaderBlock, DeviceError> {
-    let block = device.execute(Request::Read { offset_bytes, buffer: vec![0; BLOCK_BYTES as usize] })?;
-    Ok(Header::decode(&block))
+    let block =
+        device.execute(DeviceRequest::Read { offset_bytes, buffer: vec![0; BLOCK_BYTES as usize] })?;
+    Ok(AreaHeader::decode(&block))
 }
 
 fn read_range(device: &dyn BlockDevice, start: u64, length: u64) -> Result<Vec<u8>, DeviceError> {
@@ -313,44 +314,44 @@ fn read_range(device: &dyn BlockDevice, start: u64, length: u64) -> Result<Vec<u
     while (bytes.len() as u64) < length {
         let piece = (length - bytes.len() as u64).min(PIECE_BYTES);
         let offset_bytes = start + bytes.len() as u64;
-        bytes.extend(device.execute(Request::Read { offset_bytes, buffer: vec![0; piece as usize] })?);
+        bytes.extend(device.execute(DeviceRequest::Read { offset_bytes, buffer: vec![0; piece as usize] })?);
     }
     Ok(bytes)
 }
 
-fn void(kind: Kind, identity: u64) -> Header {
-    Header { kind, identity, generation: 0, snapshot_bytes: 0, snapshot_crc: crc32fast::hash(&[]) }
+fn void(kind: JournalKind, identity: u64) -> AreaHeader {
+    AreaHeader { kind, identity, generation: 0, snapshot_bytes: 0, snapshot_crc: crc32fast::hash(&[]) }
 }
 
 fn make(
     device: Arc<dyn BlockDevice>,
     start_bytes: u64,
     area_bytes: u64,
-    kind: Kind,
-) -> Result<(Journal, Recovered), JournalError> {
+    kind: JournalKind,
+) -> Result<(Journal, RecoveredJournal), JournalError> {
     // Unlike any other journal's; nothing is kept secret by it.
     let identity = underlay_sync::random_u64();
-    let header = Header { generation: 1, ..void(kind, identity) };
+    let header = AreaHeader { generation: 1, ..void(kind, identity) };
     // The first area's header makes it a journal: it comes last.
     for (offset_bytes, header) in [(start_bytes + area_bytes, void(kind, identity)), (start_bytes, header)] {
-        device.execute(Request::Write { offset_bytes, data: header.encode(), fua: true })?;
+        device.execute(DeviceRequest::Write { offset_bytes, data: header.encode(), fua: true })?;
     }
-    let inner = Inner::new(device, start_bytes, area_bytes, header, 0, header.batches_start(), 1);
-    let recovered = Recovered { version: (1, 1), ..Recovered::default() };
+    let inner = JournalInner::new(device, start_bytes, area_bytes, header, 0, header.batches_start(), 1);
+    let recovered = RecoveredJournal { version: (1, 1), ..RecoveredJournal::default() };
     Ok((Journal { inner: Arc::new(inner) }, recovered))
 }
 
-impl Inner {
+impl JournalInner {
     fn new(
         device: Arc<dyn BlockDevice>,
         start_bytes: u64,
         area_bytes: u64,
-        header: Header,
+        header: AreaHeader,
         active: u64,
         end_bytes: u64,
         sequence: u64,
-    ) -> Inner {
-        let state = State {
+    ) -> JournalInner {
+        let state = JournalState {
             pending: VecDeque::new(),
             appended: 0,
             waiters: Vec::new(),
@@ -365,10 +366,10 @@ impl Inner {
         };
         let (kind, identity) = (header.kind, header.identity);
         let (source, state) = (Mutex::default(), Mutex::new(state));
-        Inner { device, start_bytes, area_bytes, kind, identity, source, state }
+        JournalInner { device, start_bytes, area_bytes, kind, identity, source, state }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, JournalState> {
         self.state.lock()
     }
 
@@ -377,7 +378,7 @@ impl Inner {
             let mut state = self.lock();
             let number = state.appended;
             state.checkpoint_wanted |= checkpoint;
-            state.waiters.push(Waiter { number, checkpoint, done });
+            state.waiters.push(DurabilityWaiter { number, checkpoint, done });
         }
         self.start_next_work();
     }
@@ -391,8 +392,8 @@ impl Inner {
             }
             let durable = state.appended - state.pending.len() as u64;
             let confirmed = state.unconfirmed.is_empty();
-            let is_ready = |w: &mut Waiter| confirmed && !w.checkpoint && w.number <= durable;
-            let ready: Vec<Waiter> = state.waiters.extract_if(.., is_ready).collect();
+            let is_ready = |w: &mut DurabilityWaiter| confirmed && !w.checkpoint && w.number <= durable;
+            let ready: Vec<DurabilityWaiter> = state.waiters.extract_if(.., is_ready).collect();
             let work = state.next_work(self);
             state.busy = work.is_some();
             (ready, work)
@@ -402,11 +403,11 @@ impl Inner {
             (waiter.done)(Ok(()));
         }
         match work {
-            Some(Work::Confirm { bytes, offset_bytes }) => self.confirm(offset_bytes, bytes),
-            Some(Work::Batch { bytes, records, offset_bytes }) => {
+            Some(JournalWork::Confirm { bytes, offset_bytes }) => self.confirm(offset_bytes, bytes),
+            Some(JournalWork::Batch { bytes, records, offset_bytes }) => {
                 self.write_batch(offset_bytes, bytes, records)
             }
-            Some(Work::Checkpoint) => self.begin_checkpoint(),
+            Some(JournalWork::Checkpoint) => self.begin_checkpoint(),
             None => {}
         }
     }
@@ -424,7 +425,7 @@ impl Inner {
             }
             Err(error) => inner.fail(&error),
         };
-        self.device.submit(Request::Write { offset_bytes, data, fua: true }, Box::new(written));
+        self.device.submit(DeviceRequest::Write { offset_bytes, data, fua: true }, Box::new(written));
     }
 
     fn write_batch(self: &Arc<Self>, offset_bytes: u64, data: Vec<u8>, records: usize) {
@@ -442,8 +443,8 @@ impl Inner {
             }
             Err(error) => inner.fail(&error),
         };
-        let fua = !is_planted(Bug::CommitNotForced);
-        self.device.submit(Request::Write { offset_bytes, data, fua }, Box::new(written));
+        let fua = !is_planted(PlantedBug::CommitNotForced);
+        self.device.submit(DeviceRequest::Write { offset_bytes, data, fua }, Box::new(written));
     }
 
     /// Tells everyone who waits; the next commit tries again.
@@ -462,17 +463,17 @@ impl Inner {
     }
 }
 
-impl State {
-    fn next_work(&mut self, inner: &Inner) -> Option<Work> {
+impl JournalState {
+    fn next_work(&mut self, inner: &JournalInner) -> Option<JournalWork> {
         if self.waiters.is_empty() {
             return None;
         }
         if let Some((offset_bytes, bytes)) = self.unconfirmed.front().cloned() {
-            return Some(Work::Confirm { bytes, offset_bytes });
+            return Some(JournalWork::Confirm { bytes, offset_bytes });
         }
         // After a checkpoint that failed the other area may have the later header: a batch here would be lost.
         if self.checkpoint_wanted || self.other_area_suspect {
-            return Some(Work::Checkpoint);
+            return Some(JournalWork::Checkpoint);
         }
         let room = (inner.area_bytes - self.end_bytes).min(MAX_BATCH_BYTES);
         let (mut records, mut payload_bytes) = (0, 0);
@@ -485,10 +486,10 @@ impl State {
         }
         // Not even one record fits: the area is full.
         if records == 0 {
-            return Some(Work::Checkpoint);
+            return Some(JournalWork::Checkpoint);
         }
         let first = self.pending.iter().take(records).map(Vec::as_slice);
-        Some(Work::Batch {
+        Some(JournalWork::Batch {
             bytes: format::encode_batch(&self.header, self.sequence, first, payload_bytes),
             records,
             offset_bytes: inner.start_bytes + self.active * inner.area_bytes + self.end_bytes,

@@ -11,9 +11,9 @@ pub mod sectors;
 pub mod stripe;
 pub mod workers;
 
-pub use cache::Cache;
-pub use compress::Compress;
-pub use link::Link;
+pub use cache::CacheLayer;
+pub use compress::CompressLayer;
+pub use link::LinkLayer;
 pub use mirror::Mirror;
-pub use sectors::Sectors;
+pub use sectors::SectorLayer;
 pub use stripe::Stripe;

@@ -26,7 +26,7 @@ pub(crate) fn transfer_ns(bytes: u64, mb_s: f64) -> u64 {
     (bytes as f64 * 1e3 / mb_s).round() as u64
 }
 
-/// A buffer's size on a device scaled down to `scale` of its medium. See `Medium::model`.
+/// A buffer's size on a device scaled down to `scale` of its medium. See `CatalogueMedium::model`.
 pub(crate) fn scaled_buffer_bytes(bytes: f64, scale: f64) -> u64 {
     const MIN_BYTES: f64 = 1048576.0;
     (bytes * scale).max(bytes.min(MIN_BYTES)) as u64

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::Time;
+use crate::time::ModelTime;
 
 /// Names one request while it is inside a model. The caller chooses it; it must not be in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -10,7 +10,7 @@ pub struct RequestId(pub u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Operation {
+pub enum ModelOperation {
     Read,
     Write,
     /// Completes when every write that completed before it was submitted is on the medium.
@@ -22,7 +22,7 @@ pub enum Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelRequest {
     pub id: RequestId,
-    pub operation: Operation,
+    pub operation: ModelOperation,
     pub offset_bytes: u64,
     pub length_bytes: u64,
     /// Force unit access: a write that may not rest in a volatile buffer.
@@ -31,9 +31,9 @@ pub struct ModelRequest {
 
 /// A request that the model has finished, and the exact instant at which it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finished {
+pub struct FinishedRequest {
     pub id: RequestId,
-    pub at: Time,
+    pub at: ModelTime,
 }
 
 /// The timing of one device.
@@ -50,7 +50,7 @@ pub struct Finished {
 pub trait MediumModel: Send {
     fn capacity_bytes(&self) -> u64;
 
-    fn submit(&mut self, request: ModelRequest, now: Time);
+    fn submit(&mut self, request: ModelRequest, now: ModelTime);
 
     /// Whether `submit` may be told of a request that came before the last `complete`. It finds busy what was given to those that were told
     /// of before it, and all else as it was when it came: so each part of the device must know since when it has been free.
@@ -61,10 +61,10 @@ pub trait MediumModel: Send {
 
     /// When to call `complete` next: the instant of the model's next internal event, `None` when nothing is
     /// under way. An event need not finish a request (a write buffer that drains, say).
-    fn next_completion(&self) -> Option<Time>;
+    fn next_completion(&self) -> Option<ModelTime>;
 
     /// Carries the model on to `now`, and appends what has finished, in order of time.
-    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>);
+    fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>);
 
     /// Fast-forward: the request happens at once and takes no time, while the state that it leaves behind
     /// (head position, mapping, buffers) is as if it had. Nothing may be under way.
@@ -72,10 +72,10 @@ pub trait MediumModel: Send {
 
     /// Fast-forward is over, and time counts from `now` on. What time alone fills or empties (credits, a cache that is emptied when
     /// idle) is again as the initial state says: how long a host took until now must not show. Nothing is under way.
-    fn end_fast_forward(&mut self, _now: Time) {}
+    fn end_fast_forward(&mut self, _now: ModelTime) {}
 
     /// What was written and worn since the model was made; `None` for a medium that doesn't wear.
-    fn wear(&self) -> Option<underlay_record::Wear> {
+    fn wear(&self) -> Option<underlay_record::FlashWear> {
         None
     }
 

@@ -9,15 +9,17 @@ use std::time::Duration;
 use underlay_sync::{Condvar, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
-use underlay_record::Wear;
+use underlay_record::FlashWear;
 
-use crate::activity::{Activity, Glance, Measurement};
+use crate::activity::{ActivityCounter, ActivityMeasurement, ActivityTotals};
 use crate::backing::Backing;
-use crate::clock::{Clock, VirtualClock};
-use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
-use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
-use crate::time::Time;
-use crate::times::Times;
+use crate::clock::{ModelClock, VirtualClock};
+use crate::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
+use crate::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
+use crate::time::ModelTime;
+use crate::times::RequestTimes;
 use crate::waker::Waker;
 
 /// Every modelled device is addressed in blocks of this size.
@@ -29,7 +31,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 /// Whether requests take their modelled time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pace {
+pub enum PacingMode {
     Modelled,
     /// Fast-forward: requests complete at once while the models' state goes on.
     Immediate,
@@ -68,92 +70,92 @@ impl PathCost {
 /// A `Paced` is a handle: clones are the same device.
 #[derive(Clone)]
 pub struct Paced {
-    core: Arc<Core>,
+    core: Arc<PacedCore>,
 }
 
-pub(crate) struct Core {
-    geometry: Geometry,
+pub(crate) struct PacedCore {
+    geometry: DeviceGeometry,
     backing: Arc<dyn Backing>,
-    clock: Arc<dyn Clock>,
+    clock: Arc<dyn ModelClock>,
     modelled: bool,
     /// When the model's next event is due, in its nanoseconds; `NEVER` when idle. The pacer reads it.
     next_ns: AtomicU64,
     /// What a request's way here and its answer's way back take, in the model's nanoseconds: without data, and for
     /// each MiB.
     path_ns: [AtomicU64; 2],
-    state: Mutex<State>,
+    state: Mutex<PacedState>,
     /// Signalled when the last request under way is over.
     drained: Condvar,
     waker: Mutex<Option<Arc<Waker>>>,
 }
 
-struct State {
+struct PacedState {
     model: Option<Box<dyn MediumModel>>,
     /// The last instant that the model was given.
-    model_now: Time,
+    model_now: ModelTime,
     next_id: u64,
     in_flight: HashMap<RequestId, InFlight>,
-    pace: Pace,
+    pace: PacingMode,
     /// Set while `set_pace` waits for what is under way: new requests queue behind it.
-    changing_to: Option<Pace>,
+    changing_to: Option<PacingMode>,
     deferred: Vec<(ModelRequest, InFlight)>,
     closed: bool,
-    activity: Activity,
+    activity: ActivityCounter,
     /// Never cleared.
-    times: Times,
+    times: RequestTimes,
     /// As the measurement began.
-    wear_began: Option<Wear>,
+    wear_began: Option<FlashWear>,
     /// Kept between calls for its memory.
-    finished: Vec<Finished>,
+    finished: Vec<FinishedRequest>,
 }
 
-impl State {
-    fn wear(&self) -> Option<Wear> {
+impl PacedState {
+    fn wear(&self) -> Option<FlashWear> {
         // A closed device's model is not asked: it may be the one that failed.
         self.model.as_ref().filter(|_| !self.closed).and_then(|model| model.wear())
     }
 }
 
 struct InFlight {
-    operation: Operation,
+    operation: ModelOperation,
     length_bytes: u64,
     /// When `submit` was called.
-    submitted: Time,
+    submitted: ModelTime,
     /// When the model was told: later than `submitted` where it had gone on meanwhile.
-    given: Time,
-    answer: Completion,
+    given: ModelTime,
+    answer: DeviceCompletion,
     /// Taken where the request was answered before its model had finished with it.
-    done: Option<Done>,
+    done: Option<CompletionCallback>,
 }
 
 /// An answer to give once the lock is released: `done` may submit again.
-struct Answer {
-    done: Option<Done>,
-    completion: Completion,
-    reply: Option<Reply>,
+struct PacedAnswer {
+    done: Option<CompletionCallback>,
+    completion: DeviceCompletion,
+    reply: Option<AnswerRecord>,
 }
 
 /// What to record of an answer as it is given.
-struct Reply {
-    operation: Operation,
+struct AnswerRecord {
+    operation: ModelOperation,
     length_bytes: u64,
-    submitted: Time,
+    submitted: ModelTime,
     modelled: Option<Duration>,
 }
 
-type Answers = Vec<Answer>;
+type PacedAnswers = Vec<PacedAnswer>;
 
 impl InFlight {
     /// The answer to a request that is over, after `modelled` if a model gave the time.
-    fn succeed(self, modelled: Option<Duration>) -> Answer {
+    fn succeed(self, modelled: Option<Duration>) -> PacedAnswer {
         let InFlight { operation, length_bytes, submitted, answer, done, .. } = self;
-        let reply = Reply { operation, length_bytes, submitted, modelled };
+        let reply = AnswerRecord { operation, length_bytes, submitted, modelled };
         let reply = done.is_some().then_some(reply);
-        Answer { done, completion: answer, reply }
+        PacedAnswer { done, completion: answer, reply }
     }
 
-    fn fail(self, error: DeviceError) -> Answer {
-        Answer { done: self.done, completion: Err(error), reply: None }
+    fn fail(self, error: DeviceError) -> PacedAnswer {
+        PacedAnswer { done: self.done, completion: Err(error), reply: None }
     }
 }
 
@@ -169,28 +171,32 @@ impl Paced {
         capacity_bytes: u64,
         backing: Arc<dyn Backing>,
         model: Option<Box<dyn MediumModel>>,
-        clock: Arc<dyn Clock>,
+        clock: Arc<dyn ModelClock>,
     ) -> Paced {
         if let Some(model) = &model {
             assert_eq!(model.capacity_bytes(), capacity_bytes, "the model is for another capacity");
         }
         let now = clock.now();
-        let state = State {
+        let state = PacedState {
             model_now: now,
             next_id: 0,
             in_flight: HashMap::new(),
-            pace: Pace::Modelled,
+            pace: PacingMode::Modelled,
             changing_to: None,
             deferred: Vec::new(),
             closed: false,
-            activity: Activity::new(now),
-            times: Times::default(),
+            activity: ActivityCounter::new(now),
+            times: RequestTimes::default(),
             wear_began: None,
             finished: Vec::new(),
             model,
         };
-        let core = Core {
-            geometry: Geometry { capacity_bytes, block_bytes: BLOCK_BYTES, optimal_io_bytes: BLOCK_BYTES },
+        let core = PacedCore {
+            geometry: DeviceGeometry {
+                capacity_bytes,
+                block_bytes: BLOCK_BYTES,
+                optimal_io_bytes: BLOCK_BYTES,
+            },
             backing,
             modelled: state.model.is_some(),
             next_ns: AtomicU64::new(NEVER),
@@ -203,7 +209,7 @@ impl Paced {
         Paced { core: Arc::new(core) }
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<PacedCore> {
         &self.core
     }
 
@@ -214,7 +220,7 @@ impl Paced {
 
     /// Changes the pace once everything under way is over; later requests wait for that too. Blocks until
     /// then, so someone else must be driving the device.
-    pub fn set_pace(&self, pace: Pace) {
+    pub fn set_pace(&self, pace: PacingMode) {
         {
             let mut state = self.core.lock();
             if state.pace == pace && state.changing_to.is_none() {
@@ -246,40 +252,45 @@ impl Paced {
     }
 
     /// What the medium wore since `begin_measurement`, which was `duration` ago.
-    pub fn end_wear(&self, duration: Duration) -> Option<Wear> {
+    pub fn end_wear(&self, duration: Duration) -> Option<FlashWear> {
         let state = self.core.lock();
         let began = state.wear_began.unwrap_or_default();
         state.wear().map(|now| now.since(&began, duration.as_secs_f64()))
     }
 
     /// What happened since `begin_measurement`.
-    pub fn end_measurement(&self) -> Measurement {
+    pub fn end_measurement(&self) -> ActivityMeasurement {
         self.core.lock().activity.end(self.core.clock.now())
     }
 
     /// What it did since counting began, up to now.
-    pub fn glance(&self) -> Glance {
+    pub fn glance(&self) -> ActivityTotals {
         self.core.lock().activity.glance(self.core.clock.now())
     }
 
     /// What requests took since the device was made, whatever is being measured.
-    pub fn times(&self) -> Times {
+    pub fn times(&self) -> RequestTimes {
         self.core.lock().times
     }
 
     /// A request that fails with `error` once its modelled time is over. No data moves.
-    pub(crate) fn submit_failing(&self, request: Request, error: DeviceError, done: Done) {
+    pub(crate) fn submit_failing(
+        &self,
+        request: DeviceRequest,
+        error: DeviceError,
+        done: CompletionCallback,
+    ) {
         if let Err(mistake) = request.check(&self.core.geometry) {
             return done(Err(mistake));
         }
         let (offset_bytes, length_bytes) = request.extent();
         let (operation, fua) = match request {
-            Request::Read { .. } => (Operation::Read, false),
-            Request::Write { fua, .. } => (Operation::Write, fua),
-            Request::Flush => (Operation::Flush, false),
-            Request::Discard { .. } => (Operation::Discard, false),
+            DeviceRequest::Read { .. } => (ModelOperation::Read, false),
+            DeviceRequest::Write { fua, .. } => (ModelOperation::Write, fua),
+            DeviceRequest::Flush => (ModelOperation::Flush, false),
+            DeviceRequest::Discard { .. } => (ModelOperation::Discard, false),
         };
-        if length_bytes == 0 && operation != Operation::Flush {
+        if length_bytes == 0 && operation != ModelOperation::Flush {
             return done(Err(error));
         }
         let request = ModelRequest { id: RequestId(0), operation, offset_bytes, length_bytes, fua };
@@ -288,14 +299,14 @@ impl Paced {
 
     /// A message: it takes the time that the model gives it, and moves no data. The model must know what to make
     /// of lengths of zero, and of offsets that are.
-    pub(crate) fn delay(&self, operation: Operation, length_bytes: u64, done: Done) {
+    pub(crate) fn delay(&self, operation: ModelOperation, length_bytes: u64, done: CompletionCallback) {
         let request = ModelRequest { id: RequestId(0), operation, offset_bytes: 0, length_bytes, fua: false };
         self.core.pass_through(request, Ok(Vec::new()), self.core.clock.now(), done);
     }
 
     /// Answers everything under way with `error`. The model still finishes it, unheard.
     pub(crate) fn fail_under_way(&self, error: &DeviceError) {
-        let mut answers = Answers::new();
+        let mut answers = PacedAnswers::new();
         {
             let mut state = self.core.lock();
             let now = self.core.clock.now();
@@ -306,7 +317,7 @@ impl Paced {
                 let done = state.in_flight.get_mut(&id).and_then(|in_flight| in_flight.done.take());
                 if done.is_some() {
                     state.activity.abandoned(now);
-                    answers.push(Answer { done, completion: Err(error.clone()), reply: None });
+                    answers.push(PacedAnswer { done, completion: Err(error.clone()), reply: None });
                 }
             }
             let deferred = std::mem::take(&mut state.deferred);
@@ -327,21 +338,21 @@ impl Paced {
     }
 }
 
-impl Core {
+impl PacedCore {
     fn path(&self, length_bytes: u64) -> Duration {
         let [fixed_ns, mib_ns] = self.path_ns.each_ref().map(|kept| kept.load(Ordering::Relaxed));
         Duration::from_nanos(fixed_ns + (mib_ns as f64 * length_bytes as f64 / f64::from(1 << 20)) as u64)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PacedState> {
         // `guarded` catches what could panic under the lock.
         self.state.lock()
     }
 
     /// Runs what calls the model, under the lock. When that panics, nobody knows what state the model is in
     /// and its requests would never be over: the device fails them all and closes.
-    fn guarded(&self, call: impl FnOnce(&mut State, &mut Answers)) -> Answers {
-        let mut answers = Answers::new();
+    fn guarded(&self, call: impl FnOnce(&mut PacedState, &mut PacedAnswers)) -> PacedAnswers {
+        let mut answers = PacedAnswers::new();
         let mut state = self.lock();
         let called = panic::catch_unwind(AssertUnwindSafe(|| {
             call(&mut state, &mut answers);
@@ -355,12 +366,12 @@ impl Core {
     }
 
     pub(crate) fn close(&self, error: &DeviceError) {
-        let mut answers = Answers::new();
+        let mut answers = PacedAnswers::new();
         self.fail_all(&mut self.lock(), error, &mut answers);
         self.answer(answers);
     }
 
-    fn fail_all(&self, state: &mut State, error: &DeviceError, answers: &mut Answers) {
+    fn fail_all(&self, state: &mut PacedState, error: &DeviceError, answers: &mut PacedAnswers) {
         state.closed = true;
         self.next_ns.store(NEVER, Ordering::SeqCst);
         let deferred = std::mem::take(&mut state.deferred).into_iter().map(|(_, in_flight)| in_flight);
@@ -373,10 +384,10 @@ impl Core {
     }
 
     /// Gives answers, each recorded as it is given: what the one before took is lateness of the next.
-    fn answer(&self, answers: Answers) {
+    fn answer(&self, answers: PacedAnswers) {
         let mut panicked = None;
-        for Answer { done, completion, reply } in answers {
-            if let Some(Reply { operation, length_bytes, submitted, modelled }) = reply {
+        for PacedAnswer { done, completion, reply } in answers {
+            if let Some(AnswerRecord { operation, length_bytes, submitted, modelled }) = reply {
                 // Before `done`, whose caller may end the measurement, and under the lock, which may take
                 // its time as well.
                 let mut state = self.lock();
@@ -408,13 +419,13 @@ impl Core {
     }
 
     /// Carries the model on to `now` and answers what has finished.
-    pub(crate) fn run(&self, now: Time) {
+    pub(crate) fn run(&self, now: ModelTime) {
         let answers = self.guarded(|state, answers| self.carry_on(state, now, answers));
         self.answer(answers);
     }
 
     /// Takes every event up to `now`, and adds what is over.
-    fn carry_on(&self, state: &mut State, now: Time, answers: &mut Answers) {
+    fn carry_on(&self, state: &mut PacedState, now: ModelTime, answers: &mut PacedAnswers) {
         let now = now.max(state.model_now);
         let Some(model) = &mut state.model else { return };
         // A panic loses this buffer only: what had finished is still under way, and fails.
@@ -422,7 +433,7 @@ impl Core {
         model.complete(now, &mut finished);
         state.model_now = now;
         answers.reserve(finished.len());
-        for Finished { id, at } in finished.drain(..) {
+        for FinishedRequest { id, at } in finished.drain(..) {
             let Some(in_flight) = state.in_flight.remove(&id) else { continue };
             let modelled = at.since(in_flight.given);
             answers.push(in_flight.succeed(Some(modelled)));
@@ -433,10 +444,10 @@ impl Core {
         }
     }
 
-    fn publish_next(&self, state: &State) {
+    fn publish_next(&self, state: &PacedState) {
         // A closed device's model is not asked: it may be the one that failed.
         let model = state.model.as_ref().filter(|_| !state.closed);
-        let next_ns = model.and_then(|model| model.next_completion()).map_or(NEVER, Time::as_ns);
+        let next_ns = model.and_then(|model| model.next_completion()).map_or(NEVER, ModelTime::as_ns);
         // `SeqCst`, as the loads in `Waker`: either the pacer sees this, or this thread sees it asleep.
         self.next_ns.store(next_ns, Ordering::SeqCst);
     }
@@ -448,9 +459,9 @@ impl Core {
     }
 
     /// Completes what queued behind the change, by the new pace.
-    fn change_pace(&self, state: &mut State, answers: &mut Answers) {
+    fn change_pace(&self, state: &mut PacedState, answers: &mut PacedAnswers) {
         if let Some(pace) = state.changing_to.take() {
-            let ends_fast_forward = state.pace == Pace::Immediate && pace == Pace::Modelled;
+            let ends_fast_forward = state.pace == PacingMode::Immediate && pace == PacingMode::Modelled;
             state.pace = pace;
             if ends_fast_forward && !state.closed {
                 self.carry_on(state, self.clock.now(), answers);
@@ -468,7 +479,13 @@ impl Core {
     }
 
     /// Takes a request, whose data has moved, through the model to its answer.
-    fn pass_through(&self, request: ModelRequest, answer: Completion, submitted: Time, done: Done) {
+    fn pass_through(
+        &self,
+        request: ModelRequest,
+        answer: DeviceCompletion,
+        submitted: ModelTime,
+        done: CompletionCallback,
+    ) {
         let ModelRequest { operation, length_bytes, .. } = request;
         let (given, done) = (submitted, Some(done));
         let in_flight = InFlight { operation, length_bytes, submitted, given, answer, done };
@@ -482,10 +499,10 @@ impl Core {
     /// Gives a request, whose data has moved, to the model.
     fn begin(
         &self,
-        state: &mut State,
+        state: &mut PacedState,
         mut request: ModelRequest,
         mut in_flight: InFlight,
-        answers: &mut Answers,
+        answers: &mut PacedAnswers,
     ) {
         if state.closed {
             answers.push(in_flight.fail(DeviceError::Gone));
@@ -497,7 +514,7 @@ impl Core {
         }
         request.id = RequestId(state.next_id);
         state.next_id += 1;
-        if state.model.is_some() && state.pace == Pace::Modelled {
+        if state.model.is_some() && state.pace == PacingMode::Modelled {
             // Another thread may have carried the model past this request's arrival while its data moved.
             // To the model it comes now; to its caller it is late by as much.
             let arrived = in_flight.submitted.max(state.model_now);
@@ -517,7 +534,7 @@ impl Core {
                 model.submit(request, now);
             }
             // Some requests cost no time at all, some are over by the time that they come.
-            let is_over = |at: Time| now < at && at <= arrived;
+            let is_over = |at: ModelTime| now < at && at <= arrived;
             let next = state.model.as_ref().and_then(|model| model.next_completion());
             self.carry_on(state, if next.is_some_and(is_over) { arrived } else { now }, answers);
         } else {
@@ -531,34 +548,34 @@ impl Core {
     }
 
     /// Moves the data, which is all that a device without timing does.
-    fn transfer(&self, request: Request) -> (Operation, bool, Completion) {
+    fn transfer(&self, request: DeviceRequest) -> (ModelOperation, bool, DeviceCompletion) {
         match request {
-            Request::Read { offset_bytes, mut buffer } => {
+            DeviceRequest::Read { offset_bytes, mut buffer } => {
                 let result = self.backing.read(offset_bytes, &mut buffer);
-                (Operation::Read, false, result.map(|()| buffer))
+                (ModelOperation::Read, false, result.map(|()| buffer))
             }
-            Request::Write { offset_bytes, data, fua } => {
+            DeviceRequest::Write { offset_bytes, data, fua } => {
                 let mut result = self.backing.write(offset_bytes, &data);
                 if fua {
                     result = result.and_then(|()| self.backing.sync());
                 }
-                (Operation::Write, fua, result.map(|()| Vec::new()))
+                (ModelOperation::Write, fua, result.map(|()| Vec::new()))
             }
-            Request::Flush => (Operation::Flush, false, self.backing.sync().map(|()| Vec::new())),
-            Request::Discard { offset_bytes, length_bytes } => {
+            DeviceRequest::Flush => (ModelOperation::Flush, false, self.backing.sync().map(|()| Vec::new())),
+            DeviceRequest::Discard { offset_bytes, length_bytes } => {
                 let result = self.backing.discard(offset_bytes, length_bytes);
-                (Operation::Discard, false, result.map(|()| Vec::new()))
+                (ModelOperation::Discard, false, result.map(|()| Vec::new()))
             }
         }
     }
 }
 
 impl BlockDevice for Paced {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> DeviceGeometry {
         self.core.geometry
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         let core = &self.core;
         if let Err(error) = request.check(&core.geometry) {
             return done(Err(error));
@@ -569,7 +586,7 @@ impl BlockDevice for Paced {
         if let Err(error) = completion {
             return done(Err(error));
         }
-        if length_bytes == 0 && operation != Operation::Flush {
+        if length_bytes == 0 && operation != ModelOperation::Flush {
             return done(completion);
         }
         let request = ModelRequest { id: RequestId(0), operation, offset_bytes, length_bytes, fua };
@@ -588,7 +605,7 @@ fn text(panic: &(dyn Any + Send)) -> &str {
 
 /// Drives devices by a virtual clock until none has anything under way, and returns the instant of the last
 /// event. For tests and predictions; no thread and no waiting are involved.
-pub fn run_until_idle(devices: &[Paced], clock: &VirtualClock) -> Time {
+pub fn run_until_idle(devices: &[Paced], clock: &VirtualClock) -> ModelTime {
     while step(devices, clock) {}
     clock.now()
 }
@@ -598,7 +615,7 @@ pub fn step(devices: &[Paced], clock: &VirtualClock) -> bool {
     let next = devices.iter().min_by_key(|device| device.core.next_ns());
     match next {
         Some(device) if device.core.next_ns() != NEVER => {
-            clock.advance_to(Time::from_ns(device.core.next_ns()));
+            clock.advance_to(ModelTime::from_ns(device.core.next_ns()));
             device.core.run(clock.now());
             true
         }

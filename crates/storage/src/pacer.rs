@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use underlay_sync::{Condvar, Mutex};
 
-use crate::clock::Clock;
+use crate::clock::ModelClock;
 use crate::device::DeviceError;
-use crate::paced::{Core, NEVER, Paced};
-use crate::time::Time;
+use crate::paced::{NEVER, Paced, PacedCore};
+use crate::time::ModelTime;
 use crate::waker::Waker;
 use lead::Lead;
 
@@ -33,7 +33,7 @@ pub struct Pacer {
 impl Pacer {
     /// # Errors
     /// When no thread can be had.
-    pub fn start(devices: Vec<Paced>, clock: Arc<dyn Clock>) -> io::Result<Pacer> {
+    pub fn start(devices: Vec<Paced>, clock: Arc<dyn ModelClock>) -> io::Result<Pacer> {
         let waker = Arc::new(Waker {
             sleeping_until_ns: AtomicU64::new(0),
             stop: AtomicBool::new(false),
@@ -44,7 +44,8 @@ impl Pacer {
         let thread = if modelled.is_empty() {
             None
         } else {
-            let cores: Vec<Arc<Core>> = modelled.iter().map(|device| Arc::clone(device.core())).collect();
+            let cores: Vec<Arc<PacedCore>> =
+                modelled.iter().map(|device| Arc::clone(device.core())).collect();
             for core in &cores {
                 core.set_waker(Arc::clone(&waker));
             }
@@ -74,7 +75,7 @@ impl Drop for Pacer {
     }
 }
 
-fn earliest(cores: &[Arc<Core>]) -> (u64, Option<&Arc<Core>>) {
+fn earliest(cores: &[Arc<PacedCore>]) -> (u64, Option<&Arc<PacedCore>>) {
     match cores.iter().map(|core| (core.next_ns(), core)).min_by_key(|(next_ns, _)| *next_ns) {
         Some((next_ns, core)) if next_ns != NEVER => (next_ns, Some(core)),
         _ => (NEVER, None),
@@ -83,7 +84,7 @@ fn earliest(cores: &[Arc<Core>]) -> (u64, Option<&Arc<Core>>) {
 
 /// Nothing completes without this thread: where it must end by a panic it closes its devices, rather than
 /// leave their callers waiting.
-fn pace_or_close(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
+fn pace_or_close(cores: &[Arc<PacedCore>], clock: &dyn ModelClock, waker: &Waker) {
     if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| pace(cores, clock, waker))) {
         for core in cores {
             let error = DeviceError::Io("the thread that completes requests has failed".into());
@@ -94,7 +95,7 @@ fn pace_or_close(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
     }
 }
 
-fn pace(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
+fn pace(cores: &[Arc<PacedCore>], clock: &dyn ModelClock, waker: &Waker) {
     narrow_timer_slack();
     let mut lead = Lead::default();
     while !waker.stop.load(Ordering::SeqCst) {
@@ -103,12 +104,12 @@ fn pace(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
             sleep(cores, waker, NEVER, None);
             continue;
         };
-        let wait = clock.wall_until(Time::from_ns(next_ns));
+        let wait = clock.wall_until(ModelTime::from_ns(next_ns));
         if wait.is_zero() {
             core.run(clock.now());
         } else if wait > lead.time() {
             sleep(cores, waker, next_ns, Some(wait - lead.time()));
-            let left = clock.wall_until(Time::from_ns(next_ns));
+            let left = clock.wall_until(ModelTime::from_ns(next_ns));
             // More is left where a new request ended the sleep.
             if left <= lead.time() {
                 lead.woke(left > BY_ITSELF);
@@ -122,7 +123,7 @@ fn pace(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
     }
 }
 
-fn sleep(cores: &[Arc<Core>], waker: &Waker, until_ns: u64, wait: Option<Duration>) {
+fn sleep(cores: &[Arc<PacedCore>], waker: &Waker, until_ns: u64, wait: Option<Duration>) {
     let guard = waker.lock.lock();
     waker.sleeping_until_ns.store(until_ns, Ordering::SeqCst);
     if earliest(cores).0 == until_ns && !waker.stop.load(Ordering::SeqCst) {

@@ -5,16 +5,16 @@ use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 use underlay_record::Histogram;
 
-use crate::catalogue::{Figure, Medium, MediumKind, ModelParameters, Published};
+use crate::catalogue::{CatalogueMedium, FigureKind, MediumKind, ModelParameters, PublishedPerformance};
 use crate::media::hdd::HddModel;
 use crate::media::scaled_buffer_bytes;
-use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use crate::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
 use crate::stack::InitialState;
-use crate::time::Time;
+use crate::time::ModelTime;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pattern {
+pub enum AccessPattern {
     /// Uniformly over the device, aligned to the block.
     RandomRead,
     RandomWrite,
@@ -23,33 +23,33 @@ pub enum Pattern {
     SequentialWrite,
 }
 
-impl Pattern {
+impl AccessPattern {
     /// In words: `random reads`.
     pub fn name(self) -> &'static str {
         match self {
-            Pattern::RandomRead => "random reads",
-            Pattern::RandomWrite => "random writes",
-            Pattern::SequentialRead => "sequential reads",
-            Pattern::SequentialWrite => "sequential writes",
+            AccessPattern::RandomRead => "random reads",
+            AccessPattern::RandomWrite => "random writes",
+            AccessPattern::SequentialRead => "sequential reads",
+            AccessPattern::SequentialWrite => "sequential writes",
         }
     }
 
-    pub fn operation(self) -> Operation {
+    pub fn operation(self) -> ModelOperation {
         match self {
-            Pattern::RandomRead | Pattern::SequentialRead => Operation::Read,
-            Pattern::RandomWrite | Pattern::SequentialWrite => Operation::Write,
+            AccessPattern::RandomRead | AccessPattern::SequentialRead => ModelOperation::Read,
+            AccessPattern::RandomWrite | AccessPattern::SequentialWrite => ModelOperation::Write,
         }
     }
 
     pub fn is_random(self) -> bool {
-        matches!(self, Pattern::RandomRead | Pattern::RandomWrite)
+        matches!(self, AccessPattern::RandomRead | AccessPattern::RandomWrite)
     }
 }
 
 /// A load that keeps `queue_depth` requests under way.
 #[derive(Clone, Copy, Debug)]
 pub struct ClosedLoop {
-    pub pattern: Pattern,
+    pub pattern: AccessPattern,
     pub block_bytes: u64,
     pub queue_depth: usize,
     /// Measured requests.
@@ -61,7 +61,7 @@ pub struct ClosedLoop {
 
 /// What came of it.
 #[derive(Clone, Debug)]
-pub struct Prediction {
+pub struct MediumPrediction {
     pub latency: Histogram,
     pub iops: f64,
     /// Million bytes a second.
@@ -74,17 +74,17 @@ pub struct Prediction {
 ///
 /// # Panics
 /// When the block is zero or larger than the device, or no request is asked for.
-pub fn closed_loop(model: &mut dyn MediumModel, load: &ClosedLoop) -> Prediction {
+pub fn closed_loop(model: &mut dyn MediumModel, load: &ClosedLoop) -> MediumPrediction {
     let blocks = model.capacity_bytes().checked_div(load.block_bytes).unwrap_or(0);
     assert!(blocks > 0, "no block of {} bytes fits the device", load.block_bytes);
     assert!(load.requests > 0 && load.queue_depth > 0, "a load without requests");
     let mut random = Pcg64Mcg::seed_from_u64(load.seed);
     let total = load.warmup + load.requests;
-    let mut submitted_at = vec![Time::ZERO; total as usize];
+    let mut submitted_at = vec![ModelTime::ZERO; total as usize];
     let mut latency = Histogram::default();
     let (mut next, mut over) = (0u64, 0u64);
-    let (mut now, mut began) = (Time::ZERO, Time::ZERO);
-    let mut finished: Vec<Finished> = Vec::new();
+    let (mut now, mut began) = (ModelTime::ZERO, ModelTime::ZERO);
+    let mut finished: Vec<FinishedRequest> = Vec::new();
     loop {
         while next < total && next - over < load.queue_depth as u64 {
             let block = if load.pattern.is_random() { random.random_range(0..blocks) } else { next % blocks };
@@ -105,7 +105,7 @@ pub fn closed_loop(model: &mut dyn MediumModel, load: &ClosedLoop) -> Prediction
         let Some(at) = model.next_completion() else { break };
         now = now.max(at);
         model.complete(now, &mut finished);
-        for Finished { id, at } in finished.drain(..) {
+        for FinishedRequest { id, at } in finished.drain(..) {
             over += 1;
             if over == load.warmup {
                 began = at;
@@ -117,12 +117,12 @@ pub fn closed_loop(model: &mut dyn MediumModel, load: &ClosedLoop) -> Prediction
     }
     let duration_s = now.since(began).as_secs_f64();
     let iops = load.requests as f64 / duration_s;
-    Prediction { latency, iops, mb_s: iops * load.block_bytes as f64 / 1e6, duration_s }
+    MediumPrediction { latency, iops, mb_s: iops * load.block_bytes as f64 / 1e6, duration_s }
 }
 
 /// What the medium's model gives for a published figure, in the figure's unit; `None` for a figure that
 /// this kind of medium doesn't have (the seek time of flash).
-pub fn published(medium: &Medium, published: &Published, seed: u64) -> Option<f64> {
+pub fn published(medium: &CatalogueMedium, published: &PublishedPerformance, seed: u64) -> Option<f64> {
     // A disk's second holds a hundred requests, a flash device's many thousands: both take milliseconds here.
     let random = match medium.kind {
         MediumKind::Hdd | MediumKind::Measured => 4_000,
@@ -130,20 +130,24 @@ pub fn published(medium: &Medium, published: &Published, seed: u64) -> Option<f6
     };
     // A thousandth of few is nothing.
     let random = if published.percentile.is_some() { 40_000 } else { random };
-    let effort = Effort { capacity_bytes: medium.capacity_bytes(), random, sequential: 4_000 };
+    let effort = PredictionEffort { capacity_bytes: medium.capacity_bytes(), random, sequential: 4_000 };
     answer(medium, published, seed, &effort)
 }
 
 /// The same from so few requests, on a part of the device, that it takes milliseconds. Good for comparing two media that differ in a
 /// value or two: the same is drawn for both.
-pub(crate) fn published_in_brief(medium: &Medium, published: &Published, seed: u64) -> Option<f64> {
+pub(crate) fn published_in_brief(
+    medium: &CatalogueMedium,
+    published: &PublishedPerformance,
+    seed: u64,
+) -> Option<f64> {
     const PART_BYTES: u64 = 256 << 20;
     let capacity_bytes = medium.capacity_bytes().min(PART_BYTES);
-    answer(medium, published, seed, &Effort { capacity_bytes, random: 2_000, sequential: 1_000 })
+    answer(medium, published, seed, &PredictionEffort { capacity_bytes, random: 2_000, sequential: 1_000 })
 }
 
 /// How much is asked for one figure.
-struct Effort {
+struct PredictionEffort {
     /// Of the device that is asked.
     capacity_bytes: u64,
     /// Requests at random, and in sequence.
@@ -151,13 +155,18 @@ struct Effort {
     sequential: u64,
 }
 
-fn answer(medium: &Medium, published: &Published, seed: u64, effort: &Effort) -> Option<f64> {
-    let &Effort { capacity_bytes, random, sequential } = effort;
+fn answer(
+    medium: &CatalogueMedium,
+    published: &PublishedPerformance,
+    seed: u64,
+    effort: &PredictionEffort,
+) -> Option<f64> {
+    let &PredictionEffort { capacity_bytes, random, sequential } = effort;
     // A volume's own figure holds at any instance, and so when the user's lets through less.
     let by_itself;
     let medium = match medium.model.has_instance() && !published.of_instance {
         true => {
-            by_itself = Medium { model: medium.model.clone().without_instance(), ..medium.clone() };
+            by_itself = CatalogueMedium { model: medium.model.clone().without_instance(), ..medium.clone() };
             &by_itself
         }
         false => medium,
@@ -174,7 +183,7 @@ fn answer(medium: &Medium, published: &Published, seed: u64, effort: &Effort) ->
     // What a volume keeps up when its credits are spent, and what a burst lets it do, are separate figures.
     // Flash is filled at random before its random writes are measured, and not before sequential ones.
     let initial = match (medium.kind, published.figure) {
-        (MediumKind::Cloud, _) | (MediumKind::Flash | MediumKind::Network, Figure::RandomWriteIops) => {
+        (MediumKind::Cloud, _) | (MediumKind::Flash | MediumKind::Network, FigureKind::RandomWriteIops) => {
             InitialState::Steady
         }
         _ => InitialState::Fresh,
@@ -199,38 +208,46 @@ fn answer(medium: &Medium, published: &Published, seed: u64, effort: &Effort) ->
     // takes in but an eighth more than it drains, it is full after eight times its size.
     let fill = |block_bytes: u32| (10.0 * buffer_bytes / f64::from(block_bytes)) as u64 + 100;
     Some(match published.figure {
-        Figure::RandomReadIops => run(load(Pattern::RandomRead, random, 200)).iops,
-        Figure::RandomWriteIops => run(load(Pattern::RandomWrite, random, fill(published.block_bytes))).iops,
-        Figure::SequentialReadMbS => run(load(Pattern::SequentialRead, sequential, 200)).mb_s,
-        Figure::SequentialWriteMbS => {
-            run(load(Pattern::SequentialWrite, sequential, fill(published.block_bytes))).mb_s
+        FigureKind::RandomReadIops => run(load(AccessPattern::RandomRead, random, 200)).iops,
+        FigureKind::RandomWriteIops => {
+            run(load(AccessPattern::RandomWrite, random, fill(published.block_bytes))).iops
         }
-        Figure::ReadLatencyUs => latency_us(&time(load(Pattern::RandomRead, random, 0))),
-        Figure::WriteLatencyUs => {
+        FigureKind::SequentialReadMbS => run(load(AccessPattern::SequentialRead, sequential, 200)).mb_s,
+        FigureKind::SequentialWriteMbS => {
+            run(load(AccessPattern::SequentialWrite, sequential, fill(published.block_bytes))).mb_s
+        }
+        FigureKind::ReadLatencyUs => latency_us(&time(load(AccessPattern::RandomRead, random, 0))),
+        FigureKind::WriteLatencyUs => {
             // Few enough to find room in any buffer; for a percentile they must be more.
             let requests = if published.percentile.is_some() { random } else { 200 };
-            latency_us(&time(load(Pattern::RandomWrite, requests, 0)))
+            latency_us(&time(load(AccessPattern::RandomWrite, requests, 0)))
         }
-        Figure::FlushLatencyUs => latency_us(&flushes(&mut *fresh(), published.block_bytes, random, seed)),
-        Figure::BurstReadIops => closed_loop(&mut *fresh(), &load(Pattern::RandomRead, random, 200)).iops,
-        Figure::BurstWriteIops => closed_loop(&mut *fresh(), &load(Pattern::RandomWrite, random, 200)).iops,
-        Figure::BurstReadMbS => {
-            closed_loop(&mut *fresh(), &load(Pattern::SequentialRead, sequential, 200)).mb_s
+        FigureKind::FlushLatencyUs => {
+            latency_us(&flushes(&mut *fresh(), published.block_bytes, random, seed))
         }
-        Figure::BurstWriteMbS => {
-            closed_loop(&mut *fresh(), &load(Pattern::SequentialWrite, sequential, 200)).mb_s
+        FigureKind::BurstReadIops => {
+            closed_loop(&mut *fresh(), &load(AccessPattern::RandomRead, random, 200)).iops
         }
-        Figure::BurstDurationS => {
-            let steady_iops = run(load(Pattern::RandomRead, sequential, 200)).iops;
-            burst_duration_s(&mut *fresh(), &load(Pattern::RandomRead, 1, 0), steady_iops)?
+        FigureKind::BurstWriteIops => {
+            closed_loop(&mut *fresh(), &load(AccessPattern::RandomWrite, random, 200)).iops
         }
-        Figure::SeekAverageReadMs => mean_seek_ms(medium, Operation::Read, seed)?,
-        Figure::SeekAverageWriteMs => mean_seek_ms(medium, Operation::Write, seed)?,
-        Figure::PositioningReadMs => mean_positioning_ms(medium, seed)?,
+        FigureKind::BurstReadMbS => {
+            closed_loop(&mut *fresh(), &load(AccessPattern::SequentialRead, sequential, 200)).mb_s
+        }
+        FigureKind::BurstWriteMbS => {
+            closed_loop(&mut *fresh(), &load(AccessPattern::SequentialWrite, sequential, 200)).mb_s
+        }
+        FigureKind::BurstDurationS => {
+            let steady_iops = run(load(AccessPattern::RandomRead, sequential, 200)).iops;
+            burst_duration_s(&mut *fresh(), &load(AccessPattern::RandomRead, 1, 0), steady_iops)?
+        }
+        FigureKind::SeekAverageReadMs => mean_seek_ms(medium, ModelOperation::Read, seed)?,
+        FigureKind::SeekAverageWriteMs => mean_seek_ms(medium, ModelOperation::Write, seed)?,
+        FigureKind::PositioningReadMs => mean_positioning_ms(medium, seed)?,
     })
 }
 
-fn disk(medium: &Medium, seed: u64) -> Option<HddModel> {
+fn disk(medium: &CatalogueMedium, seed: u64) -> Option<HddModel> {
     match &medium.model {
         ModelParameters::Hdd(parameters) => {
             Some(HddModel::new(parameters, medium.capacity_bytes(), 1.0, seed))
@@ -245,13 +262,13 @@ fn flushes(model: &mut dyn MediumModel, block_bytes: u32, count: u64, seed: u64)
     let length_bytes = u64::from(block_bytes);
     let blocks = (model.capacity_bytes() / length_bytes).max(1);
     let (mut latency, mut finished) = (Histogram::default(), Vec::new());
-    let mut now = Time::ZERO;
+    let mut now = ModelTime::ZERO;
     for index in 0..2 * count {
         let id = RequestId(index);
         let write = index % 2 == 0;
         let request = ModelRequest {
             id,
-            operation: if write { Operation::Write } else { Operation::Flush },
+            operation: if write { ModelOperation::Write } else { ModelOperation::Flush },
             offset_bytes: if write { random.random_range(0..blocks) * length_bytes } else { 0 },
             length_bytes: if write { length_bytes } else { 0 },
             fua: false,
@@ -281,9 +298,9 @@ fn burst_duration_s(model: &mut dyn MediumModel, load: &ClosedLoop, steady_iops:
     let blocks = (model.capacity_bytes() / load.block_bytes).max(1);
     let mut random = Pcg64Mcg::seed_from_u64(load.seed);
     let (mut next, mut over) = (0u64, 0u64);
-    let (mut now, mut window_began) = (Time::ZERO, Time::ZERO);
+    let (mut now, mut window_began) = (ModelTime::ZERO, ModelTime::ZERO);
     let mut enough_iops = None;
-    let mut finished: Vec<Finished> = Vec::new();
+    let mut finished: Vec<FinishedRequest> = Vec::new();
     while over < BURST_REQUESTS {
         while next - over < load.queue_depth as u64 {
             let request = ModelRequest {
@@ -307,7 +324,9 @@ fn burst_duration_s(model: &mut dyn MediumModel, load: &ClosedLoop, steady_iops:
             match enough_iops {
                 None if iops < 1.05 * steady_iops => return None,
                 None => enough_iops = Some((iops + steady_iops) / 2.0),
-                Some(enough) if iops < enough => return Some(window_began.since(Time::ZERO).as_secs_f64()),
+                Some(enough) if iops < enough => {
+                    return Some(window_began.since(ModelTime::ZERO).as_secs_f64());
+                }
                 Some(_) => {}
             }
             window_began = now;
@@ -318,7 +337,7 @@ fn burst_duration_s(model: &mut dyn MediumModel, load: &ClosedLoop, steady_iops:
 
 const SEEKS: u64 = 20_000;
 
-fn mean_seek_ms(medium: &Medium, operation: Operation, seed: u64) -> Option<f64> {
+fn mean_seek_ms(medium: &CatalogueMedium, operation: ModelOperation, seed: u64) -> Option<f64> {
     let disk = disk(medium, seed)?;
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut byte = || random.random_range(0..medium.capacity_bytes());
@@ -326,7 +345,7 @@ fn mean_seek_ms(medium: &Medium, operation: Operation, seed: u64) -> Option<f64>
     Some(sum_ns as f64 / SEEKS as f64 / 1e6)
 }
 
-fn mean_positioning_ms(medium: &Medium, seed: u64) -> Option<f64> {
+fn mean_positioning_ms(medium: &CatalogueMedium, seed: u64) -> Option<f64> {
     let disk = disk(medium, seed)?;
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut sum_ns = 0;
@@ -335,8 +354,8 @@ fn mean_positioning_ms(medium: &Medium, seed: u64) -> Option<f64> {
             random.random_range(0..medium.capacity_bytes()),
             random.random_range(0..medium.capacity_bytes()),
         );
-        let now = Time::from_ns(random.random_range(0..1_000_000_000_000));
-        sum_ns += disk.positioning_ns(from, to, Operation::Read, now);
+        let now = ModelTime::from_ns(random.random_range(0..1_000_000_000_000));
+        sum_ns += disk.positioning_ns(from, to, ModelOperation::Read, now);
     }
     Some(sum_ns as f64 / SEEKS as f64 / 1e6)
 }

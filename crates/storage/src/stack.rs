@@ -14,25 +14,25 @@ use std::time::Duration;
 use underlay_record::{DeviceActivity, DeviceDescription, DeviceGlance, DeviceId, DeviceInputs};
 use underlay_sync::Mutex;
 
-use crate::activity::Glance;
-use crate::backing::{Backing, Durability, FileBacking, MemoryBacking, NullBacking};
-use crate::clock::{Clock, RealClock, VirtualClock};
+use crate::activity::ActivityTotals;
+use crate::backing::{Backing, FileBacking, FlushDurability, MemoryBacking, NullBacking};
+use crate::clock::{ModelClock, RealClock, VirtualClock};
 use crate::device::BlockDevice;
-use crate::faults::{Arming, FaultyDevice};
-use crate::inputs::{self, Traced};
-use crate::layers::workers::Workers;
-use crate::layers::{Mirror, Sectors};
+use crate::faults::{FaultyDevice, PowerCutArming};
+use crate::inputs::{self, TracedRequest};
+use crate::layers::workers::WorkerThreads;
+use crate::layers::{Mirror, SectorLayer};
 pub use crate::medium::InitialState;
-pub use crate::paced::Pace;
+pub use crate::paced::PacingMode;
 use crate::paced::{self, BLOCK_BYTES, Paced, PathCost};
 use crate::pacer::Pacer;
-use crate::time::Time;
-use crate::times::Times;
-use layers::Layer;
-pub use remote::{Figure, OpenedRemote, Opener, RemoteConnection};
-use remote::{NoOpener, Remote};
+use crate::time::ModelTime;
+use crate::times::RequestTimes;
+use layers::LayerMetrics;
+pub use remote::{LayerMetric, OpenedRemote, RemoteConnection, RemoteOpener};
+use remote::{NoOpener, RecordedRemote};
 pub use secret_places::SecretPlaces;
-pub use spec::{BackingSpec, DeviceSpec, Node, RemoteSpec, StackSpec, VolumeSpec};
+pub use spec::{BackingSpec, DeviceSpec, RemoteSpec, StackNode, StackSpec, VolumeSpec};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
@@ -47,26 +47,26 @@ pub enum StackError {
 /// The running devices of a storage, with the one thread that waits for them all.
 pub struct Stack {
     volumes: Vec<Arc<dyn BlockDevice>>,
-    devices: Vec<Device>,
+    devices: Vec<StackDevice>,
     /// Devices that are elsewhere.
-    remotes: Vec<Arc<Remote>>,
+    remotes: Vec<Arc<RecordedRemote>>,
     /// The lines of links: driven as devices are, but no devices.
     lines: Vec<Paced>,
     /// What programs reach directly, of each volume: a request of theirs is one of these devices', or one each of several at
     /// once. None of a volume of other layers.
     direct: Vec<Vec<Paced>>,
-    layers: Vec<Layer>,
+    layers: Vec<LayerMetrics>,
     /// They have to look after their members when power was cut.
     mirrors: Vec<Arc<Mirror>>,
     /// What it still does with a device is over when the stack is gone.
-    workers: Workers,
+    workers: WorkerThreads,
     pacer: Option<Pacer>,
 }
 
-struct Device {
+struct StackDevice {
     spec: DeviceSpec,
     /// Of the last measurement that has ended.
-    trace: Mutex<Vec<Vec<Traced>>>,
+    trace: Mutex<Vec<Vec<TracedRequest>>>,
     paced: Paced,
     faulty: FaultyDevice,
     description: DeviceDescription,
@@ -102,7 +102,7 @@ impl VirtualDriver {
     }
 
     /// Carries on until nothing is under way, and returns the instant at which that is.
-    pub fn run_until_idle(&self) -> Time {
+    pub fn run_until_idle(&self) -> ModelTime {
         paced::run_until_idle(&self.devices, &self.clock)
     }
 }
@@ -120,9 +120,9 @@ impl Stack {
     ///
     /// # Errors
     /// As `open`, and when one of them can't be reached.
-    pub fn open_with(spec: &StackSpec, opener: &dyn Opener) -> Result<Stack, StackError> {
+    pub fn open_with(spec: &StackSpec, opener: &dyn RemoteOpener) -> Result<Stack, StackError> {
         check_spec(spec)?;
-        let clock: Arc<dyn Clock> = Arc::new(RealClock::new(spec.dilation));
+        let clock: Arc<dyn ModelClock> = Arc::new(RealClock::new(spec.dilation));
         let workers = layers::workers(spec).map_err(StackError::Pacer)?;
         let mut stack = Stack::build(spec, &clock, workers, opener)?;
         let devices = stack.driven();
@@ -137,17 +137,17 @@ impl Stack {
     pub fn open_virtual(spec: &StackSpec) -> Result<(Stack, VirtualDriver), StackError> {
         check_spec(spec)?;
         let clock = Arc::new(VirtualClock::default());
-        let shared: Arc<dyn Clock> = clock.clone();
-        let stack = Stack::build(spec, &shared, Workers::at_once(), &NoOpener)?;
+        let shared: Arc<dyn ModelClock> = clock.clone();
+        let stack = Stack::build(spec, &shared, WorkerThreads::at_once(), &NoOpener)?;
         let devices = stack.driven();
         Ok((stack, VirtualDriver { clock, devices }))
     }
 
     fn build(
         spec: &StackSpec,
-        clock: &Arc<dyn Clock>,
-        workers: Workers,
-        opener: &dyn Opener,
+        clock: &Arc<dyn ModelClock>,
+        workers: WorkerThreads,
+        opener: &dyn RemoteOpener,
     ) -> Result<Stack, StackError> {
         let mut stack = Stack {
             volumes: Vec::new(),
@@ -162,17 +162,17 @@ impl Stack {
         };
         for volume in &spec.volumes {
             let (volume_name, seed, workers) = (&volume.name, spec.seed, &workers);
-            let opening = layers::Opening { volume: volume_name, seed, clock, workers, opener };
+            let opening = layers::OpenContext { volume: volume_name, seed, clock, workers, opener };
             let first = stack.devices.len();
             let device = stack.open_node(&volume.root, &opening)?;
             let opened = stack.devices[first..].iter().filter(|_| volume.root.is_direct());
             stack.direct.push(opened.map(|device| device.paced.clone()).collect());
             stack.volumes.push(match volume.has_small_sectors() {
-                true => Arc::new(Sectors::new(device)),
+                true => Arc::new(SectorLayer::new(device)),
                 false => device,
             });
         }
-        stack.set_pace(Pace::Modelled);
+        stack.set_pace(PacingMode::Modelled);
         Ok(stack)
     }
 
@@ -187,7 +187,7 @@ impl Stack {
     }
 
     /// Takes effect once everything under way has completed.
-    pub fn set_pace(&self, pace: Pace) {
+    pub fn set_pace(&self, pace: PacingMode) {
         for device in self.driven() {
             device.set_pace(pace);
         }
@@ -202,7 +202,7 @@ impl Stack {
 
     /// What requests took at the devices of each volume since they were made, in the order of the spec's volumes; `None` of a
     /// volume whose devices get requests that no program has made.
-    pub fn times(&self) -> Vec<Option<Times>> {
+    pub fn times(&self) -> Vec<Option<RequestTimes>> {
         let sum = |devices: &Vec<Paced>| devices.iter().map(Paced::times).reduce(|sum, one| sum.plus(&one));
         self.direct.iter().map(sum).collect()
     }
@@ -217,7 +217,7 @@ impl Stack {
         for remote in &self.remotes {
             remote.begin_measurement(interval.unwrap_or(Duration::MAX));
         }
-        self.layers.iter().for_each(Layer::begin_measurement);
+        self.layers.iter().for_each(LayerMetrics::begin_measurement);
     }
 
     /// How every device stands, in the order of [`end_measurement`](Self::end_measurement); counting goes on.
@@ -263,7 +263,7 @@ impl Stack {
     }
 }
 
-fn glance_of(id: &DeviceId, glance: Glance, is_modelled: bool, faults: Vec<String>) -> DeviceGlance {
+fn glance_of(id: &DeviceId, glance: ActivityTotals, is_modelled: bool, faults: Vec<String>) -> DeviceGlance {
     let us = |time: Duration| time.as_secs_f64() * 1e6;
     DeviceGlance {
         id: id.clone(),
@@ -284,7 +284,7 @@ impl Stack {
     /// The certificate of its inputs: what the requests of the measurement that has ended say of each modelled device, by its name. It
     /// takes a moment, and no device waits for it. Each measurement is told of once.
     pub fn inputs(&self) -> Vec<(String, DeviceInputs)> {
-        let of = |device: &Device| {
+        let of = |device: &StackDevice| {
             let trace = std::mem::take(&mut *device.trace.lock());
             let DeviceSpec { name, medium, capacity_bytes, initial, .. } = &device.spec;
             Some((name.clone(), inputs::certify(medium.as_ref()?, *capacity_bytes, *initial, &trace)))
@@ -343,7 +343,11 @@ fn check_spec(spec: &StackSpec) -> Result<(), StackError> {
     Ok(())
 }
 
-fn open_device(device: &DeviceSpec, seed: u64, clock: &Arc<dyn Clock>) -> Result<FaultyDevice, StackError> {
+fn open_device(
+    device: &DeviceSpec,
+    seed: u64,
+    clock: &Arc<dyn ModelClock>,
+) -> Result<FaultyDevice, StackError> {
     let backing: Arc<dyn Backing> = match &device.backing {
         BackingSpec::File(path) => Arc::new(open_file(path, device.capacity_bytes)?),
         BackingSpec::Memory => Arc::new(MemoryBacking::new()),
@@ -351,12 +355,12 @@ fn open_device(device: &DeviceSpec, seed: u64, clock: &Arc<dyn Clock>) -> Result
     };
     let model =
         device.medium.as_ref().map(|medium| medium.model(device.capacity_bytes, seed, device.initial));
-    let arming = Arming::of(device.power_cut_armed, device.medium.as_ref());
+    let arming = PowerCutArming::of(device.power_cut_armed, device.medium.as_ref());
     Ok(FaultyDevice::new(&device.name, device.capacity_bytes, backing, model, clock, arming))
 }
 
 fn open_file(path: &Path, capacity_bytes: u64) -> Result<FileBacking, StackError> {
-    FileBacking::open(path, capacity_bytes, Durability::PageCache)
+    FileBacking::open(path, capacity_bytes, FlushDurability::PageCache)
         .map_err(|source| StackError::Backing { path: path.to_owned(), source })
 }
 

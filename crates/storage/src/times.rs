@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::medium::Operation;
+use crate::medium::ModelOperation;
 
 /// Sums over requests, in modelled microseconds. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,26 +20,26 @@ pub struct KindTimes {
 
 /// Totals since the devices were made, of the requests that took modelled time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Times {
+pub struct RequestTimes {
     pub reads: KindTimes,
     pub writes: KindTimes,
     pub flushes: KindTimes,
 }
 
-impl Times {
+impl RequestTimes {
     /// Discards are left out: nobody waits for them.
     pub(crate) fn add(
         &mut self,
-        operation: Operation,
+        operation: ModelOperation,
         modelled: Duration,
         served: Duration,
         dated_back: Duration,
     ) {
         let kind = match operation {
-            Operation::Read => &mut self.reads,
-            Operation::Write => &mut self.writes,
-            Operation::Flush => &mut self.flushes,
-            Operation::Discard => return,
+            ModelOperation::Read => &mut self.reads,
+            ModelOperation::Write => &mut self.writes,
+            ModelOperation::Flush => &mut self.flushes,
+            ModelOperation::Discard => return,
         };
         let us = |time: Duration| time.as_secs_f64() * 1e6;
         kind.requests += 1;
@@ -50,18 +50,22 @@ impl Times {
 
     /// Both together.
     #[must_use]
-    pub fn plus(&self, other: &Times) -> Times {
+    pub fn plus(&self, other: &RequestTimes) -> RequestTimes {
         self.combined(other, KindTimes::plus)
     }
 
     /// What came since `earlier`.
     #[must_use]
-    pub fn since(&self, earlier: &Times) -> Times {
+    pub fn since(&self, earlier: &RequestTimes) -> RequestTimes {
         self.combined(earlier, KindTimes::since)
     }
 
-    fn combined(&self, other: &Times, combine: fn(&KindTimes, &KindTimes) -> KindTimes) -> Times {
-        Times {
+    fn combined(
+        &self,
+        other: &RequestTimes,
+        combine: fn(&KindTimes, &KindTimes) -> KindTimes,
+    ) -> RequestTimes {
+        RequestTimes {
             reads: combine(&self.reads, &other.reads),
             writes: combine(&self.writes, &other.writes),
             flushes: combine(&self.flushes, &other.flushes),

@@ -1,13 +1,15 @@
 //! The catalogue: every file reads, every model keeps to the figures published of its medium, and mistakes
 //! are shown where they are.
 
-use underlay_storage::catalogue::{self, Figure, Label, Medium, MediumKind};
-use underlay_storage::predict::{self, ClosedLoop, Pattern};
+use underlay_storage::catalogue::{self, CalibrationLabel, CatalogueMedium, FigureKind, MediumKind};
+use underlay_storage::predict::{self, AccessPattern, ClosedLoop};
 use underlay_storage::stack::InitialState;
 
-fn tolerance(figure: Figure) -> f64 {
+fn tolerance(figure: FigureKind) -> f64 {
     match figure {
-        Figure::SeekAverageReadMs | Figure::SeekAverageWriteMs | Figure::PositioningReadMs => 0.02,
+        FigureKind::SeekAverageReadMs | FigureKind::SeekAverageWriteMs | FigureKind::PositioningReadMs => {
+            0.02
+        }
         _ => 0.05,
     }
 }
@@ -40,11 +42,11 @@ fn every_medium_is_checked_for_random_and_sequential_reads() {
     for medium in catalogue::builtin() {
         let has = |figure| medium.published.iter().any(|published| published.figure == figure);
         // What someone measured of a rented drive may be random alone, and of memory a stream alone.
-        let random = has(Figure::RandomReadIops) || medium.kind == MediumKind::Pmem;
-        let sequential = has(Figure::SequentialReadMbS) || medium.kind == MediumKind::Measured;
+        let random = has(FigureKind::RandomReadIops) || medium.kind == MediumKind::Pmem;
+        let sequential = has(FigureKind::SequentialReadMbS) || medium.kind == MediumKind::Measured;
         assert!(random && sequential, "{}", medium.name);
         if medium.kind == MediumKind::Hdd {
-            assert!(has(Figure::PositioningReadMs), "{}", medium.name);
+            assert!(has(FigureKind::PositioningReadMs), "{}", medium.name);
         }
         assert!(medium.problems().is_empty());
         assert!(medium.price_usd() > 0.0 && medium.price_source().len() > 10);
@@ -66,12 +68,15 @@ fn what_is_not_the_products_own_says_so() {
             assert!(!note.starts_with("derived from ") || published.estimate, "{what}");
             // A figure of a sibling makes the medium a proxy; one of its own file doesn't.
             let own = !published.estimate || note.starts_with("derived from ");
-            assert!(own || medium.label == Label::Proxy, "{what}");
+            assert!(own || medium.label == CalibrationLabel::Proxy, "{what}");
         }
     }
     let label = |name| catalogue::find(name).unwrap().label;
-    assert_eq!([label("hdd-7200-sata"), label("ssd-sata"), label("nvme-9300-max")], [Label::Proxy; 3]);
-    assert_eq!(label("hdd-7200-sas"), Label::Datasheet);
+    assert_eq!(
+        [label("hdd-7200-sata"), label("ssd-sata"), label("nvme-9300-max")],
+        [CalibrationLabel::Proxy; 3]
+    );
+    assert_eq!(label("hdd-7200-sas"), CalibrationLabel::Datasheet);
 }
 
 #[test]
@@ -80,7 +85,7 @@ fn a_queue_of_a_disk_earns_throughput() {
         let medium = catalogue::find(name).unwrap();
         let at = |queue_depth| {
             let load = ClosedLoop {
-                pattern: Pattern::RandomRead,
+                pattern: AccessPattern::RandomRead,
                 block_bytes: 4096,
                 queue_depth,
                 requests: 2000,
@@ -101,7 +106,7 @@ fn a_queue_of_a_disk_earns_throughput() {
 fn a_scaled_disk_keeps_its_positioning_time() {
     let medium = catalogue::find("hdd-7200-sas").unwrap();
     let load = ClosedLoop {
-        pattern: Pattern::RandomRead,
+        pattern: AccessPattern::RandomRead,
         block_bytes: 4096,
         queue_depth: 1,
         requests: 4000,
@@ -117,7 +122,8 @@ fn a_scaled_disk_keeps_its_positioning_time() {
 #[test]
 fn predictions_are_repeatable() {
     for medium in catalogue::builtin() {
-        for pattern in [Pattern::RandomRead, Pattern::RandomWrite, Pattern::SequentialWrite] {
+        for pattern in [AccessPattern::RandomRead, AccessPattern::RandomWrite, AccessPattern::SequentialWrite]
+        {
             let load = ClosedLoop {
                 pattern,
                 block_bytes: 8192,
@@ -146,7 +152,7 @@ fn an_unknown_name_is_answered_with_the_nearest() {
 const GOOD: &str = include_str!("../../../media/hdd-7200-sas.toml");
 
 fn mistakes(text: &str) -> Vec<String> {
-    let error = Medium::parse("disk.toml", text).expect_err("a mistake");
+    let error = CatalogueMedium::parse("disk.toml", text).expect_err("a mistake");
     error.to_string().lines().map(str::to_owned).collect()
 }
 
@@ -217,6 +223,6 @@ fn impossible_flash_is_refused() {
 fn a_medium_survives_json() {
     for medium in catalogue::builtin() {
         let text = serde_json::to_string(medium).unwrap();
-        assert_eq!(&serde_json::from_str::<Medium>(&text).unwrap(), medium);
+        assert_eq!(&serde_json::from_str::<CatalogueMedium>(&text).unwrap(), medium);
     }
 }

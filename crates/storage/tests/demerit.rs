@@ -6,11 +6,11 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use underlay_storage::catalogue::{self, HddParameters, Medium, MediumKind, ModelParameters};
+use underlay_storage::catalogue::{self, CatalogueMedium, HddParameters, MediumKind, ModelParameters};
 use underlay_storage::media::hdd::seek::SeekCurve;
-use underlay_storage::medium::{ModelRequest, Operation, RequestId};
+use underlay_storage::medium::{ModelOperation, ModelRequest, RequestId};
 use underlay_storage::stack::InitialState;
-use underlay_storage::time::Time;
+use underlay_storage::time::ModelTime;
 
 const BLOCK: u64 = 4096;
 const READS: usize = 20_000;
@@ -49,14 +49,14 @@ fn in_theory(disk: &HddParameters) -> Vec<f64> {
 
 /// The model's, sorted. Reads are a random while apart, so that the platter's angle is random, too, and so many
 /// that what is remembered of earlier ones hardly matters.
-fn modelled(medium: &Medium) -> Vec<f64> {
+fn modelled(medium: &CatalogueMedium) -> Vec<f64> {
     let mut random = Pcg64Mcg::seed_from_u64(18);
     let mut model = medium.model(medium.capacity_bytes(), 1, InitialState::Fresh);
-    let (mut now, mut finished, mut all) = (Time::ZERO, Vec::new(), Vec::new());
+    let (mut now, mut finished, mut all) = (ModelTime::ZERO, Vec::new(), Vec::new());
     for index in 0..READS as u64 {
         let request = ModelRequest {
             id: RequestId(index),
-            operation: Operation::Read,
+            operation: ModelOperation::Read,
             offset_bytes: random.random_range(0..medium.capacity_bytes() / BLOCK) * BLOCK,
             length_bytes: BLOCK,
             fua: false,
@@ -67,7 +67,7 @@ fn modelled(medium: &Medium) -> Vec<f64> {
         }
         let over = finished.drain(..).next().unwrap().at;
         all.push(over.since(now).as_secs_f64() * 1e3);
-        now = Time::from_ns(over.as_ns() + random.random_range(0..50_000_000u64));
+        now = ModelTime::from_ns(over.as_ns() + random.random_range(0..50_000_000u64));
         model.complete(now, &mut finished);
     }
     all.sort_by(f64::total_cmp);

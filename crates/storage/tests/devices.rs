@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use proptest::prelude::*;
-use underlay_storage::backing::{Backing, Durability, FileBacking, MemoryBacking, NullBacking};
+use underlay_storage::backing::{Backing, FileBacking, FlushDurability, MemoryBacking, NullBacking};
 use underlay_storage::catalogue;
-use underlay_storage::clock::{Clock, VirtualClock};
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Geometry, Request};
+use underlay_storage::clock::{ModelClock, VirtualClock};
+use underlay_storage::device::{BlockDevice, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest};
 use underlay_storage::layers::Stripe;
 use underlay_storage::layers::cache::CacheMode;
-use underlay_storage::layers::compress::Codec;
-use underlay_storage::medium::Operation;
+use underlay_storage::layers::compress::CompressionCodec;
+use underlay_storage::medium::ModelOperation;
 use underlay_storage::paced::{Paced, run_until_idle};
 use underlay_storage::stack::{
-    BackingSpec, DeviceSpec, InitialState, Node, Pace, Stack, StackError, StackSpec, VolumeSpec,
+    BackingSpec, DeviceSpec, InitialState, PacingMode, Stack, StackError, StackNode, StackSpec, VolumeSpec,
 };
-use underlay_storage::time::Time;
+use underlay_storage::time::ModelTime;
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 64;
@@ -50,7 +50,7 @@ struct Subject {
     _directory: Option<tempfile::TempDir>,
 }
 
-fn execute(subject: &Subject, request: Request) -> Completion {
+fn execute(subject: &Subject, request: DeviceRequest) -> DeviceCompletion {
     let (sender, receiver) = mpsc::channel();
     subject.device.submit(request, Box::new(move |completion| sender.send(completion).unwrap()));
     (subject.drive)();
@@ -73,7 +73,8 @@ fn subjects() -> Vec<Subject> {
         _directory: None,
     });
     let directory = tempfile::tempdir().unwrap();
-    let file = FileBacking::open(&directory.path().join("disk"), BLOCKS * BLOCK, Durability::Disk).unwrap();
+    let file =
+        FileBacking::open(&directory.path().join("disk"), BLOCKS * BLOCK, FlushDurability::Disk).unwrap();
     subjects.push(Subject {
         name: "file",
         device: plain(Arc::new(file), BLOCKS),
@@ -118,32 +119,32 @@ fn subjects() -> Vec<Subject> {
 }
 
 /// Every layer over modelled devices.
-fn layered() -> Vec<(&'static str, Node)> {
+fn layered() -> Vec<(&'static str, StackNode)> {
     let device = |name: &str, medium: &str, blocks: u64| {
         let medium = Some(catalogue::find(medium).unwrap());
-        Node::Device(DeviceSpec::new(name, medium, blocks * BLOCK, BackingSpec::Memory))
+        StackNode::Device(DeviceSpec::new(name, medium, blocks * BLOCK, BackingSpec::Memory))
     };
     let disk = |name: &str| device(name, "hdd-7200-sata", 160);
-    let cache = |mode| Node::Cache {
+    let cache = |mode| StackNode::Cache {
         mode,
         fast: Box::new(device("fast", "nvme-p4500", 80)),
         slow: Box::new(disk("slow")),
         bypass_bytes: 8 * BLOCK,
         dirty_percent: 10,
     };
-    let compress = |codec, member| Node::Compress {
+    let compress = |codec, member| StackNode::Compress {
         codec,
         chunk_bytes: 16 << 10,
         capacity_bytes: Some(BLOCKS * BLOCK),
         member: Box::new(member),
     };
-    let link = |member| Node::Link { bandwidth_mb_s: 100.0, latency_us: 50.0, member: Box::new(member) };
+    let link = |member| StackNode::Link { bandwidth_mb_s: 100.0, latency_us: 50.0, member: Box::new(member) };
     vec![
-        ("mirror", Node::Mirror { members: vec![disk("a"), disk("b"), disk("c")] }),
+        ("mirror", StackNode::Mirror { members: vec![disk("a"), disk("b"), disk("c")] }),
         ("read cache", cache(CacheMode::Read)),
         ("write-back cache", cache(CacheMode::WriteBack)),
-        ("lz4", compress(Codec::Lz4, disk("a"))),
-        ("zstd over a link", compress(Codec::Zstd(3), link(disk("a")))),
+        ("lz4", compress(CompressionCodec::Lz4, disk("a"))),
+        ("zstd over a link", compress(CompressionCodec::Zstd(3), link(disk("a")))),
         ("link to a cache", link(cache(CacheMode::WriteBack))),
     ]
 }
@@ -167,14 +168,14 @@ proptest! {
                 let fits = offset_bytes + length_bytes <= capacity;
                 let range = offset_bytes as usize..(offset_bytes + length_bytes) as usize;
                 let request = match step {
-                    Step::Read(..) => Request::Read { offset_bytes, buffer: vec![7; length_bytes as usize] },
+                    Step::Read(..) => DeviceRequest::Read { offset_bytes, buffer: vec![7; length_bytes as usize] },
                     Step::Write(_, _, fill, fua) => {
                         // Different in every block, so that a mixed-up stripe shows.
                         let data = (0..length_bytes).map(|i| fill.wrapping_add((i / BLOCK) as u8)).collect();
-                        Request::Write { offset_bytes, data, fua: *fua }
+                        DeviceRequest::Write { offset_bytes, data, fua: *fua }
                     }
-                    Step::Discard(..) => Request::Discard { offset_bytes, length_bytes },
-                    Step::Flush => Request::Flush,
+                    Step::Discard(..) => DeviceRequest::Discard { offset_bytes, length_bytes },
+                    Step::Flush => DeviceRequest::Flush,
                 };
                 let answer = execute(&subject, request);
                 if !fits {
@@ -206,10 +207,10 @@ fn bad_requests_are_refused_by_every_device() {
     for subject in subjects() {
         let capacity_bytes = subject.device.geometry().capacity_bytes;
         for (request, unaligned) in [
-            (Request::Read { offset_bytes: 1, buffer: vec![0; 4096] }, true),
-            (Request::Write { offset_bytes: 0, data: vec![0; 100], fua: false }, true),
-            (Request::Read { offset_bytes: capacity_bytes, buffer: vec![0; 4096] }, false),
-            (Request::Discard { offset_bytes: u64::MAX - 4095, length_bytes: 8192 }, false),
+            (DeviceRequest::Read { offset_bytes: 1, buffer: vec![0; 4096] }, true),
+            (DeviceRequest::Write { offset_bytes: 0, data: vec![0; 100], fua: false }, true),
+            (DeviceRequest::Read { offset_bytes: capacity_bytes, buffer: vec![0; 4096] }, false),
+            (DeviceRequest::Discard { offset_bytes: u64::MAX - 4095, length_bytes: 8192 }, false),
         ] {
             let answer = execute(&subject, request);
             match answer {
@@ -258,7 +259,7 @@ impl Backing for Failing {
 #[test]
 fn a_failing_backing_shows_through_and_the_device_lives_on() {
     let clock = Arc::new(VirtualClock::default());
-    let shared: Arc<dyn Clock> = clock.clone();
+    let shared: Arc<dyn ModelClock> = clock.clone();
     let failing = Arc::new(Failing::default());
     let medium = catalogue::find("ssd-sata").unwrap();
     let good: Arc<dyn Backing> = Arc::new(MemoryBacking::new());
@@ -286,18 +287,18 @@ fn a_failing_backing_shows_through_and_the_device_lives_on() {
         drive: Box::new(drive),
         _directory: None,
     };
-    let write = || Request::Write { offset_bytes: 0, data: vec![3; 4 * BLOCK as usize], fua: false };
-    let read = || Request::Read { offset_bytes: 0, buffer: vec![0; 4 * BLOCK as usize] };
+    let write = || DeviceRequest::Write { offset_bytes: 0, data: vec![3; 4 * BLOCK as usize], fua: false };
+    let read = || DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; 4 * BLOCK as usize] };
     assert_eq!(execute(&subject, write()), Ok(Vec::new()));
     failing.full.store(true, Ordering::SeqCst);
     assert_eq!(execute(&subject, write()), Err(DeviceError::NoSpace));
     failing.full.store(false, Ordering::SeqCst);
     failing.broken.store(true, Ordering::SeqCst);
     assert_eq!(execute(&subject, read()), Err(DeviceError::Io("medium error".into())));
-    assert_eq!(execute(&subject, Request::Flush), Err(DeviceError::Io("sync failed".into())));
+    assert_eq!(execute(&subject, DeviceRequest::Flush), Err(DeviceError::Io("sync failed".into())));
     failing.broken.store(false, Ordering::SeqCst);
     assert_eq!(execute(&subject, read()), Ok(vec![3; 4 * BLOCK as usize]));
-    assert_eq!(execute(&subject, Request::Flush), Ok(Vec::new()));
+    assert_eq!(execute(&subject, DeviceRequest::Flush), Ok(Vec::new()));
     assert_eq!(failing.syncs.load(Ordering::SeqCst), 2);
 }
 
@@ -305,7 +306,7 @@ fn a_failing_backing_shows_through_and_the_device_lives_on() {
 fn a_fua_write_syncs_the_backing() {
     let failing = Arc::new(Failing::default());
     let device = Paced::new(1 << 20, failing.clone(), None, Arc::new(VirtualClock::default()));
-    let write = |fua| device.execute(Request::Write { offset_bytes: 0, data: vec![1; 4096], fua });
+    let write = |fua| device.execute(DeviceRequest::Write { offset_bytes: 0, data: vec![1; 4096], fua });
     write(false).unwrap();
     assert_eq!(failing.syncs.load(Ordering::SeqCst), 0);
     write(true).unwrap();
@@ -316,13 +317,13 @@ fn a_fua_write_syncs_the_backing() {
 fn a_stripe_asks_each_device_once() {
     struct Counting(Mutex<Vec<(u64, u64)>>);
     impl BlockDevice for Counting {
-        fn geometry(&self) -> Geometry {
-            Geometry { capacity_bytes: 100 * BLOCK, block_bytes: 4096, optimal_io_bytes: 4096 }
+        fn geometry(&self) -> DeviceGeometry {
+            DeviceGeometry { capacity_bytes: 100 * BLOCK, block_bytes: 4096, optimal_io_bytes: 4096 }
         }
-        fn submit(&self, request: Request, done: underlay_storage::device::Done) {
+        fn submit(&self, request: DeviceRequest, done: underlay_storage::device::CompletionCallback) {
             self.0.lock().unwrap().push(request.extent());
             done(Ok(match request {
-                Request::Read { buffer, .. } => buffer,
+                DeviceRequest::Read { buffer, .. } => buffer,
                 _ => Vec::new(),
             }));
         }
@@ -332,8 +333,10 @@ fn a_stripe_asks_each_device_once() {
     let stripe = Stripe::new(devices, 3 * BLOCK).unwrap();
     // 99 whole blocks a device.
     assert_eq!(stripe.geometry().capacity_bytes, 198 * BLOCK);
-    stripe.execute(Request::Read { offset_bytes: BLOCK, buffer: vec![0; 20 * BLOCK as usize] }).unwrap();
-    stripe.execute(Request::Discard { offset_bytes: BLOCK, length_bytes: 20 * BLOCK }).unwrap();
+    stripe
+        .execute(DeviceRequest::Read { offset_bytes: BLOCK, buffer: vec![0; 20 * BLOCK as usize] })
+        .unwrap();
+    stripe.execute(DeviceRequest::Discard { offset_bytes: BLOCK, length_bytes: 20 * BLOCK }).unwrap();
     // Blocks 1 to 20 of the volume: chunks 0, 2, 4 and 6 on the first device, 1, 3 and 5 on the second.
     assert_eq!(*counting[0].0.lock().unwrap(), [(BLOCK, 11 * BLOCK), (BLOCK, 11 * BLOCK)]);
     assert_eq!(*counting[1].0.lock().unwrap(), [(0, 9 * BLOCK), (0, 9 * BLOCK)]);
@@ -355,7 +358,8 @@ fn a_measurement_says_what_the_device_did() {
     let answered = RefCell::new(Vec::new());
     for index in 0..20u64 {
         let (sender, receiver) = mpsc::channel();
-        let request = Request::Read { offset_bytes: index * 37 % 64 * (16 << 20), buffer: vec![0; 8192] };
+        let request =
+            DeviceRequest::Read { offset_bytes: index * 37 % 64 * (16 << 20), buffer: vec![0; 8192] };
         volume.submit(request, Box::new(move |completion| sender.send(completion).unwrap()));
         answered.borrow_mut().push(receiver);
     }
@@ -382,15 +386,15 @@ fn fast_forward_takes_no_modelled_time() {
     let (stack, driver) =
         Stack::open_virtual(&single(Some("hdd-7200-sas"), BackingSpec::Memory, 1 << 30)).unwrap();
     let volume = &stack.volumes()[0];
-    stack.set_pace(Pace::Immediate);
+    stack.set_pace(PacingMode::Immediate);
     for index in 0..100u64 {
         let data = vec![index as u8; 4096];
-        volume.execute(Request::Write { offset_bytes: index * (8 << 20), data, fua: false }).unwrap();
+        volume.execute(DeviceRequest::Write { offset_bytes: index * (8 << 20), data, fua: false }).unwrap();
     }
     assert_eq!(driver.clock().now().as_ns(), 0);
-    stack.set_pace(Pace::Modelled);
+    stack.set_pace(PacingMode::Modelled);
     let (sender, receiver) = mpsc::channel();
-    let request = Request::Read { offset_bytes: 5 * (8 << 20), buffer: vec![0; 4096] };
+    let request = DeviceRequest::Read { offset_bytes: 5 * (8 << 20), buffer: vec![0; 4096] };
     volume.submit(request, Box::new(move |completion| sender.send(completion).unwrap()));
     assert!(receiver.try_recv().is_err());
     driver.run_until_idle();
@@ -404,10 +408,10 @@ fn however_long_fast_forward_takes_what_follows_is_the_same() {
     let gib = 1u64 << 30;
     let sized = |name: &str, gibs: u64| catalogue::find(name).unwrap().of_size(gibs * gib).unwrap();
     for (medium, operation, requests, bytes) in [
-        (sized("ebs-gp2", 50), Operation::Read, 400, 4096),
-        (sized("azure-p30", 100), Operation::Read, 1000, 4096),
-        (sized("ebs-st1", 125), Operation::Read, 40, 1 << 20),
-        (catalogue::find("nvme-990-pro").unwrap(), Operation::Write, 32, 1 << 20),
+        (sized("ebs-gp2", 50), ModelOperation::Read, 400, 4096),
+        (sized("azure-p30", 100), ModelOperation::Read, 1000, 4096),
+        (sized("ebs-st1", 125), ModelOperation::Read, 40, 1 << 20),
+        (catalogue::find("nvme-990-pro").unwrap(), ModelOperation::Write, 32, 1 << 20),
     ] {
         for initial in [InitialState::Fresh, InitialState::Steady] {
             let took_s = [0, 8, 3600].map(|started_s| {
@@ -416,16 +420,16 @@ fn however_long_fast_forward_takes_what_follows_is_the_same() {
                 let volume = VolumeSpec::striped("volume", vec![device], 0);
                 let spec = StackSpec { volumes: vec![volume], dilation: 1.0, seed: 1 };
                 let (stack, driver) = Stack::open_virtual(&spec).unwrap();
-                stack.set_pace(Pace::Immediate);
-                driver.clock().advance_to(Time::from_ns(started_s * 1_000_000_000));
-                stack.set_pace(Pace::Modelled);
+                stack.set_pace(PacingMode::Immediate);
+                driver.clock().advance_to(ModelTime::from_ns(started_s * 1_000_000_000));
+                stack.set_pace(PacingMode::Modelled);
                 let began = driver.clock().now();
                 for index in 0..requests {
                     let offset_bytes = index * 7919 % (gib / bytes) * bytes;
                     let data = vec![0; bytes as usize];
                     let request = match operation {
-                        Operation::Read => Request::Read { offset_bytes, buffer: data },
-                        _ => Request::Write { offset_bytes, data, fua: false },
+                        ModelOperation::Read => DeviceRequest::Read { offset_bytes, buffer: data },
+                        _ => DeviceRequest::Write { offset_bytes, data, fua: false },
                     };
                     stack.volumes()[0].submit(request, Box::new(|_| ()));
                 }
@@ -453,13 +457,15 @@ fn a_real_stack_answers_every_thread_and_stops() {
                 for index in 0..50u64 {
                     let offset_bytes = (thread * 50 + index) * 4096;
                     let data = vec![(thread * 50 + index) as u8; 4096];
-                    volume.execute(Request::Write { offset_bytes, data: data.clone(), fua: false }).unwrap();
+                    volume
+                        .execute(DeviceRequest::Write { offset_bytes, data: data.clone(), fua: false })
+                        .unwrap();
                     assert_eq!(
-                        volume.execute(Request::Read { offset_bytes, buffer: vec![0; 4096] }).unwrap(),
+                        volume.execute(DeviceRequest::Read { offset_bytes, buffer: vec![0; 4096] }).unwrap(),
                         data
                     );
                 }
-                volume.execute(Request::Flush).unwrap();
+                volume.execute(DeviceRequest::Flush).unwrap();
             });
         }
     });
@@ -467,11 +473,11 @@ fn a_real_stack_answers_every_thread_and_stops() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..200 {
-                volume.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 4096] }).unwrap();
+                volume.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; 4096] }).unwrap();
             }
         });
-        stack.set_pace(Pace::Immediate);
-        stack.set_pace(Pace::Modelled);
+        stack.set_pace(PacingMode::Immediate);
+        stack.set_pace(PacingMode::Modelled);
     });
     let activity = stack.end_measurement().remove(0);
     assert_eq!((activity.totals.writes, activity.totals.flushes), (200, 4));
@@ -485,12 +491,13 @@ fn a_real_stack_answers_every_thread_and_stops() {
         other => panic!("opened twice: {:?}", other.is_ok()),
     }
     drop(stack);
-    let answer = volume.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 4096] });
+    let answer = volume.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; 4096] });
     assert_eq!(answer, Err(DeviceError::Gone));
     drop(volume);
     // What was written is there for the next owner.
     let stack = Stack::open(&spec).unwrap();
-    let read = stack.volumes()[0].execute(Request::Read { offset_bytes: 10 * 4096, buffer: vec![0; 4096] });
+    let read =
+        stack.volumes()[0].execute(DeviceRequest::Read { offset_bytes: 10 * 4096, buffer: vec![0; 4096] });
     assert_eq!(read.unwrap(), vec![10; 4096]);
 }
 
@@ -503,7 +510,7 @@ fn requests_under_way_are_answered_when_the_stack_goes() {
     let (sender, receiver) = mpsc::channel();
     for index in 0..10u64 {
         let sender = sender.clone();
-        let request = Request::Read { offset_bytes: index << 20, buffer: vec![0; 4096] };
+        let request = DeviceRequest::Read { offset_bytes: index << 20, buffer: vec![0; 4096] };
         stack.volumes()[0].submit(request, Box::new(move |completion| sender.send(completion).unwrap()));
     }
     drop(sender);
@@ -519,7 +526,7 @@ fn a_device_without_a_medium_answers_at_once() {
     let answered = AtomicBool::new(false);
     let answered = Arc::new(answered);
     let flag = Arc::clone(&answered);
-    volume.submit(Request::Flush, Box::new(move |_| flag.store(true, Ordering::SeqCst)));
+    volume.submit(DeviceRequest::Flush, Box::new(move |_| flag.store(true, Ordering::SeqCst)));
     assert!(answered.load(Ordering::SeqCst), "answered before submit returned");
     let activity = stack.end_measurement().remove(0);
     assert_eq!(activity.totals.flushes, 1);
@@ -545,13 +552,13 @@ fn a_stack_that_makes_no_sense_is_refused_by_name() {
     let spec = changed(&|device| device.capacity_bytes = 1000);
     assert!(refused(&spec).starts_with("device.0: a capacity of 1000 bytes"));
     let mut spec = good.clone();
-    spec.volumes[0].root = Node::Stripe { chunk_bytes: 4096, members: Vec::new() };
+    spec.volumes[0].root = StackNode::Stripe { chunk_bytes: 4096, members: Vec::new() };
     assert!(refused(&spec).starts_with("volume: a volume needs"));
     let mut spec = good.clone();
     let twice = |name: &str| {
         let mut second = good.volumes[0].root.clone();
         second.for_each_device(&mut |device| device.name = name.into());
-        Node::Stripe { chunk_bytes: 0, members: vec![good.volumes[0].root.clone(), second] }
+        StackNode::Stripe { chunk_bytes: 0, members: vec![good.volumes[0].root.clone(), second] }
     };
     spec.volumes[0].root = twice("device.0");
     assert!(refused(&spec).starts_with("device.0: two devices have this name"));
@@ -566,9 +573,9 @@ fn a_stack_that_makes_no_sense_is_refused_by_name() {
 #[test]
 fn null_reads_zeros_and_keeps_nothing() {
     let device = plain(Arc::new(NullBacking), 8);
-    device.execute(Request::Write { offset_bytes: 0, data: vec![1; 4096], fua: true }).unwrap();
+    device.execute(DeviceRequest::Write { offset_bytes: 0, data: vec![1; 4096], fua: true }).unwrap();
     assert_eq!(
-        device.execute(Request::Read { offset_bytes: 0, buffer: vec![9; 4096] }).unwrap(),
+        device.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![9; 4096] }).unwrap(),
         vec![0; 4096]
     );
 }
@@ -580,12 +587,12 @@ fn seeks_of_two_devices_of_a_stack_differ_by_their_seed() {
         let mut model = medium.model(1 << 30, seed, InitialState::Fresh);
         let request = underlay_storage::medium::ModelRequest {
             id: underlay_storage::medium::RequestId(0),
-            operation: Operation::Read,
+            operation: ModelOperation::Read,
             offset_bytes: 512 << 20,
             length_bytes: 4096,
             fua: false,
         };
-        model.submit(request, underlay_storage::time::Time::ZERO);
+        model.submit(request, underlay_storage::time::ModelTime::ZERO);
         let mut finished = Vec::new();
         while finished.is_empty() {
             model.complete(model.next_completion().unwrap(), &mut finished);

@@ -5,18 +5,19 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use underlay_record::Histogram;
-use underlay_storage::catalogue::{self, Figure, MeasuredOrder, Medium, ModelParameters};
+use underlay_storage::catalogue::{self, CatalogueMedium, FigureKind, MeasuredOrder, ModelParameters};
 use underlay_storage::fit::{
-    self, Identity, Point, Profile, Role, Score, Shape, Target as _, VirtualTarget, Worst,
+    self, DeviceIdentity, DeviceProfile, LoadShape, PointRole, PointScore, ProbePoint, ProbeTarget as _,
+    VirtualTarget, WorstScore,
 };
-use underlay_storage::predict::{self, ClosedLoop, Pattern};
+use underlay_storage::predict::{self, AccessPattern, ClosedLoop};
 use underlay_storage::stack::InitialState;
 
 const SPAN_BYTES: u64 = 2 << 30;
 
 /// Short, since everything is exact.
-fn shape() -> Shape {
-    Shape {
+fn shape() -> LoadShape {
+    LoadShape {
         cell: Duration::from_secs(20),
         most_requests: 2_000,
         burst: Duration::from_secs(2),
@@ -25,11 +26,11 @@ fn shape() -> Shape {
         most_round_requests: 20_000,
         rest: Duration::from_secs(2),
         largest_working_set_bytes: 1 << 20,
-        ..Shape::full()
+        ..LoadShape::full()
     }
 }
 
-fn probe(name: &str) -> Profile {
+fn probe(name: &str) -> DeviceProfile {
     let medium = catalogue::find(name).unwrap();
     let mut target = VirtualTarget::new(medium.model(SPAN_BYTES, 1, InitialState::Steady));
     assert_eq!(target.span_bytes(), SPAN_BYTES);
@@ -40,8 +41,8 @@ fn probe(name: &str) -> Profile {
     profile
 }
 
-fn identity() -> Identity {
-    Identity {
+fn identity() -> DeviceIdentity {
+    DeviceIdentity {
         name: "round-trip".into(),
         title: "A \"disk\" with a \\ in its name".into(),
         year: 2026,
@@ -52,8 +53,8 @@ fn identity() -> Identity {
     }
 }
 
-fn show(scores: &[Score]) -> String {
-    let line = |score: &Score| {
+fn show(scores: &[PointScore]) -> String {
+    let line = |score: &PointScore| {
         format!(
             "{:?} {} at {}: {:?}, mean {:+.3}, p50 {:+.3}, p99 {:+.3}, demerit {:.3}\n",
             score.pattern,
@@ -69,7 +70,7 @@ fn show(scores: &[Score]) -> String {
     scores.iter().map(line).collect()
 }
 
-fn round_trip(name: &str) -> (Profile, Medium, Vec<Score>) {
+fn round_trip(name: &str) -> (DeviceProfile, CatalogueMedium, Vec<PointScore>) {
     let profile = probe(name);
     let medium = fit::fit(&profile, &identity()).unwrap();
     let scores = fit::score(&profile, &medium, 5).unwrap();
@@ -83,12 +84,13 @@ fn a_disk_is_recognised() {
     let ModelParameters::Measured(parameters) = &medium.model else { panic!("a measured medium") };
     assert_eq!(parameters.order.value, MeasuredOrder::Any, "a disk's queue reorders");
     assert!(parameters.device.flush_drains.value, "its cache is volatile");
-    let reads: Vec<Score> =
-        scores.iter().filter(|score| score.pattern == Pattern::RandomRead).cloned().collect();
-    let (fitted, held_out) = (Worst::of(&reads, Role::Fitted), Worst::of(&reads, Role::HeldOut));
+    let reads: Vec<PointScore> =
+        scores.iter().filter(|score| score.pattern == AccessPattern::RandomRead).cloned().collect();
+    let (fitted, held_out) =
+        (WorstScore::of(&reads, PointRole::Fitted), WorstScore::of(&reads, PointRole::HeldOut));
     assert!(fitted.worst_mean < 0.05, "{}", show(&scores));
     assert!(held_out.worst_mean < 0.20 && held_out.median_mean < 0.07, "{}", show(&scores));
-    let all = Worst::of(&scores, Role::HeldOut);
+    let all = WorstScore::of(&scores, PointRole::HeldOut);
     assert!(all.median_mean < 0.10, "{}", show(&scores));
 }
 
@@ -97,29 +99,36 @@ fn a_flash_drive_is_recognised_and_its_file_is_read_again() {
     let (profile, medium, scores) = round_trip("ssd-sata");
     let ModelParameters::Measured(parameters) = &medium.model else { panic!("a measured medium") };
     assert!(!parameters.device.flush_drains.value, "its buffer outlives a power cut");
-    let reads: Vec<Score> =
-        scores.iter().filter(|score| score.pattern == Pattern::RandomRead).cloned().collect();
-    let (fitted, held_out) = (Worst::of(&reads, Role::Fitted), Worst::of(&reads, Role::HeldOut));
+    let reads: Vec<PointScore> =
+        scores.iter().filter(|score| score.pattern == AccessPattern::RandomRead).cloned().collect();
+    let (fitted, held_out) =
+        (WorstScore::of(&reads, PointRole::Fitted), WorstScore::of(&reads, PointRole::HeldOut));
     assert!(fitted.worst_mean < 0.05, "{}", show(&scores));
     assert!(held_out.worst_mean < 0.20 && held_out.median_mean < 0.07, "{}", show(&scores));
-    let all = Worst::of(&scores, Role::HeldOut);
+    let all = WorstScore::of(&scores, PointRole::HeldOut);
     assert!(all.median_mean < 0.10, "{}", show(&scores));
 
     let text = fit::medium_text(&medium);
-    let read = Medium::parse("round-trip.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let read =
+        CatalogueMedium::parse("round-trip.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     assert_eq!(read, medium);
     let json = serde_json::to_string(&profile).unwrap();
-    assert_eq!(serde_json::from_str::<Profile>(&json).unwrap(), profile);
+    assert_eq!(serde_json::from_str::<DeviceProfile>(&json).unwrap(), profile);
 }
 
 #[test]
 fn a_profile_of_reads_makes_a_medium_too() {
     let mut profile = probe("ssd-sata");
-    profile.points.retain(|point| matches!(point.pattern, Pattern::RandomRead | Pattern::SequentialRead));
+    profile
+        .points
+        .retain(|point| matches!(point.pattern, AccessPattern::RandomRead | AccessPattern::SequentialRead));
     (profile.bursts, profile.flushes, profile.buffered_writes) = Default::default();
     let medium = fit::fit(&profile, &identity()).unwrap();
     let text = fit::medium_text(&medium);
-    assert_eq!(Medium::parse("reads.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}")), medium);
+    assert_eq!(
+        CatalogueMedium::parse("reads.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}")),
+        medium
+    );
     assert!(medium.note.unwrap().contains("Reads only"));
     profile.points.clear();
     assert!(fit::fit(&profile, &identity()).unwrap_err().to_string().contains("too little"));
@@ -132,7 +141,7 @@ fn the_virtual_prober_agrees_with_predictions() {
         let medium = catalogue::find(name).unwrap();
         let model = || medium.model(SPAN_BYTES, 1, InitialState::Fresh);
         let load = ClosedLoop {
-            pattern: Pattern::RandomRead,
+            pattern: AccessPattern::RandomRead,
             block_bytes: 4096,
             queue_depth: 8,
             requests: 5_000,
@@ -140,7 +149,7 @@ fn the_virtual_prober_agrees_with_predictions() {
             seed: 3,
         };
         let predicted = predict::closed_loop(&mut *model(), &load);
-        let load = fit::Load {
+        let load = fit::ProbeLoad {
             pattern: load.pattern,
             block_bytes: load.block_bytes,
             queue_depth: load.queue_depth,
@@ -159,7 +168,7 @@ fn the_virtual_prober_agrees_with_predictions() {
 }
 
 /// A closed loop's answers by how long they took, in microseconds.
-fn point(pattern: Pattern, block_bytes: u64, queue_depth: usize, answers: &[(f64, u64)]) -> Point {
+fn point(pattern: AccessPattern, block_bytes: u64, queue_depth: usize, answers: &[(f64, u64)]) -> ProbePoint {
     let mut latency = Histogram::default();
     for (us, count) in answers {
         latency.record_n_ns((us * 1e3) as u64, *count);
@@ -167,11 +176,11 @@ fn point(pattern: Pattern, block_bytes: u64, queue_depth: usize, answers: &[(f64
     let requests = latency.count();
     let duration_s = latency.mean_us() * requests as f64 / queue_depth as f64 / 1e6;
     let iops = requests as f64 / duration_s;
-    Point {
+    ProbePoint {
         pattern,
         block_bytes,
         queue_depth,
-        role: Role::Fitted,
+        role: PointRole::Fitted,
         requests,
         duration_s,
         iops,
@@ -180,14 +189,17 @@ fn point(pattern: Pattern, block_bytes: u64, queue_depth: usize, answers: &[(f64
     }
 }
 
-fn profile_of(points: Vec<Point>) -> Profile {
-    Profile { span_bytes: SPAN_BYTES, points, ..Profile::default() }
+fn profile_of(points: Vec<ProbePoint>) -> DeviceProfile {
+    DeviceProfile { span_bytes: SPAN_BYTES, points, ..DeviceProfile::default() }
 }
 
-fn fitted_and_checked(profile: &Profile) -> Medium {
+fn fitted_and_checked(profile: &DeviceProfile) -> CatalogueMedium {
     let medium = fit::fit(profile, &identity()).unwrap();
     let text = fit::medium_text(&medium);
-    assert_eq!(Medium::parse("disk.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}")), medium);
+    assert_eq!(
+        CatalogueMedium::parse("disk.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}")),
+        medium
+    );
     medium
 }
 
@@ -208,9 +220,9 @@ fn one_slow_request_at_queue_depth_1_did_not_contradict_the_rate() {
         (3633.2, 1),
     ];
     let profile = profile_of(vec![
-        point(Pattern::RandomRead, 4096, 1, &alone),
-        point(Pattern::RandomRead, 4096, 4, &[(62.0, 900), (70.0, 800), (90.0, 10)]),
-        point(Pattern::RandomRead, 4096, 32, &[(250.0, 1500), (270.0, 1600), (900.0, 40)]),
+        point(AccessPattern::RandomRead, 4096, 1, &alone),
+        point(AccessPattern::RandomRead, 4096, 4, &[(62.0, 900), (70.0, 800), (90.0, 10)]),
+        point(AccessPattern::RandomRead, 4096, 32, &[(250.0, 1500), (270.0, 1600), (900.0, 40)]),
     ]);
     let medium = fitted_and_checked(&profile);
     let ModelParameters::Measured(parameters) = &medium.model else { panic!("a measured medium") };
@@ -220,7 +232,7 @@ fn one_slow_request_at_queue_depth_1_did_not_contradict_the_rate() {
     // And so in virtual time, where enough requests are asked for that slow ones come as often as they should.
     for point in &profile.points {
         let load = ClosedLoop {
-            pattern: Pattern::RandomRead,
+            pattern: AccessPattern::RandomRead,
             block_bytes: 4096,
             queue_depth: point.queue_depth,
             requests: 100_000,
@@ -237,10 +249,10 @@ fn one_slow_request_at_queue_depth_1_did_not_contradict_the_rate() {
 fn probes_that_something_disturbed_are_held_down_or_left_out_and_the_note_says_so() {
     let profile = profile_of(vec![
         // Something else had the disk for a while.
-        point(Pattern::RandomRead, 4096, 1, &[(50.0, 300), (20_000.0, 10)]),
-        point(Pattern::RandomRead, 4096, 4, &[(60.0, 1000)]),
-        point(Pattern::RandomRead, 32_768, 1, &[(70.0, 1000)]),
-        point(Pattern::RandomRead, 262_144, 1, &[(150.0, 1000)]),
+        point(AccessPattern::RandomRead, 4096, 1, &[(50.0, 300), (20_000.0, 10)]),
+        point(AccessPattern::RandomRead, 4096, 4, &[(60.0, 1000)]),
+        point(AccessPattern::RandomRead, 32_768, 1, &[(70.0, 1000)]),
+        point(AccessPattern::RandomRead, 262_144, 1, &[(150.0, 1000)]),
     ]);
     let medium = fitted_and_checked(&profile);
     let note = medium.note.unwrap();
@@ -252,17 +264,17 @@ fn probes_that_something_disturbed_are_held_down_or_left_out_and_the_note_says_s
 #[test]
 fn a_stream_that_something_disturbed_is_left_out_and_its_figure_says_what_it_contradicts() {
     let profile = profile_of(vec![
-        point(Pattern::RandomRead, 4096, 1, &[(100.0, 1000)]),
+        point(AccessPattern::RandomRead, 4096, 1, &[(100.0, 1000)]),
         // 819 MB/s.
-        point(Pattern::RandomRead, 4096, 32, &[(160.0, 3200)]),
-        point(Pattern::SequentialRead, 65_536, 1, &[(400.0, 1000)]),
+        point(AccessPattern::RandomRead, 4096, 32, &[(160.0, 3200)]),
+        point(AccessPattern::SequentialRead, 65_536, 1, &[(400.0, 1000)]),
         // 262 MB/s.
-        point(Pattern::SequentialRead, 65_536, 32, &[(8_000.0, 1000)]),
+        point(AccessPattern::SequentialRead, 65_536, 32, &[(8_000.0, 1000)]),
     ]);
     let medium = fitted_and_checked(&profile);
     let note = medium.note.as_deref().unwrap();
     assert!(note.contains("Left out: sequential-read of 65536 bytes"), "{note}");
-    let stream = medium.published.iter().find(|one| one.figure == Figure::SequentialReadMbS).unwrap();
+    let stream = medium.published.iter().find(|one| one.figure == FigureKind::SequentialReadMbS).unwrap();
     let known: Vec<&str> = stream.contradicts.iter().map(|one| one.with.name()).collect();
     assert_eq!(known, ["random-read"], "{stream:?}");
     assert_eq!(stream.note, None, "a note is about conditions");
@@ -283,13 +295,17 @@ proptest! {
         burst in prop::collection::vec(0_u64..10_000_000, 0..30),
         alone in prop::collection::vec((1.0..50_000.0_f64, 1_u64..3_000), 1..5),
     ) {
-        let patterns =
-            [Pattern::RandomRead, Pattern::RandomWrite, Pattern::SequentialRead, Pattern::SequentialWrite];
+        let patterns = [
+            AccessPattern::RandomRead,
+            AccessPattern::RandomWrite,
+            AccessPattern::SequentialRead,
+            AccessPattern::SequentialWrite,
+        ];
         let (sizes, depths) = ([4096, 32_768, 262_144], [1, 4, 8, 32]);
-        let mut points = vec![point(Pattern::RandomRead, 4096, 1, &alone)];
+        let mut points = vec![point(AccessPattern::RandomRead, 4096, 1, &alone)];
         for (pattern, size, depth, answers) in &loops {
             let found = point(patterns[*pattern], sizes[*size], depths[*depth], answers);
-            let same = |other: &Point| {
+            let same = |other: &ProbePoint| {
                 (other.pattern, other.block_bytes, other.queue_depth)
                     == (found.pattern, found.block_bytes, found.queue_depth)
             };
@@ -299,13 +315,13 @@ proptest! {
         }
         let mut profile = profile_of(points);
         for (size, us, count) in buffered {
-            let found = point(Pattern::RandomWrite, sizes[size], 1, &[(us, count)]);
+            let found = point(AccessPattern::RandomWrite, sizes[size], 1, &[(us, count)]);
             if !profile.buffered_writes.iter().any(|other| other.block_bytes == found.block_bytes) {
                 profile.buffered_writes.push(found);
             }
         }
         profile.bursts = vec![fit::BurstPoint {
-            pattern: Pattern::RandomWrite,
+            pattern: AccessPattern::RandomWrite,
             block_bytes: 4096,
             queue_depth: 4,
             slice_s: 0.01,
@@ -314,7 +330,7 @@ proptest! {
         // A device that all but stands still at a depth has no model, and no file is written.
         if let Ok(medium) = fit::fit(&profile, &identity()) {
             let text = fit::medium_text(&medium);
-            let read = Medium::parse("disk.toml", &text);
+            let read = CatalogueMedium::parse("disk.toml", &text);
             prop_assert!(read.is_ok(), "{}\n{text}", read.unwrap_err());
         }
     }

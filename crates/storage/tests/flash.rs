@@ -4,20 +4,22 @@ use std::collections::HashMap;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use underlay_record::{Histogram, Wear};
+use underlay_record::{FlashWear, Histogram};
 use underlay_storage::backing::NullBacking;
-use underlay_storage::catalogue::{self, FlashParameters, Medium, ModelParameters, Quantity};
+use underlay_storage::catalogue::{self, CatalogueMedium, FlashParameters, ModelParameters, SourcedQuantity};
 use underlay_storage::clock::VirtualClock;
-use underlay_storage::device::{BlockDevice, Request};
+use underlay_storage::device::{BlockDevice, DeviceRequest};
 use underlay_storage::media::flash::ftl::uniform_write_amplification;
-use underlay_storage::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use underlay_storage::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
 use underlay_storage::paced::{Paced, run_until_idle};
-use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Pace, Stack, StackSpec, VolumeSpec};
-use underlay_storage::time::Time;
+use underlay_storage::stack::{
+    BackingSpec, DeviceSpec, InitialState, PacingMode, Stack, StackSpec, VolumeSpec,
+};
+use underlay_storage::time::ModelTime;
 
 const MIB: u64 = 1 << 20;
 
-fn parameters(medium: &mut Medium) -> &mut FlashParameters {
+fn parameters(medium: &mut CatalogueMedium) -> &mut FlashParameters {
     match &mut medium.model {
         ModelParameters::Flash(parameters) => parameters,
         _ => panic!("no flash"),
@@ -27,7 +29,7 @@ fn parameters(medium: &mut Medium) -> &mut FlashParameters {
 /// A model and the load on it.
 struct Bench {
     model: Box<dyn MediumModel>,
-    now: Time,
+    now: ModelTime,
     random: Pcg64Mcg,
     next: u64,
 }
@@ -51,12 +53,12 @@ struct Outcome {
 }
 
 impl Bench {
-    fn new(medium: &Medium, capacity_bytes: u64, initial: InitialState) -> Bench {
+    fn new(medium: &CatalogueMedium, capacity_bytes: u64, initial: InitialState) -> Bench {
         let model = medium.model(capacity_bytes, 1, initial);
-        Bench { model, now: Time::ZERO, random: Pcg64Mcg::seed_from_u64(7), next: 0 }
+        Bench { model, now: ModelTime::ZERO, random: Pcg64Mcg::seed_from_u64(7), next: 0 }
     }
 
-    fn submit(&mut self, operation: Operation, offset_bytes: u64, length_bytes: u64) -> RequestId {
+    fn submit(&mut self, operation: ModelOperation, offset_bytes: u64, length_bytes: u64) -> RequestId {
         let id = RequestId(self.next);
         self.next += 1;
         self.model.submit(ModelRequest { id, operation, offset_bytes, length_bytes, fua: false }, self.now);
@@ -66,11 +68,11 @@ impl Bench {
     fn run(&mut self, load: Load) -> Outcome {
         let blocks = self.model.capacity_bytes() / load.block_bytes;
         let began = self.now;
-        let mut due: Vec<Operation> = vec![Operation::Read; load.readers];
-        due.extend(vec![Operation::Write; load.writers]);
-        let mut under_way: HashMap<RequestId, (Operation, Time)> = HashMap::new();
+        let mut due: Vec<ModelOperation> = vec![ModelOperation::Read; load.readers];
+        due.extend(vec![ModelOperation::Write; load.writers]);
+        let mut under_way: HashMap<RequestId, (ModelOperation, ModelTime)> = HashMap::new();
         let mut reads = Histogram::default();
-        let mut finished: Vec<Finished> = Vec::new();
+        let mut finished: Vec<FinishedRequest> = Vec::new();
         let (mut over, mut position) = (0, 0);
         while over < load.requests {
             for operation in due.drain(..) {
@@ -85,10 +87,10 @@ impl Bench {
             }
             self.now = self.now.max(self.model.next_completion().unwrap());
             self.model.complete(self.now, &mut finished);
-            for Finished { id, at } in finished.drain(..) {
+            for FinishedRequest { id, at } in finished.drain(..) {
                 let (operation, since) = under_way.remove(&id).unwrap();
                 over += 1;
-                if operation == Operation::Read {
+                if operation == ModelOperation::Read {
                     reads.record_ns(at.since(since).as_nanos() as u64);
                 }
                 due.push(operation);
@@ -103,13 +105,13 @@ impl Bench {
     }
 
     fn discard_all(&mut self) {
-        self.submit(Operation::Discard, 0, self.model.capacity_bytes());
+        self.submit(ModelOperation::Discard, 0, self.model.capacity_bytes());
         while let Some(at) = self.model.next_completion() {
             self.model.complete(at, &mut Vec::new());
         }
     }
 
-    fn wear(&self) -> Wear {
+    fn wear(&self) -> FlashWear {
         self.model.wear().unwrap()
     }
 }
@@ -136,7 +138,7 @@ fn a_fresh_device_falls_to_its_steady_state() {
     assert!((opened / fallen - 1.0).abs() < 0.05, "{fallen} fallen, {opened} opened");
     // 38,000 as published, of the whole device.
     assert!((fallen / 38_000.0 - 1.0).abs() < 0.1, "{fallen}");
-    let wear = steady.wear().since(&Wear::default(), 1.0);
+    let wear = steady.wear().since(&FlashWear::default(), 1.0);
     let found = wear.write_amplification.unwrap();
     let expected = uniform_write_amplification(0.082);
     assert!((found / expected - 1.0).abs() < 0.06, "{found}, {expected} expected");
@@ -214,7 +216,7 @@ fn what_is_written_in_place_has_no_steady_state() {
     let iops = [InitialState::Fresh, InitialState::Steady].map(|initial| {
         let mut bench = Bench::new(&medium, 64 * MIB, initial);
         let iops = bench.run(Load { requests: 100_000, ..WRITES }).iops;
-        let wear = bench.wear().since(&Wear::default(), 1.0);
+        let wear = bench.wear().since(&FlashWear::default(), 1.0);
         assert_eq!((wear.write_amplification, wear.erased_blocks), (Some(1.0), 0));
         iops
     });
@@ -224,7 +226,7 @@ fn what_is_written_in_place_has_no_steady_state() {
 #[test]
 fn the_cache_of_a_consumer_ssd_fills_and_empties() {
     let mut medium = catalogue::find("nvme-p4500").unwrap();
-    let quantity = |value| Some(Quantity { value, source: "test".into(), estimate: true });
+    let quantity = |value| Some(SourcedQuantity { value, source: "test".into(), estimate: true });
     let flash = parameters(&mut medium);
     flash.slc_cache_bytes = quantity(200e9);
     flash.slc_program_mb_s = quantity(2500.0);
@@ -239,7 +241,7 @@ fn the_cache_of_a_consumer_ssd_fills_and_empties() {
     write(&mut bench, 200);
     let direct = write(&mut bench, 200);
     // Half of what is cached is moved on meanwhile, at 1,050 MB/s.
-    bench.now = Time::from_ns(bench.now.as_ns() + 150_000_000);
+    bench.now = ModelTime::from_ns(bench.now.as_ns() + 150_000_000);
     let again = write(&mut bench, 120);
     eprintln!("{cached:.0} MB/s cached, {direct:.0} direct, {again:.0} again");
     assert!((cached / 2500.0 - 1.0).abs() < 0.05 && (direct / 1050.0 - 1.0).abs() < 0.05);
@@ -285,12 +287,13 @@ fn a_measurement_holds_the_wear_since_it_began() {
     let volume = &stack_.volumes()[0];
     let write = |index: u64| {
         let offset_bytes = index.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (64 * MIB / 4096) * 4096;
-        volume.submit(Request::Write { offset_bytes, data: vec![0; 4096], fua: false }, Box::new(|_| ()));
+        volume
+            .submit(DeviceRequest::Write { offset_bytes, data: vec![0; 4096], fua: false }, Box::new(|_| ()));
     };
     // Fast-forward counts, but not in what is measured later.
-    stack_.set_pace(Pace::Immediate);
+    stack_.set_pace(PacingMode::Immediate);
     (0..5000).for_each(write);
-    stack_.set_pace(Pace::Modelled);
+    stack_.set_pace(PacingMode::Modelled);
     stack_.begin_measurement(1.0);
     (5000..7000).for_each(write);
     driver.run_until_idle();
@@ -311,13 +314,13 @@ fn fast_forward_wears_as_time_does() {
         let model = medium.model(64 * MIB, 1, InitialState::Steady);
         let device = Paced::new(64 * MIB, std::sync::Arc::new(NullBacking), Some(model), clock.clone());
         if absorb {
-            device.set_pace(Pace::Immediate);
+            device.set_pace(PacingMode::Immediate);
         }
         device.begin_measurement(std::time::Duration::MAX);
         let mut random = Pcg64Mcg::seed_from_u64(3);
         for _ in 0..20_000 {
             let offset_bytes = random.random_range(0..64 * MIB / 4096) * 4096;
-            let request = Request::Write { offset_bytes, data: vec![0; 4096], fua: false };
+            let request = DeviceRequest::Write { offset_bytes, data: vec![0; 4096], fua: false };
             device.submit(request, Box::new(|_| ()));
             run_until_idle(std::slice::from_ref(&device), &clock);
         }

@@ -1,18 +1,25 @@
 //! The certificate of a device's inputs, in virtual time: from the requests that a device had to what rests on estimates.
 
 use underlay_record::{DeviceInputs, InputCertificate, InputVerdict};
-use underlay_storage::catalogue::{self, Change, Medium};
-use underlay_storage::device::Request;
-use underlay_storage::inputs::{Traced, certify, replay};
-use underlay_storage::medium::Operation;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Node, Stack, StackSpec, VolumeSpec};
+use underlay_storage::catalogue::{self, CatalogueMedium, ParameterChange};
+use underlay_storage::device::DeviceRequest;
+use underlay_storage::inputs::{TracedRequest, certify, replay};
+use underlay_storage::medium::ModelOperation;
+use underlay_storage::stack::{
+    BackingSpec, DeviceSpec, InitialState, Stack, StackNode, StackSpec, VolumeSpec,
+};
 
 const CAPACITY_BYTES: u64 = 1 << 30;
 
 /// Requests of one kind that keep `depth` under way.
-fn loop_of(operation: Operation, length_bytes: u64, depth: u32, idle_ns: u64) -> Vec<Vec<Traced>> {
+fn loop_of(
+    operation: ModelOperation,
+    length_bytes: u64,
+    depth: u32,
+    idle_ns: u64,
+) -> Vec<Vec<TracedRequest>> {
     let blocks = CAPACITY_BYTES / length_bytes;
-    let one = |number: u64| Traced {
+    let one = |number: u64| TracedRequest {
         operation,
         offset_bytes: number * 7_919 % blocks * length_bytes,
         length_bytes,
@@ -23,7 +30,7 @@ fn loop_of(operation: Operation, length_bytes: u64, depth: u32, idle_ns: u64) ->
     vec![(0..1000).map(one).collect()]
 }
 
-fn inputs(medium: &Medium, requests: &[Vec<Traced>]) -> DeviceInputs {
+fn inputs(medium: &CatalogueMedium, requests: &[Vec<TracedRequest>]) -> DeviceInputs {
     certify(medium, CAPACITY_BYTES, InitialState::Steady, requests)
 }
 
@@ -31,7 +38,7 @@ fn inputs(medium: &Medium, requests: &[Vec<Traced>]) -> DeviceInputs {
 #[test]
 fn a_latency_that_is_an_estimate_decides_all_of_a_shallow_load() {
     let medium = catalogue::find("ebs-io2").unwrap();
-    let found = inputs(&medium, &loop_of(Operation::Read, 16_384, 1, 0));
+    let found = inputs(&medium, &loop_of(ModelOperation::Read, 16_384, 1, 0));
     assert_eq!(found.requests, 1000);
     assert_eq!(found.estimates[0].name, "read_latency_us");
     assert!(found.estimated > 0.9, "{found:?}");
@@ -44,7 +51,7 @@ fn a_latency_that_is_an_estimate_decides_all_of_a_shallow_load() {
 #[test]
 fn a_rate_that_a_source_states_carries_a_deep_load() {
     let medium = catalogue::find("ebs-io2").unwrap();
-    let found = inputs(&medium, &loop_of(Operation::Read, 16_384, 64, 0));
+    let found = inputs(&medium, &loop_of(ModelOperation::Read, 16_384, 64, 0));
     assert!(found.estimated < 0.3, "{found:?}");
     assert!(found.covered.all > 0.9, "{found:?}");
     let certificate = InputCertificate::of(&[(1.0, &found)]).unwrap();
@@ -55,7 +62,7 @@ fn a_rate_that_a_source_states_carries_a_deep_load() {
 #[test]
 fn a_program_that_thinks_longer_than_it_waits_is_hardly_faster() {
     let medium = catalogue::find("ebs-io2").unwrap();
-    let found = inputs(&medium, &loop_of(Operation::Read, 16_384, 1, 5_000_000));
+    let found = inputs(&medium, &loop_of(ModelOperation::Read, 16_384, 1, 5_000_000));
     assert!(found.estimated > 0.9, "of the device's own time: {found:?}");
     assert!(found.time_if_slow < 1.2 && found.time_if_fast > 0.9, "{found:?}");
 }
@@ -64,17 +71,17 @@ fn a_program_that_thinks_longer_than_it_waits_is_hardly_faster() {
 fn what_a_study_sets_is_no_estimate_any_more() {
     let changed = catalogue::changed(
         catalogue::text_of("ebs-io2").unwrap(),
-        &[("request_mb_s", Change::Number(1000.0))],
+        &[("request_mb_s", ParameterChange::Number(1000.0))],
     )
     .unwrap();
-    let found = inputs(&changed.medium, &loop_of(Operation::Read, 262_144, 1, 0));
+    let found = inputs(&changed.medium, &loop_of(ModelOperation::Read, 262_144, 1, 0));
     assert!(!found.estimates.iter().any(|estimate| estimate.name == "request_mb_s"), "{found:?}");
 }
 
 #[test]
 fn every_medium_of_the_catalogue_has_a_certificate() {
     for medium in catalogue::builtin() {
-        let found = inputs(medium, &loop_of(Operation::Write, 65_536, 4, 0));
+        let found = inputs(medium, &loop_of(ModelOperation::Write, 65_536, 4, 0));
         assert_eq!(found.requests, 1000, "{}", medium.name);
         assert!((0.0..=1.0).contains(&found.estimated), "{}: {found:?}", medium.name);
         assert!(found.time_if_fast <= 1.0 && found.time_if_slow >= 1.0, "{}: {found:?}", medium.name);
@@ -85,10 +92,10 @@ fn every_medium_of_the_catalogue_has_a_certificate() {
 #[test]
 fn a_replay_takes_as_long_as_a_closed_loop() {
     let medium = catalogue::find("hdd-7200-sata").unwrap();
-    let requests = loop_of(Operation::Read, 4096, 1, 0);
+    let requests = loop_of(ModelOperation::Read, 4096, 1, 0);
     let took = replay(&mut *medium.model(CAPACITY_BYTES, 1, InitialState::Fresh), &requests);
     assert!(took.idle_s == 0.0 && took.all_s / 1000.0 > 0.002 && took.all_s / 1000.0 < 0.02, "{took:?}");
-    let pausing = loop_of(Operation::Read, 4096, 1, 10_000_000);
+    let pausing = loop_of(ModelOperation::Read, 4096, 1, 10_000_000);
     let with_pauses = replay(&mut *medium.model(CAPACITY_BYTES, 1, InitialState::Fresh), &pausing);
     assert!((with_pauses.idle_s - 10.0).abs() < 1e-6, "{with_pauses:?}");
     assert!((with_pauses.all_s - with_pauses.idle_s - with_pauses.busy_s()).abs() < 1e-9);
@@ -98,12 +105,12 @@ fn a_replay_takes_as_long_as_a_closed_loop() {
 fn a_stack_keeps_the_requests_of_its_last_measurement() {
     let medium = catalogue::find("ebs-io2").unwrap();
     let device = DeviceSpec::new("ebs.0", Some(medium), CAPACITY_BYTES, BackingSpec::Null);
-    let volume = VolumeSpec { name: "data".into(), root: Node::Device(device), directories: 1 };
+    let volume = VolumeSpec { name: "data".into(), root: StackNode::Device(device), directories: 1 };
     let spec = StackSpec { volumes: vec![volume], dilation: 1.0, seed: 1 };
     let (stack, driver) = Stack::open_virtual(&spec).unwrap();
     let ask = |count: u64| {
         for number in 0..count {
-            let read = Request::Read { offset_bytes: number * 65_536, buffer: vec![0; 16_384] };
+            let read = DeviceRequest::Read { offset_bytes: number * 65_536, buffer: vec![0; 16_384] };
             stack.volumes()[0].submit(read, Box::new(|answer| assert!(answer.is_ok())));
             driver.run_until_idle();
         }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use queued_device::{Pick, QueuedDevice};
-use underlay_storage::device::{BlockDevice, DeviceError, Done, Geometry, Request};
-use underlay_storage::journal::{Journal, JournalError, Recovered, Snapshot};
+use underlay_storage::device::{BlockDevice, CompletionCallback, DeviceError, DeviceGeometry, DeviceRequest};
+use underlay_storage::journal::{Journal, JournalError, JournalSnapshot, RecoveredJournal};
 use underlay_storage::layers::Mirror;
 use underlay_storage::layers::mirror::MirrorSettings;
 
@@ -64,7 +64,7 @@ fn number(record: &[u8]) -> u64 {
 }
 
 /// The number of the last record in a journal, each of which follows the one before.
-fn last(recovered: &Recovered) -> u64 {
+fn last(recovered: &RecoveredJournal) -> u64 {
     let mut last = if recovered.snapshot.is_empty() { 0 } else { number(&recovered.snapshot) };
     for record in &recovered.records {
         assert_eq!(number(record), last + 1, "a record is missing or comes twice");
@@ -83,7 +83,7 @@ fn open(image: Vec<u8>) -> (Owner, u64) {
     let source = Arc::clone(&state);
     journal.set_source(move || {
         let (last, covers) = *source.lock().unwrap();
-        Snapshot { state: record(last, 3000), covers }
+        JournalSnapshot { state: record(last, 3000), covers }
     });
     (Owner { journal, device, state, committed: Arc::new(AtomicU64::new(last)) }, last)
 }
@@ -207,20 +207,20 @@ fn a_full_journal_without_a_source_fails_its_commits_and_lives_on_with_one() {
     }
     assert!(matches!(failed, Some(DeviceError::Io(problem)) if problem.contains("full")));
     let owner = journal.clone();
-    journal.set_source(move || Snapshot { state: vec![9; 100], covers: owner.appended() });
+    journal.set_source(move || JournalSnapshot { state: vec![9; 100], covers: owner.appended() });
     journal.commit_and_wait().unwrap();
     let (_, recovered) = Journal::open(device.as_device(), RANGE, KIND).unwrap();
-    assert_eq!(recovered, Recovered { snapshot: vec![9; 100], records: Vec::new(), version: (2, 1) });
+    assert_eq!(recovered, RecoveredJournal { snapshot: vec![9; 100], records: Vec::new(), version: (2, 1) });
 }
 
 #[test]
 fn what_can_not_fit_is_refused_and_not_tried_for_ever() {
     let device = QueuedDevice::new(vec![0; CAPACITY]);
     let (journal, _) = Journal::open(device.as_device(), RANGE, KIND).unwrap();
-    journal.set_source(|| Snapshot { state: vec![1; 60_000], covers: 0 });
+    journal.set_source(|| JournalSnapshot { state: vec![1; 60_000], covers: 0 });
     let problem = journal.checkpoint_and_wait().unwrap_err().to_string();
     assert!(problem.contains("a snapshot of 60000 bytes does not fit"), "{problem}");
-    journal.set_source(Snapshot::default);
+    journal.set_source(JournalSnapshot::default);
     journal.append(vec![1; 50_000]);
     let problem = journal.commit_and_wait().unwrap_err().to_string();
     assert!(problem.contains("a record is too long"), "{problem}");
@@ -250,7 +250,7 @@ fn a_lost_header_is_damage_and_not_a_new_journal() {
     for area in [RANGE.start, RANGE.start + (RANGE.end - RANGE.start) / 2] {
         let device = QueuedDevice::new(owner.device.image());
         let data = vec![0; BLOCK as usize];
-        device.execute(Request::Write { offset_bytes: area, data, fua: true }).unwrap();
+        device.execute(DeviceRequest::Write { offset_bytes: area, data, fua: true }).unwrap();
         let error = Journal::open(device.as_device(), RANGE, KIND).map(|_| ()).unwrap_err();
         assert!(
             matches!(error, JournalError::Damaged { offset_bytes, .. } if offset_bytes == area),
@@ -263,13 +263,13 @@ fn a_lost_header_is_damage_and_not_a_new_journal() {
 struct Sink;
 
 impl BlockDevice for Sink {
-    fn geometry(&self) -> Geometry {
-        Geometry { capacity_bytes: 1 << 30, block_bytes: 4096, optimal_io_bytes: 4096 }
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry { capacity_bytes: 1 << 30, block_bytes: 4096, optimal_io_bytes: 4096 }
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         done(Ok(match request {
-            Request::Read { buffer, .. } => buffer,
+            DeviceRequest::Read { buffer, .. } => buffer,
             _ => Vec::new(),
         }));
     }
@@ -282,7 +282,7 @@ fn a_large_snapshot_needs_no_more_stack_than_a_small_one() {
         let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(Sink), Arc::new(Sink)];
         let mirror = Arc::new(Mirror::open(members, MirrorSettings::default()).unwrap());
         let (journal, _) = Journal::open(mirror, 0..1 << 29, KIND).unwrap();
-        journal.set_source(|| Snapshot { state: vec![0; 200 << 20], covers: 0 });
+        journal.set_source(|| JournalSnapshot { state: vec![0; 200 << 20], covers: 0 });
         journal.checkpoint_and_wait()
     };
     let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(checkpoint).unwrap();

@@ -3,31 +3,31 @@
 use proptest::prelude::*;
 use underlay_record::Histogram;
 use underlay_storage::catalogue::{
-    self, Distribution, Figure, MeasuredLoad, MeasuredOrder, Medium, ModelParameters, Published, Quantity,
-    Tail, TailDistributions, TailMeasure,
+    self, CatalogueMedium, FigureKind, MeasuredLoad, MeasuredOrder, ModelParameters, PublishedPerformance,
+    SourcedDistribution, SourcedQuantity, TailDistributions, TailMeasure, TailParameters,
 };
-use underlay_storage::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
-use underlay_storage::predict::{self, ClosedLoop, Pattern, Prediction};
+use underlay_storage::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
+use underlay_storage::predict::{self, AccessPattern, ClosedLoop, MediumPrediction};
 use underlay_storage::stack::InitialState;
-use underlay_storage::time::Time;
+use underlay_storage::time::ModelTime;
 
-fn kind(text: &str) -> Medium {
-    Medium::parse("kind.toml", text).unwrap_or_else(|error| panic!("{error}"))
+fn kind(text: &str) -> CatalogueMedium {
+    CatalogueMedium::parse("kind.toml", text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn quantity(value: f64) -> Quantity {
-    Quantity { value, source: "test".into(), estimate: false }
+fn quantity(value: f64) -> SourcedQuantity {
+    SourcedQuantity { value, source: "test".into(), estimate: false }
 }
 
-fn quantiles(points: &[(f64, f64)]) -> Distribution {
-    Distribution { quantiles: points.to_vec(), source: "test".into(), estimate: false }
+fn quantiles(points: &[(f64, f64)]) -> SourcedDistribution {
+    SourcedDistribution { quantiles: points.to_vec(), source: "test".into(), estimate: false }
 }
 
-fn load(pattern: Pattern, block_bytes: u64, queue_depth: usize, requests: u64) -> ClosedLoop {
+fn load(pattern: AccessPattern, block_bytes: u64, queue_depth: usize, requests: u64) -> ClosedLoop {
     ClosedLoop { pattern, block_bytes, queue_depth, requests, warmup: 200, seed: 5 }
 }
 
-fn run(medium: &Medium, initial: InitialState, load: &ClosedLoop) -> Prediction {
+fn run(medium: &CatalogueMedium, initial: InitialState, load: &ClosedLoop) -> MediumPrediction {
     predict::closed_loop(&mut *medium.model(medium.capacity_bytes(), 3, initial), load)
 }
 
@@ -36,7 +36,7 @@ fn near(found: f64, expected: f64, tolerance: f64, what: &str) {
 }
 
 /// A volume of which only the gates are left.
-fn gp2() -> Medium {
+fn gp2() -> CatalogueMedium {
     let mut medium = kind(include_str!("kinds/cloud.toml"));
     if let ModelParameters::Cloud(volume) = &mut medium.model {
         volume.instance_iops = None;
@@ -58,7 +58,7 @@ fn gp2() -> Medium {
     medium
 }
 
-fn change_cloud(medium: &mut Medium, change: impl FnOnce(&mut catalogue::CloudParameters)) {
+fn change_cloud(medium: &mut CatalogueMedium, change: impl FnOnce(&mut catalogue::CloudParameters)) {
     if let ModelParameters::Cloud(volume) = &mut medium.model {
         change(volume);
     }
@@ -68,17 +68,17 @@ fn change_cloud(medium: &mut Medium, change: impl FnOnce(&mut catalogue::CloudPa
 #[test]
 fn a_volume_bursts_and_then_keeps_its_baseline() {
     let medium = gp2();
-    let reads = load(Pattern::RandomRead, 4096, 16, 20_000);
+    let reads = load(AccessPattern::RandomRead, 4096, 16, 20_000);
     near(run(&medium, InitialState::Fresh, &reads).iops, 3000.0, 0.01, "burst");
     near(run(&medium, InitialState::Steady, &reads).iops, 300.0, 0.01, "baseline");
     // Operations of 256 KiB: twice as large ones count twice, small ones once.
-    let large = load(Pattern::RandomRead, 524_288, 16, 2_000);
+    let large = load(AccessPattern::RandomRead, 524_288, 16, 2_000);
     near(run(&medium, InitialState::Steady, &large).iops, 150.0, 0.02, "two operations each");
     let mut larger = medium.clone();
     change_cloud(&mut larger, |volume| volume.io_unit_bytes = quantity(524_288.0));
     near(run(&larger, InitialState::Steady, &large).mb_s, 128.0, 0.02, "throughput");
-    let duration = Published {
-        figure: Figure::BurstDurationS,
+    let duration = PublishedPerformance {
+        figure: FigureKind::BurstDurationS,
         value: 1.0,
         queue_depth: 16,
         block_bytes: 4096,
@@ -91,9 +91,9 @@ fn a_volume_bursts_and_then_keeps_its_baseline() {
     };
     // Amazon: (credit balance) / (burst rate - baseline), 2,000 s for 100 GiB.
     near(predict::published(&medium, &duration, 7).unwrap(), 2000.0, 0.01, "duration");
-    let burst = Published { figure: Figure::BurstReadIops, ..duration.clone() };
+    let burst = PublishedPerformance { figure: FigureKind::BurstReadIops, ..duration.clone() };
     near(predict::published(&medium, &burst, 7).unwrap(), 3000.0, 0.01, "published burst");
-    let steady = Published { figure: Figure::RandomReadIops, ..duration };
+    let steady = PublishedPerformance { figure: FigureKind::RandomReadIops, ..duration };
     near(predict::published(&medium, &steady, 7).unwrap(), 300.0, 0.01, "published baseline");
 }
 
@@ -101,7 +101,7 @@ fn a_volume_bursts_and_then_keeps_its_baseline() {
 fn sequential_requests_are_merged_in_time() {
     let medium = gp2();
     // 16 KiB at a time: sixteen of them are one operation, so throughput decides.
-    let small = load(Pattern::SequentialRead, 16_384, 8, 20_000);
+    let small = load(AccessPattern::SequentialRead, 16_384, 8, 20_000);
     near(run(&medium, InitialState::Steady, &small).mb_s, 300.0 * 0.262_144, 0.05, "merged");
     let mut apart = medium.clone();
     change_cloud(&mut apart, |volume| volume.merge_window_us = None);
@@ -119,7 +119,7 @@ fn a_machine_holds_its_volume_back() {
         volume.instance_burst_iops = Some(quantity(12_000.0));
         volume.instance_burst_s = Some(quantity(10.0));
     });
-    let reads = load(Pattern::RandomRead, 4096, 32, 20_000);
+    let reads = load(AccessPattern::RandomRead, 4096, 32, 20_000);
     near(run(&medium, InitialState::Fresh, &reads).iops, 12_000.0, 0.02, "burst");
     near(run(&medium, InitialState::Steady, &reads).iops, 4000.0, 0.02, "baseline");
 }
@@ -129,24 +129,29 @@ fn a_machine_holds_its_volume_back() {
 fn a_figure_is_the_volumes_own_unless_it_says_that_it_is_of_an_instance() {
     let text = catalogue::text_of("ebs-io2").unwrap();
     let changes = [
-        ("instance_iops", catalogue::Change::Number(4_000.0)),
-        ("instance_mb_s", catalogue::Change::Number(300.0)),
+        ("instance_iops", catalogue::ParameterChange::Number(4_000.0)),
+        ("instance_mb_s", catalogue::ParameterChange::Number(300.0)),
     ];
     let medium = catalogue::changed(text, &changes).unwrap().medium;
-    let reads = load(Pattern::RandomRead, 16_384, 64, 20_000);
+    let reads = load(AccessPattern::RandomRead, 16_384, 64, 20_000);
     near(run(&medium, InitialState::Steady, &reads).iops, 4_000.0, 0.05, "what a cell gets");
     for published in &medium.published {
         let found = predict::published(&medium, published, 7).unwrap();
         near(found, published.value, 0.05, published.figure.name());
     }
-    let rate = medium.published.iter().find(|one| one.figure == Figure::RandomReadIops).unwrap();
-    let of_instance = Published { of_instance: true, ..rate.clone() };
+    let rate = medium.published.iter().find(|one| one.figure == FigureKind::RandomReadIops).unwrap();
+    let of_instance = PublishedPerformance { of_instance: true, ..rate.clone() };
     near(predict::published(&medium, &of_instance, 7).unwrap(), 4_000.0, 0.05, "of the instance");
     let mut burst = gp2();
     change_cloud(&mut burst, |volume| volume.instance_iops = Some(quantity(1_000.0)));
-    let own = Published { figure: Figure::BurstReadIops, value: 3_000.0, block_bytes: 4096, ..rate.clone() };
+    let own = PublishedPerformance {
+        figure: FigureKind::BurstReadIops,
+        value: 3_000.0,
+        block_bytes: 4096,
+        ..rate.clone()
+    };
     near(predict::published(&burst, &own, 7).unwrap(), 3_000.0, 0.01, "the volume's own burst");
-    let of_instance = Published { of_instance: true, ..own };
+    let of_instance = PublishedPerformance { of_instance: true, ..own };
     near(predict::published(&burst, &of_instance, 7).unwrap(), 1_000.0, 0.01, "at its instance");
 }
 
@@ -158,7 +163,7 @@ fn one_listed_size_does_not_scale_latency_with_size() {
         let ModelParameters::Measured(parameters) = &medium.model else { panic!("a measured medium") };
         assert_eq!(parameters.service_of(MeasuredLoad::RandomRead).len(), 1, "{name}");
         let mean_us = |block_bytes| {
-            let reads = load(Pattern::RandomRead, block_bytes, 1, 20_000);
+            let reads = load(AccessPattern::RandomRead, block_bytes, 1, 20_000);
             run(&medium, InitialState::Fresh, &reads).latency.mean_us()
         };
         let [small, double, large] = [4096, 8192, 65_536].map(mean_us);
@@ -174,14 +179,15 @@ fn a_volume_has_the_latency_that_it_states() {
         volume.baseline_iops = quantity(1e6);
         (volume.burst_iops, volume.io_credits) = (None, None);
     });
-    let latency = run(&medium, InitialState::Fresh, &load(Pattern::RandomRead, 4096, 1, 100_000)).latency;
+    let latency =
+        run(&medium, InitialState::Fresh, &load(AccessPattern::RandomRead, 4096, 1, 100_000)).latency;
     // And the data's way: 4 KiB at 500 MB/s.
     for (share, us) in [(0.5, 600.0), (0.99, 1500.0), (0.999, 5000.0)] {
         // Beyond p99 it is so steep that a standard error of the share is 3 % of the latency.
         near(latency.quantile_us(share), us + 8.2, 0.08, "quantile");
     }
-    let flush = Published {
-        figure: Figure::FlushLatencyUs,
+    let flush = PublishedPerformance {
+        figure: FigureKind::FlushLatencyUs,
         value: 20.0,
         queue_depth: 1,
         block_bytes: 4096,
@@ -203,7 +209,7 @@ fn a_volume_is_degraded_for_its_share_of_the_time() {
         volume.degraded_episode_s = Some(quantity(0.5));
         volume.degraded_factor = Some(quantity(0.25));
     });
-    let reads = load(Pattern::RandomRead, 4096, 16, 300_000);
+    let reads = load(AccessPattern::RandomRead, 4096, 16, 300_000);
     // 300 a second for 80 % of the time, 75 for the rest.
     near(run(&medium, InitialState::Steady, &reads).iops, 0.8 * 300.0 + 0.2 * 75.0, 0.05, "mean rate");
 }
@@ -220,7 +226,7 @@ fn a_block_from_a_snapshot_costs_once() {
     });
     let capacity_bytes = 64 << 20;
     let mut model = medium.model(capacity_bytes, 1, InitialState::Fresh);
-    let reads = ClosedLoop { warmup: 0, ..load(Pattern::SequentialRead, 262_144, 1, 2 * 256) };
+    let reads = ClosedLoop { warmup: 0, ..load(AccessPattern::SequentialRead, 262_144, 1, 2 * 256) };
     let latency = predict::closed_loop(&mut *model, &reads).latency;
     // 128 blocks, each touched four times in two rounds, cold the first time.
     let cold = (1..=1000).filter(|share| latency.quantile_us(f64::from(*share) / 1000.0) > 15_000.0).count();
@@ -236,10 +242,10 @@ fn a_block_from_a_snapshot_costs_once() {
         length_bytes,
         fua: false,
     };
-    model.submit(request(0, Operation::Read, 0, 4096), Time::ZERO);
-    model.submit(request(1, Operation::Read, 8192, 4096), Time::ZERO);
-    model.submit(request(2, Operation::Write, 524_288, 524_288), Time::ZERO);
-    model.submit(request(3, Operation::Read, 524_288, 4096), Time::ZERO);
+    model.submit(request(0, ModelOperation::Read, 0, 4096), ModelTime::ZERO);
+    model.submit(request(1, ModelOperation::Read, 8192, 4096), ModelTime::ZERO);
+    model.submit(request(2, ModelOperation::Write, 524_288, 524_288), ModelTime::ZERO);
+    model.submit(request(3, ModelOperation::Read, 524_288, 4096), ModelTime::ZERO);
     let times = drain(&mut *model);
     assert!(times[0] > 20_000_000 && times[1] > 20_000_000, "{times:?}");
     assert!(times[2] < 10_000_000 && times[3] < 10_000_000, "{times:?}");
@@ -247,7 +253,7 @@ fn a_block_from_a_snapshot_costs_once() {
 
 /// When each request finished, in nanoseconds, by its number.
 fn drain(model: &mut dyn MediumModel) -> Vec<u64> {
-    let mut finished: Vec<Finished> = Vec::new();
+    let mut finished: Vec<FinishedRequest> = Vec::new();
     while let Some(next) = model.next_completion() {
         model.complete(next, &mut finished);
     }
@@ -261,8 +267,8 @@ fn memory_gives_the_bandwidth_of_its_curve() {
     // Blocks so large that latency and queue matter little.
     for (depth, read_mb_s, write_mb_s) in [(1, 1900.0, 1400.0), (4, 5200.0, 2300.0), (16, 6600.0, 1500.0)] {
         let mb_s = |pattern| run(&medium, InitialState::Fresh, &load(pattern, 1 << 20, depth, 2_000)).mb_s;
-        near(mb_s(Pattern::SequentialRead), read_mb_s, 0.02, "reads");
-        near(mb_s(Pattern::SequentialWrite), write_mb_s, 0.02, "writes");
+        near(mb_s(AccessPattern::SequentialRead), read_mb_s, 0.02, "reads");
+        near(mb_s(AccessPattern::SequentialWrite), write_mb_s, 0.02, "writes");
     }
 }
 
@@ -277,16 +283,16 @@ fn memory_moves_whole_pieces() {
         }
         let mut model = medium.model(1 << 30, 1, InitialState::Fresh);
         let id = RequestId(0);
-        model.submit(ModelRequest { id, operation, offset_bytes, length_bytes, fua: false }, Time::ZERO);
+        model.submit(ModelRequest { id, operation, offset_bytes, length_bytes, fua: false }, ModelTime::ZERO);
         drain(&mut *model)[0] as f64
     };
     // 0.8 us of command and latency for reads, 0.6 for writes; 1.9 and 1.4 bytes a nanosecond.
-    near(alone(Operation::Read, 0, 4096), 800.0 + 4096.0 / 1.9, 0.001, "aligned read");
-    near(alone(Operation::Read, 512, 512), 800.0 + 4096.0 / 1.9, 0.001, "part of a piece");
-    near(alone(Operation::Read, 3584, 1024), 800.0 + 8192.0 / 1.9, 0.001, "parts of two");
-    near(alone(Operation::Write, 0, 4096), 600.0 + 4096.0 / 1.4, 0.001, "aligned write");
+    near(alone(ModelOperation::Read, 0, 4096), 800.0 + 4096.0 / 1.9, 0.001, "aligned read");
+    near(alone(ModelOperation::Read, 512, 512), 800.0 + 4096.0 / 1.9, 0.001, "part of a piece");
+    near(alone(ModelOperation::Read, 3584, 1024), 800.0 + 8192.0 / 1.9, 0.001, "parts of two");
+    near(alone(ModelOperation::Write, 0, 4096), 600.0 + 4096.0 / 1.4, 0.001, "aligned write");
     near(
-        alone(Operation::Write, 512, 512),
+        alone(ModelOperation::Write, 512, 512),
         600.0 + 4096.0 / 1.4 + 4096.0 / 1.9,
         0.001,
         "read, change, write",
@@ -308,12 +314,12 @@ fn a_fence_is_free_where_power_cuts_spare_the_queue() {
             length_bytes,
             fua: false,
         };
-        model.submit(write(0, Operation::Write, 16_384), Time::ZERO);
+        model.submit(write(0, ModelOperation::Write, 16_384), ModelTime::ZERO);
         // By now it has entered the queue, 0.6 us after it came.
-        let now = Time::from_ns(700);
+        let now = ModelTime::from_ns(700);
         model.complete(now, &mut Vec::new());
         assert_eq!(model.unflushed().is_empty(), persistent);
-        model.submit(write(1, Operation::Flush, 0), now);
+        model.submit(write(1, ModelOperation::Flush, 0), now);
         drain(&mut *model)[1] - now.as_ns()
     };
     assert_eq!(flush_ns(true), 100);
@@ -322,7 +328,7 @@ fn a_fence_is_free_where_power_cuts_spare_the_queue() {
 }
 
 /// A link that is not there.
-fn no_link(medium: &mut Medium) {
+fn no_link(medium: &mut CatalogueMedium) {
     if let ModelParameters::Network(network) = &mut medium.model {
         network.link.to_target_mb_s = quantity(1e6);
         network.link.from_target_mb_s = quantity(1e6);
@@ -342,7 +348,7 @@ fn without_a_link_a_network_volume_is_its_medium() {
     no_link(&mut medium);
     let behind = catalogue::find("ssd-sata").unwrap();
     medium.capacity = behind.capacity.clone();
-    for pattern in [Pattern::RandomRead, Pattern::RandomWrite, Pattern::SequentialWrite] {
+    for pattern in [AccessPattern::RandomRead, AccessPattern::RandomWrite, AccessPattern::SequentialWrite] {
         let load = load(pattern, 4096, 7, 5_000);
         let alone = predict::closed_loop(&mut *behind.model(1 << 30, 3, InitialState::Steady), &load);
         let linked = predict::closed_loop(&mut *medium.model(1 << 30, 3, InitialState::Steady), &load);
@@ -356,8 +362,8 @@ fn without_a_link_a_network_volume_is_its_medium() {
 fn a_link_adds_its_way_and_its_bandwidth() {
     let mut medium = kind(include_str!("kinds/network.toml"));
     no_link(&mut medium);
-    let mean_us = |medium: &Medium, block| {
-        run(medium, InitialState::Fresh, &load(Pattern::RandomRead, block, 1, 2_000)).latency.mean_us()
+    let mean_us = |medium: &CatalogueMedium, block| {
+        run(medium, InitialState::Fresh, &load(AccessPattern::RandomRead, block, 1, 2_000)).latency.mean_us()
     };
     let bare_us = mean_us(&medium, 65_536);
     if let ModelParameters::Network(network) = &mut medium.model {
@@ -366,12 +372,12 @@ fn a_link_adds_its_way_and_its_bandwidth() {
         network.link.target_us = quantity(30.0);
     }
     near(mean_us(&medium, 65_536) - bare_us, 200.0 + 655.36 + 30.0, 0.01, "added");
-    let many = run(&medium, InitialState::Fresh, &load(Pattern::SequentialRead, 65_536, 32, 2_000));
+    let many = run(&medium, InitialState::Fresh, &load(AccessPattern::SequentialRead, 65_536, 32, 2_000));
     near(many.mb_s, 100.0, 0.01, "the link's bandwidth");
     if let ModelParameters::Network(network) = &mut medium.model {
         network.link.target_iops = Some(quantity(1000.0));
     }
-    let many = run(&medium, InitialState::Fresh, &load(Pattern::RandomRead, 4096, 32, 2_000));
+    let many = run(&medium, InitialState::Fresh, &load(AccessPattern::RandomRead, 4096, 32, 2_000));
     near(many.iops, 1000.0, 0.01, "the target's rate");
 }
 
@@ -379,30 +385,30 @@ fn a_link_adds_its_way_and_its_bandwidth() {
 fn a_tail_is_as_measured() {
     let points = [(0.9, 0.0), (0.99, 2_000.0), (0.999, 9_000.0)];
     let tail = |measure| {
-        Some(Tail {
+        Some(TailParameters {
             measure,
             distributions: TailDistributions { read_us: Some(quantiles(&points)), write_us: None },
         })
     };
     let bare = catalogue::find("optane-p4800x").unwrap();
-    let latency = |medium: &Medium, pattern| -> Histogram {
+    let latency = |medium: &CatalogueMedium, pattern| -> Histogram {
         run(medium, InitialState::Fresh, &load(pattern, 4096, 1, 200_000)).latency
     };
-    let alone_us = latency(&bare, Pattern::RandomRead).mean_us();
+    let alone_us = latency(&bare, AccessPattern::RandomRead).mean_us();
     for measure in [TailMeasure::Extra, TailMeasure::Total] {
-        let medium = Medium { tail: tail(measure), ..bare.clone() };
-        let with = latency(&medium, Pattern::RandomRead);
+        let medium = CatalogueMedium { tail: tail(measure), ..bare.clone() };
+        let with = latency(&medium, AccessPattern::RandomRead);
         let beside = if measure == TailMeasure::Extra { alone_us } else { 0.0 };
         for (share, us) in &points[1..] {
             near(with.quantile_us(*share), us + beside, 0.06, "quantile");
         }
         near(with.quantile_us(0.5), alone_us, 0.05, "most are untouched");
-        let writes = |medium: &Medium| latency(medium, Pattern::RandomWrite);
+        let writes = |medium: &CatalogueMedium| latency(medium, AccessPattern::RandomWrite);
         assert_eq!(writes(&medium), writes(&bare), "writes have no tail here");
     }
 }
 
-fn measured(order: MeasuredOrder) -> Medium {
+fn measured(order: MeasuredOrder) -> CatalogueMedium {
     let mut medium = kind(include_str!("kinds/measured.toml"));
     if let ModelParameters::Measured(device) = &mut medium.model {
         device.order.value = order;
@@ -412,8 +418,8 @@ fn measured(order: MeasuredOrder) -> Medium {
                 && let Some(iops) = &mut service.iops
             {
                 let mean_us = {
-                    use underlay_storage::media::draw::Quantiles;
-                    Quantiles::from_us(&service.latency_us).mean_ns() / 1e3
+                    use underlay_storage::media::draw::QuantileDistribution;
+                    QuantileDistribution::from_us(&service.latency_us).mean_ns() / 1e3
                 };
                 let times = 1e6 / mean_us / iops.points[0].1;
                 iops.points.iter_mut().for_each(|point| point.1 *= times);
@@ -431,21 +437,24 @@ fn a_profiled_device_answers_as_it_was_measured() {
         for service in device.service_of(MeasuredLoad::RandomRead) {
             let block = u64::from(service.block_bytes);
             for &(depth, iops) in &service.iops.as_ref().unwrap().points {
-                let reads = load(Pattern::RandomRead, block, depth as usize, 20_000);
+                let reads = load(AccessPattern::RandomRead, block, depth as usize, 20_000);
                 let what = format!("{order:?}, {block} bytes at {depth}");
                 near(run(&medium, InitialState::Fresh, &reads).iops, iops, 0.02, &what);
             }
             let alone =
-                run(&medium, InitialState::Fresh, &load(Pattern::RandomRead, block, 1, 50_000)).latency;
+                run(&medium, InitialState::Fresh, &load(AccessPattern::RandomRead, block, 1, 50_000)).latency;
             for &(share, us) in &service.latency_us.quantiles {
                 near(alone.quantile_us(share), us, 0.02, "latency alone");
             }
         }
-        let sequential = run(&medium, InitialState::Fresh, &load(Pattern::SequentialRead, 65_536, 1, 5_000));
+        let sequential =
+            run(&medium, InitialState::Fresh, &load(AccessPattern::SequentialRead, 65_536, 1, 5_000));
         near(sequential.latency.mean_us(), 400.0, 0.05, "sequential");
         // Between the sizes measured, and twice the largest.
         let mean_us = |block| {
-            run(&medium, InitialState::Fresh, &load(Pattern::RandomRead, block, 1, 20_000)).latency.mean_us()
+            run(&medium, InitialState::Fresh, &load(AccessPattern::RandomRead, block, 1, 20_000))
+                .latency
+                .mean_us()
         };
         let (small, middle, large, beyond) =
             (mean_us(4096), mean_us(16_384), mean_us(65_536), mean_us(131_072));
@@ -457,12 +466,12 @@ fn a_profiled_device_answers_as_it_was_measured() {
 #[test]
 fn a_profiled_buffer_fills_and_then_shows_the_medium() {
     let medium = measured(MeasuredOrder::Any);
-    let few = ClosedLoop { warmup: 0, ..load(Pattern::RandomWrite, 4096, 1, 10) };
+    let few = ClosedLoop { warmup: 0, ..load(AccessPattern::RandomWrite, 4096, 1, 10) };
     let burst = run(&medium, InitialState::Fresh, &few);
     near(burst.latency.quantile_us(1.0), 120.0, 0.02, "there is room");
     let ModelParameters::Measured(device) = &medium.model else { unreachable!() };
     let deepest = device.service_of(MeasuredLoad::RandomWrite)[0].iops.as_ref().unwrap().points[1].1;
-    let steady = run(&medium, InitialState::Fresh, &load(Pattern::RandomWrite, 4096, 4, 5_000));
+    let steady = run(&medium, InitialState::Fresh, &load(AccessPattern::RandomWrite, 4096, 4, 5_000));
     near(steady.iops, deepest, 0.02, "steady state");
 }
 
@@ -476,7 +485,7 @@ proptest! {
         if let ModelParameters::Network(network) = &mut medium.model {
             network.link.from_target_mb_s = quantity(mb_s);
         }
-        let reads = ClosedLoop { warmup: 0, ..load(Pattern::RandomRead, block * 4096, depth, 300) };
+        let reads = ClosedLoop { warmup: 0, ..load(AccessPattern::RandomRead, block * 4096, depth, 300) };
         let found = predict::closed_loop(&mut *medium.model(1 << 30, 3, InitialState::Fresh), &reads).mb_s;
         prop_assert!(found <= mb_s * 1.0001, "{} through {}", found, mb_s);
     }
@@ -484,7 +493,7 @@ proptest! {
 
 #[test]
 fn what_seeks_is_rotational_wherever_it_is() {
-    let rotational = |medium: &Medium| medium.model.is_rotational();
+    let rotational = |medium: &CatalogueMedium| medium.model.is_rotational();
     assert!(rotational(&catalogue::find("hdd-7200-sata").unwrap()));
     assert!(!rotational(&catalogue::find("ssd-sata").unwrap()));
     assert!(rotational(&measured(MeasuredOrder::Any)) && !rotational(&measured(MeasuredOrder::Fifo)));

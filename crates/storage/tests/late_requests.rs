@@ -6,8 +6,8 @@ use std::collections::{BinaryHeap, HashMap};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use underlay_storage::catalogue;
-use underlay_storage::medium::{Finished, InitialState, ModelRequest, Operation, RequestId};
-use underlay_storage::time::Time;
+use underlay_storage::medium::{FinishedRequest, InitialState, ModelOperation, ModelRequest, RequestId};
+use underlay_storage::time::ModelTime;
 
 const CAPACITY_BYTES: u64 = 4 << 30;
 const REQUESTS: usize = 20_000;
@@ -36,9 +36,9 @@ fn mean_us(medium: &str, load: &Load, way_ns: u64, is_told: bool) -> f64 {
             Some(Reverse((arrives_ns, id, asked_ns))) => {
                 coming.pop();
                 now_ns = arrives_ns;
-                model.complete(Time::from_ns(now_ns), &mut finished);
+                model.complete(ModelTime::from_ns(now_ns), &mut finished);
                 let operation =
-                    if random.random_bool(load.reads) { Operation::Read } else { Operation::Write };
+                    if random.random_bool(load.reads) { ModelOperation::Read } else { ModelOperation::Write };
                 let offset_bytes =
                     random.random_range(0..CAPACITY_BYTES / load.block_bytes) * load.block_bytes;
                 let request = ModelRequest {
@@ -49,11 +49,11 @@ fn mean_us(medium: &str, load: &Load, way_ns: u64, is_told: bool) -> f64 {
                     fua: false,
                 };
                 asked.insert(request.id, (asked_ns, arrives_ns));
-                model.submit(request, Time::from_ns(if is_told { asked_ns } else { now_ns }));
+                model.submit(request, ModelTime::from_ns(if is_told { asked_ns } else { now_ns }));
             }
         }
-        model.complete(Time::from_ns(now_ns), &mut finished);
-        for Finished { id, at } in finished.drain(..) {
+        model.complete(ModelTime::from_ns(now_ns), &mut finished);
+        for FinishedRequest { id, at } in finished.drain(..) {
             let (asked_ns, arrived_ns) = asked.remove(&id).unwrap();
             let heard_ns = at.as_ns().max(arrived_ns);
             waits_ns.push(heard_ns - asked_ns);

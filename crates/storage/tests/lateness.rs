@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 use underlay_storage::backing::{Backing, NullBacking};
-use underlay_storage::clock::{Clock, RealClock, VirtualClock};
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Request};
-use underlay_storage::medium::{Finished, MediumModel, ModelRequest, RequestId};
+use underlay_storage::clock::{ModelClock, RealClock, VirtualClock};
+use underlay_storage::device::{BlockDevice, DeviceCompletion, DeviceError, DeviceRequest};
+use underlay_storage::medium::{FinishedRequest, MediumModel, ModelRequest, RequestId};
 use underlay_storage::paced::{Paced, PathCost, run_until_idle};
 use underlay_storage::pacer::Pacer;
-use underlay_storage::time::Time;
+use underlay_storage::time::ModelTime;
 
 const CAPACITY: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
@@ -17,7 +17,7 @@ const MS: u64 = 1_000_000;
 /// Takes 1 ms for each request, or panics.
 #[derive(Default)]
 struct Fixed {
-    under_way: Vec<(Time, RequestId)>,
+    under_way: Vec<(ModelTime, RequestId)>,
     panic_at_submit: Option<u64>,
     panic_at_complete: bool,
 }
@@ -26,19 +26,19 @@ impl MediumModel for Fixed {
     fn capacity_bytes(&self) -> u64 {
         CAPACITY
     }
-    fn submit(&mut self, request: ModelRequest, now: Time) {
+    fn submit(&mut self, request: ModelRequest, now: ModelTime) {
         assert_ne!(Some(request.offset_bytes), self.panic_at_submit, "a model's panic, as the test wants");
         self.under_way.push((now + Duration::from_millis(1), request.id));
     }
-    fn next_completion(&self) -> Option<Time> {
+    fn next_completion(&self) -> Option<ModelTime> {
         self.under_way.iter().map(|(at, _)| *at).min()
     }
-    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+    fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
         self.under_way.sort();
         while let Some(&(at, id)) = self.under_way.first().filter(|(at, _)| *at <= now) {
             assert!(!self.panic_at_complete, "a model's panic, as the test wants");
             self.under_way.remove(0);
-            finished.push(Finished { id, at });
+            finished.push(FinishedRequest { id, at });
         }
     }
     fn absorb(&mut self, _request: ModelRequest) {}
@@ -68,17 +68,17 @@ impl Backing for Hooked {
     }
 }
 
-fn read(offset_bytes: u64) -> Request {
-    Request::Read { offset_bytes, buffer: vec![0; 4096] }
+fn read(offset_bytes: u64) -> DeviceRequest {
+    DeviceRequest::Read { offset_bytes, buffer: vec![0; 4096] }
 }
 
-fn write() -> Request {
-    Request::Write { offset_bytes: 0, data: vec![0; 4096], fua: false }
+fn write() -> DeviceRequest {
+    DeviceRequest::Write { offset_bytes: 0, data: vec![0; 4096], fua: false }
 }
 
 fn virtual_device() -> (Paced, Arc<VirtualClock>, Arc<Hooked>) {
     let (clock, backing) = (Arc::new(VirtualClock::default()), Arc::new(Hooked::default()));
-    let shared: Arc<dyn Clock> = clock.clone();
+    let shared: Arc<dyn ModelClock> = clock.clone();
     let device = Paced::new(CAPACITY, backing.clone(), Some(Box::new(Fixed::default())), shared);
     device.begin_measurement(Duration::MAX);
     (device, clock, backing)
@@ -92,7 +92,7 @@ fn near(us: f64, ms: f64) -> bool {
 fn a_slow_transfer_is_lateness() {
     let (device, clock, backing) = virtual_device();
     let slow = Arc::clone(&clock);
-    let _ = backing.0.set(Box::new(move || slow.advance_to(Time::from_ns(5 * MS))));
+    let _ = backing.0.set(Box::new(move || slow.advance_to(ModelTime::from_ns(5 * MS))));
     device.submit(read(0), Box::new(|_| ()));
     run_until_idle(std::slice::from_ref(&device), &clock);
     let measured = device.end_measurement();
@@ -108,16 +108,16 @@ fn a_slow_transfer_beside_others_is_lateness() {
     let medium = underlay_storage::catalogue::find("nvme-9300-max").unwrap();
     let model = medium.model(CAPACITY, 1, underlay_storage::stack::InitialState::Fresh);
     assert!(model.takes_late());
-    let shared: Arc<dyn Clock> = clock.clone();
+    let shared: Arc<dyn ModelClock> = clock.clone();
     let device = Paced::new(CAPACITY, backing.clone(), Some(model), shared);
     device.set_path(PathCost { fixed_us: 30.0, mib_us: 0.0 });
     device.begin_measurement(Duration::MAX);
-    clock.advance_to(Time::from_ns(MS));
+    clock.advance_to(ModelTime::from_ns(MS));
     let (other, slow) = (device.clone(), Arc::clone(&clock));
     let nested = std::sync::atomic::AtomicBool::new(false);
     let _ = backing.0.set(Box::new(move || {
         if !nested.swap(true, std::sync::atomic::Ordering::SeqCst) {
-            slow.advance_to(Time::from_ns(11 * MS));
+            slow.advance_to(ModelTime::from_ns(11 * MS));
             other.submit(read(4096), Box::new(|_| ()));
         }
     }));
@@ -132,9 +132,9 @@ fn a_slow_transfer_beside_others_is_lateness() {
 fn the_path_is_taken_off_what_the_device_waits_and_shows_as_waited() {
     let (device, clock, _) = virtual_device();
     device.set_path(PathCost { fixed_us: 300.0, mib_us: 0.0 });
-    clock.advance_to(Time::from_ns(5 * MS));
+    clock.advance_to(ModelTime::from_ns(5 * MS));
     device.submit(read(0), Box::new(|_| ()));
-    assert_eq!(run_until_idle(std::slice::from_ref(&device), &clock), Time::from_ns(5_700_000));
+    assert_eq!(run_until_idle(std::slice::from_ref(&device), &clock), ModelTime::from_ns(5_700_000));
     let measured = device.end_measurement();
     assert!(near(measured.modelled.mean_us(), 1.0), "{}", measured.modelled.mean_us());
     assert!(near(measured.delivered.mean_us(), 1.0), "{}", measured.delivered.mean_us());
@@ -144,10 +144,10 @@ fn the_path_is_taken_off_what_the_device_waits_and_shows_as_waited() {
 fn running_totals_tell_what_was_modelled_from_what_was_served() {
     let (device, clock, _) = virtual_device();
     device.set_path(PathCost { fixed_us: 300.0, mib_us: 0.0 });
-    clock.advance_to(Time::from_ns(5 * MS));
+    clock.advance_to(ModelTime::from_ns(5 * MS));
     let before = device.times();
-    for request in [read(0), Request::Flush] {
-        clock.advance_to(Time::from_ns(clock.now().as_ns() + 5 * MS));
+    for request in [read(0), DeviceRequest::Flush] {
+        clock.advance_to(ModelTime::from_ns(clock.now().as_ns() + 5 * MS));
         device.submit(request, Box::new(|_| ()));
         run_until_idle(std::slice::from_ref(&device), &clock);
         // Whoever measures does not disturb them.
@@ -160,7 +160,7 @@ fn running_totals_tell_what_was_modelled_from_what_was_served() {
         assert!(near(kind.dated_back_us, 0.3), "{kind:?}");
     }
     assert_eq!(times.writes.requests, 0);
-    device.set_pace(underlay_storage::stack::Pace::Immediate);
+    device.set_pace(underlay_storage::stack::PacingMode::Immediate);
     device.submit(read(0), Box::new(|_| ()));
     // In fast-forward nothing is modelled.
     assert_eq!(device.times().reads.requests, 1);
@@ -170,17 +170,17 @@ fn running_totals_tell_what_was_modelled_from_what_was_served() {
 fn the_path_of_data_is_longer() {
     let (device, clock, _) = virtual_device();
     device.set_path(PathCost { fixed_us: 100.0, mib_us: 800.0 });
-    clock.advance_to(Time::from_ns(5 * MS));
+    clock.advance_to(ModelTime::from_ns(5 * MS));
     let buffer = vec![0; CAPACITY as usize / 4];
-    device.submit(Request::Read { offset_bytes: 0, buffer }, Box::new(|_| ()));
-    assert_eq!(run_until_idle(std::slice::from_ref(&device), &clock), Time::from_ns(5_700_000));
+    device.submit(DeviceRequest::Read { offset_bytes: 0, buffer }, Box::new(|_| ()));
+    assert_eq!(run_until_idle(std::slice::from_ref(&device), &clock), ModelTime::from_ns(5_700_000));
 }
 
 #[test]
 fn a_path_longer_than_the_device_takes_answers_at_once_and_shows_as_lateness() {
     let (device, clock, _) = virtual_device();
     device.set_path(PathCost { fixed_us: 3000.0, mib_us: 0.0 });
-    clock.advance_to(Time::from_ns(5 * MS));
+    clock.advance_to(ModelTime::from_ns(5 * MS));
     let (sender, receiver) = mpsc::channel();
     device.submit(read(0), Box::new(move |completion| sender.send(completion.is_ok()).unwrap()));
     assert_eq!(receiver.try_recv(), Ok(true));
@@ -192,15 +192,15 @@ fn a_path_longer_than_the_device_takes_answers_at_once_and_shows_as_lateness() {
 #[test]
 fn no_request_is_dated_back_behind_what_the_model_has_done() {
     let (device, clock, _) = virtual_device();
-    clock.advance_to(Time::from_ns(5 * MS));
+    clock.advance_to(ModelTime::from_ns(5 * MS));
     device.submit(read(0), Box::new(|_| ()));
     run_until_idle(std::slice::from_ref(&device), &clock);
     device.set_path(PathCost { fixed_us: 300.0, mib_us: 0.0 });
-    clock.advance_to(Time::from_ns(6_100_000));
+    clock.advance_to(ModelTime::from_ns(6_100_000));
     device.begin_measurement(Duration::MAX);
     device.submit(read(0), Box::new(|_| ()));
     // The one before was over at 6 ms, and that is as far as it goes back.
-    assert_eq!(run_until_idle(std::slice::from_ref(&device), &clock), Time::from_ns(7 * MS));
+    assert_eq!(run_until_idle(std::slice::from_ref(&device), &clock), ModelTime::from_ns(7 * MS));
     let measured = device.end_measurement();
     assert!(near(measured.modelled.mean_us(), 1.0), "{}", measured.modelled.mean_us());
     assert!(near(measured.delivered.mean_us(), 1.2), "{}", measured.delivered.mean_us());
@@ -213,7 +213,7 @@ fn a_model_that_went_on_during_the_transfer_hides_no_lateness() {
     let (other, slow) = (device.clone(), Arc::clone(&clock));
     // While the read's data moves, another thread carries the model past the read's arrival.
     let hook = move || {
-        slow.advance_to(Time::from_ns(7 * MS));
+        slow.advance_to(ModelTime::from_ns(7 * MS));
         run_until_idle(std::slice::from_ref(&other), &slow);
     };
     let _ = backing.0.set(Box::new(hook));
@@ -243,22 +243,22 @@ fn answers_delay_one_another() {
 }
 
 fn real_device(model: Fixed) -> (Paced, Pacer) {
-    let clock: Arc<dyn Clock> = Arc::new(RealClock::new(1.0));
+    let clock: Arc<dyn ModelClock> = Arc::new(RealClock::new(1.0));
     let device = Paced::new(CAPACITY, Arc::new(NullBacking), Some(Box::new(model)), Arc::clone(&clock));
     let pacer = Pacer::start(vec![device.clone()], clock).unwrap();
     (device, pacer)
 }
 
-fn submit(device: &Paced, request: Request, answers: &mpsc::Sender<Completion>) {
+fn submit(device: &Paced, request: DeviceRequest, answers: &mpsc::Sender<DeviceCompletion>) {
     let answers = answers.clone();
     device.submit(request, Box::new(move |completion| answers.send(completion).unwrap()));
 }
 
-fn is_failed(completion: &Completion) -> bool {
+fn is_failed(completion: &DeviceCompletion) -> bool {
     matches!(completion, Err(DeviceError::Io(text)) if text.contains("a model's panic, as the test wants"))
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_model_that_panics_fails_its_requests() {
@@ -268,7 +268,8 @@ fn a_model_that_panics_fails_its_requests() {
         for index in 0..3 {
             submit(&device, read(index * 4096), &sender);
         }
-        let answers: Vec<Completion> = (0..3).map(|_| receiver.recv_timeout(PATIENCE).unwrap()).collect();
+        let answers: Vec<DeviceCompletion> =
+            (0..3).map(|_| receiver.recv_timeout(TIMEOUT).unwrap()).collect();
         // Those before a panic at submission may have been over by then; the one that it met isn't.
         assert!(
             answers
@@ -277,9 +278,9 @@ fn a_model_that_panics_fails_its_requests() {
         );
         assert!(answers.iter().any(is_failed), "{answers:?}");
         submit(&device, read(0), &sender);
-        assert_eq!(receiver.recv_timeout(PATIENCE).unwrap(), Err(DeviceError::Gone));
+        assert_eq!(receiver.recv_timeout(TIMEOUT).unwrap(), Err(DeviceError::Gone));
         // Nor does this wait for ever.
-        device.set_pace(underlay_storage::stack::Pace::Immediate);
+        device.set_pace(underlay_storage::stack::PacingMode::Immediate);
     }
 }
 
@@ -299,12 +300,12 @@ fn a_caller_that_panics_fails_the_device_and_no_answer_is_missed() {
         submit(&device, read(index * 4096), &sender);
     }
     for _ in 0..4 {
-        receiver.recv_timeout(PATIENCE).unwrap().ok();
+        receiver.recv_timeout(TIMEOUT).unwrap().ok();
     }
     // The pacer is gone, and its device with it, as soon as it has got there.
     let gone = (0..20_000).any(|_| {
         submit(&device, read(0), &sender);
-        matches!(receiver.recv_timeout(PATIENCE).unwrap(), Err(DeviceError::Gone))
+        matches!(receiver.recv_timeout(TIMEOUT).unwrap(), Err(DeviceError::Gone))
     });
     assert!(gone);
 }

@@ -5,34 +5,34 @@ use std::sync::{Arc, mpsc};
 
 use underlay_record::LayerActivity;
 use underlay_storage::catalogue;
-use underlay_storage::clock::Clock;
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Request};
-use underlay_storage::faults::{Fault, PowerCut};
+use underlay_storage::clock::ModelClock;
+use underlay_storage::device::{BlockDevice, DeviceCompletion, DeviceError, DeviceRequest};
+use underlay_storage::faults::{DeviceFault, PowerCut};
 use underlay_storage::layers::cache::CacheMode;
-use underlay_storage::layers::compress::Codec;
+use underlay_storage::layers::compress::CompressionCodec;
 use underlay_storage::stack::{
-    BackingSpec, DeviceSpec, Node, Stack, StackError, StackSpec, VirtualDriver, VolumeSpec,
+    BackingSpec, DeviceSpec, Stack, StackError, StackNode, StackSpec, VirtualDriver, VolumeSpec,
 };
 
 const BLOCK: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
-fn device(name: &str, medium: &str, capacity_bytes: u64) -> Node {
+fn device(name: &str, medium: &str, capacity_bytes: u64) -> StackNode {
     let medium = Some(catalogue::find(medium).unwrap());
-    Node::Device(DeviceSpec::new(name, medium, capacity_bytes, BackingSpec::Memory))
+    StackNode::Device(DeviceSpec::new(name, medium, capacity_bytes, BackingSpec::Memory))
 }
 
-fn spec(root: Node) -> StackSpec {
+fn spec(root: StackNode) -> StackSpec {
     StackSpec { volumes: vec![VolumeSpec::new("data", root)], dilation: 1.0, seed: 3 }
 }
 
-fn cache(mode: CacheMode, fast: Node, slow: Node) -> Node {
+fn cache(mode: CacheMode, fast: StackNode, slow: StackNode) -> StackNode {
     let (fast, slow) = (Box::new(fast), Box::new(slow));
-    Node::Cache { mode, fast, slow, bypass_bytes: 256 << 10, dirty_percent: 10 }
+    StackNode::Cache { mode, fast, slow, bypass_bytes: 256 << 10, dirty_percent: 10 }
 }
 
-fn compress(codec: Codec, capacity_bytes: Option<u64>, member: Node) -> Node {
-    Node::Compress { codec, chunk_bytes: 16 << 10, capacity_bytes, member: Box::new(member) }
+fn compress(codec: CompressionCodec, capacity_bytes: Option<u64>, member: StackNode) -> StackNode {
+    StackNode::Compress { codec, chunk_bytes: 16 << 10, capacity_bytes, member: Box::new(member) }
 }
 
 /// In virtual time.
@@ -42,7 +42,7 @@ struct Virtual {
 }
 
 impl Virtual {
-    fn open(root: Node) -> Virtual {
+    fn open(root: StackNode) -> Virtual {
         let (stack, driver) = Stack::open_virtual(&spec(root)).unwrap();
         assert_eq!(driver.clock().now().as_ns(), 0, "opening takes no modelled time");
         Virtual { stack, driver }
@@ -53,7 +53,7 @@ impl Virtual {
     }
 
     /// The answer, and how long it took in microseconds.
-    fn execute(&self, request: Request) -> (Completion, f64) {
+    fn execute(&self, request: DeviceRequest) -> (DeviceCompletion, f64) {
         let began = self.now_us();
         let (sender, receiver) = mpsc::channel();
         let clock = self.driver.clone();
@@ -69,14 +69,14 @@ impl Virtual {
     }
 
     fn write(&self, offset_bytes: u64, data: Vec<u8>) -> f64 {
-        let (answer, took_us) = self.execute(Request::Write { offset_bytes, data, fua: false });
+        let (answer, took_us) = self.execute(DeviceRequest::Write { offset_bytes, data, fua: false });
         answer.unwrap();
         took_us
     }
 
     fn read(&self, offset_bytes: u64, length: u64) -> (Vec<u8>, f64) {
         let (answer, took_us) =
-            self.execute(Request::Read { offset_bytes, buffer: vec![0; length as usize] });
+            self.execute(DeviceRequest::Read { offset_bytes, buffer: vec![0; length as usize] });
         (answer.unwrap(), took_us)
     }
 
@@ -94,22 +94,22 @@ fn pattern(blocks: u64, seed: u8) -> Vec<u8> {
 #[test]
 fn a_mirror_of_disks_goes_on_without_one_and_says_so() {
     let members = vec![device("a", "hdd-7200-sata", 64 * MIB), device("b", "hdd-7200-sata", 64 * MIB)];
-    let subject = Virtual::open(Node::Mirror { members });
+    let subject = Virtual::open(StackNode::Mirror { members });
     subject.write(0, pattern(4, 1));
-    subject.stack.inject("b", Fault::Vanish).unwrap();
+    subject.stack.inject("b", DeviceFault::Vanish).unwrap();
     subject.stack.begin_measurement(1.0);
     subject.write(0, pattern(4, 2));
     assert_eq!(subject.read(0, 4 * BLOCK).0, pattern(4, 2));
     assert_eq!(subject.figures()["degraded"], 1.0);
     assert!(subject.stack.bring_back("b").unwrap());
-    subject.execute(Request::Flush).0.unwrap();
+    subject.execute(DeviceRequest::Flush).0.unwrap();
     let figures = subject.figures();
     assert_eq!((figures["degraded"], figures["members_in_sync"]), (0.0, 2.0));
     assert!(figures["resynced_bytes"] >= MIB as f64, "{figures:?}");
-    subject.stack.inject("a", Fault::Vanish).unwrap();
+    subject.stack.inject("a", DeviceFault::Vanish).unwrap();
     assert_eq!(subject.read(0, 4 * BLOCK).0, pattern(4, 2));
-    subject.stack.inject("b", Fault::Vanish).unwrap();
-    let (answer, _) = subject.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 4096] });
+    subject.stack.inject("b", DeviceFault::Vanish).unwrap();
+    let (answer, _) = subject.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; 4096] });
     assert!(answer.is_err());
 }
 
@@ -120,9 +120,9 @@ fn a_member_that_lost_power_between_two_requests_is_brought_up_to_date() {
         let medium = Some(catalogue::find("hdd-7200-sata").unwrap());
         let mut device = DeviceSpec::new(name, medium, 64 * MIB, BackingSpec::Memory);
         device.power_cut_armed = true;
-        Node::Device(device)
+        StackNode::Device(device)
     };
-    let subject = Virtual::open(Node::Mirror { members: vec![member("a"), member("b")] });
+    let subject = Virtual::open(StackNode::Mirror { members: vec![member("a"), member("b")] });
     for index in 0..64 {
         subject.write(index * BLOCK, pattern(1, index as u8));
     }
@@ -130,9 +130,9 @@ fn a_member_that_lost_power_between_two_requests_is_brought_up_to_date() {
         subject.stack.cut_power(&["b"], PowerCut { seed: 1, torn: false, reordered: true }).unwrap();
     assert!(survival.lost > 0, "{survival:?}");
     assert_eq!(subject.stack.restore_power(), 1);
-    subject.execute(Request::Flush).0.unwrap();
+    subject.execute(DeviceRequest::Flush).0.unwrap();
     assert_eq!(subject.figures()["members_in_sync"], 2.0);
-    subject.stack.inject("a", Fault::Vanish).unwrap();
+    subject.stack.inject("a", DeviceFault::Vanish).unwrap();
     for index in 0..64 {
         assert_eq!(subject.read(index * BLOCK, BLOCK).0, pattern(1, index as u8), "block {index}");
     }
@@ -143,14 +143,14 @@ fn a_member_that_lost_power_between_two_requests_is_brought_up_to_date() {
 fn thousands_of_regions_are_brought_up_to_date_on_the_stack_of_one() {
     const REGIONS: u64 = 2000;
     let member =
-        |name: &str| Node::Device(DeviceSpec::new(name, None, (REGIONS + 8) * MIB, BackingSpec::Null));
-    let subject = Virtual::open(Node::Mirror { members: vec![member("a"), member("b")] });
-    subject.stack.inject("b", Fault::Vanish).unwrap();
+        |name: &str| StackNode::Device(DeviceSpec::new(name, None, (REGIONS + 8) * MIB, BackingSpec::Null));
+    let subject = Virtual::open(StackNode::Mirror { members: vec![member("a"), member("b")] });
+    subject.stack.inject("b", DeviceFault::Vanish).unwrap();
     for region in 0..REGIONS {
         subject.write(region * MIB, vec![0; BLOCK as usize]);
     }
     assert!(subject.stack.bring_back("b").unwrap());
-    subject.execute(Request::Flush).0.unwrap();
+    subject.execute(DeviceRequest::Flush).0.unwrap();
     let figures = subject.figures();
     assert_eq!(figures["members_in_sync"], 2.0);
     assert_eq!(figures["resynced_bytes"], (REGIONS * MIB) as f64);
@@ -162,9 +162,10 @@ fn members_of_another_mirror_are_refused() {
     let mirror = |names: &[&str]| {
         let member = |name: &&str| {
             let backing = BackingSpec::File(directory.path().join(name));
-            Node::Device(DeviceSpec::new(*name, None, 16 * MIB, backing))
+            StackNode::Device(DeviceSpec::new(*name, None, 16 * MIB, backing))
         };
-        Stack::open_virtual(&spec(Node::Mirror { members: names.iter().map(member).collect() })).map(drop)
+        Stack::open_virtual(&spec(StackNode::Mirror { members: names.iter().map(member).collect() }))
+            .map(drop)
     };
     mirror(&["a", "b"]).unwrap();
     mirror(&["a", "b"]).unwrap();
@@ -179,9 +180,9 @@ fn a_cache_makes_the_second_read_as_fast_as_its_device() {
     let flash = || device("fast", "nvme-p4500", 16 * MIB);
     let subject = Virtual::open(cache(CacheMode::Read, flash(), disk()));
     subject.write(100 * MIB, pattern(4, 1));
-    subject.execute(Request::Flush).0.unwrap();
+    subject.execute(DeviceRequest::Flush).0.unwrap();
     subject.write(0, pattern(1, 9));
-    subject.execute(Request::Flush).0.unwrap();
+    subject.execute(DeviceRequest::Flush).0.unwrap();
     // Something else, so that the disk's head and its buffer are elsewhere.
     subject.read(200 * MIB, 64 * BLOCK);
     let (first, cold_us) = subject.read(100 * MIB, 4 * BLOCK);
@@ -196,11 +197,11 @@ fn a_write_back_cache_flushes_without_its_slow_device() {
     let disk = device("slow", "hdd-7200-sata", 256 * MIB);
     let subject = Virtual::open(cache(CacheMode::WriteBack, device("fast", "nvme-p4500", 64 * MIB), disk));
     // The first flush may have to flush what was there before.
-    subject.execute(Request::Flush).0.unwrap();
+    subject.execute(DeviceRequest::Flush).0.unwrap();
     subject.stack.begin_measurement(1.0);
     for index in 0..20 {
         subject.write(index * 9 * MIB, pattern(2, index as u8));
-        subject.execute(Request::Flush).0.unwrap();
+        subject.execute(DeviceRequest::Flush).0.unwrap();
     }
     let activity = subject.stack.end_measurement();
     let slow = activity.iter().find(|activity| activity.description.id.name == "slow").unwrap();
@@ -215,11 +216,11 @@ fn a_write_back_cache_flushes_without_its_slow_device() {
 #[test]
 fn a_link_adds_its_latency_and_its_bandwidth_each_way() {
     let plain = |link: Option<(f64, f64)>| {
-        let device = Node::Device(DeviceSpec::new("d", None, 64 * MIB, BackingSpec::Memory));
+        let device = StackNode::Device(DeviceSpec::new("d", None, 64 * MIB, BackingSpec::Memory));
         Virtual::open(match link {
             None => device,
             Some((bandwidth_mb_s, latency_us)) => {
-                Node::Link { bandwidth_mb_s, latency_us, member: Box::new(device) }
+                StackNode::Link { bandwidth_mb_s, latency_us, member: Box::new(device) }
             }
         })
     };
@@ -227,14 +228,14 @@ fn a_link_adds_its_latency_and_its_bandwidth_each_way() {
     let subject = plain(Some((100.0, 250.0)));
     // There and back, and one megabyte at 100 MB/s either way.
     let near = |took_us: f64, expected_us: f64| assert!((took_us - expected_us).abs() < 1.0, "{took_us}");
-    near(subject.execute(Request::Flush).1, 500.0);
+    near(subject.execute(DeviceRequest::Flush).1, 500.0);
     near(subject.write(0, pattern(256, 1)), 500.0 + 10485.76);
     let (data, took_us) = subject.read(0, 256 * BLOCK);
     assert_eq!(data, pattern(256, 1));
     near(took_us, 500.0 + 10485.76);
     let no_link = |bandwidth_mb_s, latency_us| {
-        let member = Box::new(Node::Device(DeviceSpec::new("d", None, MIB, BackingSpec::Memory)));
-        Stack::open_virtual(&spec(Node::Link { bandwidth_mb_s, latency_us, member })).map(|_| ())
+        let member = Box::new(StackNode::Device(DeviceSpec::new("d", None, MIB, BackingSpec::Memory)));
+        Stack::open_virtual(&spec(StackNode::Link { bandwidth_mb_s, latency_us, member })).map(|_| ())
     };
     for (bandwidth_mb_s, latency_us) in [(0.0, 1.0), (f64::NAN, 1.0), (1.0, -1.0), (1.0, f64::INFINITY)] {
         assert!(matches!(no_link(bandwidth_mb_s, latency_us), Err(StackError::Invalid { .. })));
@@ -247,13 +248,15 @@ fn a_link_above_a_stripe_is_what_its_members_share() {
     const WRITES: u64 = 200;
     let volume = |name: &str| device(name, "ebs-gp3-16k", 64 * MIB);
     let mb_s = |link_mb_s: Option<f64>| {
-        let stripe = Node::Stripe { chunk_bytes: 512 << 10, members: vec![volume("a"), volume("b")] };
+        let stripe = StackNode::Stripe { chunk_bytes: 512 << 10, members: vec![volume("a"), volume("b")] };
         let subject = Virtual::open(match link_mb_s {
-            Some(bandwidth_mb_s) => Node::Link { bandwidth_mb_s, latency_us: 0.0, member: Box::new(stripe) },
+            Some(bandwidth_mb_s) => {
+                StackNode::Link { bandwidth_mb_s, latency_us: 0.0, member: Box::new(stripe) }
+            }
             None => stripe,
         });
         for index in 0..WRITES {
-            let write = Request::Write {
+            let write = DeviceRequest::Write {
                 offset_bytes: index * 256 * 1024,
                 data: vec![index as u8; 256 << 10],
                 fua: false,
@@ -272,7 +275,7 @@ fn a_link_above_a_stripe_is_what_its_members_share() {
 #[test]
 fn a_compressed_volume_says_what_it_stores_and_when_it_is_full() {
     let member = device("d", "nvme-p4500", 8 * MIB);
-    let subject = Virtual::open(compress(Codec::Lz4, Some(32 * MIB), member));
+    let subject = Virtual::open(compress(CompressionCodec::Lz4, Some(32 * MIB), member));
     assert_eq!(subject.volume().geometry().capacity_bytes, 32 * MIB);
     // Four to one, and one to one.
     for chunk in 0..512 {
@@ -292,14 +295,15 @@ fn a_compressed_volume_says_what_it_stores_and_when_it_is_full() {
         std::iter::repeat_with(next).take(4 * BLOCK as usize).collect()
     };
     let full = (512..2048u64).find_map(|chunk| {
-        let request = Request::Write { offset_bytes: chunk * 4 * BLOCK, data: noise(chunk), fua: false };
+        let request =
+            DeviceRequest::Write { offset_bytes: chunk * 4 * BLOCK, data: noise(chunk), fua: false };
         subject.execute(request).0.err()
     });
     assert_eq!(full, Some(DeviceError::NoSpace));
     assert_eq!(subject.read(600 * 4 * BLOCK, 4 * BLOCK).0, noise(600));
-    subject.execute(Request::Discard { offset_bytes: 0, length_bytes: 8 * MIB }).0.unwrap();
+    subject.execute(DeviceRequest::Discard { offset_bytes: 0, length_bytes: 8 * MIB }).0.unwrap();
     subject.write(0, noise(1));
-    subject.execute(Request::Flush).0.unwrap();
+    subject.execute(DeviceRequest::Flush).0.unwrap();
 }
 
 #[test]
@@ -308,10 +312,11 @@ fn layers_work_with_many_threads_in_real_time_and_keep_everything_over_a_restart
     let file = |name: &str, capacity_bytes: u64| {
         let medium = Some(catalogue::find("optane-p4800x").unwrap());
         let backing = BackingSpec::File(directory.path().join(name));
-        Node::Device(DeviceSpec::new(name, medium, capacity_bytes, backing))
+        StackNode::Device(DeviceSpec::new(name, medium, capacity_bytes, backing))
     };
-    let mirror = Node::Mirror { members: vec![file("a", 64 * MIB), file("b", 64 * MIB)] };
-    let root = compress(Codec::Zstd(1), None, cache(CacheMode::WriteBack, file("fast", 8 * MIB), mirror));
+    let mirror = StackNode::Mirror { members: vec![file("a", 64 * MIB), file("b", 64 * MIB)] };
+    let root =
+        compress(CompressionCodec::Zstd(1), None, cache(CacheMode::WriteBack, file("fast", 8 * MIB), mirror));
     let spec = StackSpec { dilation: 0.1, ..spec(root) };
     let stack = Stack::open(&spec).unwrap();
     let volume = &stack.volumes()[0];
@@ -322,12 +327,16 @@ fn layers_work_with_many_threads_in_real_time_and_keep_everything_over_a_restart
                     let offset_bytes = (thread + 4 * (round % 20)) * 3 * BLOCK;
                     let data = pattern(3, (thread * 40 + round) as u8);
                     volume
-                        .execute(Request::Write { offset_bytes, data: data.clone(), fua: round % 8 == 0 })
+                        .execute(DeviceRequest::Write {
+                            offset_bytes,
+                            data: data.clone(),
+                            fua: round % 8 == 0,
+                        })
                         .unwrap();
                     let buffer = vec![0; data.len()];
-                    assert!(volume.execute(Request::Read { offset_bytes, buffer }).unwrap() == data);
+                    assert!(volume.execute(DeviceRequest::Read { offset_bytes, buffer }).unwrap() == data);
                 }
-                volume.execute(Request::Flush).unwrap();
+                volume.execute(DeviceRequest::Flush).unwrap();
             });
         }
     });
@@ -339,7 +348,7 @@ fn layers_work_with_many_threads_in_real_time_and_keep_everything_over_a_restart
         for round in 20..40u64 {
             let offset_bytes = (thread + 4 * (round % 20)) * 3 * BLOCK;
             let buffer = vec![0; 3 * BLOCK as usize];
-            let found = stack.volumes()[0].execute(Request::Read { offset_bytes, buffer }).unwrap();
+            let found = stack.volumes()[0].execute(DeviceRequest::Read { offset_bytes, buffer }).unwrap();
             assert!(found == pattern(3, (thread * 40 + round) as u8));
         }
     }
@@ -348,11 +357,12 @@ fn layers_work_with_many_threads_in_real_time_and_keep_everything_over_a_restart
 #[test]
 fn a_stack_with_layers_reads_back_from_its_text() {
     let root = compress(
-        Codec::Zstd(3),
+        CompressionCodec::Zstd(3),
         Some(MIB),
         cache(CacheMode::Read, device("f", "nvme-p4500", MIB), device("s", "hdd-7200-sata", MIB)),
     );
-    let mut written = spec(Node::Link { bandwidth_mb_s: 1250.0, latency_us: 20.0, member: Box::new(root) });
+    let mut written =
+        spec(StackNode::Link { bandwidth_mb_s: 1250.0, latency_us: 20.0, member: Box::new(root) });
     written.volumes[0].directories = 4;
     let text = serde_json::to_string(&written).unwrap();
     assert_eq!(serde_json::from_str::<StackSpec>(&text).unwrap(), written);

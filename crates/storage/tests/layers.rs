@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use proptest::prelude::*;
 use queued_device::{Pick, QueuedDevice, SECTOR};
-use underlay_storage::device::{BlockDevice, DeviceError, Request};
+use underlay_storage::device::{BlockDevice, DeviceError, DeviceRequest};
 use underlay_storage::layers::cache::{CacheMode, CacheSettings};
-use underlay_storage::layers::compress::{Codec, CompressSettings};
+use underlay_storage::layers::compress::{CompressSettings, CompressionCodec};
 use underlay_storage::layers::mirror::MirrorSettings;
-use underlay_storage::layers::workers::Workers;
-use underlay_storage::layers::{Cache, Compress, Mirror, Sectors, Stripe};
+use underlay_storage::layers::workers::WorkerThreads;
+use underlay_storage::layers::{CacheLayer, CompressLayer, Mirror, SectorLayer, Stripe};
 
 const BLOCK: usize = 4096;
 const SECTORS: usize = BLOCK / SECTOR;
@@ -33,7 +33,7 @@ enum Tree {
     Stripe(Vec<Tree>),
     Mirror(Vec<Tree>),
     /// With a capacity in blocks.
-    Compress(Codec, usize, Box<Tree>),
+    Compress(CompressionCodec, usize, Box<Tree>),
     /// The fast one, then the slow one.
     Cache(CacheMode, Box<[Tree; 2]>),
     /// Addressed in sectors of 512 bytes.
@@ -55,14 +55,14 @@ fn build(tree: &Tree, devices: &mut impl Iterator<Item = QueuedDevice>) -> Arc<d
         Tree::Compress(codec, blocks, member) => {
             let capacity_bytes = Some((blocks * BLOCK) as u64);
             let settings = CompressSettings { codec: *codec, chunk_bytes: 16 << 10, capacity_bytes };
-            Arc::new(Compress::open(build(member, devices), settings, Workers::at_once()).unwrap())
+            Arc::new(CompressLayer::open(build(member, devices), settings, WorkerThreads::at_once()).unwrap())
         }
         Tree::Cache(mode, members) => {
             let (fast, slow) = (build(&members[0], devices), build(&members[1], devices));
             let settings = CacheSettings { bypass_bytes: 8 * BLOCK as u64, ..CacheSettings::new(*mode) };
-            Arc::new(Cache::open(fast, slow, settings).unwrap())
+            Arc::new(CacheLayer::open(fast, slow, settings).unwrap())
         }
-        Tree::Sectors(member) => Arc::new(Sectors::new(build(member, devices))),
+        Tree::Sectors(member) => Arc::new(SectorLayer::new(build(member, devices))),
     }
 }
 
@@ -237,7 +237,7 @@ impl Rig {
         let (allowed, next_id) = before.unwrap_or_else(|| (vec![vec![Content::Zeros]; sectors], 1));
         let all = || {
             let buffer = vec![1; blocks * block_bytes];
-            top.execute(Request::Read { offset_bytes: 0, buffer }).expect("an opened device reads")
+            top.execute(DeviceRequest::Read { offset_bytes: 0, buffer }).expect("an opened device reads")
         };
         let (content, again) = (all(), all());
         assert!(content == again, "two reads differ, with no write in between");
@@ -292,7 +292,7 @@ impl Rig {
             shared.tick()
         };
         let buffer = vec![1; count * block_bytes];
-        let request = Request::Read { offset_bytes: (first * block_bytes) as u64, buffer };
+        let request = DeviceRequest::Read { offset_bytes: (first * block_bytes) as u64, buffer };
         let done = move |answer: Result<Vec<u8>, DeviceError>| {
             let mut shared = shared.lock().unwrap();
             if shared.ended {
@@ -336,10 +336,10 @@ impl Rig {
         };
         let offset_bytes = (first * self.block_bytes) as u64;
         let request = match noise {
-            None => Request::Discard { offset_bytes, length_bytes: (count * self.block_bytes) as u64 },
+            None => DeviceRequest::Discard { offset_bytes, length_bytes: (count * self.block_bytes) as u64 },
             Some(_) => {
                 let data = sectors.clone().flat_map(|sector| content.sector(sector)).collect();
-                Request::Write { offset_bytes, data, fua }
+                DeviceRequest::Write { offset_bytes, data, fua }
             }
         };
         let shared = Arc::clone(&self.shared);
@@ -382,7 +382,7 @@ impl Rig {
                 }
             }
         };
-        self.top.submit(Request::Flush, Box::new(done));
+        self.top.submit(DeviceRequest::Flush, Box::new(done));
     }
 
     fn run(&self, pick: &mut Pick) -> bool {
@@ -501,14 +501,14 @@ proptest! {
 
     #[test]
     fn a_compressed_volume_keeps_its_promises(steps in steps(), seed in any::<u64>()) {
-        let codec = if seed % 8 == 0 { Codec::Zstd(1) } else { Codec::Lz4 };
+        let codec = if seed % 8 == 0 { CompressionCodec::Zstd(1) } else { CompressionCodec::Lz4 };
         promises_hold(&Tree::Compress(codec, 60, Box::new(Tree::Device)), &steps, seed);
     }
 
     /// It runs full, and no request that failed for that has changed anything.
     #[test]
     fn a_compressed_volume_larger_than_its_device_keeps_its_promises(steps in steps(), seed in any::<u64>()) {
-        promises_hold(&Tree::Compress(Codec::Lz4, 200, Box::new(Tree::Device)), &steps, seed);
+        promises_hold(&Tree::Compress(CompressionCodec::Lz4, 200, Box::new(Tree::Device)), &steps, seed);
     }
 
     #[test]
@@ -562,7 +562,7 @@ fn tree() -> impl Strategy<Value = Tree> {
         Just(Tree::Device),
         Just(Tree::Stripe(vec![Tree::Device; 2])),
         Just(Tree::Mirror(vec![Tree::Device; 2])),
-        Just(Tree::Compress(Codec::Lz4, 60, Box::new(Tree::Device))),
+        Just(Tree::Compress(CompressionCodec::Lz4, 60, Box::new(Tree::Device))),
         mode().prop_map(|mode| Tree::Cache(mode, Box::new([Tree::Small, Tree::Device]))),
     ];
     let over = move |below: BoxedStrategy<Tree>| {
@@ -575,7 +575,7 @@ fn tree() -> impl Strategy<Value = Tree> {
                 .prop_map(|(mode, fast)| Tree::Cache(mode, Box::new([fast, Tree::Device]))),
             below.clone().prop_map(|member| {
                 let stripe = Tree::Stripe(vec![member, Tree::Device, Tree::Device]);
-                Tree::Compress(Codec::Lz4, 50, Box::new(stripe))
+                Tree::Compress(CompressionCodec::Lz4, 50, Box::new(stripe))
             }),
         ]
         .boxed()
@@ -587,12 +587,12 @@ fn tree() -> impl Strategy<Value = Tree> {
 /// Everything that a test asks of a device that answers at once.
 fn write(device: &Arc<dyn BlockDevice>, block: u64, data: Vec<u8>) -> Result<(), DeviceError> {
     let offset_bytes = block * BLOCK as u64;
-    device.execute(Request::Write { offset_bytes, data, fua: false }).map(|_| ())
+    device.execute(DeviceRequest::Write { offset_bytes, data, fua: false }).map(|_| ())
 }
 
 fn read(device: &Arc<dyn BlockDevice>, block: u64, count: usize) -> Vec<u8> {
     let buffer = vec![9; count * BLOCK];
-    device.execute(Request::Read { offset_bytes: block * BLOCK as u64, buffer }).unwrap()
+    device.execute(DeviceRequest::Read { offset_bytes: block * BLOCK as u64, buffer }).unwrap()
 }
 
 fn noise(blocks: usize, seed: u64) -> Vec<u8> {

@@ -1,10 +1,10 @@
 //! Mistakes in catalogue files of the kinds that are stated by what they do: each is found and named.
 
 use proptest::prelude::*;
-use underlay_storage::catalogue::Medium;
-use underlay_storage::medium::{ModelRequest, Operation, RequestId};
+use underlay_storage::catalogue::CatalogueMedium;
+use underlay_storage::medium::{ModelOperation, ModelRequest, RequestId};
 use underlay_storage::stack::InitialState;
-use underlay_storage::time::Time;
+use underlay_storage::time::ModelTime;
 
 const CLOUD: &str = include_str!("kinds/cloud.toml");
 const PMEM: &str = include_str!("kinds/pmem.toml");
@@ -12,7 +12,7 @@ const NETWORK: &str = include_str!("kinds/network.toml");
 const MEASURED: &str = include_str!("kinds/measured.toml");
 
 fn mistakes(text: &str) -> Vec<String> {
-    let error = Medium::parse("kind.toml", text).expect_err("a mistake");
+    let error = CatalogueMedium::parse("kind.toml", text).expect_err("a mistake");
     error.to_string().lines().map(str::to_owned).collect()
 }
 
@@ -137,12 +137,12 @@ fn a_medium_may_be_described_behind_its_link() {
     let head = "[model.inner]\nkind = \"pmem\"\ncapacity_bytes = 137_438_953_472\n\n";
     let text =
         NETWORK.replace("medium = \"ssd-sata\"\n", "").replace("[tail]", &format!("{head}{inner}\n[tail]"));
-    let medium = Medium::parse("kind.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    let medium = CatalogueMedium::parse("kind.toml", &text).unwrap_or_else(|error| panic!("{error}"));
     let described = medium.describe().join("\n");
     assert!(described.contains("granule_bytes 256 [test]"), "{described}");
     assert!(described.contains("round_trip_us p10 30, p50 40, p99 120 [test]"), "{described}");
     assert!(described.contains("tail read extra_us p50 0, p90 1000, p99 20000 [test]"), "{described}");
-    let copy: Medium = serde_json::from_str(&serde_json::to_string(&medium).unwrap()).unwrap();
+    let copy: CatalogueMedium = serde_json::from_str(&serde_json::to_string(&medium).unwrap()).unwrap();
     assert_eq!(copy, medium);
 }
 
@@ -237,7 +237,7 @@ source = "test"
 
 /// The two lines of each contradiction, the one that is to give way first, and what is said of them.
 fn contradictions(text: &str) -> Vec<(usize, usize, String)> {
-    let Err(error) = Medium::parse("drive.toml", text) else { return Vec::new() };
+    let Err(error) = CatalogueMedium::parse("drive.toml", text) else { return Vec::new() };
     let line = |span: &std::ops::Range<usize>| error.line_column(span.start).0;
     let two = error.findings().iter().filter_map(|finding| {
         let (other, _) = finding.context.as_ref()?;
@@ -262,7 +262,7 @@ fn contradicts(changes: &[(&str, &str)], lines: (&str, &str), words: &str) {
     let is_expected = |one: &(usize, usize, String)| (one.0, one.1) == expected && one.2.contains(words);
     assert!(found.iter().any(is_expected), "{expected:?} {words}: {found:#?}");
     // Both are shown to whoever reads it.
-    let shown = Medium::parse("drive.toml", &text).unwrap_err().to_string();
+    let shown = CatalogueMedium::parse("drive.toml", &text).unwrap_err().to_string();
     for line in [expected.0, expected.1] {
         assert!(shown.lines().any(|shown| shown.trim_start().starts_with(&format!("{line} | "))), "{shown}");
     }
@@ -271,7 +271,7 @@ fn contradicts(changes: &[(&str, &str)], lines: (&str, &str), words: &str) {
 #[test]
 fn of_devices_that_can_not_be() {
     assert!(contradictions(DRIVE).is_empty(), "{:#?}", contradictions(DRIVE));
-    Medium::parse("drive.toml", DRIVE).unwrap_or_else(|error| panic!("{error}"));
+    CatalogueMedium::parse("drive.toml", DRIVE).unwrap_or_else(|error| panic!("{error}"));
     // A write of 180 us, of which one at a time is answered 1,780 times a second.
     contradicts(
         &[("[[1, 5_555], ", "[[1, 1_780], ")],
@@ -362,13 +362,13 @@ fn of_ratings_that_contradict_each_other() {
         101,
         "contradicts = [{ with = \"random-read-iops\", why = \"two sources, of two firmwares\" }]",
     );
-    let medium = Medium::parse("drive.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    let medium = CatalogueMedium::parse("drive.toml", &text).unwrap_or_else(|error| panic!("{error}"));
     let described = medium.describe().join("\n");
     assert!(
         described.contains("(contradicts random-read-iops: two sources, of two firmwares)"),
         "{described}"
     );
-    let copy: Medium = serde_json::from_str(&serde_json::to_string(&medium).unwrap()).unwrap();
+    let copy: CatalogueMedium = serde_json::from_str(&serde_json::to_string(&medium).unwrap()).unwrap();
     assert_eq!(copy, medium);
 }
 
@@ -380,7 +380,7 @@ fn of_contradictions_that_are_admitted() {
     };
     let service = "{ with = \"random-write\", why = \"rated after hours of writing\" }";
     let text = admitting("value = 30_000", service);
-    Medium::parse("drive.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    CatalogueMedium::parse("drive.toml", &text).unwrap_or_else(|error| panic!("{error}"));
     // It stands for this one contradiction and for no other, and for none that is not there.
     let with = |other: &str| service.replace("random-write", other);
     assert_eq!(contradictions(&admitting("value = 30_000", &with("random-read"))).len(), 1);
@@ -432,24 +432,24 @@ proptest! {
             let place = places[place.index(places.len())].clone();
             text.replace_range(place, &format!("{value}"));
         }
-        let Ok(medium) = Medium::parse("any.toml", &text) else { return Ok(()) };
+        let Ok(medium) = CatalogueMedium::parse("any.toml", &text) else { return Ok(()) };
         prop_assert!(medium.problems().is_empty() && !medium.describe().is_empty());
         let mut model = medium.model(1 << 30, seed, InitialState::Fresh);
         let requests = 40u64;
         for index in 0..requests {
             let operation = match index % 8 {
-                0 => Operation::Flush,
-                1 => Operation::Discard,
-                2..5 => Operation::Read,
-                _ => Operation::Write,
+                0 => ModelOperation::Flush,
+                1 => ModelOperation::Discard,
+                2..5 => ModelOperation::Read,
+                _ => ModelOperation::Write,
             };
             let (offset_bytes, length_bytes) = match operation {
-                Operation::Flush => (0, 0),
+                ModelOperation::Flush => (0, 0),
                 _ => (index.wrapping_mul(0x9E37_79B9_7F4A_7C15) % 250_000 * 4096, 4096 * (1 + index % 64)),
             };
             let id = RequestId(index);
             let fua = index % 3 == 0;
-            model.submit(ModelRequest { id, operation, offset_bytes, length_bytes, fua }, Time::ZERO);
+            model.submit(ModelRequest { id, operation, offset_bytes, length_bytes, fua }, ModelTime::ZERO);
         }
         let mut finished = Vec::new();
         let mut events = 0;

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use underlay_storage::catalogue::{self, MeasuredOrder, Medium, ModelParameters, Tail, TailMeasure};
-use underlay_storage::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use underlay_storage::catalogue::{
+    self, CatalogueMedium, MeasuredOrder, ModelParameters, TailMeasure, TailParameters,
+};
+use underlay_storage::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
 use underlay_storage::stack::InitialState;
-use underlay_storage::time::Time;
+use underlay_storage::time::ModelTime;
 
 const CAPACITY: u64 = 256 << 20;
 /// Few blocks, so that requests overlap often.
@@ -18,7 +20,7 @@ const BLOCK: u64 = 4096;
 #[derive(Clone, Copy, Debug)]
 struct Call {
     gap_ns: u64,
-    operation: Operation,
+    operation: ModelOperation,
     block: u64,
     blocks: u64,
     fua: bool,
@@ -27,10 +29,10 @@ struct Call {
 
 fn call() -> impl Strategy<Value = Call> {
     let operation = prop_oneof![
-        4 => Just(Operation::Read),
-        6 => Just(Operation::Write),
-        2 => Just(Operation::Flush),
-        1 => Just(Operation::Discard),
+        4 => Just(ModelOperation::Read),
+        6 => Just(ModelOperation::Write),
+        2 => Just(ModelOperation::Flush),
+        1 => Just(ModelOperation::Discard),
     ];
     let gap_ns = prop_oneof![3 => Just(0u64), 3 => 0..200_000u64, 2 => 0..20_000_000u64];
     // Blocks lie near each other at the start, or far away.
@@ -40,7 +42,7 @@ fn call() -> impl Strategy<Value = Call> {
             operation,
             block: if block % 3 == 0 { block * 1000 } else { block },
             blocks,
-            fua: fua && operation == Operation::Write,
+            fua: fua && operation == ModelOperation::Write,
             absorb: absorb == 39,
         },
     )
@@ -49,9 +51,9 @@ fn call() -> impl Strategy<Value = Call> {
 /// Watches a model from outside.
 #[derive(Default)]
 struct Watch {
-    under_way: BTreeMap<RequestId, (ModelRequest, Time, u64)>,
+    under_way: BTreeMap<RequestId, (ModelRequest, ModelTime, u64)>,
     finished: BTreeSet<RequestId>,
-    last: Time,
+    last: ModelTime,
     /// For each block, the order of the last submission and of the last completion of a write to it.
     submitted: BTreeMap<u64, u64>,
     /// Of each flush, the blocks whose writes it must have made durable.
@@ -60,7 +62,7 @@ struct Watch {
     /// Writes submitted while another one to a block of theirs was under way: which is the last is open.
     contended: BTreeSet<RequestId>,
     order: u64,
-    times: Vec<(RequestId, Time)>,
+    times: Vec<(RequestId, ModelTime)>,
 }
 
 fn blocks(request: &ModelRequest) -> std::ops::Range<u64> {
@@ -68,15 +70,15 @@ fn blocks(request: &ModelRequest) -> std::ops::Range<u64> {
 }
 
 impl Watch {
-    fn submit(&mut self, model: &mut dyn MediumModel, request: ModelRequest, now: Time) {
+    fn submit(&mut self, model: &mut dyn MediumModel, request: ModelRequest, now: ModelTime) {
         self.order += 1;
         match request.operation {
-            Operation::Flush => {
+            ModelOperation::Flush => {
                 self.covers.insert(request.id, self.completed_writes.clone());
             }
-            Operation::Write | Operation::Discard => {
+            ModelOperation::Write | ModelOperation::Discard => {
                 let overlaps = |other: &ModelRequest| {
-                    other.operation == Operation::Write
+                    other.operation == ModelOperation::Write
                         && blocks(other).any(|block| blocks(&request).contains(&block))
                 };
                 if self.under_way.values().any(|(other, ..)| overlaps(other)) {
@@ -91,21 +93,21 @@ impl Watch {
                     }
                 }
             }
-            Operation::Read => {}
+            ModelOperation::Read => {}
         }
         self.under_way.insert(request.id, (request, now, self.order));
         model.submit(request, now);
     }
 
-    fn carry_on(&mut self, model: &mut dyn MediumModel, until: Time) -> Result<(), TestCaseError> {
-        let mut finished: Vec<Finished> = Vec::new();
+    fn carry_on(&mut self, model: &mut dyn MediumModel, until: ModelTime) -> Result<(), TestCaseError> {
+        let mut finished: Vec<FinishedRequest> = Vec::new();
         let mut guard = 0;
         while let Some(next) = model.next_completion().filter(|next| *next <= until) {
             guard += 1;
             prop_assert!(guard < 2_000_000, "no end of events");
             model.complete(next, &mut finished);
             prop_assert!(model.next_completion().is_none_or(|later| later > next), "an event in the past");
-            for Finished { id, at } in finished.drain(..) {
+            for FinishedRequest { id, at } in finished.drain(..) {
                 let Some((request, submitted, order)) = self.under_way.remove(&id) else {
                     return Err(TestCaseError::fail(format!("{id:?} finished and was not under way")));
                 };
@@ -119,7 +121,7 @@ impl Watch {
                     model.unflushed().iter().any(|&(from, to)| from < end && first < to)
                 };
                 match request.operation {
-                    Operation::Write => {
+                    ModelOperation::Write => {
                         for block in blocks(&request) {
                             if self.submitted.get(&block) == Some(&order) {
                                 self.completed_writes.insert(block);
@@ -128,12 +130,12 @@ impl Watch {
                             }
                         }
                     }
-                    Operation::Flush => {
+                    ModelOperation::Flush => {
                         for block in self.covers.remove(&id).unwrap_or_default() {
                             prop_assert!(!volatile(block), "{id:?} left block {block} volatile");
                         }
                     }
-                    Operation::Read | Operation::Discard => {}
+                    ModelOperation::Read | ModelOperation::Discard => {}
                 }
             }
         }
@@ -143,13 +145,13 @@ impl Watch {
     }
 }
 
-fn check(model: &mut dyn MediumModel, calls: &[Call]) -> Result<Vec<(RequestId, Time)>, TestCaseError> {
+fn check(model: &mut dyn MediumModel, calls: &[Call]) -> Result<Vec<(RequestId, ModelTime)>, TestCaseError> {
     let mut watch = Watch::default();
-    let mut now = Time::ZERO;
+    let mut now = ModelTime::ZERO;
     for (index, call) in calls.iter().enumerate() {
-        now = Time::from_ns(now.as_ns() + call.gap_ns);
+        now = ModelTime::from_ns(now.as_ns() + call.gap_ns);
         watch.carry_on(model, now)?;
-        let flush = call.operation == Operation::Flush;
+        let flush = call.operation == ModelOperation::Flush;
         let request = ModelRequest {
             id: RequestId(index as u64),
             operation: call.operation,
@@ -167,31 +169,35 @@ fn check(model: &mut dyn MediumModel, calls: &[Call]) -> Result<Vec<(RequestId, 
             watch.submit(model, request, now);
         }
     }
-    watch.carry_on(model, Time::from_ns(now.as_ns() + 3_600_000_000_000))?;
+    watch.carry_on(model, ModelTime::from_ns(now.as_ns() + 3_600_000_000_000))?;
     prop_assert_eq!(watch.finished.len(), calls.len(), "not every request finished within an hour");
     prop_assert!(model.unflushed().is_empty(), "an idle device keeps data volatile");
     Ok(watch.times)
 }
 
-fn run(medium: &Medium, calls: &[Call], seed: u64) -> Result<Vec<(RequestId, Time)>, TestCaseError> {
+fn run(
+    medium: &CatalogueMedium,
+    calls: &[Call],
+    seed: u64,
+) -> Result<Vec<(RequestId, ModelTime)>, TestCaseError> {
     let initial = if seed.is_multiple_of(2) { InitialState::Fresh } else { InitialState::Steady };
     check(&mut *medium.model(CAPACITY, seed, initial), calls)
 }
 
 /// One medium of each kind that the catalogue may have few of, with all that the kind can have.
-fn kinds() -> Vec<Medium> {
+fn kinds() -> Vec<CatalogueMedium> {
     [
         include_str!("kinds/cloud.toml"),
         include_str!("kinds/pmem.toml"),
         include_str!("kinds/network.toml"),
         include_str!("kinds/measured.toml"),
     ]
-    .map(|text| Medium::parse("kinds.toml", text).unwrap_or_else(|error| panic!("{error}")))
+    .map(|text| CatalogueMedium::parse("kinds.toml", text).unwrap_or_else(|error| panic!("{error}")))
     .to_vec()
 }
 
 /// The catalogue's media, and what they would be with small buffers that power cuts empty.
-fn media() -> Vec<Medium> {
+fn media() -> Vec<CatalogueMedium> {
     let mut media = catalogue::builtin().to_vec();
     for name in ["hdd-7200-sata", "ssd-sata"] {
         let mut medium = catalogue::find(name).unwrap();
@@ -211,8 +217,8 @@ fn media() -> Vec<Medium> {
         parameters.order.value = MeasuredOrder::Fifo;
     }
     media.push(fifo);
-    let total = kinds().remove(2).tail.map(|tail| Tail { measure: TailMeasure::Total, ..tail });
-    media.push(Medium { tail: total, ..catalogue::find("hdd-7200-sata").unwrap() });
+    let total = kinds().remove(2).tail.map(|tail| TailParameters { measure: TailMeasure::Total, ..tail });
+    media.push(CatalogueMedium { tail: total, ..catalogue::find("hdd-7200-sata").unwrap() });
     media
 }
 
@@ -226,7 +232,7 @@ proptest! {
     fn every_model_keeps_the_contract(
         calls in prop::collection::vec(call(), 1..80), seed in any::<u64>(), pick in any::<prop::sample::Index>()
     ) {
-        static MEDIA: LazyLock<Vec<Medium>> = LazyLock::new(media);
+        static MEDIA: LazyLock<Vec<CatalogueMedium>> = LazyLock::new(media);
         // A case is of few media: many cases say more than many media.
         for medium in MEDIA.iter().skip(pick.index(PICKED)).step_by(PICKED) {
             let first = run(medium, &calls, seed)?;
@@ -248,11 +254,11 @@ fn a_disk_reads_its_own_cache_without_moving() {
         fua: false,
     };
     let mut finished = Vec::new();
-    model.submit(request(1, Operation::Write), Time::ZERO);
+    model.submit(request(1, ModelOperation::Write), ModelTime::ZERO);
     let written = model.next_completion().unwrap();
     model.complete(written, &mut finished);
     let replied = model.next_completion().unwrap();
-    model.submit(request(2, Operation::Read), written);
+    model.submit(request(2, ModelOperation::Read), written);
     // Written into memory and read from it: both within a millisecond, where the arm needs several.
     while finished.len() < 2 {
         let next = model.next_completion().unwrap();
@@ -269,12 +275,12 @@ fn fua_waits_for_the_platter() {
         let mut model = medium.model(1 << 30, seed, InitialState::Fresh);
         let request = ModelRequest {
             id: RequestId(1),
-            operation: Operation::Write,
+            operation: ModelOperation::Write,
             offset_bytes: 900 << 20,
             length_bytes: 4096,
             fua,
         };
-        model.submit(request, Time::ZERO);
+        model.submit(request, ModelTime::ZERO);
         let mut finished = Vec::new();
         while let Some(next) = model.next_completion().filter(|_| finished.is_empty()) {
             model.complete(next, &mut finished);

@@ -4,9 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use underlay_storage::catalogue;
-use underlay_storage::device::{DeviceError, Request};
-use underlay_storage::faults::{Fault, PowerCut, Survival};
-use underlay_storage::stack::{BackingSpec, DeviceSpec, Pace, Stack, StackSpec, VirtualDriver, VolumeSpec};
+use underlay_storage::device::{DeviceError, DeviceRequest};
+use underlay_storage::faults::{DeviceFault, PowerCut, WriteSurvival};
+use underlay_storage::stack::{
+    BackingSpec, DeviceSpec, PacingMode, Stack, StackSpec, VirtualDriver, VolumeSpec,
+};
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 24;
@@ -123,7 +125,7 @@ impl Bench {
                         known.lock().unwrap().keep_completed_before(limit);
                     }
                 };
-                volume.submit(Request::Flush, Box::new(done));
+                volume.submit(DeviceRequest::Flush, Box::new(done));
             }
             Step::Write { block, blocks, .. } | Step::Discard { block, blocks } => {
                 let (is_discard, fua) = match step {
@@ -151,30 +153,31 @@ impl Bench {
                 };
                 let offset_bytes = block * BLOCK as u64;
                 let request = if is_discard {
-                    Request::Discard { offset_bytes, length_bytes: blocks * BLOCK as u64 }
+                    DeviceRequest::Discard { offset_bytes, length_bytes: blocks * BLOCK as u64 }
                 } else {
                     let data = content.to_le_bytes().repeat(blocks as usize * BLOCK / 8);
-                    Request::Write { offset_bytes, data, fua }
+                    DeviceRequest::Write { offset_bytes, data, fua }
                 };
                 volume.submit(request, Box::new(done));
             }
         }
     }
 
-    fn cut(&self, cut: PowerCut) -> (Survival, Vec<u64>) {
+    fn cut(&self, cut: PowerCut) -> (WriteSurvival, Vec<u64>) {
         let survival = self.stack.cut_power(&[], cut).unwrap();
-        let probe = Request::Read { offset_bytes: 0, buffer: vec![0; BLOCK] };
+        let probe = DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; BLOCK] };
         assert_eq!(self.stack.volumes()[0].execute(probe), Err(DeviceError::Gone));
         assert_eq!(self.stack.restore_power(), 1);
         // What the model still has under way takes its time, unheard.
         self.driver.run_until_idle();
-        self.stack.set_pace(Pace::Immediate);
+        self.stack.set_pace(PacingMode::Immediate);
         (survival, self.image())
     }
 
     fn image(&self) -> Vec<u64> {
         let buffer = vec![0; BLOCKS as usize * BLOCK];
-        let content = self.stack.volumes()[0].execute(Request::Read { offset_bytes: 0, buffer }).unwrap();
+        let content =
+            self.stack.volumes()[0].execute(DeviceRequest::Read { offset_bytes: 0, buffer }).unwrap();
         content
             .chunks(BLOCK)
             .map(|block| {
@@ -198,7 +201,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn run(medium: &str, steps: &[Step], cut: PowerCut) -> (Bench, Survival, Vec<u64>) {
+fn run(medium: &str, steps: &[Step], cut: PowerCut) -> (Bench, WriteSurvival, Vec<u64>) {
     let bench = Bench::new(medium);
     steps.iter().for_each(|step| bench.take(step));
     let (survival, image) = bench.cut(cut);
@@ -273,7 +276,7 @@ fn a_device_that_ignores_flushes_is_found_out() {
     let write = |block| Step::Write { block, blocks: 1, fua: false };
     let found_out = (0..50).filter(|seed| {
         let bench = Bench::new("hdd-7200-sata");
-        bench.stack.inject("disk.0", Fault::IgnoreFlushes).unwrap();
+        bench.stack.inject("disk.0", DeviceFault::IgnoreFlushes).unwrap();
         [write(0), write(1), Step::Wait(100), Step::Flush, Step::Wait(100)]
             .iter()
             .for_each(|step| bench.take(step));
@@ -288,12 +291,12 @@ fn a_device_that_ignores_flushes_is_found_out() {
 #[test]
 fn an_old_write_leaves_the_cache() {
     let bench = Bench::new("hdd-7200-sata");
-    bench.stack.set_pace(Pace::Immediate);
+    bench.stack.set_pace(PacingMode::Immediate);
     bench.take(&Step::Write { block: 0, blocks: 1, fua: false });
     let volume = &bench.stack.volumes()[0];
     for _ in 0..65 {
         let data = vec![7; 1 << 20];
-        volume.execute(Request::Write { offset_bytes: 8 << 20, data, fua: false }).unwrap();
+        volume.execute(DeviceRequest::Write { offset_bytes: 8 << 20, data, fua: false }).unwrap();
     }
     for seed in 0..20 {
         let (_, image) = bench.cut(PowerCut { seed, torn: false, reordered: true });
@@ -316,7 +319,7 @@ fn devices_are_cut_together_or_alone() {
     let read = |offset_bytes| {
         let answer = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&answer);
-        let request = Request::Read { offset_bytes, buffer: vec![0; BLOCK] };
+        let request = DeviceRequest::Read { offset_bytes, buffer: vec![0; BLOCK] };
         stack.volumes()[0].submit(request, Box::new(move |got| *slot.lock().unwrap() = Some(got)));
         driver.run_until_idle();
         answer.lock().unwrap().take().unwrap()

@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use underlay_record::Histogram;
-use underlay_storage::catalogue::{self, Medium, ModelParameters};
-use underlay_storage::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
-use underlay_storage::predict::{self, ClosedLoop, Pattern, Prediction};
+use underlay_storage::catalogue::{self, CatalogueMedium, ModelParameters};
+use underlay_storage::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
+use underlay_storage::predict::{self, AccessPattern, ClosedLoop, MediumPrediction};
 use underlay_storage::stack::InitialState;
-use underlay_storage::time::Time;
+use underlay_storage::time::ModelTime;
 
 const DISKS: [&str; 3] = ["hdd-7200-sata", "hdd-7200-sas", "hdd-10k-sas"];
 const CACHE_BYTES: f64 = 2097152.0;
 
-fn disk(name: &str, write_cache_bytes: f64) -> Medium {
+fn disk(name: &str, write_cache_bytes: f64) -> CatalogueMedium {
     let mut medium = catalogue::find(name).unwrap();
     if let ModelParameters::Hdd(parameters) = &mut medium.model {
         parameters.write_cache_bytes.value = write_cache_bytes;
@@ -22,11 +22,11 @@ fn disk(name: &str, write_cache_bytes: f64) -> Medium {
     medium
 }
 
-fn run(medium: &Medium, capacity_bytes: u64, load: &ClosedLoop) -> Prediction {
+fn run(medium: &CatalogueMedium, capacity_bytes: u64, load: &ClosedLoop) -> MediumPrediction {
     predict::closed_loop(&mut *medium.model(capacity_bytes, 1, InitialState::Fresh), load)
 }
 
-fn random(pattern: Pattern, queue_depth: usize, warmup: u64) -> ClosedLoop {
+fn random(pattern: AccessPattern, queue_depth: usize, warmup: u64) -> ClosedLoop {
     ClosedLoop { pattern, block_bytes: 4096, queue_depth, requests: 4000, warmup, seed: 3 }
 }
 
@@ -35,9 +35,9 @@ fn a_write_cache_never_costs_throughput() {
     for name in DISKS {
         let (with, without) = (disk(name, CACHE_BYTES), disk(name, 0.0));
         let whole = with.capacity_bytes();
-        let direct = run(&without, whole, &random(Pattern::RandomWrite, 32, 1000)).iops;
+        let direct = run(&without, whole, &random(AccessPattern::RandomWrite, 32, 1000)).iops;
         for queue_depth in [1, 32] {
-            let cached = run(&with, whole, &random(Pattern::RandomWrite, queue_depth, 3000)).iops;
+            let cached = run(&with, whole, &random(AccessPattern::RandomWrite, queue_depth, 3000)).iops;
             assert!(cached > 0.97 * direct, "{name} at {queue_depth}: {cached} cached, {direct} without");
         }
     }
@@ -47,7 +47,9 @@ fn a_write_cache_never_costs_throughput() {
 fn a_deeper_queue_than_the_disk_sees_costs_nothing() {
     for name in DISKS {
         let medium = catalogue::find(name).unwrap();
-        let at = |depth| run(&medium, medium.capacity_bytes(), &random(Pattern::RandomRead, depth, 500)).iops;
+        let at = |depth| {
+            run(&medium, medium.capacity_bytes(), &random(AccessPattern::RandomRead, depth, 500)).iops
+        };
         let (seen, deeper) = (at(32), at(128));
         assert!(deeper > 0.95 * seen, "{name}: {seen} at 32, {deeper} at 128");
     }
@@ -55,20 +57,20 @@ fn a_deeper_queue_than_the_disk_sees_costs_nothing() {
 
 /// Keeps `readers` random reads and `writers` random writes of 4 KiB under way; the reads' latencies, all
 /// requests a second, and how long a flush took that came in their midst.
-fn mixed(medium: &Medium, readers: u64, writers: u64, requests: u64) -> (Histogram, f64, f64) {
+fn mixed(medium: &CatalogueMedium, readers: u64, writers: u64, requests: u64) -> (Histogram, f64, f64) {
     let capacity_bytes = medium.capacity_bytes();
     let mut model = medium.model(capacity_bytes, 1, InitialState::Fresh);
     let mut random = Pcg64Mcg::seed_from_u64(9);
-    let mut under_way: HashMap<RequestId, (Operation, Time)> = HashMap::new();
+    let mut under_way: HashMap<RequestId, (ModelOperation, ModelTime)> = HashMap::new();
     let mut reads = Histogram::default();
     let (mut next, mut over, mut flush_s) = (0, 0, f64::NAN);
-    let mut now = Time::ZERO;
-    let mut due: Vec<Operation> = (0..readers).map(|_| Operation::Read).collect();
-    due.extend((0..writers).map(|_| Operation::Write));
-    let mut finished: Vec<Finished> = Vec::new();
+    let mut now = ModelTime::ZERO;
+    let mut due: Vec<ModelOperation> = (0..readers).map(|_| ModelOperation::Read).collect();
+    due.extend((0..writers).map(|_| ModelOperation::Write));
+    let mut finished: Vec<FinishedRequest> = Vec::new();
     while over < requests || flush_s.is_nan() {
         for operation in due.drain(..) {
-            let flush = operation == Operation::Flush;
+            let flush = operation == ModelOperation::Flush;
             let offset_bytes = if flush { 0 } else { random.random_range(0..capacity_bytes / 4096) * 4096 };
             let length_bytes = if flush { 0 } else { 4096 };
             let id = RequestId(next);
@@ -78,31 +80,31 @@ fn mixed(medium: &Medium, readers: u64, writers: u64, requests: u64) -> (Histogr
         }
         now = now.max(model.next_completion().unwrap());
         model.complete(now, &mut finished);
-        for Finished { id, at } in finished.drain(..) {
+        for FinishedRequest { id, at } in finished.drain(..) {
             let (operation, since) = under_way.remove(&id).unwrap();
             over += 1;
             match operation {
-                Operation::Flush => flush_s = at.since(since).as_secs_f64(),
-                Operation::Read => {
+                ModelOperation::Flush => flush_s = at.since(since).as_secs_f64(),
+                ModelOperation::Read => {
                     reads.record_ns(at.since(since).as_nanos() as u64);
                     due.push(operation);
                 }
                 _ => due.push(operation),
             }
             if over == requests / 2 {
-                due.push(Operation::Flush);
+                due.push(ModelOperation::Flush);
             }
         }
         assert!(now.as_ns() < 3_600_000_000_000, "no end of the flush");
     }
-    (reads, over as f64 / now.since(Time::ZERO).as_secs_f64(), flush_s)
+    (reads, over as f64 / now.since(ModelTime::ZERO).as_secs_f64(), flush_s)
 }
 
 #[test]
 fn reads_are_not_starved_by_a_full_write_cache() {
     for name in DISKS {
         let medium = disk(name, CACHE_BYTES);
-        let direct = run(&medium, medium.capacity_bytes(), &random(Pattern::RandomRead, 32, 500)).iops;
+        let direct = run(&medium, medium.capacity_bytes(), &random(AccessPattern::RandomRead, 32, 500)).iops;
         for (readers, writers) in [(1, 32), (16, 16), (8, 1)] {
             let (reads, iops, _) = mixed(&medium, readers, writers, 8000);
             assert!(
@@ -133,13 +135,13 @@ fn no_request_waits_much_longer_than_the_age_bound() {
     let mut random = Pcg64Mcg::seed_from_u64(4);
     let read = |id, offset_bytes| ModelRequest {
         id: RequestId(id),
-        operation: Operation::Read,
+        operation: ModelOperation::Read,
         offset_bytes,
         length_bytes: 4096,
         fua: false,
     };
     let far = RequestId(40);
-    let mut now = Time::ZERO;
+    let mut now = ModelTime::ZERO;
     let mut near = |model: &mut dyn MediumModel, id, now| {
         model.submit(read(id, random.random_range(0..100_000) * 4096), now);
     };
@@ -171,7 +173,7 @@ fn random_writes_within_a_few_files_are_random() {
                 model: medium.model(medium.capacity_bytes(), 1, InitialState::Steady),
                 window_bytes,
             };
-            let load = ClosedLoop { requests: 40_000, ..random(Pattern::RandomWrite, 64, 100_000) };
+            let load = ClosedLoop { requests: 40_000, ..random(AccessPattern::RandomWrite, 64, 100_000) };
             predict::closed_loop(&mut model, &load).iops
         };
         let (everywhere, confined) = (steady(medium.capacity_bytes()), steady(256 << 20));
@@ -192,13 +194,13 @@ impl MediumModel for Confined {
     fn capacity_bytes(&self) -> u64 {
         self.window_bytes
     }
-    fn submit(&mut self, request: ModelRequest, now: Time) {
+    fn submit(&mut self, request: ModelRequest, now: ModelTime) {
         self.model.submit(request, now);
     }
-    fn next_completion(&self) -> Option<Time> {
+    fn next_completion(&self) -> Option<ModelTime> {
         self.model.next_completion()
     }
-    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+    fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
         self.model.complete(now, finished);
     }
     fn absorb(&mut self, request: ModelRequest) {
@@ -210,7 +212,7 @@ impl MediumModel for Confined {
 fn a_small_disk_streams_as_fast_and_remembers_less() {
     for name in DISKS {
         let medium = catalogue::find(name).unwrap();
-        let load = ClosedLoop { block_bytes: 131_072, ..random(Pattern::SequentialRead, 1, 100) };
+        let load = ClosedLoop { block_bytes: 131_072, ..random(AccessPattern::SequentialRead, 1, 100) };
         let (whole, small) =
             (run(&medium, medium.capacity_bytes(), &load).mb_s, run(&medium, 2 << 30, &load).mb_s);
         // It goes on from the outer to the inner zones, where the whole disk stays outside.
@@ -221,11 +223,11 @@ fn a_small_disk_streams_as_fast_and_remembers_less() {
         // Reads far apart, each followed by a full read-ahead: which of them are still remembered?
         let remembered = |capacity_bytes: u64| {
             let mut model = medium.model(capacity_bytes, 1, InitialState::Fresh);
-            let mut now = Time::ZERO;
+            let mut now = ModelTime::ZERO;
             let mut read = |index: u64, place: u64| {
                 let request = ModelRequest {
                     id: RequestId(index),
-                    operation: Operation::Read,
+                    operation: ModelOperation::Read,
                     offset_bytes: place,
                     length_bytes: 4096,
                     fua: false,
@@ -235,7 +237,7 @@ fn a_small_disk_streams_as_fast_and_remembers_less() {
                 while finished.is_empty() {
                     model.complete(model.next_completion().unwrap(), &mut finished);
                 }
-                now = Time::from_ns(finished[0].at.as_ns() + 100_000_000);
+                now = ModelTime::from_ns(finished[0].at.as_ns() + 100_000_000);
                 finished[0].at.since(submitted).as_micros()
             };
             let place = |index: u64| capacity_bytes / 20 * index / 4096 * 4096;

@@ -2,11 +2,12 @@
 
 use proptest::prelude::*;
 use underlay_storage::catalogue::{
-    Curve, Distribution, MeasuredLoad, MeasuredOrder, Medium, ModelParameters, Quantity,
+    CatalogueMedium, MeasuredLoad, MeasuredOrder, ModelParameters, SourcedCurve, SourcedDistribution,
+    SourcedQuantity,
 };
-use underlay_storage::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use underlay_storage::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
 use underlay_storage::stack::InitialState;
-use underlay_storage::time::Time;
+use underlay_storage::time::ModelTime;
 
 /// When it comes, and how many blocks of 4 KiB it reads.
 type Arrivals = Vec<(u64, u64)>;
@@ -25,16 +26,16 @@ fn arrivals() -> impl Strategy<Value = Arrivals> {
 }
 
 /// When each finished, by its number.
-fn modelled(medium: &Medium, arrivals: &Arrivals) -> Vec<u64> {
+fn modelled(medium: &CatalogueMedium, arrivals: &Arrivals) -> Vec<u64> {
     let mut model: Box<dyn MediumModel> = medium.model(1 << 30, 1, InitialState::Fresh);
-    let mut finished: Vec<Finished> = Vec::new();
+    let mut finished: Vec<FinishedRequest> = Vec::new();
     for (index, &(at_ns, blocks)) in arrivals.iter().enumerate() {
-        let now = Time::from_ns(at_ns);
+        let now = ModelTime::from_ns(at_ns);
         model.complete(now, &mut finished);
         // Far apart, so that nothing is sequential.
         let request = ModelRequest {
             id: RequestId(index as u64),
-            operation: Operation::Read,
+            operation: ModelOperation::Read,
             offset_bytes: (index as u64 * 37 % 64) << 20,
             length_bytes: blocks * 4096,
             fua: false,
@@ -85,17 +86,17 @@ fn compare(found: &[u64], expected: &[u64]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn quantity(value: f64) -> Quantity {
-    Quantity { value, source: "test".into(), estimate: false }
+fn quantity(value: f64) -> SourcedQuantity {
+    SourcedQuantity { value, source: "test".into(), estimate: false }
 }
 
-fn always(value: f64) -> Distribution {
-    Distribution { quantiles: vec![(0.5, value)], source: "test".into(), estimate: false }
+fn always(value: f64) -> SourcedDistribution {
+    SourcedDistribution { quantiles: vec![(0.5, value)], source: "test".into(), estimate: false }
 }
 
-fn by_depth(values: &[f64]) -> Curve {
+fn by_depth(values: &[f64]) -> SourcedCurve {
     let points = values.iter().enumerate().map(|(index, value)| (index as f64 + 1.0, *value)).collect();
-    Curve { points, source: "test".into(), estimate: false }
+    SourcedCurve { points, source: "test".into(), estimate: false }
 }
 
 proptest! {
@@ -106,7 +107,7 @@ proptest! {
         arrivals in arrivals(),
         mb_s in prop::collection::vec(500.0..8000.0f64, 12),
     ) {
-        let mut medium = Medium::parse("pmem.toml", include_str!("kinds/pmem.toml")).unwrap();
+        let mut medium = CatalogueMedium::parse("pmem.toml", include_str!("kinds/pmem.toml")).unwrap();
         if let ModelParameters::Pmem(memory) = &mut medium.model {
             memory.command_us = quantity(0.0);
             memory.read_latency_us = always(0.0);
@@ -133,7 +134,7 @@ proptest! {
         for gain in gains {
             speeds.push((speeds[speeds.len() - 1] * gain).clamp(0.2, 11.5));
         }
-        let mut medium = Medium::parse("measured.toml", include_str!("kinds/measured.toml")).unwrap();
+        let mut medium = CatalogueMedium::parse("measured.toml", include_str!("kinds/measured.toml")).unwrap();
         if let ModelParameters::Measured(device) = &mut medium.model {
             device.order.value = MeasuredOrder::Fifo;
             device.service.retain(|service| {

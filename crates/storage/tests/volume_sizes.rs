@@ -1,18 +1,20 @@
 //! Cloud volumes: rates, bursts, bounds and price follow the size, as their providers sell them.
 
-use underlay_storage::catalogue::{self, Blame, Change, CloudParameters, Medium, ModelParameters};
-use underlay_storage::predict::{ClosedLoop, Pattern, closed_loop};
+use underlay_storage::catalogue::{
+    self, CatalogueMedium, CloudParameters, ModelParameters, ParameterChange, RefusalCause,
+};
+use underlay_storage::predict::{AccessPattern, ClosedLoop, closed_loop};
 use underlay_storage::stack::InitialState;
 
 const GIB: u64 = 1 << 30;
 
-fn volume(medium: &Medium) -> &CloudParameters {
+fn volume(medium: &CatalogueMedium) -> &CloudParameters {
     let ModelParameters::Cloud(volume) = &medium.model else { panic!("{} is no volume", medium.name) };
     volume
 }
 
 /// Of this size, both by the file and in memory, which must agree.
-fn sized(name: &str, gib: u64) -> Medium {
+fn sized(name: &str, gib: u64) -> CatalogueMedium {
     let changed = catalogue::sized(catalogue::text_of(name).unwrap(), Some(gib * GIB), false, &[]).unwrap();
     let medium = catalogue::find(name).unwrap().of_size(gib * GIB).unwrap();
     assert_eq!(changed.medium.model, medium.model, "{name}, {gib} GiB");
@@ -22,19 +24,23 @@ fn sized(name: &str, gib: u64) -> Medium {
     assert!(changed.medium.price().is_rent(), "{name}, {gib} GiB");
     assert_eq!(changed.medium.capacity_bytes(), gib * GIB);
     // It is read again by a volume server, which must not size it a second time.
-    assert_eq!(Medium::parse("again", &changed.text).unwrap(), changed.medium);
+    assert_eq!(CatalogueMedium::parse("again", &changed.text).unwrap(), changed.medium);
     assert!(changed.medium.volume.is_none() && changed.medium.price.rent.is_none());
     changed.medium
 }
 
-fn refusal(name: &str, capacity_bytes: Option<u64>, changes: &[(&str, Change)]) -> (Blame, String) {
+fn refusal(
+    name: &str,
+    capacity_bytes: Option<u64>,
+    changes: &[(&str, ParameterChange)],
+) -> (RefusalCause, String) {
     let refused =
         catalogue::sized(catalogue::text_of(name).unwrap(), capacity_bytes, false, changes).unwrap_err();
     assert_eq!(refused.len(), 1, "{refused:?}");
     (refused[0].blame, refused[0].reason.clone())
 }
 
-fn rates(medium: &Medium) -> (f64, f64) {
+fn rates(medium: &CatalogueMedium) -> (f64, f64) {
     (volume(medium).baseline_iops.value, volume(medium).baseline_mb_s.value)
 }
 
@@ -54,7 +60,7 @@ fn a_gp2_of_50_gib_has_150_iops_a_burst_of_3_000_and_costs_180_dollars() {
     assert_eq!(found.io_credits.as_ref().unwrap().value, 5.4e6);
     assert_eq!(medium.price_usd(), 180.0);
     let load = ClosedLoop {
-        pattern: Pattern::RandomRead,
+        pattern: AccessPattern::RandomRead,
         block_bytes: 4096,
         queue_depth: 16,
         requests: 3_000,
@@ -90,7 +96,7 @@ fn rent_follows_size_and_what_is_bought_beside_it() {
     }
     let text = catalogue::text_of("ebs-io2").unwrap();
     let bought = |iops: f64| {
-        let changes = [("baseline_iops", Change::Number(iops))];
+        let changes = [("baseline_iops", ParameterChange::Number(iops))];
         catalogue::sized(text, Some(1_000 * GIB), false, &changes).unwrap().medium
     };
     // 32,000 at 0.065, 32,000 at 0.046, the rest at 0.032.
@@ -137,7 +143,8 @@ fn rates_follow_the_size_by_the_rules_of_each_provider() {
 fn credits_follow_the_size_and_end_where_the_baseline_is_as_fast() {
     let burst = |name: &str, gib: u64| {
         let medium = sized(name, gib);
-        let value = |quantity: &Option<catalogue::Quantity>| quantity.as_ref().map(|quantity| quantity.value);
+        let value =
+            |quantity: &Option<catalogue::SourcedQuantity>| quantity.as_ref().map(|quantity| quantity.value);
         let found = volume(&medium);
         (
             value(&found.burst_iops),
@@ -161,59 +168,119 @@ fn credits_follow_the_size_and_end_where_the_baseline_is_as_fast() {
 
 #[test]
 fn what_no_provider_sells_is_refused_with_the_rule() {
-    let number = |value: f64| Change::Number(value);
+    let number = |value: f64| ParameterChange::Number(value);
     for (name, gib, changes, blame, rule) in [
-        ("ebs-gp3", 1000, &[("baseline_iops", number(90_000.0))][..], Blame::Change(0), "up to 80000 IOPS"),
+        (
+            "ebs-gp3",
+            1000,
+            &[("baseline_iops", number(90_000.0))][..],
+            RefusalCause::Change(0),
+            "up to 80000 IOPS",
+        ),
         (
             "ebs-gp3",
             16,
             &[("baseline_iops", number(16_000.0))],
-            Blame::Change(0),
+            RefusalCause::Change(0),
             "500 IOPS for each GiB, so 8000 IOPS for 16 GiB",
         ),
-        ("ebs-gp3", 1000, &[("baseline_iops", number(1_000.0))], Blame::Change(0), "smallest is 3000 IOPS"),
+        (
+            "ebs-gp3",
+            1000,
+            &[("baseline_iops", number(1_000.0))],
+            RefusalCause::Change(0),
+            "smallest is 3000 IOPS",
+        ),
         (
             "ebs-gp3",
             1000,
             &[("baseline_mb_s", number(1_048.576))],
-            Blame::Change(0),
+            RefusalCause::Change(0),
             "for each IOPS, so 786.432 MB/s (750 MiB/s) for 3000 IOPS",
         ),
         (
             "ebs-gp3",
             1000,
             &[("baseline_mb_s", number(3_000.0))],
-            Blame::Change(0),
+            RefusalCause::Change(0),
             "up to 2097.152 MB/s (2000 MiB/s)",
         ),
         // Stated by the catalogue's medium, for a size that can't have it.
-        ("ebs-gp3-16k", 8, &[], Blame::Whole, "500 IOPS for each GiB"),
-        ("ebs-io2", 10, &[], Blame::Whole, "1000 IOPS for each GiB, so 10000 IOPS for 10 GiB"),
-        ("ebs-gp2", 500, &[("baseline_iops", number(20_000.0))], Blame::Change(0), "up to 16000 IOPS"),
+        ("ebs-gp3-16k", 8, &[], RefusalCause::Whole, "500 IOPS for each GiB"),
+        ("ebs-io2", 10, &[], RefusalCause::Whole, "1000 IOPS for each GiB, so 10000 IOPS for 10 GiB"),
+        ("ebs-gp2", 500, &[("baseline_iops", number(20_000.0))], RefusalCause::Change(0), "up to 16000 IOPS"),
         // 13 times the reads at the price of 150 IOPS.
         (
             "ebs-gp2",
             50,
             &[("baseline_iops", number(3_000.0))],
-            Blame::Change(0),
+            RefusalCause::Change(0),
             "the provider gives 150 IOPS with 50 GiB, and sells no other rate",
         ),
-        ("ebs-gp2", 50, &[("baseline_iops", number(120.0))], Blame::Change(0), "150 IOPS with 50 GiB"),
-        ("ebs-gp2", 50, &[("baseline_mb_s", number(250.0))], Blame::Change(0), "134.2177 MB/s (128 MiB/s)"),
-        ("ebs-gp2", 50, &[("burst_iops", number(16_000.0))], Blame::Change(0), "3000 IOPS with 50 GiB"),
-        ("ebs-gp2", 50, &[("io_credits", number(1e9))], Blame::Change(0), "5400000 credits with 50 GiB"),
-        ("ebs-io2", 1000, &[("baseline_mb_s", number(1_000.0))], Blame::Change(0), "sells no other rate"),
-        ("ebs-st1", 512, &[("baseline_iops", number(400.0))], Blame::Change(0), "500 IOPS with 512 GiB"),
-        ("ebs-st1", 512, &[("baseline_mb_s", number(500.0))], Blame::Change(0), "sells no other rate"),
-        ("ebs-st1", 512, &[("burst_mb_s", number(500.0))], Blame::Change(0), "sells no other burst"),
-        ("ebs-st1", 512, &[("throughput_credits_mb", number(1e9))], Blame::Change(0), "sells no other burst"),
-        ("azure-p30", 128, &[("baseline_iops", number(5_000.0))], Blame::Change(0), "500 IOPS with 128 GiB"),
-        ("azure-p30", 128, &[("baseline_mb_s", number(900.0))], Blame::Change(0), "100 MB/s"),
-        ("azure-p30", 128, &[("burst_mb_s", number(900.0))], Blame::Change(0), "170 MB/s with 128 GiB"),
-        ("gcp-pd-ssd", 100, &[("baseline_iops", number(30_000.0))], Blame::Change(0), "with 108 GB"),
-        ("gcp-pd-ssd", 100, &[("baseline_mb_s", number(1_200.0))], Blame::Change(0), "with 108 GB"),
-        ("ebs-gp2", 20_000, &[], Blame::Capacity, "from 1 to 16384 GiB"),
-        ("ebs-st1", 100, &[], Blame::Capacity, "from 125 to 16384 GiB"),
+        ("ebs-gp2", 50, &[("baseline_iops", number(120.0))], RefusalCause::Change(0), "150 IOPS with 50 GiB"),
+        (
+            "ebs-gp2",
+            50,
+            &[("baseline_mb_s", number(250.0))],
+            RefusalCause::Change(0),
+            "134.2177 MB/s (128 MiB/s)",
+        ),
+        (
+            "ebs-gp2",
+            50,
+            &[("burst_iops", number(16_000.0))],
+            RefusalCause::Change(0),
+            "3000 IOPS with 50 GiB",
+        ),
+        (
+            "ebs-gp2",
+            50,
+            &[("io_credits", number(1e9))],
+            RefusalCause::Change(0),
+            "5400000 credits with 50 GiB",
+        ),
+        (
+            "ebs-io2",
+            1000,
+            &[("baseline_mb_s", number(1_000.0))],
+            RefusalCause::Change(0),
+            "sells no other rate",
+        ),
+        (
+            "ebs-st1",
+            512,
+            &[("baseline_iops", number(400.0))],
+            RefusalCause::Change(0),
+            "500 IOPS with 512 GiB",
+        ),
+        ("ebs-st1", 512, &[("baseline_mb_s", number(500.0))], RefusalCause::Change(0), "sells no other rate"),
+        ("ebs-st1", 512, &[("burst_mb_s", number(500.0))], RefusalCause::Change(0), "sells no other burst"),
+        (
+            "ebs-st1",
+            512,
+            &[("throughput_credits_mb", number(1e9))],
+            RefusalCause::Change(0),
+            "sells no other burst",
+        ),
+        (
+            "azure-p30",
+            128,
+            &[("baseline_iops", number(5_000.0))],
+            RefusalCause::Change(0),
+            "500 IOPS with 128 GiB",
+        ),
+        ("azure-p30", 128, &[("baseline_mb_s", number(900.0))], RefusalCause::Change(0), "100 MB/s"),
+        (
+            "azure-p30",
+            128,
+            &[("burst_mb_s", number(900.0))],
+            RefusalCause::Change(0),
+            "170 MB/s with 128 GiB",
+        ),
+        ("gcp-pd-ssd", 100, &[("baseline_iops", number(30_000.0))], RefusalCause::Change(0), "with 108 GB"),
+        ("gcp-pd-ssd", 100, &[("baseline_mb_s", number(1_200.0))], RefusalCause::Change(0), "with 108 GB"),
+        ("ebs-gp2", 20_000, &[], RefusalCause::Capacity, "from 1 to 16384 GiB"),
+        ("ebs-st1", 100, &[], RefusalCause::Capacity, "from 125 to 16384 GiB"),
     ] {
         let (found, reason) = refusal(name, Some(gib * GIB), changes);
         assert!(
@@ -249,7 +316,7 @@ fn what_no_provider_sells_is_refused_with_the_rule() {
 fn a_file_of_ones_own_may_state_a_burst_that_its_rules_leave_out() {
     let burst = "[model]\nburst_iops = { value = 30_000, source = \"limits\" }\nio_credits = { value = 1_000_000, source = \"limits\" }\n";
     let text = catalogue::text_of("ebs-gp3").unwrap().replacen("[model]\n", burst, 1);
-    let medium = Medium::parse("mine.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    let medium = CatalogueMedium::parse("mine.toml", &text).unwrap_or_else(|error| panic!("{error}"));
     let sized = medium.of_size(50 * GIB).unwrap();
     assert_eq!(volume(&sized).burst_iops.as_ref().unwrap().value, 30_000.0);
 }
@@ -258,7 +325,10 @@ fn a_file_of_ones_own_may_state_a_burst_that_its_rules_leave_out() {
 #[test]
 fn stated_rates_take_precedence() {
     let text = catalogue::text_of("ebs-gp2").unwrap();
-    let changes = [("baseline_iops", Change::Number(900.0)), ("baseline_mb_s", Change::Number(262.1))];
+    let changes = [
+        ("baseline_iops", ParameterChange::Number(900.0)),
+        ("baseline_mb_s", ParameterChange::Number(262.1)),
+    ];
     let medium = catalogue::sized(text, Some(300 * GIB), false, &changes).unwrap().medium;
     assert_eq!(rates(&medium), (900.0, 262.1));
     assert_eq!(medium.price_usd(), 1_080.0);
@@ -270,17 +340,17 @@ fn stated_rates_take_precedence() {
 fn keys_that_go_together_are_accepted_together() {
     let text = catalogue::text_of("gcp-pd-ssd").unwrap();
     let all = [
-        ("degraded_share", Change::Number(0.01)),
-        ("degraded_episode_s", Change::Number(30.0)),
-        ("degraded_factor", Change::Number(0.5)),
+        ("degraded_share", ParameterChange::Number(0.01)),
+        ("degraded_episode_s", ParameterChange::Number(30.0)),
+        ("degraded_factor", ParameterChange::Number(0.5)),
     ];
     let medium = catalogue::sized(text, None, false, &all).unwrap().medium;
     assert_eq!(volume(&medium).degraded_factor.as_ref().unwrap().value, 0.5);
     let (_, reason) = refusal("gcp-pd-ssd", None, &all[..1]);
     assert!(reason.contains("go together"), "{reason}");
     // One that is wrong is blamed alone.
-    let wrong = [all[0].clone(), all[1].clone(), ("degraded_factor", Change::Number(-1.0))];
-    assert_eq!(refusal("gcp-pd-ssd", None, &wrong).0, Blame::Change(2));
+    let wrong = [all[0].clone(), all[1].clone(), ("degraded_factor", ParameterChange::Number(-1.0))];
+    assert_eq!(refusal("gcp-pd-ssd", None, &wrong).0, RefusalCause::Change(2));
 }
 
 #[test]
@@ -310,7 +380,7 @@ fn a_file_whose_rules_make_no_sense_says_so() {
         ("value = 536_870_912_000", "value = 53_687_091_200_000", "no volume of this capacity is sold"),
     ] {
         assert!(text.contains(from), "{from}");
-        let told = Medium::parse("mine.toml", &text.replace(from, to)).unwrap_err().to_string();
+        let told = CatalogueMedium::parse("mine.toml", &text.replace(from, to)).unwrap_err().to_string();
         assert!(told.contains(message), "{from} -> {to}:\n{told}");
     }
 }

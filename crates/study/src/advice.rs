@@ -17,7 +17,7 @@ const MAX_OF_THE_SLOWEST: u32 = 8;
 
 /// A number of identical devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Devices {
+pub struct DeviceCount {
     /// `ssd`
     pub name: String,
     pub count: u32,
@@ -46,12 +46,12 @@ pub enum AdviceError {
     None,
 }
 
-impl Devices {
+impl DeviceCount {
     /// Reads `hdd=6@120MB/s`.
     ///
     /// # Errors
     /// Which part of it is no name, number or bandwidth.
-    pub fn parse(text: &str) -> Result<Devices, AdviceError> {
+    pub fn parse(text: &str) -> Result<DeviceCount, AdviceError> {
         let owned = || text.to_owned();
         let (name, rest) = text.split_once('=').ok_or_else(|| AdviceError::Form { text: owned() })?;
         let (count, bandwidth) = rest.split_once('@').ok_or_else(|| AdviceError::Form { text: owned() })?;
@@ -71,7 +71,7 @@ impl Devices {
         if bandwidth_bytes_per_s == 0 {
             return Err(AdviceError::NoBandwidth { text: owned() });
         }
-        Ok(Devices { name: name.to_owned(), count, bandwidth_bytes_per_s })
+        Ok(DeviceCount { name: name.to_owned(), count, bandwidth_bytes_per_s })
     }
 
     fn bandwidth(&self) -> f64 {
@@ -81,9 +81,9 @@ impl Devices {
 
 /// How to split devices.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Split {
+pub struct DeviceSplit {
     /// In the order in which they were given.
-    pub parts: Vec<Part>,
+    pub parts: Vec<AdvicePart>,
     /// On all devices.
     pub directories: u32,
     /// What the devices could do together.
@@ -96,8 +96,8 @@ pub struct Split {
 
 /// Equal devices and their directories.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
-    pub devices: Devices,
+pub struct AdvicePart {
+    pub devices: DeviceCount,
     /// Of each of them.
     pub directories: u32,
     /// Of one directory.
@@ -111,7 +111,7 @@ pub struct Part {
 ///
 /// # Errors
 /// No devices, too many, or two of one name.
-pub fn split(devices: &[Devices]) -> Result<Split, AdviceError> {
+pub fn split(devices: &[DeviceCount]) -> Result<DeviceSplit, AdviceError> {
     let count: u64 = devices.iter().map(|one| u64::from(one.count)).sum();
     if count == 0 {
         return Err(AdviceError::None);
@@ -124,7 +124,7 @@ pub fn split(devices: &[Devices]) -> Result<Split, AdviceError> {
             return Err(AdviceError::Twice { name: one.name.clone() });
         }
     }
-    let slowest = devices.iter().map(Devices::bandwidth).fold(f64::INFINITY, f64::min);
+    let slowest = devices.iter().map(DeviceCount::bandwidth).fold(f64::INFINITY, f64::min);
     let whole: f64 = devices.iter().map(|one| one.bandwidth() * f64::from(one.count)).sum();
     let ones = vec![1; devices.len()];
     let before = aggregate(devices, &ones);
@@ -155,7 +155,7 @@ pub fn split(devices: &[Devices]) -> Result<Split, AdviceError> {
     let parts = devices
         .iter()
         .zip(&each)
-        .map(|(one, &directories)| Part {
+        .map(|(one, &directories)| AdvicePart {
             devices: one.clone(),
             directories,
             directory_bytes_per_s: one.bandwidth() / f64::from(directories),
@@ -163,7 +163,7 @@ pub fn split(devices: &[Devices]) -> Result<Split, AdviceError> {
             share_after: f64::from(directories) / f64::from(all_after),
         })
         .collect();
-    Ok(Split {
+    Ok(DeviceSplit {
         parts,
         directories: all_after,
         bandwidth_bytes_per_s: whole,
@@ -173,7 +173,7 @@ pub fn split(devices: &[Devices]) -> Result<Split, AdviceError> {
 }
 
 /// What devices give whose directories all get as much: the first to be full up holds up the rest.
-fn aggregate(devices: &[Devices], directories: &[u32]) -> f64 {
+fn aggregate(devices: &[DeviceCount], directories: &[u32]) -> f64 {
     let all: u32 = devices.iter().zip(directories).map(|(one, each)| one.count * each).sum();
     devices
         .iter()
@@ -182,7 +182,7 @@ fn aggregate(devices: &[Devices], directories: &[u32]) -> f64 {
         .fold(f64::INFINITY, f64::min)
 }
 
-impl Split {
+impl DeviceSplit {
     /// The directories to make: below `root`, a directory for each device and in it one for each part.
     /// `/data/ssd-0/3` is the third of the first SSD; a device that is not split is `/data/hdd-5` itself.
     pub fn directories_below(&self, root: &str) -> Vec<String> {
@@ -218,8 +218,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn devices(texts: &[&str]) -> Vec<Devices> {
-        texts.iter().map(|text| Devices::parse(text).unwrap()).collect()
+    fn devices(texts: &[&str]) -> Vec<DeviceCount> {
+        texts.iter().map(|text| DeviceCount::parse(text).unwrap()).collect()
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let error = |text: &str| Devices::parse(text).unwrap_err().to_string();
+        let error = |text: &str| DeviceCount::parse(text).unwrap_err().to_string();
         for (text, words) in [
             ("", "NAME=COUNT@BANDWIDTH"),
             ("hdd", "NAME=COUNT@BANDWIDTH"),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     /// What a system gets that writes equal blocks into its directories in turn, block by block.
-    fn by_hand(devices: &[Devices], directories: &[u32]) -> f64 {
+    fn by_hand(devices: &[DeviceCount], directories: &[u32]) -> f64 {
         let mut written = Vec::new();
         for (one, &each) in devices.iter().zip(directories) {
             for _ in 0..one.count {
@@ -301,10 +301,10 @@ mod tests {
         fn a_split_never_loses_and_says_what_it_gives(
             kinds in prop::collection::vec((1u32..12, 1u64..20_000), 1..5)
         ) {
-            let devices: Vec<Devices> = kinds
+            let devices: Vec<DeviceCount> = kinds
                 .iter()
                 .enumerate()
-                .map(|(index, (count, mb_s))| Devices {
+                .map(|(index, (count, mb_s))| DeviceCount {
                     name: format!("kind-{index}"),
                     count: *count,
                     bandwidth_bytes_per_s: mb_s * 1_000_000,
@@ -331,7 +331,7 @@ mod tests {
         #[test]
         fn any_text_is_devices_or_a_mistake(text in ".{0,60}", name in "[a-z-]{0,4}", count in any::<i64>(), rate in ".{0,12}") {
             for text in [text, format!("{name}={count}@{rate}"), format!("{name}={}@{}MB/s", count % 9, count)] {
-                match Devices::parse(&text) {
+                match DeviceCount::parse(&text) {
                     Ok(one) => prop_assert!(split(&[one]).is_ok()),
                     Err(error) => prop_assert!(error.to_string().starts_with('\'')),
                 }

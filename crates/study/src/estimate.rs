@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use underlay_record::{Cell, Rate, WallParts};
-use underlay_workload::{Mix, OperationKind};
+use underlay_record::{Cell, OfferedRate, WallParts};
+use underlay_workload::{OperationKind, OperationMix};
 
-use crate::spec::{Cache, Study};
+use crate::spec::{InitialCacheState, Study};
 use crate::{fill, plan};
 
 /// Images are cloned and written out at about this speed where the file system can't share blocks.
@@ -101,7 +101,7 @@ pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallPart
         let Some(requests) = entry.cell.requests() else { continue };
         estimate.warmup_s += study.run.warmup.as_secs_f64() * count;
         estimate.measure_s += study.run.duration.as_secs_f64() * count;
-        if let (Rate::Highest { .. }, Some(wanted)) = (&requests.rate, &entry.workload.find_rate) {
+        if let (OfferedRate::Highest { .. }, Some(wanted)) = (&requests.rate, &entry.workload.find_rate) {
             let shortest = wanted.shortest(study.run.duration, study.scale.time);
             estimate.search_s += shortest.as_secs_f64() * count;
         }
@@ -112,8 +112,8 @@ pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallPart
         let larger = (record_bytes as f64 / LOADED_RECORD_BYTES).max(1.0);
         let loads_per_s = kind.map_or(f64::INFINITY, |kind| kind.loads_per_s());
         estimate.start_s += start_s * count;
-        if study.run.cache == Cache::Warm && !matches!(requests.mix.as_str(), "load" | "delete") {
-            let sizes = fill::Sizes {
+        if study.run.cache == InitialCacheState::Warm && !matches!(requests.mix.as_str(), "load" | "delete") {
+            let sizes = fill::CellSizes {
                 budget_bytes: study.budget_here(entry.system),
                 data_bytes: of_one_server * record_bytes,
                 records: of_one_server,
@@ -154,7 +154,7 @@ fn only_reads(mix: &str) -> bool {
 
 /// Of a mix's operations; `None` if it is none.
 pub(crate) fn share_of_reads(mix: &str) -> Option<f64> {
-    let mix = Mix::parse(mix).ok()?;
+    let mix = OperationMix::parse(mix).ok()?;
     Some(mix.share(OperationKind::Read) + mix.share(OperationKind::Scan))
 }
 

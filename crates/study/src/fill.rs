@@ -15,7 +15,7 @@ const MAX_RECORD_ROUNDS: f64 = 4.0;
 
 /// What the cells of one server have here.
 #[derive(Clone, Copy)]
-pub(crate) struct Sizes {
+pub(crate) struct CellSizes {
     pub budget_bytes: u64,
     /// Of its data set, as are the records.
     pub data_bytes: u64,
@@ -24,7 +24,12 @@ pub(crate) struct Sizes {
 
 /// For one server of a system on a storage. In slow motion a warm-up of modelled time is too short for a program that is compiled while it
 /// runs, so that is done here as well, where it has all CPUs and no device to wait for.
-pub(crate) fn operations(system: &SystemSpec, storage: &StorageSpec, is_slowed: bool, sizes: Sizes) -> u64 {
+pub(crate) fn operations(
+    system: &SystemSpec,
+    storage: &StorageSpec,
+    is_slowed: bool,
+    sizes: CellSizes,
+) -> u64 {
     let kind = underlay_systems::find(&system.kind);
     let caches_records = kind.is_some_and(|kind| kind.capabilities().caches_records);
     // Each of its nodes has a cache of its own.
@@ -72,7 +77,7 @@ mod tests {
         };
         let of = |system: &str, is_slowed: bool| {
             let study = Study::parse("x.toml", &text(system), false).unwrap();
-            let sizes = Sizes { budget_bytes: 1 << 30, data_bytes: 1_000_000, records: 1000 };
+            let sizes = CellSizes { budget_bytes: 1 << 30, data_bytes: 1_000_000, records: 1000 };
             operations(&study.systems[0], &study.storages[0], is_slowed, sizes)
         };
         let group = "[system.je-ha]\nmemory = \"2 GiB\"\nnodes = 3\nshards = 2";

@@ -1,6 +1,6 @@
 //! What a job of fio asks of a device, read from its text: a prediction needs to know it exactly, and refuses what it doesn't.
 
-use underlay_systems::benchmark::fio::{Job, JobFile};
+use underlay_systems::benchmark::fio::{FioJobSection, JobFile};
 
 /// A job whose every operation is one request that passes the page cache by, or one write and its flush.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,7 +49,7 @@ impl FioJob {
         if let Some(stray) = file.strays.first() {
             return Err(format!("a line of fio's job in no section: `{}`", stray.text));
         }
-        let jobs: Vec<Job<'_>> = file.jobs().collect();
+        let jobs: Vec<FioJobSection<'_>> = file.jobs().collect();
         let [job] = jobs.as_slice() else { return Err(format!("{} jobs of fio at once", jobs.len())) };
         if file.sections.last().is_some_and(|section| section.is_global) {
             return Err("a `[global]` after fio's job, which does not affect it".to_owned());

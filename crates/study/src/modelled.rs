@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use underlay_record::Run;
-use underlay_storage::stack::{DeviceSpec, Node, VolumeSpec};
+use underlay_record::RunHeader;
+use underlay_storage::stack::{DeviceSpec, StackNode, VolumeSpec};
 
 use crate::fill;
-use crate::plan::Entry;
+use crate::plan::CellParts;
 use crate::run::storage;
-use crate::spec::{Cache, Form, LinkSpec, PoolVolume, StorageSource, Study};
+use crate::spec::{InitialCacheState, LinkSpec, PoolVolume, StorageSource, Study, StudyForm};
 
 /// The study that a run ran, as it was read then: with its overrides, its media, and its factor of slow motion.
 ///
 /// # Errors
 /// When it is no study any more for this version; the text lists its mistakes.
-pub fn study_of_run(run: &Run) -> Result<Study, String> {
+pub fn study_of_run(run: &RunHeader) -> Result<Study, String> {
     let stored =
         |name: &str| run.media_files.get(name).cloned().ok_or_else(|| format!("the run has no {name}"));
-    let form = Form { short: run.short, overrides: &run.overrides };
+    let form = StudyForm { short: run.short, overrides: &run.overrides };
     let study = Study::parse_with_media("the run's study", &run.study_toml, form, &stored)
         .map_err(|mistakes| mistakes.to_string())?;
     Ok(study.at(run.scale.time))
@@ -26,7 +26,7 @@ pub fn study_of_run(run: &Run) -> Result<Study, String> {
 
 /// The storage of a cell, as far as a model can have it. Backing files have names that nothing uses.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Modelled {
+pub struct ModelledStorage {
     /// Over all servers, after the data scale.
     pub volumes: Vec<VolumeSpec>,
     /// They are cut from one pool: devices of the same name are one device.
@@ -39,7 +39,7 @@ pub struct Modelled {
 ///
 /// # Errors
 /// What the storage is, in words, where nothing of ours paces its devices, or where it is not known what they are asked for.
-pub fn storage_of(study: &Study, entry: &Entry<'_>) -> Result<Modelled, String> {
+pub fn storage_of(study: &Study, entry: &CellParts<'_>) -> Result<ModelledStorage, String> {
     let under = entry.storage.under(entry.system);
     if !entry.system.roles.is_empty() {
         return Err(
@@ -61,7 +61,7 @@ pub fn storage_of(study: &Study, entry: &Entry<'_>) -> Result<Modelled, String> 
             let of_server: Vec<VolumeSpec> =
                 stack.map_or_else(Vec::new, |stack| stack.volumes.into_iter().map(named).collect());
             let volumes = (0..entry.system.servers).flat_map(|_| of_server.clone()).collect();
-            Ok(Modelled { volumes, ..Modelled::default() })
+            Ok(ModelledStorage { volumes, ..ModelledStorage::default() })
         }
         StorageSource::Volume(volume) => {
             let root = pool(volume, &storage::pool_devices(&under, study.scale.data))?;
@@ -69,7 +69,7 @@ pub fn storage_of(study: &Study, entry: &Entry<'_>) -> Result<Modelled, String> 
                 .to_owned();
             let each = named(VolumeSpec::new("volume", root));
             let volumes = (0..entry.system.servers).map(|_| each.clone()).collect();
-            Ok(Modelled { volumes, shares_devices: true, assumed: Some(assumed) })
+            Ok(ModelledStorage { volumes, shares_devices: true, assumed: Some(assumed) })
         }
         StorageSource::Paths(_) => Err("a real storage, of which there is no model".to_owned()),
         StorageSource::Elsewhere(_) => Err("the storage of a cluster that is already running".to_owned()),
@@ -81,7 +81,7 @@ const EXTENT_BYTES: u64 = 256 << 10;
 
 /// A volume of a pool: extents in turn over all of its devices, each on one or on two of them. It is thin: extents are given out as they are
 /// written, to the device with the most room, which comes to the same for equal devices.
-fn pool(volume: &PoolVolume, devices: &[DeviceSpec]) -> Result<Node, String> {
+fn pool(volume: &PoolVolume, devices: &[DeviceSpec]) -> Result<StackNode, String> {
     if volume.compress.is_some() {
         return Err("compression (no measured cell says how far the data shrinks)".to_owned());
     }
@@ -91,30 +91,30 @@ fn pool(volume: &PoolVolume, devices: &[DeviceSpec]) -> Result<Node, String> {
     if devices.is_empty() || !devices.iter().all(alike) {
         return Err("a pool of unequal devices (its extents go where there is most room)".to_owned());
     }
-    let node = |index: usize| Node::Device(devices[index % devices.len()].clone());
-    let members: Vec<Node> = (0..devices.len())
+    let node = |index: usize| StackNode::Device(devices[index % devices.len()].clone());
+    let members: Vec<StackNode> = (0..devices.len())
         .map(|index| match volume.mirror {
-            true => Node::Mirror { members: vec![node(index), node(index + 1)] },
+            true => StackNode::Mirror { members: vec![node(index), node(index + 1)] },
             false => node(index),
         })
         .collect();
-    let striped = Node::Stripe { chunk_bytes: EXTENT_BYTES, members };
+    let striped = StackNode::Stripe { chunk_bytes: EXTENT_BYTES, members };
     Ok(match volume.link {
         Some(LinkSpec { bandwidth_mb_s, latency_us }) => {
-            Node::Link { bandwidth_mb_s, latency_us, member: Box::new(striped) }
+            StackNode::Link { bandwidth_mb_s, latency_us, member: Box::new(striped) }
         }
         None => striped,
     })
 }
 
 /// Operations that fill a cache device before anything is measured.
-pub fn filling_operations(study: &Study, entry: &Entry<'_>, records: u64) -> f64 {
+pub fn filling_operations(study: &Study, entry: &CellParts<'_>, records: u64) -> f64 {
     match study.run.cache {
-        Cache::Cold => 0.0,
-        Cache::Warm => {
+        InitialCacheState::Cold => 0.0,
+        InitialCacheState::Warm => {
             let (system, servers) = (entry.system, u64::from(entry.system.servers.max(1)));
             let data_bytes = records.saturating_mul(entry.workload.record_bytes());
-            let sizes = fill::Sizes { budget_bytes: study.budget_here(system), data_bytes, records };
+            let sizes = fill::CellSizes { budget_bytes: study.budget_here(system), data_bytes, records };
             (fill::operations(system, entry.storage, study.is_slowed(), sizes) * servers) as f64
         }
     }
@@ -122,15 +122,15 @@ pub fn filling_operations(study: &Study, entry: &Entry<'_>, records: u64) -> f64
 
 /// Everything but storage, sizes and load that makes an operation what it is: cells that differ in one of these say nothing about
 /// each other.
-pub fn settings(study: &Study, entry: &Entry<'_>) -> BTreeMap<String, String> {
+pub fn settings(study: &Study, entry: &CellParts<'_>) -> BTreeMap<String, String> {
     let mut settings = entry.storage.settings_of(entry.system);
     let workload = entry.workload;
     for (key, value) in &workload.properties {
         settings.insert(format!("workload.{key}"), value.clone());
     }
     let cache = match study.run.cache {
-        Cache::Cold => "cold",
-        Cache::Warm => "warm",
+        InitialCacheState::Cold => "cold",
+        InitialCacheState::Warm => "warm",
     };
     settings.insert("run.cache".to_owned(), cache.to_owned());
     let mut more = |key: &str, value: Option<String>| {

@@ -7,18 +7,18 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64;
-use underlay_record::{Benchmark, Cell, Job, Named, PlannedCell, Requests, Work};
+use underlay_record::{BenchmarkWork, Cell, CellLabels, JobWork, PlannedCell, RecordedWork, RequestWork};
 use underlay_systems::system::System;
-use underlay_workload::Mix;
+use underlay_workload::OperationMix;
 
 use crate::spec::{
-    BenchmarkSpec, ChangingRate, DataSize, FindRate, JobSpec, Rate, StorageSpec, Study, SystemSpec,
+    BenchmarkSpec, ChangingRate, DataSize, FindRate, JobSpec, StorageSpec, Study, StudyRate, SystemSpec,
     WorkloadSpec,
 };
 
 /// A cell with the parts of the study that it is made of.
 #[derive(Clone, Debug)]
-pub struct Entry<'a> {
+pub struct CellParts<'a> {
     pub cell: Cell,
     pub system: &'a SystemSpec,
     pub storage: &'a StorageSpec,
@@ -47,7 +47,7 @@ pub fn expand(study: &Study) -> Vec<Cell> {
 pub fn measuring_wall(study: &Study) -> Duration {
     let each = study.run.warmup + study.run.duration;
     let points = study.workloads.iter().flat_map(points_of);
-    let of = |point: Point<'_>| match point.find_rate() {
+    let of = |point: WorkloadPoint<'_>| match point.find_rate() {
         Some(wanted) => each + wanted.shortest(study.run.duration, study.scale.time),
         None => each,
     };
@@ -163,8 +163,8 @@ pub fn dataset_key(study: &Study, cell: &Cell) -> String {
 }
 
 /// The same of an entry of the study's matrix.
-pub fn dataset_key_of(study: &Study, entry: &Entry<'_>) -> String {
-    let Entry { cell, system, storage, workload, .. } = entry;
+pub fn dataset_key_of(study: &Study, entry: &CellParts<'_>) -> String {
+    let CellParts { cell, system, storage, workload, .. } = entry;
     if let CellWork::Benchmark(benchmark) = entry.asked {
         return command_key(study, entry, benchmark);
     }
@@ -188,8 +188,8 @@ pub fn dataset_key_of(study: &Study, entry: &Entry<'_>) -> String {
 }
 
 /// That of a program which commands load: by whatever they can know of the cell.
-fn command_key(study: &Study, entry: &Entry<'_>, benchmark: &BenchmarkSpec) -> String {
-    let Entry { cell, system, storage, .. } = entry;
+fn command_key(study: &Study, entry: &CellParts<'_>, benchmark: &BenchmarkSpec) -> String {
+    let CellParts { cell, system, storage, .. } = entry;
     let data_bytes = study.bytes_here(benchmark.data_bytes);
     let parts = format!(
         "{} {} {:?} {:?} {data_bytes} {} {}",
@@ -208,12 +208,12 @@ fn named_key(cell: &Cell, records: u64, parts: &str) -> String {
 }
 
 /// As [`expand`], each cell with its origin in the study.
-pub fn entries(study: &Study) -> Vec<Entry<'_>> {
-    let points: Vec<Point<'_>> = study.workloads.iter().flat_map(points_of).collect();
-    let varying = Varying::among(&points);
+pub fn entries(study: &Study) -> Vec<CellParts<'_>> {
+    let points: Vec<WorkloadPoint<'_>> = study.workloads.iter().flat_map(points_of).collect();
+    let varying = VaryingParts::among(&points);
     let labels: BTreeSet<String> = points.iter().map(|point| varying.cell(point, study).label()).collect();
     // Workloads that differ in the shape of their records only: their names tell them apart.
-    let varying = Varying { workload: labels.len() < points.len(), ..varying };
+    let varying = VaryingParts { workload: labels.len() < points.len(), ..varying };
     let mut entries = Vec::with_capacity(points.len() * study.systems.len() * study.storages.len());
     for system in &study.systems {
         for storage in &study.storages {
@@ -226,18 +226,18 @@ pub fn entries(study: &Study) -> Vec<Entry<'_>> {
                     ..varying.cell(point, study)
                 };
                 let asked = CellWork::Requests(point.size);
-                entries.push(Entry { cell, system, storage, workload: point.workload, asked });
+                entries.push(CellParts { cell, system, storage, workload: point.workload, asked });
             }
             for workload in &study.workloads {
                 let Some(benchmark) = &workload.benchmark else { continue };
                 let cell = benchmark_cell(system, storage, workload, benchmark);
                 let asked = CellWork::Benchmark(benchmark);
-                entries.push(Entry { cell, system, storage, workload, asked });
+                entries.push(CellParts { cell, system, storage, workload, asked });
             }
             let batches = study.workloads.iter().filter(|workload| !workload.jobs.is_empty());
             let several = batches.clone().count() > 1;
             for workload in batches {
-                entries.extend(workload.jobs.iter().map(|job| Entry {
+                entries.extend(workload.jobs.iter().map(|job| CellParts {
                     cell: job_cell(system, storage, workload, job, several),
                     system,
                     storage,
@@ -264,12 +264,12 @@ fn benchmark_cell(
         servers: system.servers,
         data_bytes: benchmark.data_bytes,
         data: None,
-        work: Work::Benchmark(Benchmark {
+        work: RecordedWork::Benchmark(BenchmarkWork {
             name: workload.name.clone(),
             command: benchmark.plan.run.clone(),
             job: benchmark.plan.job.clone(),
         }),
-        named: Named::default(),
+        named: CellLabels::default(),
     }
 }
 
@@ -289,29 +289,29 @@ fn job_cell(
         servers: system.servers,
         data_bytes: job.data_bytes,
         data: None,
-        work: Work::Job(Job { name: job.name.clone() }),
-        named: Named { workload: named, ..Named::default() },
+        work: RecordedWork::Job(JobWork { name: job.name.clone() }),
+        named: CellLabels { workload: named, ..CellLabels::default() },
     }
 }
 
 /// One point of a workload's lists.
-struct Point<'a> {
+struct WorkloadPoint<'a> {
     workload: &'a WorkloadSpec,
     mix: &'a str,
     distribution: &'a str,
     threads: u32,
-    rate: &'a Rate,
+    rate: &'a StudyRate,
     size: &'a DataSize,
 }
 
-fn points_of(workload: &WorkloadSpec) -> Vec<Point<'_>> {
+fn points_of(workload: &WorkloadSpec) -> Vec<WorkloadPoint<'_>> {
     let mut points = Vec::new();
     for size in &workload.sizes {
         for mix in &workload.mixes {
             for distribution in distributions_of(workload, mix) {
                 for &threads in &workload.threads {
                     for rate in &workload.rates {
-                        points.push(Point { workload, mix, distribution, threads, rate, size });
+                        points.push(WorkloadPoint { workload, mix, distribution, threads, rate, size });
                     }
                 }
             }
@@ -322,7 +322,7 @@ fn points_of(workload: &WorkloadSpec) -> Vec<Point<'_>> {
 
 /// What the study asks for; else what YCSB's own workload file of the mix does.
 fn distributions_of<'a>(workload: &'a WorkloadSpec, mix: &str) -> Vec<&'a str> {
-    match Mix::parse(mix) {
+    match OperationMix::parse(mix) {
         Ok(mix) if workload.distributions.is_empty() || mix.visits_every_record() => {
             vec![mix.default_distribution().name()]
         }
@@ -330,15 +330,15 @@ fn distributions_of<'a>(workload: &'a WorkloadSpec, mix: &str) -> Vec<&'a str> {
     }
 }
 
-impl Point<'_> {
+impl WorkloadPoint<'_> {
     /// The last part of a cell's id; `with_data` when the study has several sizes.
     /// Lengths of rates are in it as the study has them, of which those here are `stretch` times as long.
     fn id(&self, with_data: bool, stretch: f64) -> String {
         let mut id = format!("{}-{}-{}-{}t", self.workload.name, self.mix, self.distribution, self.threads);
         match self.rate {
-            Rate::Max => {}
-            Rate::Steady(rate) => id.push_str(&format!("-{rate}ps")),
-            Rate::Changing(changing) => id.push_str(&format!("-{}", changing_id(changing, stretch))),
+            StudyRate::Max => {}
+            StudyRate::Steady(rate) => id.push_str(&format!("-{rate}ps")),
+            StudyRate::Changing(changing) => id.push_str(&format!("-{}", changing_id(changing, stretch))),
         }
         if with_data {
             id.push_str(&format!("-{}", slug(&size_label(self.size))));
@@ -346,13 +346,13 @@ impl Point<'_> {
         id
     }
 
-    fn offered(&self, study: &Study) -> underlay_record::Rate {
-        use underlay_record::Rate as Offered;
+    fn offered(&self, study: &Study) -> underlay_record::OfferedRate {
+        use underlay_record::OfferedRate as Offered;
         match (self.rate, self.find_rate()) {
             (_, Some(wanted)) => Offered::Highest { within: wanted.label() },
-            (Rate::Max, None) => Offered::Unthrottled,
-            (Rate::Steady(per_s), None) => Offered::Steady { per_s: *per_s },
-            (Rate::Changing(changing), None) => Offered::Changing {
+            (StudyRate::Max, None) => Offered::Unthrottled,
+            (StudyRate::Steady(per_s), None) => Offered::Steady { per_s: *per_s },
+            (StudyRate::Changing(changing), None) => Offered::Changing {
                 mean_per_s: changing.mean_per_s(study.run.duration),
                 parts: changing.parts(study.run.duration, study.scale.time),
                 wall_s: match changing {
@@ -366,13 +366,13 @@ impl Point<'_> {
 
     /// What the highest rate is to keep to, where one is looked for.
     fn find_rate(&self) -> Option<&FindRate> {
-        self.workload.find_rate.as_ref().filter(|_| *self.rate == Rate::Max)
+        self.workload.find_rate.as_ref().filter(|_| *self.rate == StudyRate::Max)
     }
 }
 
 /// Which parts take more than one value in the study, so that a table must print them.
 #[derive(Clone, Copy)]
-struct Varying {
+struct VaryingParts {
     /// Nothing else tells two cells apart.
     workload: bool,
     distribution: bool,
@@ -381,17 +381,17 @@ struct Varying {
     data: bool,
 }
 
-impl Varying {
-    fn among(points: &[Point<'_>]) -> Self {
+impl VaryingParts {
+    fn among(points: &[WorkloadPoint<'_>]) -> Self {
         // A distribution that follows from the mix says nothing new.
         let distribution = points.iter().any(|point| {
             points.iter().any(|other| point.mix == other.mix && point.distribution != other.distribution)
         });
         let first = points.first();
-        let differs = |differ: &dyn Fn(&Point<'_>, &Point<'_>) -> bool| {
+        let differs = |differ: &dyn Fn(&WorkloadPoint<'_>, &WorkloadPoint<'_>) -> bool| {
             first.is_some_and(|first| points.iter().any(|point| differ(first, point)))
         };
-        Varying {
+        VaryingParts {
             workload: false,
             distribution,
             threads: differs(&|a, b| a.threads != b.threads),
@@ -401,8 +401,8 @@ impl Varying {
     }
 
     /// The cell of a point, but for its system and storage.
-    fn cell(&self, point: &Point<'_>, study: &Study) -> Cell {
-        let ordered = Mix::parse(point.mix).is_ok_and(|mix| mix.visits_every_record());
+    fn cell(&self, point: &WorkloadPoint<'_>, study: &Study) -> Cell {
+        let ordered = OperationMix::parse(point.mix).is_ok_and(|mix| mix.visits_every_record());
         Cell {
             id: String::new(),
             system: String::new(),
@@ -411,7 +411,7 @@ impl Varying {
             servers: 1,
             data_bytes: point.size.records.saturating_mul(point.workload.record_bytes()),
             data: point.size.label.clone(),
-            work: Work::Requests(Requests {
+            work: RecordedWork::Requests(RequestWork {
                 mix: point.mix.to_owned(),
                 distribution: point.distribution.to_owned(),
                 threads: point.threads,
@@ -419,7 +419,7 @@ impl Varying {
                 rate: point.offered(study),
                 compacts_at: point.workload.compact_at,
             }),
-            named: Named {
+            named: CellLabels {
                 workload: self.workload,
                 distribution: self.distribution && !ordered,
                 data: self.data,

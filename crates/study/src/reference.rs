@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
-use underlay_record::{Claim, ClaimCheck, DevicePrice, Expectation, Figure, PublishedMetric, ReferenceTable};
+use underlay_record::{
+    ClaimCheck, ClaimExpectation, DevicePrice, PublishedClaim, PublishedFigure, PublishedMetric,
+    ReferenceTable,
+};
 use underlay_storage::catalogue;
 
 use underlay_config::units::parse_bytes;
@@ -24,14 +27,14 @@ const FILES: [(&str, &str); 6] = [
 
 /// One published study.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reference {
+pub struct PublishedStudy {
     /// As a study's `[reference]` names it.
     pub paper: String,
     pub title: String,
     /// Who published it, and as what.
     pub source: String,
-    pub figures: Vec<Figure>,
-    pub claims: Vec<Claim>,
+    pub figures: Vec<PublishedFigure>,
+    pub claims: Vec<PublishedClaim>,
     pub prices: Vec<DevicePrice>,
 }
 
@@ -49,7 +52,7 @@ pub enum ReferenceError {
 }
 
 /// The paper of this name, if it is one of the bundled ones.
-pub fn find(paper: &str) -> Option<&'static Reference> {
+pub fn find(paper: &str) -> Option<&'static PublishedStudy> {
     bundled().iter().find(|reference| reference.paper == paper)
 }
 
@@ -58,15 +61,15 @@ pub fn names() -> Vec<&'static str> {
     bundled().iter().map(|reference| reference.paper.as_str()).collect()
 }
 
-fn bundled() -> &'static [Reference] {
-    static BUNDLED: LazyLock<Vec<Reference>> = LazyLock::new(|| {
-        let read = FILES.iter().map(|(paper, text)| Reference::parse(paper, text));
+fn bundled() -> &'static [PublishedStudy] {
+    static BUNDLED: LazyLock<Vec<PublishedStudy>> = LazyLock::new(|| {
+        let read = FILES.iter().map(|(paper, text)| PublishedStudy::parse(paper, text));
         read.collect::<Result<_, _>>().expect("the files are part of the program, and a test reads them")
     });
     &BUNDLED
 }
 
-impl Reference {
+impl PublishedStudy {
     /// Reads a reference file.
     ///
     /// A `[[table]]` has `columns` and `rows`. The columns `mix`, `storage`, `distribution`, `data` and
@@ -86,12 +89,12 @@ impl Reference {
     ///
     /// # Errors
     /// The TOML's own error, or the table and row (from 1) that does not fit its columns.
-    pub fn parse(paper: &str, text: &str) -> Result<Reference, ReferenceError> {
+    pub fn parse(paper: &str, text: &str) -> Result<PublishedStudy, ReferenceError> {
         let syntax = |error: toml_edit::de::Error| ReferenceError::Syntax {
             paper: paper.to_owned(),
             problem: error.to_string(),
         };
-        let file: File = toml_edit::de::from_str(text).map_err(syntax)?;
+        let file: ReferenceFile = toml_edit::de::from_str(text).map_err(syntax)?;
         let mut figures = Vec::new();
         for table in &file.tables {
             for (index, row) in table.rows.iter().enumerate() {
@@ -115,7 +118,7 @@ impl Reference {
                 problem,
             })
         });
-        Ok(Reference {
+        Ok(PublishedStudy {
             paper: paper.to_owned(),
             title: file.title,
             source: file.source,
@@ -148,19 +151,19 @@ impl Reference {
 }
 
 #[derive(Deserialize)]
-struct File {
+struct ReferenceFile {
     title: String,
     source: String,
     #[serde(default, rename = "table")]
-    tables: Vec<Table>,
+    tables: Vec<ReferenceFileTable>,
     #[serde(default, rename = "claim")]
     claims: Vec<WrittenClaim>,
-    prices: Option<Prices>,
+    prices: Option<ReferencePrices>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Prices {
+struct ReferencePrices {
     /// As the rows call a medium, and as the catalogue does.
     #[serde(default)]
     media: BTreeMap<String, String>,
@@ -168,10 +171,10 @@ struct Prices {
     #[serde(default)]
     catalogue: BTreeMap<String, String>,
     columns: Vec<String>,
-    rows: Vec<Vec<Entry>>,
+    rows: Vec<Vec<ReferenceEntry>>,
 }
 
-impl Prices {
+impl ReferencePrices {
     /// The rows, then the catalogue's. An error comes with the row's number, which is 0 for the catalogue.
     fn read(&self, source: &str) -> Result<Vec<DevicePrice>, (usize, String)> {
         let rows = self.rows.iter().enumerate();
@@ -188,16 +191,18 @@ impl Prices {
         self.media.get(name).map_or(name, String::as_str).to_owned()
     }
 
-    fn read_row(&self, row: &[Entry], source: &str) -> Result<DevicePrice, String> {
+    fn read_row(&self, row: &[ReferenceEntry], source: &str) -> Result<DevicePrice, String> {
         let entry = |column: &str| {
             let at = self.columns.iter().position(|name| name == column);
             at.and_then(|at| row.get(at)).ok_or_else(|| format!("no '{column}'"))
         };
         let number = |column: &str| match entry(column)? {
-            Entry::Number(number) if *number > 0.0 => Ok(*number),
+            ReferenceEntry::Number(number) if *number > 0.0 => Ok(*number),
             _ => Err(format!("'{column}' is not a number above zero")),
         };
-        let Entry::Text(medium) = entry("medium")? else { return Err("'medium' is not a name".to_owned()) };
+        let ReferenceEntry::Text(medium) = entry("medium")? else {
+            return Err("'medium' is not a name".to_owned());
+        };
         Ok(DevicePrice {
             medium: self.medium(medium),
             when: number("year")?.to_string(),
@@ -211,7 +216,8 @@ impl Prices {
 
     fn of_today(&self, medium: &str, today: &str) -> Result<DevicePrice, String> {
         let found = catalogue::find(today).map_err(|unknown| unknown.to_string())?;
-        let sequential = [catalogue::Figure::SequentialReadMbS, catalogue::Figure::SequentialWriteMbS];
+        let sequential =
+            [catalogue::FigureKind::SequentialReadMbS, catalogue::FigureKind::SequentialWriteMbS];
         let both = found.published.iter().filter(|published| sequential.contains(&published.figure));
         // Jobs read and write: the slower of the two.
         let bandwidth_mb_s = both.map(|published| published.value).reduce(f64::min);
@@ -248,7 +254,7 @@ struct WrittenCheck {
     rate_below: Option<f64>,
     #[serde(default)]
     unthrottled: bool,
-    expect: Expectation,
+    expect: ClaimExpectation,
     published: Option<f64>,
     #[serde(default)]
     up_to: bool,
@@ -263,9 +269,9 @@ enum OneOrMany {
 }
 
 impl WrittenClaim {
-    fn read(self) -> Result<Claim, String> {
+    fn read(self) -> Result<PublishedClaim, String> {
         let checks = self.checks.into_iter().map(WrittenCheck::read).collect::<Result<Vec<_>, _>>()?;
-        Ok(Claim { what: self.what, value: self.value, checks: checks.concat() })
+        Ok(PublishedClaim { what: self.what, value: self.value, checks: checks.concat() })
     }
 }
 
@@ -311,7 +317,7 @@ impl WrittenCheck {
 /// What the names of figure columns are.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Across {
+enum FigureColumns {
     #[default]
     Metric,
     Data,
@@ -320,12 +326,12 @@ enum Across {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Table {
+struct ReferenceFileTable {
     name: String,
     /// `table` or `prose`.
     from: String,
     #[serde(default)]
-    across: Across,
+    across: FigureColumns,
     metric: Option<String>,
     mix: Option<String>,
     storage: Option<String>,
@@ -335,22 +341,22 @@ struct Table {
     #[serde(default)]
     up_to: bool,
     columns: Vec<String>,
-    rows: Vec<Vec<Entry>>,
+    rows: Vec<Vec<ReferenceEntry>>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Entry {
+enum ReferenceEntry {
     Number(f64),
     Text(String),
 }
 
-impl Table {
-    fn read_row(&self, row: &[Entry], figures: &mut Vec<Figure>) -> Result<(), String> {
+impl ReferenceFileTable {
+    fn read_row(&self, row: &[ReferenceEntry], figures: &mut Vec<PublishedFigure>) -> Result<(), String> {
         if row.len() != self.columns.len() {
             return Err(format!("{} entries for {} columns", row.len(), self.columns.len()));
         }
-        let mut about = Figure {
+        let mut about = PublishedFigure {
             mix: self.mix.clone().unwrap_or_default(),
             distribution: self.distribution.clone(),
             storage: self.storage.clone().unwrap_or_default(),
@@ -367,23 +373,23 @@ impl Table {
         let mut values = Vec::new();
         for (column, entry) in self.columns.iter().zip(row) {
             match (column.as_str(), entry) {
-                ("mix", Entry::Text(text)) => about.mix.clone_from(text),
-                ("storage", Entry::Text(text)) => about.storage.clone_from(text),
-                ("distribution", Entry::Text(text)) => about.distribution = Some(text.clone()),
-                ("data", Entry::Text(text)) => about.data = Some(text.clone()),
-                ("threads", Entry::Number(number)) => about.threads = Some(*number as u32),
-                (_, Entry::Number(number)) => values.push((column, *number)),
-                (_, Entry::Text(text)) => {
+                ("mix", ReferenceEntry::Text(text)) => about.mix.clone_from(text),
+                ("storage", ReferenceEntry::Text(text)) => about.storage.clone_from(text),
+                ("distribution", ReferenceEntry::Text(text)) => about.distribution = Some(text.clone()),
+                ("data", ReferenceEntry::Text(text)) => about.data = Some(text.clone()),
+                ("threads", ReferenceEntry::Number(number)) => about.threads = Some(*number as u32),
+                (_, ReferenceEntry::Number(number)) => values.push((column, *number)),
+                (_, ReferenceEntry::Text(text)) => {
                     return Err(format!("'{text}' in column '{column}' is not a figure"));
                 }
             }
         }
         for (column, value) in values {
-            let mut figure = Figure { value, ..about.clone() };
+            let mut figure = PublishedFigure { value, ..about.clone() };
             match self.across {
-                Across::Metric => metric.clone_from(column),
-                Across::Data => figure.data = Some(column.clone()),
-                Across::Mix => figure.mix.clone_from(column),
+                FigureColumns::Metric => metric.clone_from(column),
+                FigureColumns::Data => figure.data = Some(column.clone()),
+                FigureColumns::Mix => figure.mix.clone_from(column),
             }
             for (part, text) in [("mix", &figure.mix), ("storage", &figure.storage), ("metric", &metric)] {
                 if text.is_empty() {
@@ -406,7 +412,7 @@ mod tests {
     #[test]
     fn every_bundled_paper_reads() {
         for (paper, text) in FILES {
-            let reference = Reference::parse(paper, text).unwrap_or_else(|error| panic!("{error}"));
+            let reference = PublishedStudy::parse(paper, text).unwrap_or_else(|error| panic!("{error}"));
             assert!(!reference.figures.is_empty() || !reference.claims.is_empty(), "{paper} says nothing");
             for figure in &reference.figures {
                 assert!(figure.value.is_finite() && figure.value > 0.0, "{paper}: {figure:?}");
@@ -456,7 +462,7 @@ mod tests {
                  columns = ['storage', 'throughput_per_s']\nrows = {rows}"
             )
         };
-        let error = |rows: &str| Reference::parse("p", &table(rows)).unwrap_err().to_string();
+        let error = |rows: &str| PublishedStudy::parse("p", &table(rows)).unwrap_err().to_string();
         assert_eq!(error("[['hdd', 1], ['ssd']]"), "p: table 'n', row 2: 1 entries for 2 columns");
         assert_eq!(
             error("[['hdd', 'fast']]"),
@@ -472,12 +478,12 @@ mod tests {
                 "title = 't'\nsource = 's'\n[[claim]]\nwhat = 'w'\nvalue = 'v'\n[[claim.check]]\n\
                  storage = 'a'\nagainst = 'b'\nexpect = 'less'\n{check}"
             );
-            Reference::parse("p", &text).map(|reference| reference.claims[0].checks[0].clone())
+            PublishedStudy::parse("p", &text).map(|reference| reference.claims[0].checks[0].clone())
         };
         let check = claim("metric = 'read_mean_latency_ms'\nrate_from = 60_000\nunthrottled = true").unwrap();
         assert_eq!(
             (check.rate_from_per_s, check.unthrottled, check.expect),
-            (Some(60e3), true, Expectation::Less)
+            (Some(60e3), true, ClaimExpectation::Less)
         );
         let error = |check: &str| claim(check).unwrap_err().to_string();
         assert_eq!(error("metric = 'speed'\nunthrottled = true"), "p: claim 'w': 'speed' is not a metric");
@@ -493,7 +499,7 @@ mod tests {
                 "title = 't'\nsource = 's'\n[prices]\nmedia = {{ hdd = 'hdd-mapreduce' }}\n\
                  columns = ['mb_s', 'medium', 'year', 'usd', 'tb', 'usd_per_tb']\nrows = {rows}"
             );
-            Reference::parse("p", &text).map(|reference| reference.prices)
+            PublishedStudy::parse("p", &text).map(|reference| reference.prices)
         };
         let read = prices("[[120, 'hdd', 2013, 400, 2.0, 200], [1300, 'ssd', 2013, 14000, 1.3, 0]]").unwrap();
         assert_eq!((read[0].medium.as_str(), read[1].medium.as_str()), ("hdd-mapreduce", "ssd"));

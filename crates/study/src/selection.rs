@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use underlay_config::closest;
-use underlay_record::{Cell, Limit, PlannedCell, Rate};
+use underlay_record::{Cell, CellLimit, OfferedRate, PlannedCell};
 
 use crate::plan;
 use crate::spec::{MAX_REPETITIONS, Study};
@@ -15,15 +15,15 @@ const RECORDS: &str = "records";
 
 /// Part of a study's cells, checked against them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selection {
+pub struct CellSelection {
     pairs: Vec<(String, String)>,
     repetitions: Option<u32>,
 }
 
-impl Selection {
+impl CellSelection {
     /// # Errors
     /// A dimension or a value that no cell of the study has, or pairs that no cell has together; the text lists what there is.
-    pub fn of(study: &Study, limit: &Limit) -> Result<Selection, String> {
+    pub fn of(study: &Study, limit: &CellLimit) -> Result<CellSelection, String> {
         if let Some(repetitions) = limit.repetitions
             && !(1..=MAX_REPETITIONS).contains(&repetitions)
         {
@@ -34,7 +34,7 @@ impl Selection {
         for text in limit.only.iter().flat_map(|text| text.split(',')) {
             pairs.push(pair(text.trim(), &cells)?);
         }
-        let selection = Selection { pairs, repetitions: limit.repetitions };
+        let selection = CellSelection { pairs, repetitions: limit.repetitions };
         if !cells.iter().any(|cell| selection.has(cell)) {
             return Err(format!(
                 "--only {} selects no cell: each of these exists in the study, but not together; `underlay check` lists its cells",
@@ -74,11 +74,15 @@ impl Selection {
 
 /// What a run has planned: all of its study, or what its selections have together.
 #[derive(Debug)]
-pub(crate) struct Selections(Vec<Selection>);
+pub(crate) struct RunSelections(Vec<CellSelection>);
 
-impl Selections {
-    pub(crate) fn of(study: &Study, limits: &[Limit]) -> Result<Selections, String> {
-        limits.iter().map(|limit| Selection::of(study, limit)).collect::<Result<_, _>>().map(Selections)
+impl RunSelections {
+    pub(crate) fn of(study: &Study, limits: &[CellLimit]) -> Result<RunSelections, String> {
+        limits
+            .iter()
+            .map(|limit| CellSelection::of(study, limit))
+            .collect::<Result<_, _>>()
+            .map(RunSelections)
     }
 
     /// In the order that they have in the whole study.
@@ -103,19 +107,20 @@ impl Selections {
 
 /// What a resumed run plans from now on, `asked` being what its user asks for this time: cells that it has planned stay planned, since some
 /// may have been measured.
-pub(crate) fn extended(study: &Study, limits: &[Limit], asked: &Limit) -> Vec<Limit> {
+pub(crate) fn extended(study: &Study, limits: &[CellLimit], asked: &CellLimit) -> Vec<CellLimit> {
     if asked.is_whole() {
         // Repetitions beyond the study's would be lost from the report.
-        let beyond = |limit: &&Limit| limit.repetitions.is_some_and(|count| count > study.run.repetitions);
-        let mut limits: Vec<Limit> = limits.iter().filter(beyond).cloned().collect();
+        let beyond =
+            |limit: &&CellLimit| limit.repetitions.is_some_and(|count| count > study.run.repetitions);
+        let mut limits: Vec<CellLimit> = limits.iter().filter(beyond).cloned().collect();
         if !limits.is_empty() {
-            limits.push(Limit::default());
+            limits.push(CellLimit::default());
         }
         return limits;
     }
     let mut extended = limits.to_vec();
     if limits.is_empty() && asked.repetitions.is_some_and(|count| count > study.run.repetitions) {
-        extended.push(Limit::default());
+        extended.push(CellLimit::default());
     }
     if !(extended.is_empty() || extended.contains(asked)) {
         extended.push(asked.clone());
@@ -137,9 +142,9 @@ fn value_of(cell: &Cell, dimension: &str) -> Option<String> {
         RECORDS => requests.map(|requests| requests.records.to_string()),
         "data" => cell.data.clone(),
         "rate" => requests.map(|requests| match &requests.rate {
-            Rate::Unthrottled | Rate::Highest { .. } => "max".to_owned(),
-            Rate::Steady { per_s } => per_s.to_string(),
-            Rate::Changing { .. } => changing(cell),
+            OfferedRate::Unthrottled | OfferedRate::Highest { .. } => "max".to_owned(),
+            OfferedRate::Steady { per_s } => per_s.to_string(),
+            OfferedRate::Changing { .. } => changing(cell),
         }),
         _ => None,
     }
@@ -226,14 +231,15 @@ repetitions = 2
         Study::parse("select.toml", STUDY, false).unwrap()
     }
 
-    fn limit(only: &[&str], repetitions: Option<u32>) -> Limit {
-        Limit { only: only.iter().map(|&text| text.to_owned()).collect(), repetitions }
+    fn limit(only: &[&str], repetitions: Option<u32>) -> CellLimit {
+        CellLimit { only: only.iter().map(|&text| text.to_owned()).collect(), repetitions }
     }
 
     #[test]
     fn values_of_a_dimension_are_alternatives_and_dimensions_hold_together() {
         let study = study();
-        let count = |only: &[&str]| Selection::of(&study, &limit(only, None)).unwrap().cells(&study).len();
+        let count =
+            |only: &[&str]| CellSelection::of(&study, &limit(only, None)).unwrap().cells(&study).len();
         assert_eq!(count(&[]), 16);
         assert_eq!(count(&["storage=nvme,mix=c"]), 4);
         assert_eq!(count(&["storage=nvme", "mix=c,threads=8", "rate=max"]), 1);
@@ -244,14 +250,14 @@ repetitions = 2
     #[test]
     fn what_no_cell_has_is_refused_with_what_there_is() {
         let study = study();
-        let told = |only: &str| Selection::of(&study, &limit(&[only], None)).unwrap_err();
+        let told = |only: &str| CellSelection::of(&study, &limit(&[only], None)).unwrap_err();
         let dimension = told("storag=nvme");
         assert!(dimension.contains("did you mean `storage`?"), "{dimension}");
         assert!(dimension.contains("threads (1, 8)") && !dimension.contains("job"), "{dimension}");
         let value = told("storage=nvmee");
         assert!(value.contains("did you mean `nvme`?") && value.contains("hdd, nvme"), "{value}");
         assert!(told("nvme").contains("`dimension=value`"));
-        assert!(Selection::of(&study, &limit(&[], Some(0))).unwrap_err().contains("--repetitions 0"));
+        assert!(CellSelection::of(&study, &limit(&[], Some(0))).unwrap_err().contains("--repetitions 0"));
     }
 
     #[test]
@@ -259,23 +265,23 @@ repetitions = 2
         let study = study();
         let whole = plan::order(&study);
         let limits = [limit(&["storage=nvme"], Some(1)), limit(&["mix=c"], None)];
-        let part = Selections::of(&study, &limits).unwrap().plan(&study);
+        let part = RunSelections::of(&study, &limits).unwrap().plan(&study);
         assert_eq!(part.len(), 8 + 4 + 8, "8 of nvme once, and of mix c the others of the two repetitions");
         let mut rest = whole.iter();
         assert!(part.iter().all(|planned| rest.any(|one| one == planned)));
-        assert!(plan::is_same(&Selections::of(&study, &[]).unwrap().plan(&study), &whole));
+        assert!(plan::is_same(&RunSelections::of(&study, &[]).unwrap().plan(&study), &whole));
     }
 
     #[test]
     fn a_resumed_run_keeps_what_it_has_planned() {
         let study = study();
         let (first, more) = (limit(&["storage=nvme"], Some(1)), limit(&["mix=a"], None));
-        assert_eq!(extended(&study, std::slice::from_ref(&first), &Limit::default()), []);
+        assert_eq!(extended(&study, std::slice::from_ref(&first), &CellLimit::default()), []);
         assert_eq!(extended(&study, std::slice::from_ref(&first), &first), std::slice::from_ref(&first));
         assert_eq!(extended(&study, std::slice::from_ref(&first), &more), [first.clone(), more.clone()]);
         assert_eq!(extended(&study, &[], &more), [], "a whole run stays whole");
         let many = limit(&[], Some(5));
-        let kept = extended(&study, std::slice::from_ref(&many), &Limit::default());
-        assert_eq!(kept, [many, Limit::default()], "more repetitions than the study's stay");
+        let kept = extended(&study, std::slice::from_ref(&many), &CellLimit::default());
+        assert_eq!(kept, [many, CellLimit::default()], "more repetitions than the study's stay");
     }
 }

@@ -12,36 +12,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_attach::{
-    AttachError, Budget, CpuQuota, CpuUsage, Limits, Missing, Registry, Resource, page_cache,
+    AttachError, CpuQuota, CpuUsage, GroupLimits, MissingCapability, OwnedResource, ResourceBudget,
+    ResourceRegistry, page_cache,
 };
-use underlay_record::Measured;
-use underlay_systems::left_elsewhere::Ledger;
-use underlay_systems::system::{Resources, Settings, StoragePaths, System, SystemError};
+use underlay_record::MeasuredWindow;
+use underlay_systems::left_elsewhere::RemoteLedger;
+use underlay_systems::system::{StoragePaths, System, SystemError, SystemResources, SystemSettings};
 use underlay_workload::client::{Client, ClientError};
-use underlay_workload::{AcknowledgedWrites, Control, RawLog, RunError, RunSpec};
+use underlay_workload::{AcknowledgedWrites, RawLog, RunError, RunHandle, RunSpec};
 
-use crate::machine::Share;
+use crate::machine::ServerShare;
 use at_stop::at_stop;
-pub use servers::Servers;
+pub use servers::StartedServers;
 
 /// What one server is started on.
-pub struct Place {
+pub struct ServerSite {
     pub paths: StoragePaths,
     /// The system's own memory and its page cache together.
     pub budget_bytes: u64,
     /// Its CPUs; without it, those that this process has.
-    pub share: Option<Share>,
+    pub share: Option<ServerShare>,
 }
 
 /// Who holds the servers to their budgets.
 #[derive(Clone, Copy)]
-pub enum Enforcement<'a> {
+pub enum BudgetEnforcement<'a> {
     /// Nobody: the system divides its own memory by the budget, and its page cache is the host's.
     None,
     /// The kernel, by a group for each server whose name begins with this one.
-    Kernel { name: &'a str, registry: &'a Registry },
+    Kernel { name: &'a str, registry: &'a ResourceRegistry },
     /// Nobody, but the servers are in such groups all the same, so that a stop ends whatever they have started.
-    Grouped { name: &'a str, registry: &'a Registry },
+    Grouped { name: &'a str, registry: &'a ResourceRegistry },
 }
 
 /// A session that could not begin, or not go on.
@@ -56,31 +57,31 @@ pub enum SessionError {
 }
 
 /// Started servers and what holds them to their memory and CPUs. Dropping it ends them at once.
-pub struct Session {
+pub struct ServerSession {
     /// They go before their budgets: a group that has processes can't be removed.
-    servers: Servers,
-    budgets: Vec<Budget>,
+    servers: StartedServers,
+    budgets: Vec<ResourceBudget>,
     /// Groups without limits for the servers' tools and clients: they end with the servers, and whatever clients that are programs of the user's leave
     /// behind is found there.
-    client_groups: Vec<Budget>,
-    unenforced: Option<Missing>,
+    client_groups: Vec<ResourceBudget>,
+    unenforced: Option<MissingCapability>,
 }
 
 /// What the system ran with, told when it has been shut down.
-pub struct Finished {
+pub struct FinishedSession {
     pub memory_enforced_by: Option<&'static str>,
     /// Of several servers, that of the one which came closest to its budget.
     pub memory_peak_bytes: Option<u64>,
 }
 
 /// What came of a run of the load generator.
-pub struct Outcome {
-    pub measured: Result<Measured, RunError>,
+pub struct LoadOutcome {
+    pub measured: Result<MeasuredWindow, RunError>,
     /// Why the file of single operations is not complete.
     pub raw_problem: Option<String>,
 }
 
-impl Session {
+impl ServerSession {
     /// Starts a server on each place, all at the same time. At `stop` what has been started is killed, so that nobody waits for the rest. Without
     /// control groups nobody can, and the start goes on to its end.
     ///
@@ -89,63 +90,71 @@ impl Session {
     /// the session goes on without them then, and [`unenforced`](Self::unenforced) says why.
     pub fn start(
         system: &dyn System,
-        places: Vec<Place>,
-        enforcement: Enforcement<'_>,
-        settings: &Settings,
+        places: Vec<ServerSite>,
+        enforcement: BudgetEnforcement<'_>,
+        settings: &SystemSettings,
         stop: &AtomicBool,
-    ) -> Result<Session, SessionError> {
+    ) -> Result<ServerSession, SessionError> {
         let (budgets, unenforced) = match enforcement {
-            Enforcement::None => (Vec::new(), None),
-            Enforcement::Kernel { name, registry } => budgets(&places, name, registry)?,
-            Enforcement::Grouped { name, registry } => match unlimited_groups(places.len(), name, registry) {
-                Err(AttachError::Missing(_)) => (Vec::new(), None),
-                groups => (groups?, None),
-            },
+            BudgetEnforcement::None => (Vec::new(), None),
+            BudgetEnforcement::Kernel { name, registry } => budgets(&places, name, registry)?,
+            BudgetEnforcement::Grouped { name, registry } => {
+                match unlimited_groups(places.len(), name, registry) {
+                    Err(AttachError::Missing(_)) => (Vec::new(), None),
+                    groups => (groups?, None),
+                }
+            }
         };
         let ledger = match enforcement {
-            Enforcement::None => Ledger::default(),
-            Enforcement::Kernel { registry, .. } | Enforcement::Grouped { registry, .. } => ledger(registry),
+            BudgetEnforcement::None => RemoteLedger::default(),
+            BudgetEnforcement::Kernel { registry, .. } | BudgetEnforcement::Grouped { registry, .. } => {
+                ledger(registry)
+            }
         };
         let client_groups = match (enforcement, budgets.is_empty()) {
-            (Enforcement::Kernel { name, registry } | Enforcement::Grouped { name, registry }, false) => {
-                unlimited_groups(places.len(), &format!("{name}-clients"), registry)?
-            }
+            (
+                BudgetEnforcement::Kernel { name, registry } | BudgetEnforcement::Grouped { name, registry },
+                false,
+            ) => unlimited_groups(places.len(), &format!("{name}-clients"), registry)?,
             _ => Vec::new(),
         };
         // Pages that this process read or wrote while it put data there are charged to nobody's budget: a server would
         // find them for free.
         page_cache::drop_file_caches(&places.iter().flat_map(directories).collect::<Vec<_>>())?;
-        let grounds: Vec<(StoragePaths, Resources)> = places
+        let grounds: Vec<(StoragePaths, SystemResources)> = places
             .into_iter()
             .enumerate()
-            .map(|(server, Place { paths, budget_bytes, share })| {
-                let resources = Resources {
+            .map(|(server, ServerSite { paths, budget_bytes, share })| {
+                let resources = SystemResources {
                     budget_bytes,
-                    join_files: budgets.get(server).map(Budget::join_files).unwrap_or_default(),
+                    join_files: budgets.get(server).map(ResourceBudget::join_files).unwrap_or_default(),
                     processors: share.as_ref().map(|share| share.cpu.cpus.iter().collect()),
                     modelled_cores: share.map(|share| share.modelled_cores),
-                    client_join_files: client_groups.get(server).map(Budget::join_files).unwrap_or_default(),
+                    client_join_files: client_groups
+                        .get(server)
+                        .map(ResourceBudget::join_files)
+                        .unwrap_or_default(),
                     ledger: ledger.clone(),
                 };
                 (paths, resources)
             })
             .collect();
-        let groups: Vec<&Budget> = budgets.iter().chain(&client_groups).collect();
-        let servers = killed_at(stop, &groups, || Servers::start(system, &grounds, settings));
+        let groups: Vec<&ResourceBudget> = budgets.iter().chain(&client_groups).collect();
+        let servers = killed_at(stop, &groups, || StartedServers::start(system, &grounds, settings));
         // What breaks while everything is being stopped is no finding.
         if stop.load(Ordering::Relaxed) {
             return Err(SessionError::Stopped);
         }
         let servers = servers?;
-        Ok(Session { servers, budgets, client_groups, unenforced })
+        Ok(ServerSession { servers, budgets, client_groups, unenforced })
     }
 
     /// Why nobody holds the servers to their budgets in full, where the kernel should have.
-    pub fn unenforced(&self) -> Option<&Missing> {
+    pub fn unenforced(&self) -> Option<&MissingCapability> {
         self.unenforced.as_ref()
     }
 
-    pub fn servers(&self) -> &Servers {
+    pub fn servers(&self) -> &StartedServers {
         &self.servers
     }
 
@@ -167,10 +176,10 @@ impl Session {
     pub fn run(
         &self,
         spec: &RunSpec,
-        control: &Control<'_>,
+        control: &RunHandle<'_>,
         raw: Option<&Path>,
         writes: Option<&Arc<AcknowledgedWrites>>,
-    ) -> Outcome {
+    ) -> LoadOutcome {
         let operations = raw.map(|file| {
             let (log, operations) = RawLog::new();
             control.log_operations(log);
@@ -192,7 +201,7 @@ impl Session {
                 Ok(written) => written.map(drop).map_err(|error| error.to_string()),
                 Err(_) => Err("the raw log's writer panicked".to_owned()),
             });
-            Outcome { measured, raw_problem: written.and_then(Result::err) }
+            LoadOutcome { measured, raw_problem: written.and_then(Result::err) }
         })
     }
 
@@ -220,7 +229,7 @@ impl Session {
     /// # Errors
     /// When the kernel refuses it.
     pub fn hold_cpu(&self) -> Result<(), SessionError> {
-        Ok(self.budgets.iter().try_for_each(Budget::hold_cpu)?)
+        Ok(self.budgets.iter().try_for_each(ResourceBudget::hold_cpu)?)
     }
 
     /// Lets the servers have what CPU time there is.
@@ -228,39 +237,39 @@ impl Session {
     /// # Errors
     /// When the kernel refuses it.
     pub fn release_cpu(&self) -> Result<(), SessionError> {
-        Ok(self.budgets.iter().try_for_each(Budget::release_cpu)?)
+        Ok(self.budgets.iter().try_for_each(ResourceBudget::release_cpu)?)
     }
 
     /// The servers' quotas of CPU time, where they have any.
     pub fn cpu_quotas(&self) -> Vec<CpuQuota> {
-        self.budgets.iter().filter_map(Budget::cpu_quota).collect()
+        self.budgets.iter().filter_map(ResourceBudget::cpu_quota).collect()
     }
 
     /// Who holds all servers to their CPUs, if anyone does.
     pub fn cpu_enforced_by(&self) -> Option<&'static str> {
-        let first = self.budgets.first().and_then(Budget::cpu_enforced_by)?;
+        let first = self.budgets.first().and_then(ResourceBudget::cpu_enforced_by)?;
         self.budgets.iter().all(|budget| budget.cpu_enforced_by() == Some(first)).then_some(first)
     }
 
     /// What the servers used until now, each by itself and in their order, as far as it can be read.
     pub fn cpu_usage(&self) -> Vec<Option<CpuUsage>> {
-        self.budgets.iter().map(Budget::cpu_usage).collect()
+        self.budgets.iter().map(ResourceBudget::cpu_usage).collect()
     }
 
     /// Who holds the servers to their budgets, if anyone does.
     pub fn memory_enforced_by(&self) -> Option<&'static str> {
-        self.budgets.first().map(Budget::enforced_by)
+        self.budgets.first().map(ResourceBudget::enforced_by)
     }
 
     /// What all servers use of their budgets now; nothing where nobody counts it.
     pub fn memory_used_bytes(&self) -> Option<u64> {
-        let used = self.budgets.iter().map(Budget::usage_bytes).collect::<Option<Vec<u64>>>()?;
+        let used = self.budgets.iter().map(ResourceBudget::usage_bytes).collect::<Option<Vec<u64>>>()?;
         (!used.is_empty()).then(|| used.iter().sum())
     }
 
     /// The most that a server has used of its budget until now.
     pub fn memory_peak_bytes(&self) -> Option<u64> {
-        self.budgets.iter().filter_map(Budget::peak_bytes).max()
+        self.budgets.iter().filter_map(ResourceBudget::peak_bytes).max()
     }
 
     /// How many processes the kernel has killed for want of memory in the budgets.
@@ -310,13 +319,13 @@ impl Session {
     ///
     /// # Errors
     /// The first thing that went wrong.
-    pub fn finish(self) -> Result<Finished, SessionError> {
-        let Session { servers, mut budgets, mut client_groups, .. } = self;
+    pub fn finish(self) -> Result<FinishedSession, SessionError> {
+        let ServerSession { servers, mut budgets, mut client_groups, .. } = self;
         let mut cleared = servers.stop().map_err(SessionError::from);
         // Before the groups are removed, which know the peaks.
-        let finished = Finished {
-            memory_enforced_by: budgets.first().map(Budget::enforced_by),
-            memory_peak_bytes: budgets.iter().filter_map(Budget::peak_bytes).max(),
+        let finished = FinishedSession {
+            memory_enforced_by: budgets.first().map(ResourceBudget::enforced_by),
+            memory_peak_bytes: budgets.iter().filter_map(ResourceBudget::peak_bytes).max(),
         };
         for budget in budgets.iter_mut().chain(&mut client_groups) {
             cleared = cleared.and(budget.remove().map_err(SessionError::from));
@@ -325,12 +334,12 @@ impl Session {
     }
 }
 
-fn kills_in(groups: &[Budget]) -> u64 {
-    groups.iter().map(Budget::oom_kills).sum()
+fn kills_in(groups: &[ResourceBudget]) -> u64 {
+    groups.iter().map(ResourceBudget::oom_kills).sum()
 }
 
 /// Does something that starts programs. At `stop`, whatever runs in these groups is killed, and what is still to come as well.
-fn killed_at<T>(stop: &AtomicBool, groups: &[&Budget], act: impl FnOnce() -> T) -> T {
+fn killed_at<T>(stop: &AtomicBool, groups: &[&ResourceBudget], act: impl FnOnce() -> T) -> T {
     if groups.is_empty() {
         return act();
     }
@@ -344,15 +353,17 @@ fn killed_at<T>(stop: &AtomicBool, groups: &[&Budget], act: impl FnOnce() -> T) 
 /// A budget for each place. Where this host can't hold anything to CPUs it is one of memory alone, and where it can't do that
 /// either there is none; the reason is told.
 fn budgets(
-    places: &[Place],
+    places: &[ServerSite],
     name: &str,
-    registry: &Registry,
-) -> Result<(Vec<Budget>, Option<Missing>), AttachError> {
+    registry: &ResourceRegistry,
+) -> Result<(Vec<ResourceBudget>, Option<MissingCapability>), AttachError> {
     let mut budgets = Vec::new();
     let mut unenforced = None;
     for (server, place) in places.iter().enumerate() {
         let name = format!("{name}-{server}");
-        let create = |cpu| Budget::create(&name, &Limits { memory_bytes: place.budget_bytes, cpu }, registry);
+        let create = |cpu| {
+            ResourceBudget::create(&name, &GroupLimits { memory_bytes: place.budget_bytes, cpu }, registry)
+        };
         let cpu = place.share.as_ref().map(|share| share.cpu.clone());
         let created = match create(cpu) {
             Err(AttachError::Missing(missing)) if place.share.is_some() => {
@@ -374,23 +385,27 @@ fn budgets(
 const UNLIMITED_BYTES: u64 = 1 << 50;
 
 /// Places elsewhere are noted as what is made here is, so that `underlay clean` can name them.
-fn ledger(registry: &Registry) -> Ledger {
+fn ledger(registry: &ResourceRegistry) -> RemoteLedger {
     let registry = registry.clone();
-    Ledger::new(move |place| {
-        let resource = Resource::ElsewhereContent { place: place.to_owned() };
+    RemoteLedger::new(move |place| {
+        let resource = OwnedResource::ElsewhereContent { place: place.to_owned() };
         let note = registry.note(resource).map_err(|error| error.to_string())?;
         let registry = registry.clone();
         Ok(Box::new(move || registry.forget(note)))
     })
 }
 
-fn unlimited_groups(count: usize, name: &str, registry: &Registry) -> Result<Vec<Budget>, AttachError> {
-    let limits = Limits { memory_bytes: UNLIMITED_BYTES, cpu: None };
-    (0..count).map(|server| Budget::create(&format!("{name}-{server}"), &limits, registry)).collect()
+fn unlimited_groups(
+    count: usize,
+    name: &str,
+    registry: &ResourceRegistry,
+) -> Result<Vec<ResourceBudget>, AttachError> {
+    let limits = GroupLimits { memory_bytes: UNLIMITED_BYTES, cpu: None };
+    (0..count).map(|server| ResourceBudget::create(&format!("{name}-{server}"), &limits, registry)).collect()
 }
 
 /// Everything that a server stores on.
-fn directories(place: &Place) -> impl Iterator<Item = PathBuf> {
+fn directories(place: &ServerSite) -> impl Iterator<Item = PathBuf> {
     let StoragePaths { data, roles, further_nodes, .. } = &place.paths;
     let further = further_nodes.iter().flat_map(|node| node.data.iter().chain(node.roles.values()));
     data.iter().chain(roles.values()).chain(further).cloned()

@@ -1,23 +1,23 @@
 //! What the short form of a study has in the place of its data.
 
-use underlay_record::Shortened;
+use underlay_record::ShortenedAmount;
 
-use crate::spec::{Form, Study, WorkloadSpec};
+use crate::spec::{Study, StudyForm, WorkloadSpec};
 use underlay_config::units::parse_bytes;
 
 /// None where the study is no short form, and unless one amount, that of all workloads, gives way to another: of several,
 /// nothing tells which stands for which.
-pub(crate) fn of(study: &Study) -> Option<Shortened> {
+pub(crate) fn of(study: &Study) -> Option<ShortenedAmount> {
     if !study.short {
         return None;
     }
     let stored = |name: &str| study.media_files.get(name).cloned().ok_or_else(|| "it was not kept".into());
-    let form = Form { short: false, overrides: &study.overrides };
+    let form = StudyForm { short: false, overrides: &study.overrides };
     let full = Study::parse_with_media("the study", &study.source_toml, form, &stored).ok()?;
     let is_kept = |workload: &&WorkloadSpec| study.workloads.iter().any(|one| one.name == workload.name);
     let short_bytes = one_amount(study.workloads.iter())?;
     let full_bytes = one_amount(full.workloads.iter().filter(is_kept))?;
-    (short_bytes != full_bytes).then_some(Shortened { full_bytes, short_bytes })
+    (short_bytes != full_bytes).then_some(ShortenedAmount { full_bytes, short_bytes })
 }
 
 /// The only size of all workloads of requests, where the study writes it as one.

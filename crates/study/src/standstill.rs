@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use underlay_attach::processes::ProcessId;
-use underlay_attach::standstill::{FrozenGroups, RunProcesses, Watched};
+use underlay_attach::standstill::{FrozenGroups, RunProcesses, WatchedProcess};
 use underlay_record::{PauseRecord, StoppedProcess};
 use underlay_sync::Mutex;
 use underlay_workload::{PauseWatch, RunWindow};
 
 use crate::machine::thread_time;
-use crate::ticker::Ticker;
+use crate::ticker::SamplerTicker;
 
 const EVERY: Duration = Duration::from_millis(50);
 /// How often all processes are listed anew. What begins in between is found at each look.
@@ -33,12 +33,12 @@ const MAX_STOPS: usize = 10_000;
 
 /// A time in which a process stood still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stop {
+struct ProcessStop {
     from: Instant,
     until: Instant,
 }
 
-impl Stop {
+impl ProcessStop {
     fn within(&self, from: Instant, until: Instant) -> Duration {
         self.until.min(until).saturating_duration_since(self.from.max(from))
     }
@@ -46,10 +46,10 @@ impl Stop {
 
 /// By process: its name, and when it was stopped, in order.
 #[derive(Debug, Default)]
-struct Stopped(BTreeMap<ProcessId, (String, Vec<Stop>)>);
+struct StoppedProcesses(BTreeMap<ProcessId, (String, Vec<ProcessStop>)>);
 
-impl Stopped {
-    fn add(&mut self, process: ProcessId, name: &str, stop: Stop) {
+impl StoppedProcesses {
+    fn add(&mut self, process: ProcessId, name: &str, stop: ProcessStop) {
         if self.0.len() >= MAX_STOPPED && !self.0.contains_key(&process) {
             return;
         }
@@ -80,16 +80,16 @@ impl Stopped {
 }
 
 /// Who stood still at the last look, with what was not counted of it yet.
-type Standing = BTreeMap<ProcessId, Duration>;
+type StandingProcesses = BTreeMap<ProcessId, Duration>;
 
 /// How much longer each process stood still, of those that do now and did at the look before: a single look may meet a process that is stopped for a
 /// moment only, such as one that a tracer or a shell has just started. `still` are those of this look, which stands for `stood`.
 fn stood_twice(
-    standing: &mut Standing,
+    standing: &mut StandingProcesses,
     still: impl Iterator<Item = ProcessId>,
     stood: Duration,
 ) -> BTreeMap<ProcessId, Duration> {
-    let (mut now, mut found) = (Standing::new(), BTreeMap::new());
+    let (mut now, mut found) = (StandingProcesses::new(), BTreeMap::new());
     for id in still {
         match standing.get(&id) {
             Some(uncounted) => {
@@ -119,18 +119,18 @@ fn pause_after(took: Duration, shortest: Duration, longest: Duration) -> Duratio
 /// Watches until it is dropped.
 pub struct PauseMeter {
     own: PauseWatch,
-    stopped: Arc<Mutex<Stopped>>,
-    _ticker: Ticker,
+    stopped: Arc<Mutex<StoppedProcesses>>,
+    _ticker: SamplerTicker,
 }
 
 impl PauseMeter {
     /// `groups` are the control groups that the system's processes are in.
     pub fn watch(groups: Vec<PathBuf>) -> PauseMeter {
-        let stopped = Arc::<Mutex<Stopped>>::default();
+        let stopped = Arc::<Mutex<StoppedProcesses>>::default();
         let kept = Arc::clone(&stopped);
-        let ticker = Ticker::start("standstill", EVERY, move || {
+        let ticker = SamplerTicker::start("standstill", EVERY, move || {
             let mut processes = RunProcesses::in_groups(groups);
-            let mut standing = Standing::new();
+            let mut standing = StandingProcesses::new();
             let (mut listed, mut list_after) = (None::<Instant>, LIST_EVERY);
             let mut last = Instant::now();
             let mut pause = EVERY;
@@ -150,7 +150,7 @@ impl PauseMeter {
                 }
                 let mut frozen = FrozenGroups::default();
                 let still = processes.iter().filter(|process| process.stands_still(&mut frozen));
-                let still: Vec<&Watched> = still.collect();
+                let still: Vec<&WatchedProcess> = still.collect();
                 let stood = looked.saturating_duration_since(last).min(pause * STANDS_FOR);
                 let found = stood_twice(&mut standing, still.iter().map(|process| process.id), stood);
                 if !found.is_empty() {
@@ -158,7 +158,7 @@ impl PauseMeter {
                     for process in still {
                         let Some(stood) = found.get(&process.id) else { continue };
                         let from = looked.checked_sub(*stood).unwrap_or(looked);
-                        kept.add(process.id, &process.name, Stop { from, until: looked });
+                        kept.add(process.id, &process.name, ProcessStop { from, until: looked });
                     }
                 }
                 last = looked;
@@ -189,16 +189,16 @@ impl PauseMeter {
 const BUSY_MOMENT_S: f64 = 0.2;
 
 /// Steps that follow one another: a stop in one of them is little beside all of them, and decides what comes of it.
-pub struct Steps<'a> {
+pub struct StepClock<'a> {
     meter: &'a PauseMeter,
     began: Cell<Instant>,
     problem: RefCell<Option<String>>,
 }
 
-impl<'a> Steps<'a> {
+impl<'a> StepClock<'a> {
     /// The first one begins.
-    pub fn begin(meter: &'a PauseMeter) -> Steps<'a> {
-        Steps { meter, began: Cell::new(Instant::now()), problem: RefCell::new(None) }
+    pub fn begin(meter: &'a PauseMeter) -> StepClock<'a> {
+        StepClock { meter, began: Cell::new(Instant::now()), problem: RefCell::new(None) }
     }
 
     /// One step is over, and the next one begins.
@@ -249,11 +249,11 @@ mod tests {
     }
 
     /// Stopped in looks of 100 ms between these times.
-    fn stopped(origin: Instant, times: &[(u64, u64)]) -> Stopped {
-        let mut stopped = Stopped::default();
+    fn stopped(origin: Instant, times: &[(u64, u64)]) -> StoppedProcesses {
+        let mut stopped = StoppedProcesses::default();
         for &(from, until) in times {
             for begin in (from..until).step_by(100) {
-                let stop = Stop { from: origin + ms(begin), until: origin + ms(begin + 100) };
+                let stop = ProcessStop { from: origin + ms(begin), until: origin + ms(begin + 100) };
                 stopped.add(JAVA, "java", stop);
             }
         }
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_process_counts_as_stopped_from_its_second_look_in_a_row_on() {
-        let mut standing = Standing::new();
+        let mut standing = StandingProcesses::new();
         let mut look = |still: &[ProcessId]| stood_twice(&mut standing, still.iter().copied(), ms(50));
         assert!(look(&[JAVA]).is_empty(), "it may have been a moment");
         assert!(look(&[]).is_empty());
@@ -320,7 +320,7 @@ mod tests {
     fn a_process_of_this_run_that_is_stopped_is_told() {
         let meter = PauseMeter::watch(Vec::new());
         let began = Instant::now();
-        let steps = Steps::begin(&meter);
+        let steps = StepClock::begin(&meter);
         // After the first list.
         let sleeper = Ended(Command::new("sleep").arg("600").spawn().unwrap());
         sleeper.signal(Signal::STOP);

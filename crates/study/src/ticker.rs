@@ -5,19 +5,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// It ends when this is dropped.
-pub(crate) struct Ticker {
+pub(crate) struct SamplerTicker {
     over: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Ticker {
+impl SamplerTicker {
     /// `begin` runs on the new thread, and gives what to do each time, which says after what pause to do it again. Nothing is done where no
     /// thread can be had.
     pub(crate) fn start<Each: FnMut() -> Duration>(
         name: &str,
         first: Duration,
         begin: impl FnOnce() -> Option<Each> + Send + 'static,
-    ) -> Ticker {
+    ) -> SamplerTicker {
         let (over, ended) = mpsc::channel::<()>();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             let Some(mut each) = begin() else { return };
@@ -26,11 +26,11 @@ impl Ticker {
                 pause = each();
             }
         });
-        Ticker { over: Some(over), thread: thread.ok() }
+        SamplerTicker { over: Some(over), thread: thread.ok() }
     }
 }
 
-impl Drop for Ticker {
+impl Drop for SamplerTicker {
     fn drop(&mut self) {
         drop(self.over.take());
         if let Some(thread) = self.thread.take() {

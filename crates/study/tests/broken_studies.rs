@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use underlay_config::Severity;
+use underlay_config::DiagnosticSeverity;
 use underlay_study::spec::Study;
 
 #[test]
@@ -44,7 +44,7 @@ fn notes_of(change: impl Fn(&str) -> String) -> String {
     assert!(Study::parse("sound.toml", SOUND, false).unwrap().notes.is_empty());
     let study =
         Study::parse("sound.toml", &change(SOUND), false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
-    assert!(study.notes.findings().iter().all(|finding| finding.severity == Severity::Note));
+    assert!(study.notes.findings().iter().all(|finding| finding.severity == DiagnosticSeverity::Note));
     study.notes.to_string()
 }
 
@@ -215,7 +215,7 @@ fn rates_that_change_for_longer_than_they_are_measured_are_noted() {
 
 #[test]
 fn rates_that_change_are_read() {
-    use underlay_study::spec::{ChangingRate, Rate};
+    use underlay_study::spec::{ChangingRate, StudyRate};
     let text = fs::read_to_string(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken/b7-arrivals-without-a-rate.toml"),
     )
@@ -230,16 +230,16 @@ fn rates_that_change_are_read() {
         rates_per_s: vec![100.0, 200.5, 100.0],
         each: Some(std::time::Duration::from_secs(10)),
     };
-    assert_eq!(rates("{ ramp = [1_000, 50_000] }"), [Rate::Changing(ramp)]);
+    assert_eq!(rates("{ ramp = [1_000, 50_000] }"), [StudyRate::Changing(ramp)]);
     assert_eq!(
         rates("[5, { steps = [100, 200.5, 100], each = \"10 s\" }, \"max\"]"),
-        [Rate::Steady(5.0), Rate::Changing(steps), Rate::Max]
+        [StudyRate::Steady(5.0), StudyRate::Changing(steps), StudyRate::Max]
     );
 }
 
 #[test]
 fn arrivals_of_a_rate_are_read() {
-    use underlay_workload::Arrivals;
+    use underlay_workload::ArrivalProcess;
     let text = fs::read_to_string(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken/b7-arrivals-without-a-rate.toml"),
     )
@@ -248,9 +248,9 @@ fn arrivals_of_a_rate_are_read() {
         let study = Study::parse("sound.toml", &text.replace("arrivals = \"poisson\"", lines), false);
         study.unwrap_or_else(|mistakes| panic!("{mistakes}")).workloads[0].arrivals
     };
-    assert_eq!(arrivals("rate = [500, \"max\"]\narrivals = \"poisson\""), Arrivals::Poisson);
-    assert_eq!(arrivals("rate = 500\narrivals = \"constant\""), Arrivals::Constant);
-    assert_eq!(arrivals("rate = 500"), Arrivals::Constant);
+    assert_eq!(arrivals("rate = [500, \"max\"]\narrivals = \"poisson\""), ArrivalProcess::Poisson);
+    assert_eq!(arrivals("rate = 500\narrivals = \"constant\""), ArrivalProcess::Constant);
+    assert_eq!(arrivals("rate = 500"), ArrivalProcess::Constant);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use underlay_record::Cell;
-use underlay_study::spec::{Cache, Form, Layout, StorageSource, Study};
+use underlay_study::spec::{InitialCacheState, StorageLayout, StorageSource, Study, StudyForm};
 use underlay_study::{machine, plan};
 
 fn bundled() -> Vec<(String, String)> {
@@ -58,7 +58,7 @@ fn all_state_their_machine_and_nothing_about_the_host() {
     assert!(all.len() >= 19, "{}", all.len());
     for (name, text) in all {
         for short in [false, true] {
-            let form = Form { short, ..Form::default() };
+            let form = StudyForm { short, ..StudyForm::default() };
             let study = Study::parse_with_media(&name, &text, form, &medium)
                 .unwrap_or_else(|mistakes| panic!("{mistakes}"));
             assert!(study.machine.is_some() && study.leaves_time_open, "{name}");
@@ -106,7 +106,7 @@ fn the_examples_in_the_documentation_are_one_sound_study() {
         assert_eq!(name, "my-disk.toml");
         Ok(fs::read_to_string(root.join("media/ssd-sata.toml")).unwrap())
     };
-    let study = Study::parse_with_media("docs/study.md", &blocks.concat(), Form::default(), &medium)
+    let study = Study::parse_with_media("docs/study.md", &blocks.concat(), StudyForm::default(), &medium)
         .unwrap_or_else(|mistakes| panic!("{mistakes}"));
     // The page has a storage of every kind, and one modelled machine.
     let told = |note: &underlay_config::Diagnostic| note.message.contains("does not limit the system");
@@ -144,7 +144,7 @@ fn the_oracle_study_has_the_matrix_of_its_paper_on_each_of_three_systems() {
         let StorageSource::Modelled { devices, layout, .. } = &full.storages[0].source else {
             panic!("the disks are modelled");
         };
-        assert!(matches!(layout, Layout::Stripe { .. }));
+        assert!(matches!(layout, StorageLayout::Stripe { .. }));
         assert_eq!((devices[0].count, devices[0].capacity_bytes), (6, Some(1_000_000_000_000)));
         assert!(full.storages.iter().all(|storage| storage.per_node == per_node), "{file}");
         // Of each node.
@@ -193,7 +193,7 @@ fn the_short_form_changes_what_it_names_and_nothing_else() {
         (study("oracle-nosql-flash-rocksdb.toml", false), study("oracle-nosql-flash-rocksdb.toml", true));
     assert_eq!((full.run.repetitions, short.run.repetitions), (3, 1));
     assert!(short.run.duration < full.run.duration);
-    assert_eq!((full.run.cache, full.run.seed), (Cache::Warm, short.run.seed));
+    assert_eq!((full.run.cache, full.run.seed), (InitialCacheState::Warm, short.run.seed));
     assert_eq!(plan::expand(&full), plan::expand(&short));
 }
 
@@ -300,7 +300,7 @@ fn the_mapreduce_study_has_every_storage_and_job_of_its_paper() {
         .storages
         .iter()
         .map(|storage| {
-            let StorageSource::Modelled { devices, layout: Layout::Jbod, .. } = &storage.source else {
+            let StorageSource::Modelled { devices, layout: StorageLayout::Jbod, .. } = &storage.source else {
                 panic!("{} is a jbod of models", storage.name)
             };
             let count = devices.iter().map(|device| device.count).sum();

@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use underlay_record::{Limit, WallParts};
+use underlay_record::{CellLimit, WallParts};
 use underlay_study::estimate;
-use underlay_study::selection::Selection;
+use underlay_study::selection::CellSelection;
 use underlay_study::spec::Study;
 
 /// What an estimate may be off by.
@@ -152,7 +152,7 @@ fn estimate_of(run: &Recorded) -> WallParts {
         .unwrap_or_else(|mistakes| panic!("{mistakes}"))
         .at(run.time);
     let only = run.only.iter().map(|&one| one.to_owned()).collect();
-    let selection = Selection::of(&study, &Limit { only, repetitions: None }).unwrap();
+    let selection = CellSelection::of(&study, &CellLimit { only, repetitions: None }).unwrap();
     estimate::wall(&study, &selection.cells(&study), selection.repetitions(&study))
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use underlay_record::Rate as OfferedRate;
+use underlay_record::OfferedRate;
 use underlay_study::plan;
 use underlay_study::spec::Study;
 

@@ -10,11 +10,13 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
 use underlay_record::{Histogram, InputCertificate, InputVerdict};
-use underlay_storage::clock::Clock;
-use underlay_storage::device::Request;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, Stack, StackSpec, VirtualDriver, VolumeSpec};
-use underlay_storage::time::Time;
-use underlay_study::spec::{Form, Study};
+use underlay_storage::clock::ModelClock;
+use underlay_storage::device::DeviceRequest;
+use underlay_storage::stack::{
+    BackingSpec, DeviceSpec, Stack, StackNode, StackSpec, VirtualDriver, VolumeSpec,
+};
+use underlay_storage::time::ModelTime;
+use underlay_study::spec::{Study, StudyForm};
 use underlay_study::{modelled, plan};
 
 /// A published ratio.
@@ -122,7 +124,7 @@ struct Loop {
     span_blocks: u64,
     random: Pcg64Mcg,
     sent: u64,
-    answers: Arc<Mutex<Vec<(Time, bool)>>>,
+    answers: Arc<Mutex<Vec<(ModelTime, bool)>>>,
 }
 
 impl Loop {
@@ -137,8 +139,8 @@ impl Loop {
         let is_read = self.random.random_range(0.0..1.0) < reads;
         let bytes = vec![0; block_bytes as usize];
         let request = match is_read {
-            true => Request::Read { offset_bytes, buffer: bytes },
-            false => Request::Write { offset_bytes, data: bytes, fua: false },
+            true => DeviceRequest::Read { offset_bytes, buffer: bytes },
+            false => DeviceRequest::Write { offset_bytes, data: bytes, fua: false },
         };
         let (answers, sent_at) = (Arc::clone(&self.answers), self.driver.clock().now());
         self.stack.volumes()[0].submit(
@@ -168,20 +170,20 @@ impl Loop {
     }
 }
 
-fn without_bytes(node: Node) -> Node {
+fn without_bytes(node: StackNode) -> StackNode {
     match node {
-        Node::Device(device) => Node::Device(DeviceSpec { backing: BackingSpec::Null, ..device }),
-        Node::Stripe { chunk_bytes, members } => {
-            Node::Stripe { chunk_bytes, members: members.into_iter().map(without_bytes).collect() }
+        StackNode::Device(device) => StackNode::Device(DeviceSpec { backing: BackingSpec::Null, ..device }),
+        StackNode::Stripe { chunk_bytes, members } => {
+            StackNode::Stripe { chunk_bytes, members: members.into_iter().map(without_bytes).collect() }
         }
-        Node::Link { bandwidth_mb_s, latency_us, member } => {
-            Node::Link { bandwidth_mb_s, latency_us, member: Box::new(without_bytes(*member)) }
+        StackNode::Link { bandwidth_mb_s, latency_us, member } => {
+            StackNode::Link { bandwidth_mb_s, latency_us, member: Box::new(without_bytes(*member)) }
         }
         other => panic!("these studies have no {other:?}"),
     }
 }
 
-fn ask(root: Node, load: Load, data_scale: f64) -> Answered {
+fn ask(root: StackNode, load: Load, data_scale: f64) -> Answered {
     let spec =
         StackSpec { volumes: vec![VolumeSpec::new("data", without_bytes(root))], dilation: 1.0, seed: 1 };
     let (stack, driver) = Stack::open_virtual(&spec).unwrap();
@@ -222,7 +224,7 @@ fn study(name: &str) -> Study {
     let folder = root().join("studies/outside");
     let text = fs::read_to_string(folder.join(format!("{name}.toml"))).unwrap();
     let medium = |name: &str| fs::read_to_string(folder.join(name)).map_err(|error| error.to_string());
-    Study::parse_with_media(name, &text, Form::default(), &medium)
+    Study::parse_with_media(name, &text, StudyForm::default(), &medium)
         .unwrap_or_else(|mistakes| panic!("{mistakes}"))
 }
 

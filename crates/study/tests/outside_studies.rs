@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use underlay_record::Cell;
 use underlay_study::plan;
-use underlay_study::spec::{Form, Study};
+use underlay_study::spec::{Study, StudyForm};
 
 #[derive(Deserialize)]
 struct Published {
@@ -49,7 +49,7 @@ fn studies() -> HashMap<String, Study> {
 fn study(path: &Path) -> Study {
     let text = fs::read_to_string(path).unwrap();
     let medium = |name: &str| fs::read_to_string(folder().join(name)).map_err(|error| error.to_string());
-    Study::parse_with_media(&path.to_string_lossy(), &text, Form::default(), &medium)
+    Study::parse_with_media(&path.to_string_lossy(), &text, StudyForm::default(), &medium)
         .unwrap_or_else(|mistakes| panic!("{mistakes}"))
 }
 

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use underlay_config::Diagnostics;
-use underlay_storage::layers::compress::Codec;
+use underlay_storage::layers::compress::CompressionCodec;
 use underlay_storage::stack::InitialState;
 use underlay_study::spec::read_pool_file;
-use underlay_volume::pool_file::{Devices, PoolFile};
+use underlay_volume::pool_file::{PoolDevices, PoolFile};
 
 fn read(name: &str, text: &str) -> Result<PoolFile, Diagnostics> {
     let none = |_: &str| Err("there are no files here".to_owned());
@@ -42,7 +42,7 @@ fn what_is_left_out_is_as_documented() {
         .unwrap_or_else(|mistakes| panic!("{mistakes}"));
     assert_eq!(pool.listen, "127.0.0.1:4420".parse::<SocketAddr>().unwrap());
     assert_eq!(pool.directory, Path::new("/pools/tank.pool"));
-    assert!(matches!(pool.devices, Devices::Modelled { initial: InitialState::Steady, .. }));
+    assert!(matches!(pool.devices, PoolDevices::Modelled { initial: InitialState::Steady, .. }));
     assert_eq!((pool.modelled().len(), pool.volumes.len(), pool.dilation), (8, 0, 1.0));
 }
 
@@ -54,7 +54,10 @@ fn the_documented_pool_is_read() {
     let (text, _) = rest.split_once("```").unwrap();
     let pool = read("volumes.md", text).unwrap_or_else(|mistakes| panic!("{mistakes}"));
     let [data, logs] = pool.volumes.as_slice() else { panic!("{:?}", pool.volumes) };
-    assert_eq!((data.name.as_str(), data.spec.compress, data.spec.mirror), ("data", Some(Codec::Lz4), false));
+    assert_eq!(
+        (data.name.as_str(), data.spec.compress, data.spec.mirror),
+        ("data", Some(CompressionCodec::Lz4), false)
+    );
     assert_eq!(logs.spec.limits.iops, Some(20_000));
     assert_eq!(logs.spec.limits.bytes_per_second, Some(400_000_000));
     assert_eq!(
@@ -67,7 +70,7 @@ fn the_documented_pool_is_read() {
 fn real_devices_are_seen_from_the_file() {
     let text = "name = \"real\"\nlisten = \"[::1]:0\"\npaths = [\"/dev/nvme1n1\", \"disk.img\"]\ndirectory = \"/var/lib/x\"\n";
     let pool = read("p.toml", text).unwrap_or_else(|mistakes| panic!("{mistakes}"));
-    assert_eq!(pool.devices, Devices::Paths(vec!["/dev/nvme1n1".into(), "/pools/disk.img".into()]));
+    assert_eq!(pool.devices, PoolDevices::Paths(vec!["/dev/nvme1n1".into(), "/pools/disk.img".into()]));
     assert_eq!(pool.directory, Path::new("/var/lib/x"));
     assert!(pool.modelled().is_empty());
 }

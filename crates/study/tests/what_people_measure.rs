@@ -54,7 +54,7 @@ fn one_figure_of_a_medium_is_changed_where_it_is_named() {
     assert_eq!(model.instance_iops.as_ref().unwrap().value, 18_750.0);
     // A volume server reads it from a file.
     let text = &found.media_files["ebs-io2-instance-iops-18750.toml"];
-    assert_eq!(&underlay_storage::catalogue::Medium::parse("copy", text).unwrap(), medium);
+    assert_eq!(&underlay_storage::catalogue::CatalogueMedium::parse("copy", text).unwrap(), medium);
     // Two of them side by side are two media.
     let two =
         "[{ medium = \"ebs-io2\" }, { medium = \"ebs-io2\", instance_iops = 18_750 }]\nlayout = \"stripe\"";

@@ -27,29 +27,29 @@ pub enum RecvTimeoutError {
     Disconnected,
 }
 
-struct Shared<T> {
-    state: Mutex<State<T>>,
+struct ChannelShared<T> {
+    state: Mutex<ChannelState<T>>,
     changed: Condvar,
 }
 
-struct State<T> {
+struct ChannelState<T> {
     items: VecDeque<T>,
     senders: usize,
     has_receiver: bool,
 }
 
 pub struct Sender<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<ChannelShared<T>>,
 }
 
 pub struct Receiver<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<ChannelShared<T>>,
 }
 
 /// As `std::sync::mpsc::channel`.
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
-    let state = State { items: VecDeque::new(), senders: 1, has_receiver: true };
-    let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+    let state = ChannelState { items: VecDeque::new(), senders: 1, has_receiver: true };
+    let shared = Arc::new(ChannelShared { state: Mutex::new(state), changed: Condvar::new() });
     (Sender { shared: Arc::clone(&shared) }, Receiver { shared })
 }
 

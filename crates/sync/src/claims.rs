@@ -8,12 +8,12 @@ use std::sync::Arc;
 use crate::{Mutex, MutexGuard};
 
 /// A part of something that can be claimed.
-pub trait Region: Clone + Send {
+pub trait LockRegion: Clone + Send {
     fn overlaps(&self, other: &Self) -> bool;
 }
 
 /// Numbered units.
-impl Region for Range<u64> {
+impl LockRegion for Range<u64> {
     fn overlaps(&self, other: &Self) -> bool {
         self.start < other.end && other.start < self.end
     }
@@ -21,16 +21,16 @@ impl Region for Range<u64> {
 
 /// Any of 64 parts, one a bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parts(pub u64);
+pub struct PartSet(pub u64);
 
-impl Region for Parts {
+impl LockRegion for PartSet {
     fn overlaps(&self, other: &Self) -> bool {
         self.0 & other.0 != 0
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum LockAccess {
     /// Together with others that only look.
     Shared,
     Exclusive,
@@ -40,60 +40,60 @@ pub enum Access {
 /// Claims that overlap are granted in the order in which they were asked for.
 ///
 /// Keys are hashed the same way in every process, so that a simulation can be repeated.
-pub struct Claims<K, R, S = BuildHasherDefault<DefaultHasher>>
+pub struct RangeLocks<K, R, S = BuildHasherDefault<DefaultHasher>>
 where
     K: Copy + Eq + Hash,
-    R: Region,
+    R: LockRegion,
     S: BuildHasher + Default,
 {
-    shards: Box<[Shard<K, R, S>]>,
+    shards: Box<[LockShard<K, R, S>]>,
 }
 
-type Shard<K, R, S> = Mutex<HashMap<K, Holders<K, R, S>, S>>;
-type Start<K, R, S> = Box<dyn FnOnce(Claim<K, R, S>) + Send>;
+type LockShard<K, R, S> = Mutex<HashMap<K, LockHolders<K, R, S>, S>>;
+type GrantCallback<K, R, S> = Box<dyn FnOnce(RangeLock<K, R, S>) + Send>;
 
 /// The claims on one thing; it is forgotten with the last of them.
-struct Holders<K, R, S>
+struct LockHolders<K, R, S>
 where
     K: Copy + Eq + Hash,
-    R: Region,
+    R: LockRegion,
     S: BuildHasher + Default,
 {
     next_id: u64,
-    granted: Vec<(u64, Wish<R>)>,
-    waiting: VecDeque<(Wish<R>, Start<K, R, S>)>,
+    granted: Vec<(u64, PendingLock<R>)>,
+    waiting: VecDeque<(PendingLock<R>, GrantCallback<K, R, S>)>,
 }
 
 #[derive(Clone)]
-struct Wish<R> {
+struct PendingLock<R> {
     region: R,
-    access: Access,
+    access: LockAccess,
 }
 
-impl<R: Region> Wish<R> {
-    fn excludes(&self, other: &Wish<R>) -> bool {
-        let both_shared = self.access == Access::Shared && other.access == Access::Shared;
+impl<R: LockRegion> PendingLock<R> {
+    fn excludes(&self, other: &PendingLock<R>) -> bool {
+        let both_shared = self.access == LockAccess::Shared && other.access == LockAccess::Shared;
         !both_shared && self.region.overlaps(&other.region)
     }
 }
 
 /// A granted claim; dropping it releases the region and starts the claims that waited for it.
-pub struct Claim<K, R, S = BuildHasherDefault<DefaultHasher>>
+pub struct RangeLock<K, R, S = BuildHasherDefault<DefaultHasher>>
 where
     K: Copy + Eq + Hash,
-    R: Region,
+    R: LockRegion,
     S: BuildHasher + Default,
 {
-    claims: Arc<Claims<K, R, S>>,
+    claims: Arc<RangeLocks<K, R, S>>,
     key: K,
     region: R,
     id: u64,
 }
 
-impl<K, R, S> Claim<K, R, S>
+impl<K, R, S> RangeLock<K, R, S>
 where
     K: Copy + Eq + Hash,
-    R: Region,
+    R: LockRegion,
     S: BuildHasher + Default,
 {
     pub fn region(&self) -> &R {
@@ -101,26 +101,26 @@ where
     }
 }
 
-impl<K, R, S> Default for Claims<K, R, S>
+impl<K, R, S> Default for RangeLocks<K, R, S>
 where
     K: Copy + Eq + Hash,
-    R: Region,
+    R: LockRegion,
     S: BuildHasher + Default,
 {
     fn default() -> Self {
-        Claims::with_shards(1)
+        RangeLocks::with_shards(1)
     }
 }
 
-impl<K, R, S> Claims<K, R, S>
+impl<K, R, S> RangeLocks<K, R, S>
 where
     K: Copy + Eq + Hash,
-    R: Region,
+    R: LockRegion,
     S: BuildHasher + Default,
 {
     /// More shards, each with its own lock, let more threads claim different things at once.
     pub fn with_shards(count: usize) -> Self {
-        Claims { shards: (0..count.max(1)).map(|_| Mutex::default()).collect() }
+        RangeLocks { shards: (0..count.max(1)).map(|_| Mutex::default()).collect() }
     }
 
     /// Whether nobody holds or waits for anything.
@@ -128,7 +128,7 @@ where
         self.shards.iter().all(|shard| shard.lock().is_empty())
     }
 
-    fn shard(&self, key: K) -> MutexGuard<'_, HashMap<K, Holders<K, R, S>, S>> {
+    fn shard(&self, key: K) -> MutexGuard<'_, HashMap<K, LockHolders<K, R, S>, S>> {
         let index = match self.shards.len() {
             1 => 0,
             count => S::default().hash_one(key) as usize % count,
@@ -141,13 +141,13 @@ where
         self: &Arc<Self>,
         key: K,
         region: R,
-        access: Access,
-        start: impl FnOnce(Claim<K, R, S>) + Send + 'static,
+        access: LockAccess,
+        start: impl FnOnce(RangeLock<K, R, S>) + Send + 'static,
     ) {
         let id = {
             let mut shard = self.shard(key);
             let holders = shard.entry(key).or_default();
-            let wish = Wish { region: region.clone(), access };
+            let wish = PendingLock { region: region.clone(), access };
             let mut ahead = holders.granted.iter().map(|(_, wish)| wish);
             let mut waiting = holders.waiting.iter().map(|(wish, _)| wish);
             // Those that wait count as well: a stream of shared claims would otherwise starve an exclusive
@@ -159,28 +159,28 @@ where
             holders.grant(wish)
         };
         // Outside the shard's lock, as `start` may claim or release something itself.
-        start(Claim { claims: Arc::clone(self), key, region, id });
+        start(RangeLock { claims: Arc::clone(self), key, region, id });
     }
 }
 
-impl<K, R, S> Default for Holders<K, R, S>
+impl<K, R, S> Default for LockHolders<K, R, S>
 where
     K: Copy + Eq + Hash,
-    R: Region,
+    R: LockRegion,
     S: BuildHasher + Default,
 {
     fn default() -> Self {
-        Holders { next_id: 0, granted: Vec::new(), waiting: VecDeque::new() }
+        LockHolders { next_id: 0, granted: Vec::new(), waiting: VecDeque::new() }
     }
 }
 
-impl<K, R, S> Holders<K, R, S>
+impl<K, R, S> LockHolders<K, R, S>
 where
     K: Copy + Eq + Hash,
-    R: Region,
+    R: LockRegion,
     S: BuildHasher + Default,
 {
-    fn grant(&mut self, wish: Wish<R>) -> u64 {
+    fn grant(&mut self, wish: PendingLock<R>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         self.granted.push((id, wish));
@@ -188,7 +188,7 @@ where
     }
 
     /// Releases a claim, and returns those that may start now, in the order in which they were asked for.
-    fn give_back(&mut self, id: u64) -> Vec<(u64, R, Start<K, R, S>)> {
+    fn give_back(&mut self, id: u64) -> Vec<(u64, R, GrantCallback<K, R, S>)> {
         let mut started = Vec::new();
         let Some(held) = self.granted.iter().position(|(granted, _)| *granted == id) else { return started };
         let (_, freed) = self.granted.swap_remove(held);
@@ -212,10 +212,10 @@ where
     }
 }
 
-impl<K, R, S> Drop for Claim<K, R, S>
+impl<K, R, S> Drop for RangeLock<K, R, S>
 where
     K: Copy + Eq + Hash,
-    R: Region,
+    R: LockRegion,
     S: BuildHasher + Default,
 {
     fn drop(&mut self) {
@@ -230,7 +230,7 @@ where
         };
         // Outside the shard's lock, as in `claim`.
         for (id, region, start) in started {
-            start(Claim { claims: Arc::clone(&self.claims), key: self.key, region, id });
+            start(RangeLock { claims: Arc::clone(&self.claims), key: self.key, region, id });
         }
     }
 }
@@ -239,19 +239,19 @@ where
 mod tests {
     use super::*;
 
-    type Held<R> = Arc<Mutex<Vec<(u32, Claim<u32, R>)>>>;
+    type Held<R> = Arc<Mutex<Vec<(u32, RangeLock<u32, R>)>>>;
 
-    struct Book<R: Region> {
-        claims: Arc<Claims<u32, R>>,
+    struct Book<R: LockRegion> {
+        claims: Arc<RangeLocks<u32, R>>,
         held: Held<R>,
     }
 
-    impl<R: Region + 'static> Book<R> {
+    impl<R: LockRegion + 'static> Book<R> {
         fn new() -> Book<R> {
-            Book { claims: Arc::new(Claims::with_shards(4)), held: Held::default() }
+            Book { claims: Arc::new(RangeLocks::with_shards(4)), held: Held::default() }
         }
 
-        fn ask(&self, name: u32, region: R, access: Access) {
+        fn ask(&self, name: u32, region: R, access: LockAccess) {
             let held = Arc::clone(&self.held);
             self.claims.claim(7, region, access, move |claim| held.lock().push((name, claim)));
         }
@@ -270,15 +270,15 @@ mod tests {
         }
     }
 
-    fn writers_exclude_and_readers_share_in_order_of_asking<R: Region + 'static>(regions: [R; 5]) {
+    fn writers_exclude_and_readers_share_in_order_of_asking<R: LockRegion + 'static>(regions: [R; 5]) {
         let book = Book::new();
         let [first, second, third, fourth, fifth] = regions;
-        book.ask(1, first, Access::Shared);
-        book.ask(2, second, Access::Shared);
-        book.ask(3, third, Access::Exclusive);
+        book.ask(1, first, LockAccess::Shared);
+        book.ask(2, second, LockAccess::Shared);
+        book.ask(3, third, LockAccess::Exclusive);
         // Behind the writer, though it would go with the readers.
-        book.ask(4, fourth, Access::Shared);
-        book.ask(5, fifth, Access::Exclusive);
+        book.ask(4, fourth, LockAccess::Shared);
+        book.ask(5, fifth, LockAccess::Exclusive);
         assert_eq!(book.names(), [1, 2, 5]);
         book.release(1);
         assert_eq!(book.names(), [2, 5]);
@@ -299,16 +299,16 @@ mod tests {
     #[test]
     fn parts_exclude_and_share_in_order_of_asking() {
         let parts = [0b0011, 0b0110, 0b0010, 0b0010, 0b1000];
-        writers_exclude_and_readers_share_in_order_of_asking(parts.map(Parts));
+        writers_exclude_and_readers_share_in_order_of_asking(parts.map(PartSet));
     }
 
     #[test]
     fn what_has_another_key_is_something_else() {
-        let claims: Arc<Claims<u32, Range<u64>>> = Arc::default();
+        let claims: Arc<RangeLocks<u32, Range<u64>>> = Arc::default();
         let held: Held<Range<u64>> = Held::default();
         for key in 0..3 {
             let held = Arc::clone(&held);
-            claims.claim(key, 0..1, Access::Exclusive, move |claim| held.lock().push((key, claim)));
+            claims.claim(key, 0..1, LockAccess::Exclusive, move |claim| held.lock().push((key, claim)));
         }
         assert_eq!(held.lock().len(), 3);
     }

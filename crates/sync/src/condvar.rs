@@ -4,14 +4,14 @@ use std::sync;
 use std::time::Duration;
 
 use crate::mutex::MutexGuard;
-use crate::simulation::{Waker, current};
+use crate::simulation::{TaskWaker, current};
 use crate::unsimulated::{UnsimulatedMutex, recovered};
 
 #[derive(Debug, Default)]
 pub struct Condvar {
     inner: sync::Condvar,
     /// Threads of a simulation that wait.
-    simulated: UnsimulatedMutex<Vec<Waker>>,
+    simulated: UnsimulatedMutex<Vec<TaskWaker>>,
 }
 
 impl Condvar {
@@ -19,7 +19,7 @@ impl Condvar {
         Condvar { inner: sync::Condvar::new(), simulated: UnsimulatedMutex::new(Vec::new()) }
     }
 
-    fn waiters(&self) -> sync::MutexGuard<'_, Vec<Waker>> {
+    fn waiters(&self) -> sync::MutexGuard<'_, Vec<TaskWaker>> {
         self.simulated.lock()
     }
 

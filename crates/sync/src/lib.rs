@@ -1,8 +1,8 @@
 //! Locks, channels, threads and time as `std` has them, which a simulation can take over.
 //!
 //! The storage stack waits, locks and looks at the clock through this crate alone. Ordinarily that is `std` with one
-//! branch on top. On a thread of a [`simulation::World`] the same calls run one thread at a time in virtual time, in an
-//! order that a seed decides: so the code that is simulated is the code that is shipped.
+//! branch on top. On a thread of a [`simulation::SimulatedWorld`] the same calls run one thread at a time in virtual
+//! time, in an order that a seed decides: so the code that is simulated is the code that is shipped.
 //!
 //! Locks do not poison (`unsimulated` says why).
 

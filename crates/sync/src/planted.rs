@@ -9,17 +9,17 @@ macro_rules! bugs {
         /// Each was in the code once, or is a way to get it wrong that a reader may miss.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[repr(u32)]
-        pub enum Bug {
+        pub enum PlantedBug {
             $($(#[$about])+ $bug,)+
         }
 
-        impl Bug {
-            pub const ALL: &[Bug] = &[$(Bug::$bug),+];
+        impl PlantedBug {
+            pub const ALL: &[PlantedBug] = &[$(PlantedBug::$bug),+];
 
             /// The part of the stack where it shows, as the simulator calls it.
             pub fn subject(self) -> &'static str {
                 match self {
-                    $(Bug::$bug => $subject,)+
+                    $(PlantedBug::$bug => $subject,)+
                 }
             }
         }
@@ -93,13 +93,13 @@ bugs! {
     NamesBeforeData in "directory",
 }
 
-impl Bug {
+impl PlantedBug {
     pub fn name(self) -> String {
         format!("{self:?}")
     }
 
-    pub fn of_name(name: &str) -> Option<Bug> {
-        Bug::ALL.iter().copied().find(|bug| bug.name() == name)
+    pub fn of_name(name: &str) -> Option<PlantedBug> {
+        PlantedBug::ALL.iter().copied().find(|bug| bug.name() == name)
     }
 }
 
@@ -109,19 +109,19 @@ static PLANTED: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new
 
 /// Plants a bug in the whole process, or none.
 #[cfg(feature = "planted")]
-pub fn plant(bug: Option<Bug>) {
+pub fn plant(bug: Option<PlantedBug>) {
     PLANTED.store(bug.map_or(0, |bug| bug as u32 + 1), std::sync::atomic::Ordering::SeqCst);
 }
 
 /// Whether the wrong code is to be taken.
 #[cfg(feature = "planted")]
-pub fn is_planted(bug: Bug) -> bool {
+pub fn is_planted(bug: PlantedBug) -> bool {
     PLANTED.load(std::sync::atomic::Ordering::Relaxed) == bug as u32 + 1
 }
 
 /// Whether the wrong code is to be taken: never, without the feature.
 #[cfg(not(feature = "planted"))]
 #[inline(always)]
-pub const fn is_planted(_: Bug) -> bool {
+pub const fn is_planted(_: PlantedBug) -> bool {
     false
 }

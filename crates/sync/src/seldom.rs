@@ -6,19 +6,19 @@ use crate::{Instant, Mutex};
 
 /// A log line for the first of something, and then one for all that came in each interval.
 #[derive(Debug, Default)]
-pub struct Seldom {
-    state: Mutex<State>,
+pub struct RateLimitedLog {
+    state: Mutex<LogState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LogState {
     told: Option<Instant>,
     untold: u64,
 }
 
 const INTERVAL: Duration = Duration::from_secs(10);
 
-impl Seldom {
+impl RateLimitedLog {
     /// Counts an event; when a report is due, returns how many there were since the last one.
     pub fn count(&self) -> Option<u64> {
         let mut state = self.state.lock();
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn of_many_the_first_is_told_of() {
-        let seldom = Seldom::default();
+        let seldom = RateLimitedLog::default();
         assert_eq!(seldom.count(), Some(1));
         assert_eq!(seldom.count(), None);
         seldom.state.lock().told = None;

@@ -1,6 +1,7 @@
 //! Threads that take turns in virtual time, in an order that a seed decides.
 //!
-//! A [`World`] runs its tasks (threads that were started inside of it) one at a time. Whoever waits (for a lock, a
+//! A [`SimulatedWorld`] runs its tasks (threads that were started inside of it) one at a time. Whoever waits (for a
+//! lock, a
 //! condition, a time, another task's end) hands the turn to a task that can go on, picked by the seed. When nobody can, time
 //! goes on to the next thing that is due. So a run repeats itself exactly, and an hour of waiting takes no time.
 //!
@@ -19,6 +20,8 @@
 mod random;
 mod scheduler;
 
-pub use random::Random;
+pub use random::SimulationRng;
 pub(crate) use scheduler::is_ordinary;
-pub use scheduler::{Failure, Group, Statistics, Task, TaskId, Waker, World, current};
+pub use scheduler::{
+    SimulatedTask, SimulatedWorld, TaskGroup, TaskId, TaskWaker, WorldFailure, WorldStatistics, current,
+};

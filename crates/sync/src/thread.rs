@@ -7,9 +7,9 @@ pub use std::thread::{Thread, ThreadId, current};
 
 use crate::simulation::{self, TaskId};
 
-/// As `std::thread::Builder`.
+/// As `std::thread::ThreadBuilder`.
 #[derive(Debug, Default)]
-pub struct Builder {
+pub struct ThreadBuilder {
     name: Option<String>,
     stack_bytes: Option<usize>,
 }
@@ -19,19 +19,19 @@ pub struct JoinHandle<T> {
     task: Option<TaskId>,
 }
 
-impl Builder {
-    pub fn new() -> Builder {
-        Builder::default()
+impl ThreadBuilder {
+    pub fn new() -> ThreadBuilder {
+        ThreadBuilder::default()
     }
 
     #[must_use]
-    pub fn name(self, name: String) -> Builder {
-        Builder { name: Some(name), ..self }
+    pub fn name(self, name: String) -> ThreadBuilder {
+        ThreadBuilder { name: Some(name), ..self }
     }
 
     #[must_use]
-    pub fn stack_size(self, bytes: usize) -> Builder {
-        Builder { stack_bytes: Some(bytes), ..self }
+    pub fn stack_size(self, bytes: usize) -> ThreadBuilder {
+        ThreadBuilder { stack_bytes: Some(bytes), ..self }
     }
 
     /// # Errors

@@ -17,15 +17,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use underlay_systems::child::Child;
-use underlay_systems::connection::Connection;
+use underlay_systems::child::ChildProcess;
+use underlay_systems::connection::FramedConnection;
 use underlay_systems::java::ClassPath;
-use underlay_systems::jvm::{JvmChild, MEMORY_DRIVER, Spec};
-use underlay_systems::system::Resources;
+use underlay_systems::jvm::{JvmChild, JvmSpec, MEMORY_DRIVER};
+use underlay_systems::system::SystemResources;
 use underlay_systems::wire::{
-    FrameBuffer, Opcode, Request, Status, append_values, encode_reply, set_service_ns,
+    FrameBuffer, WireOpcode, WireRequest, WireStatus, append_values, encode_reply, set_service_ns,
 };
-use underlay_workload::client::{FieldValues, Fields};
+use underlay_workload::client::{FieldSelection, FieldValues};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -96,9 +96,9 @@ fn converse(mut stream: UnixStream) -> Result<(), Failure> {
     let (whole, none) = (record(FIELDS), FieldValues::default());
     let (mut frames, mut reply) = (FrameBuffer::new(), Vec::new());
     while frames.receive(&mut stream)? {
-        let request = Request::decode(frames.body())?;
-        let values = if request.opcode == Opcode::Read { &whole } else { &none };
-        encode_reply(&mut reply, request.id, Status::Found, 0, |out| append_values(values, out))?;
+        let request = WireRequest::decode(frames.body())?;
+        let values = if request.opcode == WireOpcode::Read { &whole } else { &none };
+        encode_reply(&mut reply, request.id, WireStatus::Found, 0, |out| append_values(values, out))?;
         set_service_ns(&mut reply, 0);
         stream.write_all(&reply)?;
     }
@@ -108,14 +108,14 @@ fn converse(mut stream: UnixStream) -> Result<(), Failure> {
 /// One of the two servers, and how to connect to it.
 enum Server {
     Java(JvmChild),
-    Echo(Child),
+    Echo(ChildProcess),
 }
 
 fn run(server: &str, load: &Load) -> Result<(), Failure> {
     let scratch = tempfile::TempDir::new()?;
-    let resources = Resources::of(HEAP_BYTES);
+    let resources = SystemResources::of(HEAP_BYTES);
     let started = match server {
-        "child" => Server::Java(JvmChild::start(&Spec {
+        "child" => Server::Java(JvmChild::start(&JvmSpec {
             system: "memory",
             part: None,
             driver: MEMORY_DRIVER,
@@ -133,7 +133,7 @@ fn run(server: &str, load: &Load) -> Result<(), Failure> {
         _ => {
             let mut command = Command::new(std::env::current_exe()?);
             command.arg("serve-echo").arg(scratch.path().join("echo.sock"));
-            Server::Echo(Child::spawn("echo", command, &scratch.path().join("echo.log"), &resources)?)
+            Server::Echo(ChildProcess::spawn("echo", command, &scratch.path().join("echo.log"), &resources)?)
         }
     };
     let state = match &started {
@@ -150,7 +150,7 @@ fn run(server: &str, load: &Load) -> Result<(), Failure> {
             .map(|number| {
                 let (socket, over, counts) = (&socket, &over, &counts);
                 scope.spawn(move || {
-                    let connection = Connection::open(socket, LIMIT, Arc::clone(state))?;
+                    let connection = FramedConnection::open(socket, LIMIT, Arc::clone(state))?;
                     ask(connection, number, load, over, counts)
                 })
             })
@@ -222,7 +222,7 @@ impl Seen {
 }
 
 fn ask(
-    mut connection: Connection,
+    mut connection: FramedConnection,
     number: u32,
     load: &Load,
     over: &AtomicBool,
@@ -230,7 +230,7 @@ fn ask(
 ) -> Result<Seen, Failure> {
     let mut seen = Seen::new()?;
     let key = format!("user{number}").into_bytes();
-    connection.call(Opcode::Insert, Fields::All, 0, &key, Some(&record(FIELDS)))?;
+    connection.call(WireOpcode::Insert, FieldSelection::All, 0, &key, Some(&record(FIELDS)))?;
     let change = record(1);
     let interval =
         (load.rate > 0.0).then(|| Duration::from_secs_f64(f64::from(load.connections) / load.rate));
@@ -244,8 +244,8 @@ fn ask(
         }
         let started = Instant::now();
         let reply = match load.update {
-            true => connection.call(Opcode::Update, Fields::All, 0, &key, Some(&change))?,
-            false => connection.call(Opcode::Read, Fields::All, 0, &key, None)?,
+            true => connection.call(WireOpcode::Update, FieldSelection::All, 0, &key, Some(&change))?,
+            false => connection.call(WireOpcode::Read, FieldSelection::All, 0, &key, None)?,
         };
         if counts.load(Ordering::Relaxed) {
             let round_trip_ns = started.elapsed().as_nanos() as u64;

@@ -7,9 +7,9 @@ const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// Splits a stream with a read timeout into lines.
 #[derive(Default)]
-pub(crate) struct Lines(Vec<u8>);
+pub(crate) struct LineSplitter(Vec<u8>);
 
-impl Lines {
+impl LineSplitter {
     /// The next line; `None` if none is complete before the timeout.
     pub(crate) fn next(&mut self, stream: &mut impl Read) -> std::io::Result<Option<Vec<u8>>> {
         loop {
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn lines_are_put_together_from_what_comes() {
-        let mut lines = Lines::default();
+        let mut lines = LineSplitter::default();
         let mut found = Vec::new();
         for mut part in [&b"{\"a\":"[..], b"1}\n{\"b\":2}\n{", b"}\n"] {
             while let Ok(Some(line)) = lines.next(&mut part) {

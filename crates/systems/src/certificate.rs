@@ -24,17 +24,17 @@ const TRUST_PASSWORD: &str = "changeit";
 
 /// That of one server, which is its own authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Certificate {
+pub(crate) struct ServerCertificate {
     folder: PathBuf,
     /// DER.
     public: Vec<u8>,
 }
 
-impl Certificate {
+impl ServerCertificate {
     /// Makes a key and a certificate for `address` in `folder`, each readable by this user alone.
-    pub(crate) fn make(folder: &Path, address: Ipv4Addr) -> std::io::Result<Certificate> {
+    pub(crate) fn make(folder: &Path, address: Ipv4Addr) -> std::io::Result<ServerCertificate> {
         let (key, public) = signed(address)?;
-        let certificate = Certificate { folder: folder.to_owned(), public: public.to_der()? };
+        let certificate = ServerCertificate { folder: folder.to_owned(), public: public.to_der()? };
         let write = |path: PathBuf, bytes: &[u8]| underlay_files::replace(&path, Access::Private, bytes);
         write(certificate.key(), &key.private_key_to_pem_pkcs8()?)?;
         write(certificate.chain(), &public.to_pem()?)?;
@@ -52,7 +52,7 @@ impl Certificate {
 }
 
 /// Writes a file by which Java trusts all of these and nobody else; `None` without any.
-pub(crate) fn trusted_by_java(file: &Path, all: &[&Certificate]) -> std::io::Result<Option<PathBuf>> {
+pub(crate) fn trusted_by_java(file: &Path, all: &[&ServerCertificate]) -> std::io::Result<Option<PathBuf>> {
     if all.is_empty() {
         return Ok(None);
     }
@@ -85,7 +85,7 @@ fn signed(address: Ipv4Addr) -> Result<(PKey<Private>, X509), ErrorStack> {
 }
 
 /// A file of Java's first format with certificates to trust. Java reads none of PEM.
-fn java_key_store(all: &[&Certificate], now_ms: u128) -> Result<Vec<u8>, ErrorStack> {
+fn java_key_store(all: &[&ServerCertificate], now_ms: u128) -> Result<Vec<u8>, ErrorStack> {
     const MAGIC: u32 = 0xfeed_feed;
     const VERSION: u32 = 2;
     const TRUSTED: u32 = 2;
@@ -129,7 +129,7 @@ mod tests {
         let made = [("store", 7), ("between", 6)].map(|(name, last)| {
             let own = folder.path().join(name);
             std::fs::create_dir(&own).unwrap();
-            Certificate::make(&own, Ipv4Addr::new(10, 9, 8, last)).unwrap()
+            ServerCertificate::make(&own, Ipv4Addr::new(10, 9, 8, last)).unwrap()
         });
         let mode = |path: PathBuf| std::fs::metadata(path).unwrap().mode() & 0o777;
         for certificate in &made {

@@ -21,8 +21,8 @@ use rustix::thread::{
 use underlay_sync::{Condvar, Mutex, slices};
 
 use crate::mount_namespace::enter_own_mounts;
-use crate::printed::Printed;
-use crate::system::{Resources, SystemError};
+use crate::printed::OutputPipe;
+use crate::system::{SystemError, SystemResources};
 
 /// How much of the log goes into an error.
 const LOG_TAIL_BYTES: u64 = 2 << 10;
@@ -34,12 +34,12 @@ pub(crate) const OBITUARY_WAIT: Duration = Duration::from_millis(500);
 const JAVA_ENDED_AS_ASKED: i32 = 128 + 15;
 
 /// Runs first on the thread that forks.
-type Prepare = Box<dyn FnOnce() -> io::Result<()> + Send>;
+type ForkPreparation = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
 /// How a child comes into being, and what ends with it.
 #[derive(Default)]
-struct Birth {
-    prepare: Option<Prepare>,
+struct ChildOptions {
+    prepare: Option<ForkPreparation>,
     /// What it leaves behind in its process group is killed when it ends.
     ends_group: bool,
     /// Whom it becomes last of all.
@@ -56,14 +56,14 @@ pub struct ChildState {
     name: String,
     pid: Pid,
     log: PathBuf,
-    resources: Resources,
+    resources: SystemResources,
     oom_kills_before: u64,
-    end: Mutex<End>,
+    end: Mutex<ChildEnding>,
     ended: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct End {
+struct ChildEnding {
     over: bool,
     /// Unknown if something else reaped the process.
     status: Option<ExitStatus>,
@@ -73,12 +73,12 @@ struct End {
 
 /// A running child. Dropping it kills its process group and waits for the end.
 #[derive(Debug)]
-pub struct Child {
+pub struct ChildProcess {
     state: Arc<ChildState>,
     keeper: Option<JoinHandle<()>>,
 }
 
-impl Child {
+impl ChildProcess {
     /// Starts `command` with its output in the new file `log`. It has a process group of its own, so that Ctrl-C in the terminal
     /// reaches this process alone. It joins every cgroup of `resources` and goes to their CPUs before it runs, and the kernel kills
     /// it if this process dies first.
@@ -89,8 +89,8 @@ impl Child {
         system: &'static str,
         command: Command,
         log: &Path,
-        resources: &Resources,
-    ) -> Result<Child, SystemError> {
+        resources: &SystemResources,
+    ) -> Result<ChildProcess, SystemError> {
         Self::spawn_as(system, system, command, log, resources)
     }
 
@@ -100,10 +100,10 @@ impl Child {
         name: &str,
         mut command: Command,
         log: &Path,
-        resources: &Resources,
-    ) -> Result<Child, SystemError> {
+        resources: &SystemResources,
+    ) -> Result<ChildProcess, SystemError> {
         command.process_group(0);
-        Self::spawn_by(system, name, command, log, resources, Birth::default())
+        Self::spawn_by(system, name, command, log, resources, ChildOptions::default())
     }
 
     /// Like [`spawn_as`](Self::spawn_as), in mounts of its own without those of other runs; its own directories are `own`.
@@ -112,15 +112,15 @@ impl Child {
         name: &str,
         mut command: Command,
         log: &Path,
-        resources: &Resources,
+        resources: &SystemResources,
         own: Vec<PathBuf>,
-    ) -> Result<Child, SystemError> {
+    ) -> Result<ChildProcess, SystemError> {
         command.process_group(0);
         let prepare = move || {
             let own: Vec<&Path> = own.iter().map(PathBuf::as_path).collect();
             enter_own_mounts(&own, UnshareFlags::empty())
         };
-        let birth = Birth { prepare: Some(Box::new(prepare)), ..Birth::default() };
+        let birth = ChildOptions { prepare: Some(Box::new(prepare)), ..ChildOptions::default() };
         Self::spawn_by(system, name, command, log, resources, birth)
     }
 
@@ -131,9 +131,10 @@ impl Child {
         command: Command,
         log: &Path,
         prepare: impl FnOnce() -> io::Result<()> + Send + 'static,
-    ) -> Result<Child, SystemError> {
-        let birth = Birth { prepare: Some(Box::new(prepare)), ends_group: true, ..Birth::default() };
-        Self::spawn_by(system, system, command, log, &Resources::unlimited(), birth)
+    ) -> Result<ChildProcess, SystemError> {
+        let birth =
+            ChildOptions { prepare: Some(Box::new(prepare)), ends_group: true, ..ChildOptions::default() };
+        Self::spawn_by(system, system, command, log, &SystemResources::unlimited(), birth)
     }
 
     /// Like [`spawn`](Self::spawn), for a program in a session of its own that becomes `user` once it is in its groups. `prepare` runs
@@ -144,10 +145,10 @@ impl Child {
         name: &str,
         mut command: Command,
         (log, printed_limit_bytes): (&Path, u64),
-        resources: &Resources,
+        resources: &SystemResources,
         user: Option<(Uid, Gid)>,
         prepare: impl FnOnce() -> io::Result<()> + Send + 'static,
-    ) -> Result<Child, SystemError> {
+    ) -> Result<ChildProcess, SystemError> {
         // SAFETY: between fork and exec the closure makes one system call.
         unsafe {
             command.pre_exec(|| {
@@ -157,7 +158,8 @@ impl Child {
             });
         }
         let printed_limit_bytes = Some(printed_limit_bytes);
-        let birth = Birth { prepare: Some(Box::new(prepare)), ends_group: false, user, printed_limit_bytes };
+        let birth =
+            ChildOptions { prepare: Some(Box::new(prepare)), ends_group: false, user, printed_limit_bytes };
         Self::spawn_by(system, name, command, log, resources, birth)
     }
 
@@ -166,16 +168,16 @@ impl Child {
         name: &str,
         mut command: Command,
         log: &Path,
-        resources: &Resources,
-        birth: Birth,
-    ) -> Result<Child, SystemError> {
-        let Birth { prepare, ends_group, user, printed_limit_bytes } = birth;
+        resources: &SystemResources,
+        birth: ChildOptions,
+    ) -> Result<ChildProcess, SystemError> {
+        let ChildOptions { prepare, ends_group, user, printed_limit_bytes } = birth;
         let failed = move |problem: String| SystemError::starting(system, problem);
         let no_log = |error: io::Error| failed(format!("can't write its log {}: {error}", log.display()));
         let output = File::create(log).map_err(no_log)?;
         let (printed, output) = match printed_limit_bytes {
             Some(limit) => {
-                let (printed, end) = Printed::into_log(output, limit, user).map_err(no_log)?;
+                let (printed, end) = OutputPipe::into_log(output, limit, user).map_err(no_log)?;
                 (Some(printed), end)
             }
             None => (None, output.into()),
@@ -266,7 +268,7 @@ impl Child {
         });
         let keeper = keeper.map_err(|error| failed(format!("can't start a thread: {error}")))?;
         match receiver.recv() {
-            Ok(Ok(state)) => Ok(Child { state, keeper: Some(keeper) }),
+            Ok(Ok(state)) => Ok(ChildProcess { state, keeper: Some(keeper) }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(failed("the thread that starts it panicked".to_owned())),
         }
@@ -308,7 +310,7 @@ impl Child {
     }
 }
 
-impl Drop for Child {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.kill();
         if let Some(keeper) = self.keeper.take() {
@@ -500,7 +502,7 @@ fn mebibytes(bytes: u64) -> String {
 
 /// Processes that the kernel killed in the budget's cgroups so far: `memory.events` in version 2,
 /// `memory.oom_control` in version 1, both next to `cgroup.procs` and both with a line `oom_kill N`.
-fn oom_kills(resources: &Resources) -> u64 {
+fn oom_kills(resources: &SystemResources) -> u64 {
     let mut kills = 0;
     for directory in resources.join_files.iter().filter_map(|procs| procs.parent()) {
         for file in ["memory.events", "memory.oom_control"] {

@@ -8,9 +8,9 @@ use std::process::Command;
 
 use crate::artifacts::ArtifactError;
 use crate::artifacts::cache::{self, make_once};
-use crate::child::Child;
+use crate::child::ChildProcess;
 use crate::java::{ClassPath, Java, VERSION, without_options_of_the_user};
-use crate::system::{Progress, Resources, SystemError};
+use crate::system::{LoadProgress, SystemError, SystemResources};
 
 const DURING: &str = "compiling its Java part";
 /// The compiler runs before anything is measured. It is kept small, because other runs may be measuring on this machine.
@@ -24,7 +24,7 @@ const OPTIONS: [&str; 5] =
 pub(crate) struct JavaSources {
     /// The name of the folder, also used in messages: `jvm-child`.
     pub name: &'static str,
-    /// The path of each file below the root of the sources (`underlay/jvm/Server.java`), and its text.
+    /// The path of each file below the root of the sources (`underlay/jvm/CacheServer.java`), and its text.
     pub files: &'static [(&'static str, &'static str)],
 }
 
@@ -34,7 +34,7 @@ impl JavaSources {
         &self,
         system: &'static str,
         class_path: &ClassPath,
-        progress: &dyn Fn(&Progress),
+        progress: &dyn Fn(&LoadProgress),
     ) -> Result<PathBuf, SystemError> {
         let cache = cache::root().map_err(|error| error.of_system(system))?;
         self.classes_in(&cache, system, class_path, progress)
@@ -46,7 +46,7 @@ impl JavaSources {
         cache: &Path,
         system: &'static str,
         class_path: &ClassPath,
-        progress: &dyn Fn(&Progress),
+        progress: &dyn Fn(&LoadProgress),
     ) -> Result<PathBuf, SystemError> {
         let failed = |problem: String| SystemError::failed(system, DURING, problem);
         let contents = class_path
@@ -102,7 +102,8 @@ impl JavaSources {
             command.arg(&file);
         }
         without_options_of_the_user(&mut command);
-        let javac = Child::spawn(system, command, &staging.join("javac.log"), &Resources::unlimited())?;
+        let javac =
+            ChildProcess::spawn(system, command, &staging.join("javac.log"), &SystemResources::unlimited())?;
         javac.state().wait(std::time::Duration::MAX);
         if !javac.state().ended_well() {
             let problem = format!("{} did not compile {}", compiler.program.display(), self.name);

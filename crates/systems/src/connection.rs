@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_files::{Folder, fleeting};
-use underlay_workload::client::{ClientError, FieldValues, Fields};
+use underlay_workload::client::{ClientError, FieldSelection, FieldValues};
 
 use crate::child::ChildState;
-use crate::wire::{FrameBuffer, Opcode, Reply, Request, Status, encode_request};
+use crate::wire::{FrameBuffer, WireOpcode, WireReply, WireRequest, WireStatus, encode_request};
 
 /// The longest path of a Unix socket: `sun_path` has 108 bytes including the terminating zero, of which Java leaves one more unused ("Unix domain
 /// path too long").
@@ -20,7 +20,7 @@ const SOCKET_PATH_BYTES: usize = 106;
 /// A connection that sends a request with one write and receives the reply with one read. It stops allocating once its buffers
 /// have grown to the size of the messages.
 #[derive(Debug)]
-pub struct Connection {
+pub struct FramedConnection {
     stream: UnixStream,
     frames: FrameBuffer,
     out: Vec<u8>,
@@ -31,16 +31,20 @@ pub struct Connection {
     lost: Option<String>,
 }
 
-impl Connection {
+impl FramedConnection {
     /// Connects to a child that listens on `socket`. A call waits up to `timeout` for its answer.
     ///
     /// # Errors
     /// When nothing listens there.
-    pub fn open(socket: &Path, timeout: Duration, child: Arc<ChildState>) -> std::io::Result<Connection> {
+    pub fn open(
+        socket: &Path,
+        timeout: Duration,
+        child: Arc<ChildState>,
+    ) -> std::io::Result<FramedConnection> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
-        Ok(Connection {
+        Ok(FramedConnection {
             stream,
             frames: FrameBuffer::new(),
             out: Vec::new(),
@@ -52,19 +56,19 @@ impl Connection {
     }
 
     /// Sends a request and waits for its reply, skipping late replies to requests that timed out. The wait is at
-    /// most twice the timeout. A reply of [`Status::Failed`] is an error of kind `System`.
+    /// most twice the timeout. A reply of [`WireStatus::Failed`] is an error of kind `System`.
     ///
     /// # Errors
     /// When the request is too long, the answer does not arrive in time or can't be read, the child reports a failure, or the connection
     /// is lost.
     pub fn call(
         &mut self,
-        opcode: Opcode,
-        fields: Fields,
+        opcode: WireOpcode,
+        fields: FieldSelection,
         number: u64,
         key: &[u8],
         values: Option<&FieldValues>,
-    ) -> Result<Reply<'_>, ClientError> {
+    ) -> Result<WireReply<'_>, ClientError> {
         if let Some(reason) = &self.lost {
             return Err(ClientError::Lost(reason.clone()));
         }
@@ -81,8 +85,8 @@ impl Connection {
             });
         }
         self.await_reply()?;
-        match Reply::decode(self.frames.body()) {
-            Ok(reply) if reply.status == Status::Failed => Err(ClientError::System(reply.text())),
+        match WireReply::decode(self.frames.body()) {
+            Ok(reply) if reply.status == WireStatus::Failed => Err(ClientError::System(reply.text())),
             Ok(reply) => Ok(reply),
             Err(error) => Err(ClientError::System(format!("the answer can't be read: {error}"))),
         }
@@ -93,7 +97,7 @@ impl Connection {
         loop {
             match self.frames.receive(&mut self.stream) {
                 // A reply starts with its id, as a request does.
-                Ok(true) if Request::id_of(self.frames.body()) == self.last_id => return Ok(()),
+                Ok(true) if WireRequest::id_of(self.frames.body()) == self.last_id => return Ok(()),
                 Ok(true) => {
                     let since = *skipping_since.get_or_insert_with(Instant::now);
                     if since.elapsed() > self.timeout {

@@ -20,11 +20,11 @@ pub fn between(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) ->
 /// What each node of a system has counted, for totals that never fall when a node goes away or comes back: whoever compares two of
 /// them takes a smaller one for a reset of all.
 #[derive(Debug, Default)]
-pub(crate) struct NodeTotals(BTreeMap<String, Counted>);
+pub(crate) struct NodeTotals(BTreeMap<String, NodeCounts>);
 
 /// The totals of one node.
 #[derive(Debug, Default)]
-struct Counted {
+struct NodeCounts {
     process: u32,
     /// Of earlier processes, and of counts that began again, as they told last.
     before: BTreeMap<String, f64>,
@@ -61,7 +61,7 @@ impl NodeTotals {
 
     /// Of all nodes together. One that tells nothing now counts with what it told last.
     pub(crate) fn total(&self, name: &str) -> f64 {
-        let of_node = |counted: &Counted| {
+        let of_node = |counted: &NodeCounts| {
             [&counted.before, &counted.last].iter().filter_map(|part| part.get(name)).sum::<f64>()
         };
         self.0.values().map(of_node).sum()

@@ -102,11 +102,11 @@ fn major(version: &str) -> Option<u32> {
 /// A class path: jars, folders of jars and folders of classes, searched in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassPath {
-    entries: Vec<Entry>,
+    entries: Vec<ClasspathEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Entry {
+enum ClasspathEntry {
     Jar { file: PathBuf, version: String },
     Jars(PathBuf),
     Classes(PathBuf),
@@ -119,19 +119,19 @@ impl ClassPath {
 
     /// Appends a jar that may name others in its manifest, whose name and size can be the same in another version.
     pub(crate) fn with_jar(mut self, version: &str, file: impl Into<PathBuf>) -> ClassPath {
-        self.entries.push(Entry::Jar { file: file.into(), version: version.to_owned() });
+        self.entries.push(ClasspathEntry::Jar { file: file.into(), version: version.to_owned() });
         self
     }
 
     /// Appends every jar in `folder`.
     pub fn with_jars(mut self, folder: impl Into<PathBuf>) -> ClassPath {
-        self.entries.push(Entry::Jars(folder.into()));
+        self.entries.push(ClasspathEntry::Jars(folder.into()));
         self
     }
 
     /// Appends a folder of class files and resources, such as compiled sources or a configuration.
     pub(crate) fn with_classes(mut self, folder: impl Into<PathBuf>) -> ClassPath {
-        self.entries.push(Entry::Classes(folder.into()));
+        self.entries.push(ClasspathEntry::Classes(folder.into()));
         self
     }
 
@@ -147,8 +147,8 @@ impl ClassPath {
                 argument.push(":");
             }
             match entry {
-                Entry::Jars(folder) => argument.push(folder.join("*")),
-                Entry::Jar { file: path, .. } | Entry::Classes(path) => argument.push(path),
+                ClasspathEntry::Jars(folder) => argument.push(folder.join("*")),
+                ClasspathEntry::Jar { file: path, .. } | ClasspathEntry::Classes(path) => argument.push(path),
             }
         }
         argument
@@ -159,12 +159,12 @@ impl ClassPath {
         let mut contents = Vec::new();
         for entry in &self.entries {
             match entry {
-                Entry::Jar { file, version } => {
+                ClasspathEntry::Jar { file, version } => {
                     let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
                     contents.push(format!("{name} {}", file.metadata()?.len()));
                     contents.push(version.clone());
                 }
-                Entry::Jars(folder) => {
+                ClasspathEntry::Jars(folder) => {
                     let mut jars = Vec::new();
                     for file in std::fs::read_dir(folder)? {
                         let file = file?;
@@ -176,7 +176,7 @@ impl ClassPath {
                     jars.sort();
                     contents.extend(jars);
                 }
-                Entry::Classes(folder) => {
+                ClasspathEntry::Classes(folder) => {
                     contents.push(
                         folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned(),
                     );

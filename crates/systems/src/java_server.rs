@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::child::{Child, ChildState};
+use crate::child::{ChildProcess, ChildState};
 use crate::java::{ClassPath, Java, without_options_of_the_user};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::NodeProcess;
-use crate::system::{Resources, SystemError};
+use crate::system::{SystemError, SystemResources};
 
 const MIB: u64 = 1 << 20;
 const POLL: Duration = Duration::from_millis(50);
@@ -53,14 +53,16 @@ pub(crate) struct JavaServer {
 
 impl JavaServer {
     /// Starts it within `resources`. It need not be ready yet when this returns.
-    pub(crate) fn start(&self, java: &Java, resources: &Resources) -> Result<JavaProcess, SystemError> {
+    pub(crate) fn start(&self, java: &Java, resources: &SystemResources) -> Result<JavaProcess, SystemError> {
         let log = self.log();
         let command = self.command(java, resources).map_err(|error| {
             self.failed("starting", format!("can't prepare {}: {error}", self.folder.display()), None)
         })?;
         let child = match self.own_mounts.clone() {
-            None => Child::spawn_as(self.system, &self.name, command, &log, resources)?,
-            Some(own) => Child::spawn_in_own_mounts(self.system, &self.name, command, &log, resources, own)?,
+            None => ChildProcess::spawn_as(self.system, &self.name, command, &log, resources)?,
+            Some(own) => {
+                ChildProcess::spawn_in_own_mounts(self.system, &self.name, command, &log, resources, own)?
+            }
         };
         Ok(JavaProcess { child, namespace: self.namespace.clone(), killed: AtomicBool::new(false) })
     }
@@ -70,7 +72,7 @@ impl JavaServer {
     pub(crate) fn run(
         &self,
         java: &Java,
-        resources: &Resources,
+        resources: &SystemResources,
         during: &'static str,
         limit: Duration,
     ) -> Result<String, SystemError> {
@@ -101,7 +103,7 @@ impl JavaServer {
         SystemError::Failed { system: self.system, during, problem, log_tail }
     }
 
-    fn command(&self, java: &Java, resources: &Resources) -> io::Result<Command> {
+    fn command(&self, java: &Java, resources: &SystemResources) -> io::Result<Command> {
         let temporary = self.folder.join("tmp");
         std::fs::create_dir_all(&temporary)?;
         std::fs::write(self.folder.join(HOSTS), hosts())?;
@@ -117,7 +119,7 @@ impl JavaServer {
         Ok(command)
     }
 
-    fn java_arguments(&self, temporary: &Path, resources: &Resources) -> Vec<String> {
+    fn java_arguments(&self, temporary: &Path, resources: &SystemResources) -> Vec<String> {
         let mut lines = vec![
             format!("-Xmx{}m", (self.heap_bytes / MIB).max(1)),
             "-XX:+UseSerialGC".to_owned(),
@@ -153,7 +155,7 @@ impl JavaServer {
 /// A running Java program. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct JavaProcess {
-    child: Child,
+    child: ChildProcess,
     namespace: Option<Arc<NetworkNamespace>>,
     killed: AtomicBool,
 }
@@ -286,7 +288,7 @@ mod tests {
         let mut server = server(folder.path());
         server.class = "no.such.Program".to_owned();
         let error = server
-            .run(&java, &Resources::unlimited(), "testing", Duration::from_secs(60))
+            .run(&java, &SystemResources::unlimited(), "testing", Duration::from_secs(60))
             .unwrap_err()
             .to_string();
         assert!(error.starts_with("test failed while testing: Version 2 (process "), "{error}");
@@ -299,7 +301,7 @@ mod tests {
     fn what_it_is_started_with() {
         let mut server = server(Path::new("/scratch"));
         server.namespace = Some(NetworkNamespace::create("test").unwrap());
-        let resources = Resources { modelled_cores: Some(16), ..Resources::unlimited() };
+        let resources = SystemResources { modelled_cores: Some(16), ..SystemResources::unlimited() };
         let arguments = server.java_arguments(Path::new("/scratch/run/tmp"), &resources);
         for expected in [
             "-Xmx32m",
@@ -314,7 +316,7 @@ mod tests {
         assert_eq!(arguments[arguments.len() - 3..], ["-cp", "/scratch", "Program"]);
         server.quick_start = false;
         server.direct_bytes = None;
-        let arguments = server.java_arguments(Path::new("/tmp"), &Resources::unlimited());
+        let arguments = server.java_arguments(Path::new("/tmp"), &SystemResources::unlimited());
         for unset in ["Tiered", "Direct", "ActiveProcessorCount"] {
             assert!(!arguments.iter().any(|argument| argument.contains(unset)), "{unset}");
         }

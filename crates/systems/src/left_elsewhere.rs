@@ -6,38 +6,38 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Writes a place down, and gives what strikes it out.
-type Write = dyn Fn(&str) -> Result<StrikeOut, String> + Send + Sync;
+type LedgerWriter = dyn Fn(&str) -> Result<StrikeOut, String> + Send + Sync;
 /// Strikes a place out.
 pub type StrikeOut = Box<dyn FnOnce() + Send + Sync>;
 
 /// Where places are written down; by default nowhere.
 #[derive(Clone, Default)]
-pub struct Ledger(Option<Arc<Write>>);
+pub struct RemoteLedger(Option<Arc<LedgerWriter>>);
 
-impl Ledger {
-    pub fn new(write: impl Fn(&str) -> Result<StrikeOut, String> + Send + Sync + 'static) -> Ledger {
-        Ledger(Some(Arc::new(write)))
+impl RemoteLedger {
+    pub fn new(write: impl Fn(&str) -> Result<StrikeOut, String> + Send + Sync + 'static) -> RemoteLedger {
+        RemoteLedger(Some(Arc::new(write)))
     }
 
     /// Writes down a place before anything is put there.
     ///
     /// # Errors
     /// When that is not possible: then nothing may be put there.
-    pub(crate) fn enter(&self, place: &str) -> Result<Entry, String> {
-        Ok(Entry(self.0.as_ref().map(|write| write(place)).transpose()?))
+    pub(crate) fn enter(&self, place: &str) -> Result<LedgerEntry, String> {
+        Ok(LedgerEntry(self.0.as_ref().map(|write| write(place)).transpose()?))
     }
 }
 
 /// A ledger is as good as another: what it writes down is the same.
-impl PartialEq for Ledger {
-    fn eq(&self, _: &Ledger) -> bool {
+impl PartialEq for RemoteLedger {
+    fn eq(&self, _: &RemoteLedger) -> bool {
         true
     }
 }
 
-impl Eq for Ledger {}
+impl Eq for RemoteLedger {}
 
-impl fmt::Debug for Ledger {
+impl fmt::Debug for RemoteLedger {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(if self.0.is_some() { "Ledger" } else { "no ledger" })
     }
@@ -45,9 +45,9 @@ impl fmt::Debug for Ledger {
 
 /// A place that is written down. Dropping it strikes nothing out.
 #[derive(Default)]
-pub(crate) struct Entry(Option<StrikeOut>);
+pub(crate) struct LedgerEntry(Option<StrikeOut>);
 
-impl Entry {
+impl LedgerEntry {
     /// Nothing is there any more.
     pub(crate) fn strike_out(&mut self) {
         if let Some(strike_out) = self.0.take() {
@@ -56,7 +56,7 @@ impl Entry {
     }
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for LedgerEntry {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(if self.0.is_some() { "entered" } else { "struck out" })
     }

@@ -64,7 +64,7 @@ static SYSTEMS: &[&dyn System] = &[
     &accumulo::INSTALLED,
     &hadoop::INSTALLED,
     &spark::INSTALLED,
-    &command::Command,
+    &command::CommandSystem,
     &null::Null,
 ];
 

@@ -19,27 +19,27 @@ pub enum MayConnect {
     Anywhere,
     /// Somebody else names them and there is no list: any may be connected to, but only without user and password.
     WithoutCredentials,
-    Listed(Vec<Place>),
+    Listed(Vec<AllowedEndpoint>),
 }
 
 /// An entry of the list: a host, with one port or all of its ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    host: Host,
+pub struct AllowedEndpoint {
+    host: AllowedHost,
     port: Option<u16>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Host {
+enum AllowedHost {
     Address(IpAddr),
     Name(String),
 }
 
 /// The list as addresses. Names are looked up once, when a run starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Allowed(Vec<(IpAddr, Option<u16>)>);
+pub struct ConnectAllowlist(Vec<(IpAddr, Option<u16>)>);
 
-impl FromStr for Place {
+impl FromStr for AllowedEndpoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -49,25 +49,28 @@ impl FromStr for Place {
     }
 }
 
-fn place(text: &str) -> Option<Place> {
+fn place(text: &str) -> Option<AllowedEndpoint> {
     let port = |text: &str| text.parse().ok().filter(|&port: &u16| port != 0);
     if let Some(rest) = text.strip_prefix('[') {
         let (address, after) = rest.split_once(']')?;
-        let host = Host::Address(IpAddr::V6(address.parse().ok()?).to_canonical());
+        let host = AllowedHost::Address(IpAddr::V6(address.parse().ok()?).to_canonical());
         return match after.strip_prefix(':') {
-            Some(digits) => Some(Place { host, port: Some(port(digits)?) }),
-            None => after.is_empty().then_some(Place { host, port: None }),
+            Some(digits) => Some(AllowedEndpoint { host, port: Some(port(digits)?) }),
+            None => after.is_empty().then_some(AllowedEndpoint { host, port: None }),
         };
     }
     if let Ok(address) = text.parse::<Ipv6Addr>() {
-        return Some(Place { host: Host::Address(IpAddr::V6(address).to_canonical()), port: None });
+        return Some(AllowedEndpoint {
+            host: AllowedHost::Address(IpAddr::V6(address).to_canonical()),
+            port: None,
+        });
     }
     let (host, port) = match text.rsplit_once(':') {
         Some((host, digits)) => (host, Some(port(digits)?)),
         None => (text, None),
     };
     if let Ok(address) = host.parse() {
-        return Some(Place { host: Host::Address(IpAddr::V4(address)), port });
+        return Some(AllowedEndpoint { host: AllowedHost::Address(IpAddr::V4(address)), port });
     }
     let letters = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
     let name = host.strip_suffix('.').unwrap_or(host);
@@ -75,31 +78,32 @@ fn place(text: &str) -> Option<Place> {
     // `10.0.0.256` and `10.1` are mistakes that some resolvers would accept as addresses.
     let is_number =
         name.rsplit('.').next().is_some_and(|last| last.starts_with(|first: char| first.is_ascii_digit()));
-    (is_name && !is_number).then(|| Place { host: Host::Name(name.to_ascii_lowercase()), port })
+    (is_name && !is_number)
+        .then(|| AllowedEndpoint { host: AllowedHost::Name(name.to_ascii_lowercase()), port })
 }
 
 /// Entries separated by commas. An error names the one that is wrong.
 ///
 /// # Errors
 /// The first entry that is not a host, with or without a port.
-pub fn parse(text: &str) -> Result<Vec<Place>, String> {
+pub fn parse(text: &str) -> Result<Vec<AllowedEndpoint>, String> {
     text.split(',').map(|word| word.trim().parse()).collect()
 }
 
-impl Allowed {
-    fn look_up(places: &[Place]) -> Allowed {
+impl ConnectAllowlist {
+    fn look_up(places: &[AllowedEndpoint]) -> ConnectAllowlist {
         let mut all = Vec::new();
-        for Place { host, port } in places {
+        for AllowedEndpoint { host, port } in places {
             match host {
-                Host::Address(address) => all.push((*address, *port)),
+                AllowedHost::Address(address) => all.push((*address, *port)),
                 // A name without an address allows nothing; a run that needs it fails with an error that names it.
-                Host::Name(name) => {
+                AllowedHost::Name(name) => {
                     let found = (name.as_str(), 0).to_socket_addrs().into_iter().flatten();
                     all.extend(found.map(|address| (address.ip().to_canonical(), *port)));
                 }
             }
         }
-        Allowed(all)
+        ConnectAllowlist(all)
     }
 
     pub fn has(&self, address: IpAddr, port: u16) -> bool {
@@ -125,7 +129,7 @@ impl MayConnect {
         system: &'static str,
         (key, endpoints): (&str, &[String]),
         credentials: Option<[&str; 2]>,
-    ) -> Result<Option<(Allowed, Vec<SocketAddr>)>, SystemError> {
+    ) -> Result<Option<(ConnectAllowlist, Vec<SocketAddr>)>, SystemError> {
         let refused = |problem: String| SystemError::Setting { system, key: key.to_owned(), problem };
         let places = match (self, credentials) {
             (MayConnect::Anywhere, _) | (MayConnect::WithoutCredentials, None) => return Ok(None),
@@ -139,7 +143,7 @@ impl MayConnect {
             }
             (MayConnect::Listed(places), _) => places,
         };
-        let allowed = Allowed::look_up(places);
+        let allowed = ConnectAllowlist::look_up(places);
         let mut addresses = Vec::new();
         for endpoint in endpoints {
             let found = endpoint.to_socket_addrs();
@@ -168,7 +172,7 @@ fn options(endpoints: &[String]) -> String {
 }
 
 /// The nodes of a cluster that are not on the list.
-pub fn strangers(allowed: &Allowed, nodes: impl IntoIterator<Item = (IpAddr, u16)>) -> Vec<String> {
+pub fn strangers(allowed: &ConnectAllowlist, nodes: impl IntoIterator<Item = (IpAddr, u16)>) -> Vec<String> {
     let strange = nodes.into_iter().filter(|&(address, port)| !allowed.has(address, port));
     let named: BTreeMap<SocketAddr, ()> =
         strange.map(|(address, port)| (SocketAddr::new(address, port), ())).collect();
@@ -191,9 +195,9 @@ mod tests {
 
     #[test]
     fn hosts_are_read_with_ports_and_without() {
-        let read = |text: &str| text.parse::<Place>().map(|place| (place.host, place.port));
-        let address = |text: &str| Host::Address(text.parse().unwrap());
-        let name = |text: &str| Host::Name(text.to_owned());
+        let read = |text: &str| text.parse::<AllowedEndpoint>().map(|place| (place.host, place.port));
+        let address = |text: &str| AllowedHost::Address(text.parse().unwrap());
+        let name = |text: &str| AllowedHost::Name(text.to_owned());
         for (text, host, port) in [
             ("10.0.0.1", address("10.0.0.1"), None),
             ("10.0.0.1:9042", address("10.0.0.1"), Some(9042)),

@@ -92,8 +92,8 @@ mod tests {
     use rustix::mount::{MountFlags, mount};
 
     use super::*;
-    use crate::child::Child;
-    use crate::system::Resources;
+    use crate::child::ChildProcess;
+    use crate::system::SystemResources;
 
     const TABLE: &[u8] = b"\
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -174,9 +174,15 @@ mod tests {
             command.arg("/proc/self/mountinfo");
             let log = here.join("log");
             let places = vec![own.clone()];
-            let child =
-                Child::spawn_in_own_mounts("test", "test", command, &log, &Resources::unlimited(), places)
-                    .unwrap();
+            let child = ChildProcess::spawn_in_own_mounts(
+                "test",
+                "test",
+                command,
+                &log,
+                &SystemResources::unlimited(),
+                places,
+            )
+            .unwrap();
             assert!(child.state().wait(std::time::Duration::from_secs(60)));
             let shows = |table: Vec<u8>, place: &Path| {
                 mountinfo::parse(&table).iter().any(|mount| mount.mount_point == place)

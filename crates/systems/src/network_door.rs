@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use underlay_sync::Mutex;
 
-use crate::network_link::Carried;
+use crate::network_link::CarriedBytes;
 use crate::network_namespace::NetworkNamespace;
 
 /// Where a door is in its namespace. No server there listens at this address.
@@ -28,7 +28,7 @@ const APART: Duration = Duration::from_secs(15);
 
 /// What is behind a door.
 #[derive(Clone, Debug)]
-pub(crate) enum Behind {
+pub(crate) enum ForwardTarget {
     /// Looked up for each connection: the addresses of a large store change.
     Name(String, u16),
     /// These addresses alone.
@@ -39,13 +39,13 @@ pub(crate) enum Behind {
 #[derive(Debug)]
 pub(crate) struct NetworkDoor {
     listener: TcpListener,
-    passage: Arc<Passage>,
+    passage: Arc<ForwardedConnection>,
     porter: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Passage {
-    behind: Behind,
+struct ForwardedConnection {
+    behind: ForwardTarget,
     ended: AtomicBool,
     sent: AtomicU64,
     received: AtomicU64,
@@ -53,12 +53,12 @@ struct Passage {
     attended: AtomicUsize,
     /// Both ends of each connection, by a number.
     open: Mutex<BTreeMap<u64, [TcpStream; 2]>>,
-    failures: Mutex<Option<Failures>>,
+    failures: Mutex<Option<ConnectFailures>>,
 }
 
 /// Attempts to connect that failed, since the last one that did not.
 #[derive(Debug)]
-struct Failures {
+struct ConnectFailures {
     first: Instant,
     last: Instant,
     why: String,
@@ -69,10 +69,14 @@ impl NetworkDoor {
     ///
     /// # Errors
     /// When that can't be listened at.
-    pub(crate) fn open(namespace: &NetworkNamespace, port: u16, behind: Behind) -> io::Result<NetworkDoor> {
+    pub(crate) fn open(
+        namespace: &NetworkNamespace,
+        port: u16,
+        behind: ForwardTarget,
+    ) -> io::Result<NetworkDoor> {
         let listener =
             namespace.within(|| TcpListener::bind(SocketAddr::new(IpAddr::V4(ADDRESS), port)))??;
-        let passage = Arc::new(Passage {
+        let passage = Arc::new(ForwardedConnection {
             behind,
             ended: AtomicBool::new(false),
             sent: AtomicU64::new(0),
@@ -88,8 +92,8 @@ impl NetworkDoor {
     }
 
     /// What has passed so far: out first.
-    pub(crate) fn carried(&self) -> Carried {
-        Carried {
+    pub(crate) fn carried(&self) -> CarriedBytes {
+        CarriedBytes {
             near_to_far: self.passage.sent.load(Ordering::Relaxed),
             far_to_near: self.passage.received.load(Ordering::Relaxed),
         }
@@ -124,22 +128,22 @@ impl Drop for NetworkDoor {
 }
 
 /// A connection that counts until this is dropped.
-struct Attended(Arc<Passage>);
+struct ForwardGuard(Arc<ForwardedConnection>);
 
-impl Attended {
-    fn one_more(passage: &Arc<Passage>) -> Attended {
+impl ForwardGuard {
+    fn one_more(passage: &Arc<ForwardedConnection>) -> ForwardGuard {
         passage.attended.fetch_add(1, Ordering::Relaxed);
-        Attended(Arc::clone(passage))
+        ForwardGuard(Arc::clone(passage))
     }
 }
 
-impl Drop for Attended {
+impl Drop for ForwardGuard {
     fn drop(&mut self) {
         self.0.attended.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Passage {
+impl ForwardedConnection {
     fn attend(self: Arc<Self>, listener: &TcpListener) {
         for number in 0.. {
             let accepted = listener.accept();
@@ -155,7 +159,7 @@ impl Passage {
             if self.attended.load(Ordering::Relaxed) >= MAX_CONNECTIONS {
                 continue;
             }
-            let attended = Attended::one_more(&self);
+            let attended = ForwardGuard::one_more(&self);
             let _ = std::thread::Builder::new()
                 .name("door-connection".to_owned())
                 .stack_size(256 << 10)
@@ -174,7 +178,7 @@ impl Passage {
                 let mut failures = self.failures.lock();
                 let lasts = failures.as_ref().filter(|failures| now.duration_since(failures.last) < APART);
                 let first = lasts.map_or(now, |failures| failures.first);
-                *failures = Some(Failures { first, last: now, why });
+                *failures = Some(ConnectFailures { first, last: now, why });
                 return;
             }
         };
@@ -199,11 +203,11 @@ impl Passage {
     }
 }
 
-impl Behind {
+impl ForwardTarget {
     fn connect(&self) -> io::Result<TcpStream> {
         let addresses: Vec<SocketAddr> = match self {
-            Behind::Name(host, port) => (host.as_str(), *port).to_socket_addrs()?.collect(),
-            Behind::Addresses(addresses) => addresses.clone(),
+            ForwardTarget::Name(host, port) => (host.as_str(), *port).to_socket_addrs()?.collect(),
+            ForwardTarget::Addresses(addresses) => addresses.clone(),
         };
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in addresses {
@@ -242,7 +246,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, count: &AtomicU64) {
 mod tests {
     use super::*;
 
-    fn door(port: u16, behind: Behind) -> Option<(Arc<NetworkNamespace>, NetworkDoor)> {
+    fn door(port: u16, behind: ForwardTarget) -> Option<(Arc<NetworkNamespace>, NetworkDoor)> {
         // Only root has namespaces of its own.
         let namespace = NetworkNamespace::create("test").ok()?;
         let door = NetworkDoor::open(&namespace, port, behind).unwrap();
@@ -263,7 +267,7 @@ mod tests {
     fn what_goes_in_comes_out_behind_it() {
         let outside = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = outside.local_addr().unwrap();
-        let Some((namespace, door)) = door(9000, Behind::Addresses(vec![address])) else { return };
+        let Some((namespace, door)) = door(9000, ForwardTarget::Addresses(vec![address])) else { return };
         let echo = std::thread::spawn(move || {
             for _ in 0..2 {
                 let (mut stream, _) = outside.accept().unwrap();
@@ -276,7 +280,7 @@ mod tests {
             assert_eq!(exchange(&namespace, 9000, "hello").unwrap(), "HELLO");
         }
         echo.join().unwrap();
-        assert_eq!(door.carried(), Carried { near_to_far: 10, far_to_near: 10 });
+        assert_eq!(door.carried(), CarriedBytes { near_to_far: 10, far_to_near: 10 });
         assert_eq!((door.last_failure(), door.gone()), (None, None));
         drop(door);
         assert!(exchange(&namespace, 9000, "hello").is_err());
@@ -286,7 +290,8 @@ mod tests {
     fn nobody_behind_it_is_told() {
         // A port that was free a moment ago.
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let Some((namespace, door)) = door(443, Behind::Name(free.ip().to_string(), free.port())) else {
+        let Some((namespace, door)) = door(443, ForwardTarget::Name(free.ip().to_string(), free.port()))
+        else {
             return;
         };
         assert_eq!(exchange(&namespace, 443, "hello").unwrap_or_default(), "");

@@ -38,14 +38,14 @@ pub(crate) const FAR: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 
 /// What a link does to packets, by this machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Shape {
+pub(crate) struct LinkShape {
     /// In each direction.
     pub bytes_per_s: f64,
     /// From one end to the other.
     pub latency: Duration,
 }
 
-impl Shape {
+impl LinkShape {
     /// What has left and has not arrived, at full bandwidth. Slow motion leaves it as it is.
     pub(crate) fn in_flight_bytes(self) -> f64 {
         self.bytes_per_s * self.latency.as_secs_f64()
@@ -60,7 +60,7 @@ impl Shape {
 
 /// Bytes that went over a link, with their IP headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Carried {
+pub(crate) struct CarriedBytes {
     pub near_to_far: u64,
     pub far_to_near: u64,
 }
@@ -82,7 +82,7 @@ impl NetworkLink {
         system: &'static str,
         near: &NetworkNamespace,
         far: &NetworkNamespace,
-        shape: Shape,
+        shape: LinkShape,
     ) -> Result<NetworkLink, SystemError> {
         let made = |namespace: &NetworkNamespace, own, peer| {
             let device = namespace.within(|| make_device(own, peer)).and_then(|made| made);
@@ -98,7 +98,7 @@ impl NetworkLink {
         let carried = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
         let mut link = NetworkLink { ended, carried, carriers: Vec::new() };
         for (number, (from, to)) in [(near, far), (far_too, near_too)].into_iter().enumerate() {
-            let wire = Wire::new(shape);
+            let wire = OneWayLink::new(shape);
             let (ended, count) = (Arc::clone(&link.ended), Arc::clone(&link.carried[number]));
             let carrier = std::thread::Builder::new().name(format!("{system}-link-{number}"));
             link.carriers.push(carrier.spawn(move || carry(from, to, wire, &ended, &count)).map_err(failed)?);
@@ -107,9 +107,9 @@ impl NetworkLink {
     }
 
     /// What has gone over it so far.
-    pub(crate) fn carried(&self) -> Carried {
+    pub(crate) fn carried(&self) -> CarriedBytes {
         let count = |number: usize| self.carried[number].load(Ordering::Relaxed);
-        Carried { near_to_far: count(0), far_to_near: count(1) }
+        CarriedBytes { near_to_far: count(0), far_to_near: count(1) }
     }
 }
 
@@ -182,15 +182,15 @@ fn control(file: &File, action: libc::c_ulong, request: &libc::ifreq) -> io::Res
 
 /// One direction of a link: when a packet that comes now is there. It keeps no time itself.
 #[derive(Debug)]
-struct Wire {
-    shape: Shape,
+struct OneWayLink {
+    shape: LinkShape,
     /// When the last byte of what has come so far has left.
     free_at: Option<Instant>,
 }
 
-impl Wire {
-    fn new(shape: Shape) -> Wire {
-        Wire { shape, free_at: None }
+impl OneWayLink {
+    fn new(shape: LinkShape) -> OneWayLink {
+        OneWayLink { shape, free_at: None }
     }
 
     fn arrival(&mut self, bytes: usize, now: Instant) -> Instant {
@@ -202,7 +202,7 @@ impl Wire {
     }
 }
 
-fn carry(mut from: File, mut to: File, mut wire: Wire, ended: &AtomicBool, count: &AtomicU64) {
+fn carry(mut from: File, mut to: File, mut wire: OneWayLink, ended: &AtomicBool, count: &AtomicU64) {
     let mut queue: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
     let capacity_bytes = wire.shape.capacity_bytes();
     let mut queued_bytes = 0;
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn packets_wait_for_the_wire_and_take_its_latency() {
-        let mut wire = Wire::new(Shape { bytes_per_s: 1000.0, latency: Duration::from_millis(5) });
+        let mut wire = OneWayLink::new(LinkShape { bytes_per_s: 1000.0, latency: Duration::from_millis(5) });
         let start = Instant::now();
         let after = |arrival: Instant| arrival.duration_since(start).as_millis();
         assert_eq!(after(wire.arrival(100, start)), 105);
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_long_link_holds_what_is_on_its_way() {
-        let of = |bytes_per_s, latency| Shape { bytes_per_s, latency }.capacity_bytes() - QUEUE_BYTES;
+        let of = |bytes_per_s, latency| LinkShape { bytes_per_s, latency }.capacity_bytes() - QUEUE_BYTES;
         assert_eq!(of(1.25e9, Duration::from_millis(4)), 5_000_000);
         assert_eq!(of(1e9, Duration::ZERO), 0);
         assert_eq!(of(1e12, Duration::from_secs(60)), MAX_IN_FLIGHT_BYTES);
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn what_is_sent_arrives_and_is_counted() {
         let [near, far] = [(); 2].map(|()| NetworkNamespace::create("test").unwrap());
-        let shape = Shape { bytes_per_s: 1e9, latency: Duration::from_micros(100) };
+        let shape = LinkShape { bytes_per_s: 1e9, latency: Duration::from_micros(100) };
         let link = NetworkLink::lay("test", &near, &far, shape).unwrap();
         let listener = far.within(|| TcpListener::bind((FAR, 7000))).unwrap().unwrap();
         assert_eq!(near.devices().unwrap().len(), 2);

@@ -9,7 +9,7 @@ pub(crate) use roster::{NodeProcess, Roster};
 use crate::system::SystemError;
 
 /// The nodes of a running system. Every call may come from any thread, at any time, also while another one is under way.
-pub trait Nodes: Send + Sync {
+pub trait SystemNodes: Send + Sync {
     /// All of them in an order that stays the same, with those that are away.
     ///
     /// # Errors

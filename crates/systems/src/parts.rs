@@ -7,7 +7,7 @@ use crate::storage_paths::NodePaths;
 
 /// A process of a system, or a few that do one thing together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Part {
+pub struct SystemPart {
     /// As [`PlannedNode::name`](crate::nodes::PlannedNode::name), where it is a node that can go away.
     pub name: String,
     /// `NameNode`, `tablet server`.
@@ -22,25 +22,25 @@ pub struct Part {
     pub keeps: Vec<(String, PathBuf)>,
 }
 
-impl Part {
-    pub(crate) fn new(name: impl Into<String>, what: &'static str) -> Part {
-        Part { name: name.into(), what, ..Part::default() }
+impl SystemPart {
+    pub(crate) fn new(name: impl Into<String>, what: &'static str) -> SystemPart {
+        SystemPart { name: name.into(), what, ..SystemPart::default() }
     }
 
-    pub(crate) fn background(self) -> Part {
-        Part { is_background: true, ..self }
+    pub(crate) fn background(self) -> SystemPart {
+        SystemPart { is_background: true, ..self }
     }
 
-    pub(crate) fn on_machine(self, machine: String) -> Part {
-        Part { machine: Some(machine), ..self }
+    pub(crate) fn on_machine(self, machine: String) -> SystemPart {
+        SystemPart { machine: Some(machine), ..self }
     }
 
-    pub(crate) fn using<'a>(mut self, others: impl IntoIterator<Item = &'a Part>) -> Part {
+    pub(crate) fn using<'a>(mut self, others: impl IntoIterator<Item = &'a SystemPart>) -> SystemPart {
         self.uses.extend(others.into_iter().map(|other| other.name.clone()));
         self
     }
 
-    pub(crate) fn keeping(mut self, what: &str, directory: &Path) -> Part {
+    pub(crate) fn keeping(mut self, what: &str, directory: &Path) -> SystemPart {
         let kept = (what.to_owned(), directory.to_owned());
         if !self.keeps.contains(&kept) {
             self.keeps.push(kept);
@@ -52,12 +52,12 @@ impl Part {
         self,
         what: &str,
         directories: impl IntoIterator<Item = &'a PathBuf>,
-    ) -> Part {
+    ) -> SystemPart {
         directories.into_iter().fold(self, |part, directory| part.keeping(what, directory))
     }
 
     /// Data in every directory of a node, and each role in its own.
-    pub(crate) fn keeping_all(self, node: &NodePaths) -> Part {
+    pub(crate) fn keeping_all(self, node: &NodePaths) -> SystemPart {
         let part = self.keeping_in("data", &node.data);
         node.roles.iter().fold(part, |part, (role, directory)| part.keeping(role, directory))
     }

@@ -14,7 +14,7 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// What else the namespace of a program has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mounts {
+pub(crate) enum NamespaceMounts {
     /// The host's.
     Shared,
     /// Its own, with a `/proc` of its own processes. If mounts are shared, what the host unmounts is unmounted here as well, so that
@@ -28,7 +28,7 @@ pub(crate) fn contained(
     system: &'static str,
     java: &Java,
     folder: &Path,
-    mounts: Mounts,
+    mounts: NamespaceMounts,
 ) -> Result<Java, SystemError> {
     let script = contained_program(system, &program_of(system, java)?, folder, "contained-java", mounts)?;
     Ok(Java { program: script, version: java.version.clone() })
@@ -40,7 +40,7 @@ pub(crate) fn contained_program(
     program: &Path,
     folder: &Path,
     name: &str,
-    mounts: Mounts,
+    mounts: NamespaceMounts,
 ) -> Result<PathBuf, SystemError> {
     let Some(unshare) = on_path("unshare") else {
         return Err(SystemError::Missing {
@@ -51,8 +51,8 @@ pub(crate) fn contained_program(
     };
     let script = folder.join(name);
     let own = match mounts {
-        Mounts::Shared => "",
-        Mounts::Own => " --mount-proc --propagation slave",
+        NamespaceMounts::Shared => "",
+        NamespaceMounts::Own => " --mount-proc --propagation slave",
     };
     let mut text = b"#!/bin/sh\nexec ".to_vec();
     text.extend(shell::path_word(&unshare));
@@ -128,7 +128,8 @@ mod tests {
         std::fs::create_dir(&home).unwrap();
         let program = home.join("java");
         std::os::unix::fs::symlink("/bin/echo", &program).unwrap();
-        let script = contained_program("test", &program, folder.path(), "script", Mounts::Shared).unwrap();
+        let script =
+            contained_program("test", &program, folder.path(), "script", NamespaceMounts::Shared).unwrap();
         let output = Command::new(script).arg("it's me").current_dir(folder.path()).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), "it's me\n", "{output:?}");
         assert!(!folder.path().join("hit").exists());
@@ -138,7 +139,7 @@ mod tests {
     fn what_it_starts_ends_with_it() {
         let folder = tempfile::TempDir::new().unwrap();
         let shell = Java { program: "sh".into(), version: String::new() };
-        let script = contained("test", &shell, folder.path(), Mounts::Shared).unwrap();
+        let script = contained("test", &shell, folder.path(), NamespaceMounts::Shared).unwrap();
         let mut command = Command::new(script.program);
         // One that leaves its group.
         command.args(["-c", "setsid sleep 600 & wait"]).process_group(0);

@@ -14,18 +14,18 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// The end of the pipe that we read, and the log.
 #[derive(Debug)]
-pub(crate) struct Printed {
-    inner: Arc<Inner>,
+pub(crate) struct OutputPipe {
+    inner: Arc<OutputPipeState>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct OutputPipeState {
     reader: OwnedFd,
-    log: Mutex<Log>,
+    log: Mutex<OutputLog>,
 }
 
 #[derive(Debug)]
-struct Log {
+struct OutputLog {
     file: File,
     /// How many more bytes are kept. What comes after them is read, so that nobody hangs, and lost.
     room_bytes: u64,
@@ -33,14 +33,14 @@ struct Log {
 
 /// What reading found.
 #[derive(PartialEq, Eq)]
-enum Found {
+enum ReadOutcome {
     /// Nothing for the moment.
     Nothing,
     /// Nobody can print any more.
     End,
 }
 
-impl Printed {
+impl OutputPipe {
     /// A pipe into `log`, of which the first `limit_bytes` are kept, and its end for the child, which belongs to `user`. The pipe is read from
     /// now on, until every process that has the other end is gone.
     ///
@@ -50,7 +50,7 @@ impl Printed {
         log: File,
         limit_bytes: u64,
         user: Option<(Uid, Gid)>,
-    ) -> io::Result<(Printed, OwnedFd)> {
+    ) -> io::Result<(OutputPipe, OwnedFd)> {
         let (reader, writer) = io::pipe()?;
         let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
         if let Some((uid, gid)) = user {
@@ -59,11 +59,11 @@ impl Printed {
         }
         // Only our end: the flag belongs to the open file, of which the child has another.
         fcntl_setfl(&reader, fcntl_getfl(&reader)? | OFlags::NONBLOCK)?;
-        let log = Mutex::new(Log { file: log, room_bytes: limit_bytes });
-        let inner = Arc::new(Inner { reader, log });
+        let log = Mutex::new(OutputLog { file: log, room_bytes: limit_bytes });
+        let inner = Arc::new(OutputPipeState { reader, log });
         let copied = Arc::clone(&inner);
         std::thread::Builder::new().name("printed".to_owned()).spawn(move || copied.copy())?;
-        Ok((Printed { inner }, writer))
+        Ok((OutputPipe { inner }, writer))
     }
 
     /// Copies what the pipe holds now. Once a process is gone, all that it has printed is in the log when this returns.
@@ -72,35 +72,35 @@ impl Printed {
     }
 }
 
-impl Inner {
+impl OutputPipeState {
     fn copy(&self) {
         loop {
             let mut waiting = [PollFd::new(&self.reader, PollFlags::IN)];
             // An interrupted wait ends as one that found nothing.
             let _ = poll(&mut waiting, None);
-            if self.take_what_is_there() == Found::End {
+            if self.take_what_is_there() == ReadOutcome::End {
                 return;
             }
         }
     }
 
-    fn take_what_is_there(&self) -> Found {
+    fn take_what_is_there(&self) -> ReadOutcome {
         // Read and written under one lock: whoever has it next finds everything in the log that was taken before.
         let mut log = self.log.lock();
         let mut bytes = [0; CHUNK_BYTES];
         loop {
             match rustix::io::read(&self.reader, &mut bytes) {
-                Ok(0) => return Found::End,
+                Ok(0) => return ReadOutcome::End,
                 Ok(count) => log.keep(&bytes[..count]),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => return Found::Nothing,
-                Err(_) => return Found::End,
+                Err(rustix::io::Errno::AGAIN) => return ReadOutcome::Nothing,
+                Err(_) => return ReadOutcome::End,
             }
         }
     }
 }
 
-impl Log {
+impl OutputLog {
     fn keep(&mut self, bytes: &[u8]) {
         let length = usize::try_from(self.room_bytes).unwrap_or(usize::MAX).min(bytes.len());
         // A full disk is found by whoever watches the room there; the program must not hang for it.
@@ -119,7 +119,8 @@ mod tests {
     fn printed_by(script: &str, limit_bytes: u64) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let (printed, writer) = Printed::into_log(File::create(&path).unwrap(), limit_bytes, None).unwrap();
+        let (printed, writer) =
+            OutputPipe::into_log(File::create(&path).unwrap(), limit_bytes, None).unwrap();
         let errors = writer.try_clone().unwrap();
         let mut child = Command::new("/bin/sh")
             .args(["-c", script])

@@ -8,19 +8,19 @@ use std::path::PathBuf;
 const MIB: f64 = (1 << 20) as f64;
 
 /// Settings that are wrong: the name of each, and what was expected of it.
-pub(crate) type Mistakes = Vec<(String, String)>;
+pub(crate) type SettingMistakes = Vec<(String, String)>;
 
 /// How the values of a setting are written in studies and in records. An error says what was expected.
-pub(crate) trait Kind {
+pub(crate) trait SettingKind {
     type Value;
     fn read(&self, text: &str) -> Result<Self::Value, String>;
     fn show(&self, value: &Self::Value) -> String;
 }
 
 /// A whole number within these bounds. Studies may write `_` between its digits.
-pub(crate) struct Whole(pub RangeInclusive<u64>);
+pub(crate) struct IntegerSetting(pub RangeInclusive<u64>);
 
-impl Kind for Whole {
+impl SettingKind for IntegerSetting {
     type Value = u64;
 
     fn read(&self, text: &str) -> Result<u64, String> {
@@ -35,9 +35,9 @@ impl Kind for Whole {
 }
 
 /// A part of something within these bounds: `0.25` or `25 %`.
-pub(crate) struct Share(pub RangeInclusive<f64>);
+pub(crate) struct FractionSetting(pub RangeInclusive<f64>);
 
-impl Kind for Share {
+impl SettingKind for FractionSetting {
     type Value = f64;
 
     fn read(&self, text: &str) -> Result<f64, String> {
@@ -60,7 +60,7 @@ impl Kind for Share {
 /// One of these words, in capitals or not, each with its value.
 pub(crate) struct OneOf<T: 'static>(pub &'static [(&'static str, T)]);
 
-impl<T: Copy + PartialEq> Kind for OneOf<T> {
+impl<T: Copy + PartialEq> SettingKind for OneOf<T> {
     type Value = T;
 
     fn read(&self, text: &str) -> Result<T, String> {
@@ -77,9 +77,9 @@ impl<T: Copy + PartialEq> Kind for OneOf<T> {
 pub(crate) const BOOLEAN: OneOf<bool> = OneOf(&[("true", true), ("false", false)]);
 
 /// A setting that may be left out; the record then says `none`.
-pub(crate) struct Optional<K>(pub K);
+pub(crate) struct OptionalSetting<K>(pub K);
 
-impl<K: Kind> Kind for Optional<K> {
+impl<K: SettingKind> SettingKind for OptionalSetting<K> {
     type Value = Option<K::Value>;
 
     fn read(&self, text: &str) -> Result<Self::Value, String> {
@@ -92,9 +92,9 @@ impl<K: Kind> Kind for Optional<K> {
 }
 
 /// Text that a rule of the setting's own accepts, kept as the rule returns it.
-pub(crate) struct Word(pub fn(&str) -> Result<String, String>);
+pub(crate) struct TextSetting(pub fn(&str) -> Result<String, String>);
 
-impl Kind for Word {
+impl SettingKind for TextSetting {
     type Value = String;
 
     fn read(&self, text: &str) -> Result<String, String> {
@@ -107,9 +107,9 @@ impl Kind for Word {
 }
 
 /// Several words with commas between them, each of which the rule accepts. No words at all are recorded as `none`.
-pub(crate) struct Words(pub fn(&str) -> Result<(), String>);
+pub(crate) struct TextListSetting(pub fn(&str) -> Result<(), String>);
 
-impl Kind for Words {
+impl SettingKind for TextListSetting {
     type Value = Vec<String>;
 
     fn read(&self, text: &str) -> Result<Vec<String>, String> {
@@ -125,7 +125,7 @@ impl Kind for Words {
 /// The path of something, which an error calls by these words (`a file`).
 pub(crate) struct PathOf(pub &'static str);
 
-impl Kind for PathOf {
+impl SettingKind for PathOf {
     type Value = PathBuf;
 
     fn read(&self, text: &str) -> Result<PathBuf, String> {
@@ -141,12 +141,12 @@ impl Kind for PathOf {
 }
 
 /// A value with its own parser and its own form in the record.
-pub(crate) struct Own<T> {
+pub(crate) struct CustomSetting<T> {
     pub read: fn(&str) -> Result<T, String>,
     pub show: fn(&T) -> String,
 }
 
-impl<T> Kind for Own<T> {
+impl<T> SettingKind for CustomSetting<T> {
     type Value = T;
 
     fn read(&self, text: &str) -> Result<T, String> {
@@ -171,7 +171,7 @@ pub(crate) fn too_small(budget_bytes: u64, min_bytes: u64) -> String {
 }
 
 /// The first mistake about memory; others are reported by `check_settings`.
-pub(crate) fn about_memory(mistakes: Mistakes) -> Option<String> {
+pub(crate) fn about_memory(mistakes: SettingMistakes) -> Option<String> {
     mistakes.into_iter().find(|(key, _)| key == "memory").map(|(_, problem)| problem)
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn about_memory(mistakes: Mistakes) -> Option<String> {
 /// ```
 ///
 /// This makes the struct (with the memory budget beside the settings), its `Default`, the list `SETTINGS` for
-/// [`Capabilities`](crate::system::Capabilities), and the functions `read` and `recorded`.
+/// [`SystemCapabilities`](crate::system::SystemCapabilities), and the functions `read` and `recorded`.
 macro_rules! settings {
     (
         $(#[$attribute:meta])*
@@ -204,7 +204,7 @@ macro_rules! settings {
             }
         }
 
-        /// What a study may set, as [`crate::system::Capabilities`] lists it.
+        /// What a study may set, as [`crate::system::SystemCapabilities`] lists it.
         $visibility const SETTINGS: &[(&str, &str)] = &[$(($name, $meaning)),*];
 
         impl $Config {
@@ -212,8 +212,8 @@ macro_rules! settings {
             fn read(
                 values: &std::collections::BTreeMap<String, String>,
                 budget_bytes: u64,
-            ) -> ($Config, $crate::setting::Mistakes) {
-                use $crate::setting::Kind as _;
+            ) -> ($Config, $crate::setting::SettingMistakes) {
+                use $crate::setting::SettingKind as _;
                 let mut config = $Config { budget_bytes, ..$Config::default() };
                 let mut mistakes = Vec::new();
                 for (name, text) in values {
@@ -231,7 +231,7 @@ macro_rules! settings {
 
             /// Every setting with its value in force, as the record shows it.
             fn recorded(&self) -> std::collections::BTreeMap<String, String> {
-                use $crate::setting::Kind as _;
+                use $crate::setting::SettingKind as _;
                 [$(($name.to_owned(), $kind.show(&self.$field))),*].into()
             }
         }
@@ -248,16 +248,16 @@ mod tests {
         let choices = OneOf(&[("fast", 1), ("slow", 2)]);
         assert_eq!((choices.read("FAST"), choices.show(&2)), (Ok(1), "slow".to_owned()));
         assert_eq!(choices.read("quick").unwrap_err(), "expected one of fast, slow, not 'quick'");
-        let number = Whole(4..=1024);
+        let number = IntegerSetting(4..=1024);
         assert_eq!(number.read("1_024"), Ok(1024));
         assert_eq!(number.read("3").unwrap_err(), "expected a whole number from 4 to 1024, not '3'");
-        let share = Share(0.05..=0.8);
+        let share = FractionSetting(0.05..=0.8);
         assert_eq!((share.read("0.25"), share.read("30 %")), (Ok(0.25), Ok(0.3)));
         for wrong in ["NaN", "", "0.9", "4 %"] {
             let expected = format!("expected a part from 0.05 to 0.8, such as 0.25 or 25 %, not '{wrong}'");
             assert_eq!(share.read(wrong).unwrap_err(), expected);
         }
-        assert_eq!(Optional(number).show(&None), "none");
+        assert_eq!(OptionalSetting(number).show(&None), "none");
         assert_eq!(too_small(1 << 20, 3 << 19), "1.0 MiB is too small: expected at least 2 MiB");
     }
 
@@ -266,7 +266,7 @@ mod tests {
         settings! {
             #[derive(Clone, Debug, PartialEq)]
             struct Config {
-                "threads" => threads: u64 = 2, Whole(1..=8), "threads: 2";
+                "threads" => threads: u64 = 2, IntegerSetting(1..=8), "threads: 2";
                 "sync" => sync: bool = false, BOOLEAN, "true or false (default)";
             }
         }

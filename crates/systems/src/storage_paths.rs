@@ -8,7 +8,8 @@ use std::path::PathBuf;
 pub struct StoragePaths {
     pub data: Vec<PathBuf>,
     /// Separate directories for parts of what it stores, by the role's name in
-    /// [`Capabilities::roles`](crate::system::Capabilities::roles). A role that is missing here goes to the first data directory.
+    /// [`SystemCapabilities::roles`](crate::system::SystemCapabilities::roles). A role that is missing here goes to the
+    /// first data directory.
     pub roles: BTreeMap<String, PathBuf>,
     /// The storage of the second and each later node, for a system of several nodes. Empty: the nodes share `data` and
     /// `roles`, with a directory each.

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use underlay_record::{BenchmarkRecord, CacheUse, Dilation, JobRecord, TopologyRecord};
+use underlay_record::{BenchmarkRecord, CacheUse, JobRecord, MetricDilation, TopologyRecord};
 use underlay_workload::client::Client;
 
 use crate::benchmark::BenchmarkPlan;
 pub use crate::error::SystemError;
-use crate::left_elsewhere::Ledger;
+use crate::left_elsewhere::RemoteLedger;
 use crate::may_connect::MayConnect;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
-use crate::nodes::{Nodes, PlannedNode};
-use crate::parts::Part;
+use crate::nodes::{PlannedNode, SystemNodes};
+use crate::parts::SystemPart;
 pub use crate::storage_paths::{NodePaths, StoragePaths};
 
 /// The first of `system`'s data directories.
@@ -63,7 +63,7 @@ pub fn check_roles<'a>(
 
 /// What a system may use of this host, and what it is told of the machine that it is modelled on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resources {
+pub struct SystemResources {
     /// For the system's own memory and its page cache together.
     pub budget_bytes: u64,
     /// The files of control groups that every process of the system must be written into before it allocates.
@@ -75,40 +75,40 @@ pub struct Resources {
     /// Like `join_files`, of groups without limits for its tools and for programs that are clients of it: whatever they start is found there.
     pub client_join_files: Vec<PathBuf>,
     /// Where it writes down what it makes in places that are not this host's.
-    pub ledger: Ledger,
+    pub ledger: RemoteLedger,
 }
 
-impl Resources {
+impl SystemResources {
     /// A memory budget that nobody enforces, on the CPUs of this process.
-    pub fn of(budget_bytes: u64) -> Resources {
-        Resources {
+    pub fn of(budget_bytes: u64) -> SystemResources {
+        SystemResources {
             budget_bytes,
             join_files: Vec::new(),
             processors: None,
             modelled_cores: None,
             client_join_files: Vec::new(),
-            ledger: Ledger::default(),
+            ledger: RemoteLedger::default(),
         }
     }
 
     /// For processes that aren't part of the system under test, and that nobody has to end with it.
-    pub fn unlimited() -> Resources {
-        Resources::of(u64::MAX)
+    pub fn unlimited() -> SystemResources {
+        SystemResources::of(u64::MAX)
     }
 
     /// For the system's tools and clients: they are not held to anything, and end with the servers when nobody wants these any more.
-    pub(crate) fn of_tools(&self) -> Resources {
-        Resources { join_files: self.client_join_files.clone(), ..Resources::unlimited() }
+    pub(crate) fn of_tools(&self) -> SystemResources {
+        SystemResources { join_files: self.client_join_files.clone(), ..SystemResources::unlimited() }
     }
 
     /// The same, with a machine of so many cores at most: the modelled one, or this host where none is.
-    pub(crate) fn with_cores_up_to(&self, most: u32) -> Resources {
+    pub(crate) fn with_cores_up_to(&self, most: u32) -> SystemResources {
         let here = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         let modelled_cores = match self.modelled_cores {
             None if here() <= most => None,
             cores => Some(cores.unwrap_or(most).min(most)),
         };
-        Resources { modelled_cores, ..self.clone() }
+        SystemResources { modelled_cores, ..self.clone() }
     }
 
     /// The option that tells a Java program of the system how many cores its machine has.
@@ -126,7 +126,7 @@ impl Resources {
 
 /// What a system can do. A study that asks for more is rejected before it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Capabilities {
+pub struct SystemCapabilities {
     /// It doesn't store what is written, so there is nothing to verify.
     pub keeps_nothing: bool,
     pub scan: bool,
@@ -149,9 +149,10 @@ pub struct Capabilities {
     /// It spreads one data set over all of its directories and roles, so that data must be loaded by a system that runs on the
     /// storage under test.
     pub spreads_data: bool,
-    /// Marks each field with a visibility, and readers see what their authorisations allow: [`Settings::visibility`].
+    /// Marks each field with a visibility, and readers see what their authorisations allow:
+    /// [`SystemSettings::visibility`].
     pub cell_visibility: bool,
-    /// Its servers can filter scans by a pattern: [`Settings::scan_filter`].
+    /// Its servers can filter scans by a pattern: [`SystemSettings::scan_filter`].
     pub scan_filter: bool,
     /// It has no [`Client`]s: its data set is loaded and its workloads are run by commands.
     pub by_command: bool,
@@ -159,7 +160,7 @@ pub struct Capabilities {
     pub caches_records: bool,
 }
 
-impl Capabilities {
+impl SystemCapabilities {
     /// Whether these settings refer to an existing cluster.
     pub fn runs_elsewhere(&self, settings: &BTreeMap<String, String>) -> bool {
         let place = self.elsewhere.and_then(|key| settings.get(key));
@@ -169,8 +170,8 @@ impl Capabilities {
 
 /// How to set a system up: the study's `[system.NAME]` after scaling.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// The system's own settings, by the names in its [`Capabilities`].
+pub struct SystemSettings {
+    /// The system's own settings, by the names in its [`SystemCapabilities`].
     pub values: BTreeMap<String, String>,
     /// Fields in a record and bytes in a field.
     pub fields: u32,
@@ -197,9 +198,9 @@ pub struct Visibility {
     pub unauthorized_share: f64,
 }
 
-impl Default for Settings {
+impl Default for SystemSettings {
     fn default() -> Self {
-        Settings {
+        SystemSettings {
             values: BTreeMap::new(),
             fields: 0,
             field_bytes: 0,
@@ -214,7 +215,7 @@ impl Default for Settings {
 
 /// How far a preparation has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct LoadProgress {
     /// A phrase such as `fetching cassandra, 100 files`.
     pub what: String,
     pub done_bytes: u64,
@@ -236,7 +237,7 @@ pub struct JobTakes {
 pub trait System: Send + Sync {
     /// Its name in studies: `rocksdb`.
     fn name(&self) -> &'static str;
-    fn capabilities(&self) -> Capabilities;
+    fn capabilities(&self) -> SystemCapabilities;
     /// Versions for the record, by program.
     fn versions(&self) -> BTreeMap<String, String>;
     /// Of these, what it runs by with any of these settings.
@@ -247,7 +248,7 @@ pub trait System: Send + Sync {
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)>;
     /// Fetches what it needs from outside this host, such as its programs. Most need nothing. [`System::start`] does this as well,
     /// but without reporting progress.
-    fn prepare(&self, _progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
+    fn prepare(&self, _progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {
         Ok(())
     }
     /// Whether what only the user can supply is there. Most need nothing that can't be fetched.
@@ -299,14 +300,14 @@ pub trait System: Send + Sync {
     fn left_at_wall_time(&self, _settings: &BTreeMap<String, String>, _slow_motion: f64) -> Vec<String> {
         Vec::new()
     }
-    /// The nodes that it has with these settings and that can go away and come back one by one: those that [`Running::nodes`] lists,
-    /// in the same order. Without them, or with mistakes in the settings, none.
+    /// The nodes that it has with these settings and that can go away and come back one by one: those that
+    /// [`RunningSystem::nodes`] lists, in the same order. Without them, or with mistakes in the settings, none.
     fn planned_nodes(&self, _settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
         Vec::new()
     }
     /// Its processes with these settings on these directories, and what each keeps where. None where it is one process that has all of
     /// them, where nothing is started here, and with mistakes in the settings.
-    fn parts(&self, _paths: &StoragePaths, _settings: &BTreeMap<String, String>) -> Vec<Part> {
+    fn parts(&self, _paths: &StoragePaths, _settings: &BTreeMap<String, String>) -> Vec<SystemPart> {
         Vec::new()
     }
     /// How many copies of each record it stores with these settings.
@@ -352,15 +353,15 @@ pub trait System: Send + Sync {
     fn start(
         &self,
         paths: &StoragePaths,
-        resources: &Resources,
-        settings: &Settings,
-    ) -> Result<Box<dyn Running>, SystemError>;
+        resources: &SystemResources,
+        settings: &SystemSettings,
+    ) -> Result<Box<dyn RunningSystem>, SystemError>;
 }
 
 /// A batch job as a study asks for it, after scaling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobRequest {
-    /// One of [`Capabilities::jobs`].
+    /// One of [`SystemCapabilities::jobs`].
     pub name: String,
     /// How much data it generates, moves or reads on this machine.
     pub data_bytes: u64,
@@ -414,7 +415,7 @@ pub type BenchmarkWatch<'a> = &'a (dyn Fn(Option<BenchmarkProgress>) -> bool + S
 pub struct BenchmarkProgress {
     pub name: String,
     pub unit: String,
-    pub slow_motion: Dilation,
+    pub slow_motion: MetricDilation,
     pub value: f64,
 }
 
@@ -422,7 +423,7 @@ pub struct BenchmarkProgress {
 pub type JobWatch<'a> = &'a (dyn Fn(&JobProgress) -> bool + Sync);
 
 /// A started system. Dropping it kills its processes; `stop` shuts them down cleanly.
-pub trait Running: Send + Sync {
+pub trait RunningSystem: Send + Sync {
     /// A new connection, for one thread.
     fn connect(&self) -> Result<Box<dyn Client>, SystemError>;
     /// Generates what a batch job reads if no earlier job has, so that this is not counted as part of the job. Most do nothing.
@@ -470,7 +471,7 @@ pub trait Running: Send + Sync {
         Vec::new()
     }
     /// Its nodes, where they can go away and come back one by one.
-    fn nodes(&self) -> Option<&dyn Nodes> {
+    fn nodes(&self) -> Option<&dyn SystemNodes> {
         None
     }
     /// Process ids, for accounting.

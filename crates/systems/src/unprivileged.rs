@@ -18,7 +18,7 @@ use rustix::thread::{
 };
 use underlay_files::{Folder, fleeting};
 
-use crate::child::Child;
+use crate::child::ChildProcess;
 use crate::mount_namespace::enter_own_mounts;
 use crate::system::SystemError;
 
@@ -50,7 +50,7 @@ const EXECUTE: u32 = 0o001;
 
 /// Where a third-party program works.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct UnprivilegedSandbox {
     /// Its path as seen by this process.
     path: PathBuf,
     descriptor: OwnedFd,
@@ -66,10 +66,10 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-impl Room {
+impl UnprivilegedSandbox {
     /// Creates one in the folder `work` if that can become the program's `/tmp`. On hosts without namespaces it is created in the
     /// host's `/tmp` instead, which that user can reach.
-    pub(crate) fn make(work: &Path) -> io::Result<Room> {
+    pub(crate) fn make(work: &Path) -> io::Result<UnprivilegedSandbox> {
         let user = user();
         let path = work.join("room");
         make_private(&path)?;
@@ -87,7 +87,7 @@ impl Room {
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let descriptor = openat(CWD, &path, flags, Mode::empty())?;
-        Ok(Room { path, descriptor, user, is_apart, outer })
+        Ok(UnprivilegedSandbox { path, descriptor, user, is_apart, outer })
     }
 
     /// The path of `name` for this process.
@@ -137,7 +137,7 @@ impl Room {
         system: &'static str,
         mut command: Command,
         log: &Path,
-    ) -> Result<Child, SystemError> {
+    ) -> Result<ChildProcess, SystemError> {
         let failed = |error: io::Error| {
             SystemError::starting(system, format!("can't hand its working directory over: {error}"))
         };
@@ -164,7 +164,7 @@ impl Room {
                 become_user(user)
             });
         }
-        Child::spawn_apart(system, command, log, move || match is_apart {
+        ChildProcess::spawn_apart(system, command, log, move || match is_apart {
             true => enter_namespaces(&room),
             false => Ok(()),
         })
@@ -217,7 +217,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for UnprivilegedSandbox {
     fn drop(&mut self) {
         if let Some(outer) = &self.outer {
             // If this fails, what is left is in /tmp and harmless.

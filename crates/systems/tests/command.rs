@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use underlay_record::{BenchmarkRecord, Better, Dilation};
-use underlay_systems::benchmark::{BenchmarkPlan, FigurePlan, Figures, Reading, Take};
-use underlay_systems::command::Command;
+use underlay_record::{BenchmarkRecord, BetterDirection, MetricDilation};
+use underlay_systems::benchmark::{BenchmarkPlan, FigurePlan, MetricReading, MetricSource, ValueChoice};
+use underlay_systems::command::CommandSystem;
 use underlay_systems::system::{
-    BenchmarkRequest, LoadRequest, Resources, Running, Settings, StoragePaths, System as _, SystemError,
+    BenchmarkRequest, LoadRequest, RunningSystem, StoragePaths, System as _, SystemError, SystemResources,
+    SystemSettings,
 };
 
 /// A storage and a place for what is not data.
@@ -32,13 +33,13 @@ impl Ground {
     }
 
     /// Each start has a scratch directory of its own, as each cell has.
-    fn start(&self, settings: &[(&str, &str)]) -> Result<Box<dyn Running>, SystemError> {
+    fn start(&self, settings: &[(&str, &str)]) -> Result<Box<dyn RunningSystem>, SystemError> {
         let scratch = tempfile::tempdir_in(self.folder.path()).unwrap().keep();
         let paths = StoragePaths { data: vec![self.path("disk")], scratch, ..StoragePaths::default() };
         let values: BTreeMap<String, String> =
             settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
-        let settings = Settings { values, ..Settings::default() };
-        Command.start(&paths, &Resources::of(64 << 20), &settings)
+        let settings = SystemSettings { values, ..SystemSettings::default() };
+        CommandSystem.start(&paths, &SystemResources::of(64 << 20), &settings)
     }
 
     /// Processes that have to do with this ground.
@@ -61,12 +62,12 @@ fn benchmark(run: &str) -> BenchmarkRequest {
     let figure = FigurePlan {
         name: "speed".to_owned(),
         unit: "tps".to_owned(),
-        better: Better::Higher,
-        slow_motion: Dilation::Rate,
+        better: BetterDirection::Higher,
+        slow_motion: MetricDilation::Rate,
         file: None,
-        reading: Reading::Pattern("speed ([0-9.]+)".to_owned()),
+        reading: MetricReading::Pattern("speed ([0-9.]+)".to_owned()),
         progress: None,
-        take: Take::Last,
+        take: ValueChoice::Last,
     };
     BenchmarkRequest {
         name: "b".to_owned(),
@@ -75,7 +76,7 @@ fn benchmark(run: &str) -> BenchmarkRequest {
             job: None,
             in_budget: Some(false),
             limit: Duration::from_secs(60),
-            figures: Figures::Planned(vec![figure]),
+            figures: MetricSource::Planned(vec![figure]),
             marks: Vec::new(),
         },
         data_bytes: 1000,
@@ -85,7 +86,7 @@ fn benchmark(run: &str) -> BenchmarkRequest {
     }
 }
 
-fn measure(running: &dyn Running, run: &str) -> Result<BenchmarkRecord, SystemError> {
+fn measure(running: &dyn RunningSystem, run: &str) -> Result<BenchmarkRecord, SystemError> {
     running.run_benchmark(&benchmark(run), &|_| true).unwrap()
 }
 

@@ -8,9 +8,13 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tempfile::TempDir;
 use underlay_systems::rocksdb::Rocksdb;
-use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System, SystemError};
+use underlay_systems::system::{
+    RunningSystem, StoragePaths, System, SystemError, SystemResources, SystemSettings,
+};
 use underlay_workload::MemoryStore;
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
+use underlay_workload::client::{
+    Client, ClientError, FieldSelection, FieldValues, FoundRecords, OperationOutcome,
+};
 
 const FIELDS: u32 = 3;
 
@@ -32,9 +36,9 @@ fn refusing() -> Vec<Box<dyn System>> {
 }
 
 /// With room for what the system is made of.
-fn resources_of(system: &dyn System) -> Resources {
+fn resources_of(system: &dyn System) -> SystemResources {
     let is_java = system.versions().contains_key("java");
-    Resources::of(match (system.name(), is_java) {
+    SystemResources::of(match (system.name(), is_java) {
         ("oracle-nosql", _) => 512 << 20,
         (_, true) => 256 << 20,
         (_, false) => 32 << 20,
@@ -45,17 +49,17 @@ fn start_on(
     system: &dyn System,
     directory: &Path,
     settings: &[(&str, &str)],
-) -> Result<Box<dyn Running>, SystemError> {
+) -> Result<Box<dyn RunningSystem>, SystemError> {
     let data = directory.join("data");
     std::fs::create_dir_all(&data).unwrap();
     let paths =
         StoragePaths { data: vec![data], scratch: directory.join("scratch"), ..StoragePaths::default() };
-    let settings = Settings {
+    let settings = SystemSettings {
         values: settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
         fields: FIELDS,
         field_bytes: 10,
         timeout: Duration::from_secs(30),
-        ..Settings::default()
+        ..SystemSettings::default()
     };
     system.start(&paths, &resources_of(system), &settings)
 }
@@ -77,8 +81,8 @@ fn directory_in_memory() -> TempDir {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Read(u8, Fields),
-    Scan(u8, u32, Fields),
+    Read(u8, FieldSelection),
+    Scan(u8, u32, FieldSelection),
     Update(u8, Vec<(u32, Vec<u8>)>),
     Insert(u8, Vec<(u32, Vec<u8>)>),
     Delete(u8),
@@ -89,7 +93,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let key = || 0..12u8;
     let values = || prop::collection::vec((0..FIELDS, prop::collection::vec(any::<u8>(), 0..20)), 0..5);
-    let fields = || prop_oneof![Just(Fields::All), (0..FIELDS + 1).prop_map(Fields::One)];
+    let fields = || prop_oneof![Just(FieldSelection::All), (0..FIELDS + 1).prop_map(FieldSelection::One)];
     prop_oneof![
         8 => (key(), fields()).prop_map(|(key, fields)| Step::Read(key, fields)),
         4 => (key(), 0..15u32, fields()).prop_map(|(key, limit, fields)| Step::Scan(key, limit, fields)),
@@ -152,10 +156,15 @@ fn replay(system: &dyn System, steps: &[Step]) {
                 let (key, changes) = (key_of(*key), record(changes));
                 let outcome = client.update(&key, &changes);
                 // Both answers are allowed for a record that is not there; whichever it is must be the truth.
-                if reference.update(&key, &changes) == Ok(Outcome::Missing) && outcome == Ok(Outcome::Found) {
+                if reference.update(&key, &changes) == Ok(OperationOutcome::Missing)
+                    && outcome == Ok(OperationOutcome::Found)
+                {
                     reference.insert(&key, &changes).unwrap();
                 }
-                assert!(matches!(outcome, Ok(Outcome::Found | Outcome::Missing)), "{outcome:?}");
+                assert!(
+                    matches!(outcome, Ok(OperationOutcome::Found | OperationOutcome::Missing)),
+                    "{outcome:?}"
+                );
             }
             Step::Insert(key, fields) => {
                 let fields = record(fields);
@@ -164,7 +173,10 @@ fn replay(system: &dyn System, steps: &[Step]) {
             Step::Delete(key) if can.delete => {
                 reference.delete(&key_of(*key)).unwrap();
                 // A system need not look for what it deletes.
-                assert!(matches!(client.delete(&key_of(*key)), Ok(Outcome::Found | Outcome::Missing)));
+                assert!(matches!(
+                    client.delete(&key_of(*key)),
+                    Ok(OperationOutcome::Found | OperationOutcome::Missing)
+                ));
             }
             Step::Settle => running.settle(Duration::from_secs(60)).unwrap(),
             Step::Restart => {
@@ -176,8 +188,8 @@ fn replay(system: &dyn System, steps: &[Step]) {
         }
     }
     for key in store.keys() {
-        reference.read(&key, Fields::All, &mut expected).unwrap();
-        assert_eq!(client.read(&key, Fields::All, &mut values), Ok(Outcome::Found));
+        reference.read(&key, FieldSelection::All, &mut expected).unwrap();
+        assert_eq!(client.read(&key, FieldSelection::All, &mut values), Ok(OperationOutcome::Found));
         assert_eq!(values, expected);
     }
     running.stop().unwrap();
@@ -196,13 +208,13 @@ fn concurrent_updates_of_one_record_lose_nothing() {
                 scope.spawn(move || {
                     for round in 0..ROUNDS {
                         let change = record(&[(field, format!("round {round}").into_bytes())]);
-                        assert_eq!(client.update(b"user", &change), Ok(Outcome::Found));
+                        assert_eq!(client.update(b"user", &change), Ok(OperationOutcome::Found));
                     }
                 });
             }
         });
         let mut values = FieldValues::default();
-        running.connect().unwrap().read(b"user", Fields::All, &mut values).unwrap();
+        running.connect().unwrap().read(b"user", FieldSelection::All, &mut values).unwrap();
         let last = format!("round {}", ROUNDS - 1).into_bytes();
         assert_eq!(values, record(&(0..FIELDS).map(|field| (field, last.clone())).collect::<Vec<_>>()));
         running.stop().unwrap();
@@ -236,8 +248,8 @@ fn a_budget_that_is_too_small_is_refused() {
             scratch: directory.path().join("scratch"),
             ..StoragePaths::default()
         };
-        let resources = Resources::of(1 << 20);
-        let error = system.start(&paths, &resources, &Settings::default()).err().unwrap();
+        let resources = SystemResources::of(1 << 20);
+        let error = system.start(&paths, &resources, &SystemSettings::default()).err().unwrap();
         assert!(error.to_string().contains("1.0 MiB is too small"), "{error}");
     }
 }
@@ -256,14 +268,16 @@ fn a_directory_that_cannot_be_used_is_named() {
                 scratch: directory.path().join("scratch"),
                 ..StoragePaths::default()
             };
-            let error = system.start(&paths, &resources, &Settings::default()).err().unwrap().to_string();
+            let error =
+                system.start(&paths, &resources, &SystemSettings::default()).err().unwrap().to_string();
             assert!(error.contains(&data.display().to_string()), "{error}");
         }
         if !system.capabilities().many_directories {
             let data = vec![directory.path().join("a"), directory.path().join("b")];
             let paths =
                 StoragePaths { data, scratch: directory.path().join("scratch"), ..StoragePaths::default() };
-            let error = system.start(&paths, &resources, &Settings::default()).err().unwrap().to_string();
+            let error =
+                system.start(&paths, &resources, &SystemSettings::default()).err().unwrap().to_string();
             assert!(error.contains("not 2"), "{error}");
         }
     }
@@ -328,9 +342,9 @@ fn null_answers_at_once_and_keeps_nothing() {
     let mut client = running.connect().unwrap();
     client.insert(b"user", &whole_record("x")).unwrap();
     let mut values = whole_record("y");
-    assert_eq!(client.read(b"user", Fields::All, &mut values), Ok(Outcome::Found));
+    assert_eq!(client.read(b"user", FieldSelection::All, &mut values), Ok(OperationOutcome::Found));
     assert!(values.is_empty());
-    assert_eq!(client.scan(b"user", 7, Fields::All), Ok((Outcome::Found, 7)));
+    assert_eq!(client.scan(b"user", 7, FieldSelection::All), Ok((OperationOutcome::Found, 7)));
     assert!(running.processes().is_empty());
     running.stop().unwrap();
     assert!(start_on(null, directory.path(), &[("wal", "sync")]).is_err());

@@ -13,26 +13,30 @@ use rustix::process::{Pid, Signal, getpgid, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tempfile::TempDir;
 use underlay_systems::rocksdb::Rocksdb;
-use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System, SystemError};
-use underlay_systems::wire::{FrameBuffer, MAX_FRAME_BYTES, Opcode, Reply, Status, encode_request};
-use underlay_workload::client::{ClientError, FieldValues, Fields, Outcome};
+use underlay_systems::system::{
+    RunningSystem, StoragePaths, System, SystemError, SystemResources, SystemSettings,
+};
+use underlay_systems::wire::{
+    FrameBuffer, MAX_FRAME_BYTES, WireOpcode, WireReply, WireStatus, encode_request,
+};
+use underlay_workload::client::{ClientError, FieldSelection, FieldValues, OperationOutcome};
 
 struct Bench {
     directory: TempDir,
-    resources: Resources,
-    settings: Settings,
+    resources: SystemResources,
+    settings: SystemSettings,
 }
 
 impl Bench {
     fn new(settings: &[(&str, &str)]) -> Bench {
-        let settings = Settings {
+        let settings = SystemSettings {
             values: settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
             fields: 1,
             field_bytes: 100,
             timeout: Duration::from_secs(30),
-            ..Settings::default()
+            ..SystemSettings::default()
         };
-        let resources = Resources::of(32 << 20);
+        let resources = SystemResources::of(32 << 20);
         Bench { directory: TempDir::new().unwrap(), resources, settings }
     }
 
@@ -40,11 +44,14 @@ impl Bench {
         self.directory.path().join("scratch")
     }
 
-    fn try_start(&self) -> Result<Box<dyn Running>, SystemError> {
+    fn try_start(&self) -> Result<Box<dyn RunningSystem>, SystemError> {
         self.try_start_with([].into())
     }
 
-    fn try_start_with(&self, roles: BTreeMap<String, PathBuf>) -> Result<Box<dyn Running>, SystemError> {
+    fn try_start_with(
+        &self,
+        roles: BTreeMap<String, PathBuf>,
+    ) -> Result<Box<dyn RunningSystem>, SystemError> {
         let paths = StoragePaths {
             data: vec![self.directory.path().into()],
             scratch: self.scratch(),
@@ -58,7 +65,7 @@ impl Bench {
         )
     }
 
-    fn start(&self) -> Box<dyn Running> {
+    fn start(&self) -> Box<dyn RunningSystem> {
         self.try_start().unwrap()
     }
 
@@ -68,7 +75,7 @@ impl Bench {
     }
 }
 
-fn signal(running: &dyn Running, signal: Signal) {
+fn signal(running: &dyn RunningSystem, signal: Signal) {
     let pid = i32::try_from(running.processes()[0]).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
@@ -99,8 +106,8 @@ fn a_killed_engine_loses_nothing_that_it_acknowledged() {
         let mut client = running.connect().unwrap();
         let mut values = FieldValues::default();
         for number in 0..acknowledged {
-            let outcome = client.read(&number.to_be_bytes(), Fields::All, &mut values);
-            assert_eq!(outcome, Ok(Outcome::Found), "record {number} in round {round}");
+            let outcome = client.read(&number.to_be_bytes(), FieldSelection::All, &mut values);
+            assert_eq!(outcome, Ok(OperationOutcome::Found), "record {number} in round {round}");
             assert_eq!(values, value(&number.to_le_bytes()));
         }
         let first = acknowledged;
@@ -135,8 +142,8 @@ fn the_write_ahead_log_is_on_the_storage_that_its_role_names() {
         let mut client = running.connect().unwrap();
         let mut values = FieldValues::default();
         for earlier in 0..round {
-            let outcome = client.read(&earlier.to_be_bytes(), Fields::All, &mut values);
-            assert_eq!(outcome, Ok(Outcome::Found), "record {earlier} in round {round}");
+            let outcome = client.read(&earlier.to_be_bytes(), FieldSelection::All, &mut values);
+            assert_eq!(outcome, Ok(OperationOutcome::Found), "record {earlier} in round {round}");
         }
         client.insert(&round.to_be_bytes(), &value(&round.to_le_bytes())).unwrap();
         assert_eq!(logs_below(&bench.directory.path().join("rocksdb")), 0);
@@ -244,12 +251,12 @@ fn a_stuck_engine_times_out_and_its_late_answer_is_not_taken_for_another() {
     signal(running.as_ref(), Signal::STOP);
     wait_until_stopped(running.processes()[0]);
     let mut values = FieldValues::default();
-    assert!(matches!(client.read(b"a", Fields::All, &mut values), Err(ClientError::Timeout(_))));
+    assert!(matches!(client.read(b"a", FieldSelection::All, &mut values), Err(ClientError::Timeout(_))));
     let text = running.health().unwrap_err().to_string();
     assert!(text.contains("rocksdb") && text.contains("did not answer"), "{text}");
     signal(running.as_ref(), Signal::CONT);
     // A busy machine may take longer than the timeout to wake it up.
-    while client.read(b"b", Fields::All, &mut values).is_err() {}
+    while client.read(b"b", FieldSelection::All, &mut values).is_err() {}
     assert_eq!(values, value(b"second"));
     running.stop().unwrap();
 }
@@ -326,7 +333,7 @@ fn compression_that_the_library_lacks_is_missing_and_not_a_failure() {
                 client.insert(b"user", &value(&[b'x'; 10_000])).unwrap();
                 running.settle(Duration::from_secs(60)).unwrap();
                 let mut values = FieldValues::default();
-                client.read(b"user", Fields::One(0), &mut values).unwrap();
+                client.read(b"user", FieldSelection::One(0), &mut values).unwrap();
                 assert_eq!(values, value(&[b'x'; 10_000]));
                 taken += 1;
             }
@@ -356,11 +363,17 @@ fn a_load_larger_than_its_memory_stays_in_it() {
     // It has settled.
     let gauges = ["current_compactions_running", "current_writes_delayed", "current_writes_stopped"];
     assert_eq!(running.gauges().unwrap(), gauges.map(|gauge| (gauge.to_owned(), 0.0)).into());
-    assert_eq!(client.scan(&0u32.to_be_bytes(), 10_000, Fields::All), Ok((Outcome::Found, 4096)));
+    assert_eq!(
+        client.scan(&0u32.to_be_bytes(), 10_000, FieldSelection::All),
+        Ok((OperationOutcome::Found, 4096))
+    );
     // What was written without a log is there after an orderly stop.
     running.stop().unwrap();
     let running = bench.start();
-    assert_eq!(running.connect().unwrap().scan(b"", 10_000, Fields::All), Ok((Outcome::Found, 4096)));
+    assert_eq!(
+        running.connect().unwrap().scan(b"", 10_000, FieldSelection::All),
+        Ok((OperationOutcome::Found, 4096))
+    );
 }
 
 fn answer_to(socket: &Path, bytes: &[u8]) -> Vec<u8> {
@@ -412,7 +425,7 @@ fn a_malformed_request_is_answered_with_what_is_wrong() {
     let bench = Bench::new(&[]);
     let running = bench.start();
     let mut frame = Vec::new();
-    encode_request(&mut frame, 77, Opcode::Read, Fields::All, 0, b"user", None).unwrap();
+    encode_request(&mut frame, 77, WireOpcode::Read, FieldSelection::All, 0, b"user", None).unwrap();
     frame[8] = 99;
     let too_long = (MAX_FRAME_BYTES as u32 + 1).to_le_bytes();
     for (bytes, id, problem) in [(&frame[..], 77, "unknown opcode 99"), (&too_long[..], 0, "is longer than")]
@@ -420,8 +433,8 @@ fn a_malformed_request_is_answered_with_what_is_wrong() {
         let answer = answer_to(&bench.socket(), bytes);
         let mut frames = FrameBuffer::new();
         assert!(frames.receive(&mut &answer[..]).unwrap());
-        let reply = Reply::decode(frames.body()).unwrap();
-        assert_eq!((reply.id, reply.status), (id, Status::Failed));
+        let reply = WireReply::decode(frames.body()).unwrap();
+        assert_eq!((reply.id, reply.status), (id, WireStatus::Failed));
         assert!(reply.text().contains(problem), "{}", reply.text());
     }
     running.health().unwrap();

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use underlay_record::JobRecord;
-use underlay_systems::hadoop::{Cluster, INSTALLED};
+use underlay_systems::hadoop::{HadoopCluster, INSTALLED};
 use underlay_systems::system::{
-    JobProgress, JobRequest, Resources, Running, Settings, StoragePaths, System, SystemError,
+    JobProgress, JobRequest, RunningSystem, StoragePaths, System, SystemError, SystemResources,
+    SystemSettings,
 };
 
 const BUDGET_BYTES: u64 = 2 << 30;
@@ -22,15 +23,15 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// As many as the machine of these tests has.
 const DATANODES: usize = 3;
 
-fn settings(pairs: &[(&str, &str)]) -> Settings {
-    Settings {
+fn settings(pairs: &[(&str, &str)]) -> SystemSettings {
+    SystemSettings {
         values: pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
-        ..Settings::default()
+        ..SystemSettings::default()
     }
 }
 
-fn resources() -> Resources {
-    Resources::of(BUDGET_BYTES)
+fn resources() -> SystemResources {
+    SystemResources::of(BUDGET_BYTES)
 }
 
 fn job(name: &str) -> JobRequest {
@@ -45,7 +46,11 @@ fn job(name: &str) -> JobRequest {
     }
 }
 
-fn run(cluster: &dyn Running, job: &JobRequest, watch: &(dyn Fn(&JobProgress) -> bool + Sync)) -> JobRecord {
+fn run(
+    cluster: &dyn RunningSystem,
+    job: &JobRequest,
+    watch: &(dyn Fn(&JobProgress) -> bool + Sync),
+) -> JobRecord {
     let record = cluster.run_job(job, watch).unwrap().unwrap_or_else(|error| panic!("{}: {error}", job.name));
     assert_eq!(record.name, job.name);
     assert!(record.duration_s > 0.5, "{record:?}");
@@ -66,7 +71,7 @@ fn own_memory_bytes(id: u32) -> u64 {
 }
 
 /// Those that are there in each of a few looks: servers also run commands that end at once, `df` and `du` among them.
-fn lasting_processes(cluster: &Cluster) -> Vec<u32> {
+fn lasting_processes(cluster: &HadoopCluster) -> Vec<u32> {
     let mut lasting = cluster.processes();
     for _ in 0..10 {
         std::thread::sleep(Duration::from_millis(100));
@@ -118,7 +123,7 @@ fn a_cluster_runs_every_job() {
     assert_eq!(processes.iter().filter(|&&process| is_process(process)).count(), 0);
 }
 
-fn teragen_fills_directories_in_turn(cluster: &Cluster) {
+fn teragen_fills_directories_in_turn(cluster: &HadoopCluster) {
     let record = run(cluster, &job("teragen"), &|_| true);
     assert_eq!(record.output_bytes, DATA_BYTES);
     assert_eq!((record.tasks["map"], record.tasks["reduce"], record.lost_tasks), (2, 0, 0));
@@ -133,7 +138,7 @@ fn teragen_fills_directories_in_turn(cluster: &Cluster) {
     assert!(hdfs.iter().all(|use_| use_.files >= 12), "{hdfs:?}");
 }
 
-fn a_sort_survives_a_datanode(cluster: &Cluster, servers: usize) {
+fn a_sort_survives_a_datanode(cluster: &HadoopCluster, servers: usize) {
     let (killed, most_processes) = (AtomicBool::new(false), AtomicUsize::new(0));
     let most_bytes = AtomicU64::new(0);
     let record = run(cluster, &job("terasort"), &|progress| {
@@ -164,7 +169,7 @@ fn a_sort_survives_a_datanode(cluster: &Cluster, servers: usize) {
     assert!(local.iter().map(|use_| use_.files).sum::<u64>() >= 2, "{local:?}");
 }
 
-fn its_output_is_in_order(cluster: &Cluster) {
+fn its_output_is_in_order(cluster: &HadoopCluster) {
     // What it reads is there: nothing is made again.
     let before = cluster.figures().unwrap()["hdfs_files_created"];
     cluster.prepare_job(&job("teravalidate"), &|_| true).unwrap();
@@ -175,7 +180,7 @@ fn its_output_is_in_order(cluster: &Cluster) {
     assert_eq!(record.tasks["reduce"], 1);
 }
 
-fn words_are_counted(cluster: &Cluster) {
+fn words_are_counted(cluster: &HadoopCluster) {
     let job = JobRequest { data_bytes: 2_000_000, ..job("wordcount") };
     cluster.prepare_job(&job, &|_| true).unwrap();
     let record = run(cluster, &job, &|_| true);
@@ -186,7 +191,7 @@ fn words_are_counted(cluster: &Cluster) {
     );
 }
 
-fn a_shuffle_only_shuffles(cluster: &Cluster) {
+fn a_shuffle_only_shuffles(cluster: &HadoopCluster) {
     let [plain, compressed] =
         ["shuffle", "shuffle-compressed"].map(|name| run(cluster, &job(name), &|_| true));
     assert!((DATA_BYTES..DATA_BYTES * 21 / 20).contains(&plain.shuffled_bytes), "{plain:?}");
@@ -196,7 +201,7 @@ fn a_shuffle_only_shuffles(cluster: &Cluster) {
     assert_eq!(plain.counters["TaskCounter.REDUCE_INPUT_RECORDS"], DATA_BYTES as f64 / 1000.0);
 }
 
-fn a_job_is_ended_when_its_watch_says_so(cluster: &Cluster) {
+fn a_job_is_ended_when_its_watch_says_so(cluster: &HadoopCluster) {
     let endless = JobRequest { data_bytes: 1 << 40, ..job("shuffle") };
     let error = cluster.run_job(&endless, &|progress| progress.done == 0.0).unwrap().unwrap_err().to_string();
     assert!(error.contains("running shuffle") && error.contains("stopped"), "{error}");
@@ -208,7 +213,7 @@ fn a_job_is_ended_when_its_watch_says_so(cluster: &Cluster) {
 }
 
 /// The same cluster, reached by a configuration of its own in which tasks can't start.
-fn a_job_that_fails_is_told_with_the_words_of_its_task(cluster: &Cluster, directory: &Path) {
+fn a_job_that_fails_is_told_with_the_words_of_its_task(cluster: &HadoopCluster, directory: &Path) {
     let broken = directory.join("broken");
     std::fs::create_dir(&broken).unwrap();
     for entry in std::fs::read_dir(cluster.hdfs().unwrap().configuration_directory()).unwrap() {
@@ -226,7 +231,7 @@ fn a_job_that_fails_is_told_with_the_words_of_its_task(cluster: &Cluster, direct
     let paths = StoragePaths { scratch: directory.join("joined"), ..StoragePaths::default() };
     std::fs::create_dir(&paths.scratch).unwrap();
     let values = settings(&[("configuration", broken.to_str().unwrap())]);
-    let nothing = Resources::of(0);
+    let nothing = SystemResources::of(0);
     let joined = cluster.namespace().unwrap().within(|| INSTALLED.start(&paths, &nothing, &values)).unwrap();
     let joined = joined.unwrap();
     joined.health().unwrap();
@@ -240,7 +245,7 @@ fn a_job_that_fails_is_told_with_the_words_of_its_task(cluster: &Cluster, direct
     cluster.health().unwrap();
 }
 
-fn nothing_listens_outside(cluster: &Cluster) {
+fn nothing_listens_outside(cluster: &HadoopCluster) {
     let namespace = cluster.namespace().unwrap();
     assert_eq!(namespace.devices().unwrap(), ["lo"]);
     let listeners = namespace.listeners().unwrap();
@@ -262,7 +267,7 @@ fn mistakes_are_found_before_anything_is_started() {
             scratch: directory.path().join("scratch"),
             ..StoragePaths::default()
         };
-        let resources = Resources::of(budget_bytes);
+        let resources = SystemResources::of(budget_bytes);
         INSTALLED.start(&paths, &resources, &settings(pairs)).err().unwrap().to_string()
     };
     let error = start(directory.path(), 1 << 30, &[]);

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use underlay_record::NodeCondition;
-use underlay_systems::hdfs::{Hdfs, Heaps, Plan, StorageType, VolumeChoosing};
+use underlay_systems::hdfs::{Hdfs, HdfsPlan, ServerHeaps, StorageType, VolumeChoosing};
 use underlay_systems::network_namespace::NetworkNamespace;
-use underlay_systems::nodes::Nodes;
-use underlay_systems::system::{Resources, SystemError};
+use underlay_systems::nodes::SystemNodes;
+use underlay_systems::system::{SystemError, SystemResources};
 
 const BLOCK_BYTES: u64 = 128 << 10;
 const DATANODES: u32 = 3;
@@ -25,17 +25,17 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The servers look at their own figures once a second.
 const FIGURES_PERIOD: Duration = Duration::from_millis(1_500);
 
-fn plan(directory: &Path) -> Plan {
+fn plan(directory: &Path) -> HdfsPlan {
     let disk = |number: u64| {
         let disk = directory.join(format!("disk {number}"));
         std::fs::create_dir_all(&disk).unwrap();
         (disk, if number == FLASH { StorageType::Ssd } else { StorageType::Disk })
     };
     let disks: Vec<_> = (0..DISKS).map(disk).collect();
-    Plan {
+    HdfsPlan {
         system: "hdfs-test",
         name_directory: disks[0].0.join("hdfs/namenode"),
-        datanodes: Plan::on_each("hdfs-test", &disks, DATANODES).unwrap(),
+        datanodes: HdfsPlan::on_each("hdfs-test", &disks, DATANODES).unwrap(),
         replication: DATANODES,
         block_bytes: BLOCK_BYTES,
         volume_choosing: VolumeChoosing::RoundRobin,
@@ -43,17 +43,17 @@ fn plan(directory: &Path) -> Plan {
         short_circuit_bytes: None,
         address: Ipv4Addr::LOCALHOST,
         scratch: directory.join("scratch"),
-        heaps: Heaps::of(0),
+        heaps: ServerHeaps::of(0),
         slow_motion: 1.0,
     }
 }
 
-fn resources(plan: &Plan) -> Resources {
+fn resources(plan: &HdfsPlan) -> SystemResources {
     let budget_bytes = plan.heaps.resident_bytes(plan.datanodes.len() as u64);
-    Resources::of(budget_bytes)
+    SystemResources::of(budget_bytes)
 }
 
-fn start(plan: &Plan) -> Result<(Hdfs, Arc<NetworkNamespace>), SystemError> {
+fn start(plan: &HdfsPlan) -> Result<(Hdfs, Arc<NetworkNamespace>), SystemError> {
     let namespace = NetworkNamespace::create(plan.system)?;
     let hdfs = Hdfs::start(plan, &namespace, &resources(plan))?;
     Ok((hdfs, namespace))
@@ -106,7 +106,7 @@ fn a_file_system_from_its_format_to_its_restart() {
         let name = format!("disk {disk}");
         std::fs::rename(directory.path().join(&name), moved.join(&name)).unwrap();
     }
-    let plan = Plan { sync_on_close: true, ..self::plan(&moved) };
+    let plan = HdfsPlan { sync_on_close: true, ..self::plan(&moved) };
     let (hdfs, namespace) = start(&plan).unwrap();
     assert!(content(&hdfs, "a") == written);
     let after = hdfs.volumes().unwrap();
@@ -202,7 +202,7 @@ fn it_comes_back(hdfs: &Hdfs) {
     let written_bytes = hdfs.figures().unwrap()["hdfs_written_bytes"];
     assert!(hdfs.kill("datanode2").unwrap_err().to_string().contains("datanode2 does not run"));
     let runs = AtomicBool::new(false);
-    Nodes::start(hdfs, "datanode2", &|| runs.store(true, Ordering::SeqCst)).unwrap();
+    SystemNodes::start(hdfs, "datanode2", &|| runs.store(true, Ordering::SeqCst)).unwrap();
     assert!(runs.load(Ordering::SeqCst));
     assert_eq!(conditions(), [NodeCondition::Serving; DATANODES as usize]);
     assert!(hdfs.figures().unwrap()["hdfs_written_bytes"] >= written_bytes, "totals go on");
@@ -224,7 +224,7 @@ fn too_little_memory_is_refused_before_anything_starts() {
     let directory = tempfile::TempDir::new().unwrap();
     let plan = plan(directory.path());
     let namespace = NetworkNamespace::create(plan.system).unwrap();
-    let resources = Resources::of(resources(&plan).budget_bytes - 1);
+    let resources = SystemResources::of(resources(&plan).budget_bytes - 1);
     let error = Hdfs::start(&plan, &namespace, &resources).unwrap_err().to_string();
     assert!(error.contains("need 704 MiB"), "{error}");
     assert!(!plan.scratch.exists());

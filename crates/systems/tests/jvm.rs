@@ -12,13 +12,16 @@ use proptest::test_runner::TestRunner;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use underlay_systems::java::ClassPath;
-use underlay_systems::jvm::{JvmChild, JvmClient, MAY_CONNECT, MEMORY_DRIVER, Spec};
-use underlay_systems::system::{Resources, SystemError};
+use underlay_systems::jvm::{JvmChild, JvmClient, JvmSpec, MAY_CONNECT, MEMORY_DRIVER};
+use underlay_systems::system::{SystemError, SystemResources};
 use underlay_systems::wire::{
-    FrameBuffer, MAX_FRAME_BYTES, Opcode, Reply, Request, Status, append_values, encode_request,
+    FrameBuffer, MAX_FRAME_BYTES, WireOpcode, WireReply, WireRequest, WireStatus, append_values,
+    encode_request,
 };
 use underlay_workload::MemoryStore;
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
+use underlay_workload::client::{
+    Client, ClientError, FieldSelection, FieldValues, FoundRecords, OperationOutcome,
+};
 
 const FIELDS: u32 = 3;
 const LIMIT: Duration = Duration::from_secs(120);
@@ -35,7 +38,7 @@ fn try_start(
     heap_bytes: u64,
     timeout: Duration,
 ) -> Result<JvmChild, SystemError> {
-    JvmChild::start(&Spec {
+    JvmChild::start(&JvmSpec {
         system: "memory",
         part: None,
         driver,
@@ -44,7 +47,7 @@ fn try_start(
         options: Vec::new(),
         scratch: scratch.path(),
         heap_bytes,
-        resources: &Resources::of(heap_bytes),
+        resources: &SystemResources::of(heap_bytes),
         namespace: None,
         timeout,
         start_limit: LIMIT,
@@ -104,8 +107,8 @@ fn record(fields: &[(u32, Vec<u8>)]) -> FieldValues {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Read(u8, Fields),
-    Scan(u8, u32, Fields),
+    Read(u8, FieldSelection),
+    Scan(u8, u32, FieldSelection),
     Update(u8, Vec<(u32, Vec<u8>)>),
     Insert(u8, Vec<(u32, Vec<u8>)>),
     Delete(u8),
@@ -115,7 +118,11 @@ fn step() -> impl Strategy<Value = Step> {
     let key = || 0..12u8;
     let values = || prop::collection::vec((0..FIELDS, prop::collection::vec(any::<u8>(), 0..20)), 0..5);
     let fields = || {
-        prop_oneof![Just(Fields::All), (0..FIELDS + 1).prop_map(Fields::One), Just(Fields::One(u32::MAX - 1))]
+        prop_oneof![
+            Just(FieldSelection::All),
+            (0..FIELDS + 1).prop_map(FieldSelection::One),
+            Just(FieldSelection::One(u32::MAX - 1))
+        ]
     };
     prop_oneof![
         8 => (key(), fields()).prop_map(|(key, fields)| Step::Read(key, fields)),
@@ -182,7 +189,7 @@ fn operations_mean_what_they_mean_in_a_map() {
         Ok(())
     });
     outcome.unwrap();
-    assert_eq!(bench.connect().scan(b"", 0, Fields::All), Ok((Outcome::Missing, 0)));
+    assert_eq!(bench.connect().scan(b"", 0, FieldSelection::All), Ok((OperationOutcome::Missing, 0)));
     let Bench { scratch, child } = bench;
     child.stop(LIMIT).unwrap();
     // The socket goes with it.
@@ -210,8 +217,11 @@ fn many_connections_at_once_in_little_memory_and_long_records() {
                     let key = format!("thread{thread}");
                     let fields: Vec<_> =
                         (0..10).map(|field| (field, vec![thread as u8 ^ round as u8; 100])).collect();
-                    assert_eq!(client.insert(key.as_bytes(), &record(&fields)), Ok(Outcome::Found));
-                    assert_eq!(client.read(key.as_bytes(), Fields::All, &mut values), Ok(Outcome::Found));
+                    assert_eq!(client.insert(key.as_bytes(), &record(&fields)), Ok(OperationOutcome::Found));
+                    assert_eq!(
+                        client.read(key.as_bytes(), FieldSelection::All, &mut values),
+                        Ok(OperationOutcome::Found)
+                    );
                     assert_eq!(values, record(&fields));
                 }
             });
@@ -230,18 +240,18 @@ fn many_connections_at_once_in_little_memory_and_long_records() {
     let mut values = FieldValues::default();
     let long = record(&[(0, vec![7; 5 << 20]), (65_535, b"end".to_vec())]);
     client.insert(b"long", &long).unwrap();
-    client.read(b"long", Fields::All, &mut values).unwrap();
+    client.read(b"long", FieldSelection::All, &mut values).unwrap();
     assert_eq!(values, long);
     let all: Vec<_> = (0..3000).map(|field| (field, vec![1])).collect();
     client.insert(b"wide", &record(&all)).unwrap();
-    client.read(b"wide", Fields::All, &mut values).unwrap();
+    client.read(b"wide", FieldSelection::All, &mut values).unwrap();
     assert_eq!(values, record(&all));
     // Two that fit one by one, and not together.
     client.insert(b"too long", &record(&[(0, vec![0; 9 << 20])])).unwrap();
     client.update(b"too long", &record(&[(1, vec![0; 9 << 20])])).unwrap();
-    let error = client.read(b"too long", Fields::All, &mut values).unwrap_err();
+    let error = client.read(b"too long", FieldSelection::All, &mut values).unwrap_err();
     assert!(matches!(&error, ClientError::System(text) if text.contains("is longer than")), "{error}");
-    client.read(b"too long", Fields::One(1), &mut values).unwrap();
+    client.read(b"too long", FieldSelection::One(1), &mut values).unwrap();
     bench.child.stop(LIMIT).unwrap();
 }
 
@@ -351,7 +361,7 @@ fn a_stuck_child_times_out_by_name_and_its_late_answer_is_not_taken_for_another(
     bench.signal(Signal::STOP);
     bench.wait_until_stopped();
     let mut values = FieldValues::default();
-    assert!(matches!(client.read(b"a", Fields::All, &mut values), Err(ClientError::Timeout(_))));
+    assert!(matches!(client.read(b"a", FieldSelection::All, &mut values), Err(ClientError::Timeout(_))));
     let text = bench.child.health().unwrap_err().to_string();
     assert!(
         text.contains("memory failed while running") && text.contains("did not answer within 0.5 s"),
@@ -360,14 +370,15 @@ fn a_stuck_child_times_out_by_name_and_its_late_answer_is_not_taken_for_another(
     assert!(text.contains(&bench.child.state().pid().to_string()), "{text}");
     bench.signal(Signal::CONT);
     // A busy machine may take longer than the timeout to wake it up.
-    while client.read(b"b", Fields::All, &mut values).is_err() {}
+    while client.read(b"b", FieldSelection::All, &mut values).is_err() {}
     assert_eq!(values, second);
 
     // One client that waits in the driver is not the child's end: it takes others, and stops when it is told to.
     let slow = bench.child.command("waiting", "wait", "", Duration::from_millis(1)).unwrap();
     assert_eq!(slow, "");
     let mut frame = Vec::new();
-    encode_request(&mut frame, 1, Opcode::Command, Fields::All, 3_600_000, b"wait", None).unwrap();
+    encode_request(&mut frame, 1, WireOpcode::Command, FieldSelection::All, 3_600_000, b"wait", None)
+        .unwrap();
     let mut waiting = UnixStream::connect(bench.socket()).unwrap();
     waiting.write_all(&frame).unwrap();
     while bench.child.health().is_err() {}
@@ -390,10 +401,10 @@ fn answer_to(socket: &std::path::Path, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-fn replies(bytes: &[u8]) -> Vec<(u32, Status, String)> {
+fn replies(bytes: &[u8]) -> Vec<(u32, WireStatus, String)> {
     let (mut stream, mut frames, mut replies) = (bytes, FrameBuffer::new(), Vec::new());
     while frames.receive(&mut stream).unwrap() {
-        let reply = Reply::decode(frames.body()).expect("what the child sends can be read");
+        let reply = WireReply::decode(frames.body()).expect("what the child sends can be read");
         replies.push((reply.id, reply.status, reply.text()));
     }
     replies
@@ -442,8 +453,8 @@ fn whatever_comes_is_answered_or_refused_as_the_other_side_would() {
         let (answered, status, text) = &answers[0];
         prop_assert_eq!(*answered, id);
         // Java and Rust agree on what a message is.
-        let refused = *status == Status::Failed && text.starts_with("malformed request: ");
-        prop_assert_eq!(refused, Request::decode(&body).is_err(), "{}", text);
+        let refused = *status == WireStatus::Failed && text.starts_with("malformed request: ");
+        prop_assert_eq!(refused, WireRequest::decode(&body).is_err(), "{}", text);
         Ok(())
     });
     outcome.unwrap();
@@ -464,12 +475,15 @@ fn whatever_comes_is_answered_or_refused_as_the_other_side_would() {
         [(too_long, "is longer than"), (u32::MAX.to_le_bytes(), "4294967295 bytes is longer than")]
     {
         let answers = replies(&answer_to(&socket, &bytes));
-        assert!(matches!(&answers[..], [(0, Status::Failed, text)] if text.contains(problem)), "{answers:?}");
+        assert!(
+            matches!(&answers[..], [(0, WireStatus::Failed, text)] if text.contains(problem)),
+            "{answers:?}"
+        );
     }
     // Requests in one write are answered one by one, and a frame that never ends is no harm.
     let (mut frame, mut many) = (Vec::new(), Vec::new());
     for id in 0..50 {
-        encode_request(&mut frame, id, Opcode::Ping, Fields::All, 0, b"", None).unwrap();
+        encode_request(&mut frame, id, WireOpcode::Ping, FieldSelection::All, 0, b"", None).unwrap();
         many.extend_from_slice(&frame);
     }
     many.extend_from_slice(&frame[..frame.len() - 1]);

@@ -16,9 +16,9 @@ use self::spark_jobs::{
 };
 use tempfile::TempDir;
 use underlay_record::{JobRecord, NodeCondition};
-use underlay_systems::spark::{Cluster, Committer, Spark};
+use underlay_systems::spark::{OutputCommitter, Spark, SparkCluster};
 use underlay_systems::system::{
-    JobProgress, JobRequest, Resources, Running, StoragePaths, System as _, SystemError,
+    JobProgress, JobRequest, RunningSystem, StoragePaths, System as _, SystemError, SystemResources,
 };
 
 fn requests(record: &JobRecord, kind: &str) -> u64 {
@@ -36,21 +36,25 @@ fn each_committer_sorts_on_ceph_and_tells_of_itself() {
     let quiet = |_: &JobProgress| true;
 
     // It was started with the gateway.
-    let used = sort_through(&mut cluster, Committer::FileV1);
+    let used = sort_through(&mut cluster, OutputCommitter::FileV1);
     assert_eq!((used.kind.as_str(), used.write.as_str()), ("gateway", "back"));
     assert!(used.avoided_uploads > Some(0), "what was renamed away was uploaded: {used:#?}");
 
-    cluster.set_committer(Committer::Magic);
+    cluster.set_committer(OutputCommitter::Magic);
     let teragen = run(&cluster, &job("teragen"), &quiet);
     assert_eq!((teragen.counters["output_records"], teragen.committer.as_deref()), (ROWS, Some("magic")));
-    for committer in
-        [Committer::FileV1, Committer::FileV2, Committer::Directory, Committer::Iceberg, Committer::Magic]
-    {
+    for committer in [
+        OutputCommitter::FileV1,
+        OutputCommitter::FileV2,
+        OutputCommitter::Directory,
+        OutputCommitter::Iceberg,
+        OutputCommitter::Magic,
+    ] {
         cluster.set_committer(committer);
         let record = run(&cluster, &job("terasort"), &quiet);
         assert_eq!(record.committer, Some(committer.name()));
         assert_eq!(record.counters["output_records"], ROWS);
-        if committer == Committer::Iceberg {
+        if committer == OutputCommitter::Iceberg {
             // Columns, and the table tells of itself.
             assert!(record.output_bytes > DATA_BYTES / 2, "{record:#?}");
             assert_eq!(record.counters["committed_records"], ROWS);
@@ -60,9 +64,9 @@ fn each_committer_sorts_on_ceph_and_tells_of_itself() {
         }
         assert!(record.shuffled_bytes > 0 && record.input_bytes >= DATA_BYTES, "{record:#?}");
         // The rename of a file is a copy of an object, which the store reads and writes again.
-        let renames = matches!(committer, Committer::FileV1 | Committer::FileV2);
+        let renames = matches!(committer, OutputCommitter::FileV1 | OutputCommitter::FileV2);
         assert_eq!(requests(&record, "copy") > 0, renames, "{record:#?}");
-        if committer == Committer::FileV1 {
+        if committer == OutputCommitter::FileV1 {
             let commit = record.stages.iter().find(|stage| stage.name == "commit").unwrap();
             assert!(commit.requests.contains_key("copy"), "{record:#?}");
         }
@@ -70,7 +74,7 @@ fn each_committer_sorts_on_ceph_and_tells_of_itself() {
         let write = record.stages.iter().find(|stage| stage.name.ends_with("write")).unwrap();
         assert!(write.time.total_s() > 0.0, "{write:?}");
         // Iceberg measures none of its own.
-        assert!(write.time.commit_s > 0.0 || committer == Committer::Iceberg, "{write:?}");
+        assert!(write.time.commit_s > 0.0 || committer == OutputCommitter::Iceberg, "{write:?}");
     }
     // What it left is not the sorted rows of another seed.
     let other = JobRequest { seed: 2, ..job("terasort") };
@@ -106,7 +110,7 @@ fn a_directory_that_s3a_renames_costs_the_store_an_upload_of_each_object() {
 }
 
 /// S3A would try for minutes to reach a gateway that has died, and so would the driver.
-fn the_death_of_its_cache_ends_a_job(cluster: &mut Cluster) {
+fn the_death_of_its_cache_ends_a_job(cluster: &mut SparkCluster) {
     put(cluster, &[("cache", "gateway"), ("cache_flush_after", "1 s")]);
     cluster.prepare_job(&job("terasort"), &|_| true).unwrap();
     let killed = AtomicBool::new(false);
@@ -122,7 +126,7 @@ fn the_death_of_its_cache_ends_a_job(cluster: &mut Cluster) {
 }
 
 /// A worker is killed and an OSD is stopped while a job runs: its output is right. Both come back.
-fn nodes_go_and_come_back(cluster: &Cluster) {
+fn nodes_go_and_come_back(cluster: &SparkCluster) {
     let nodes = cluster.nodes().unwrap();
     let names: Vec<String> = nodes.list().unwrap().into_iter().map(|node| node.name).collect();
     assert_eq!(names, ["worker1", "worker2", "osd0", "osd1"]);
@@ -162,7 +166,7 @@ fn nodes_go_and_come_back(cluster: &Cluster) {
 }
 
 /// Spark would wait for another one for ever.
-fn the_death_of_the_only_worker_ends_a_job(cluster: &Cluster) {
+fn the_death_of_the_only_worker_ends_a_job(cluster: &SparkCluster) {
     let killed = AtomicBool::new(false);
     let failure = cluster.run_job(&job("terasort"), &|_| {
         if !killed.swap(true, Ordering::Relaxed) {
@@ -179,7 +183,7 @@ fn jobs_run_on_hdfs_over_a_link_and_what_can_t_start_is_said() {
     let folder = TempDir::new().unwrap();
     let refused = |budget_bytes: u64, pairs: &[(&str, &str)], data: Vec<std::path::PathBuf>| {
         let paths = StoragePaths { data, scratch: folder.path().join("none"), ..StoragePaths::default() };
-        let started = SPARK.start(&paths, &Resources::of(budget_bytes), &settings(pairs));
+        let started = SPARK.start(&paths, &SystemResources::of(budget_bytes), &settings(pairs));
         started.map(drop).unwrap_err()
     };
     let small = refused(1 << 30, &[], vec![folder.path().to_owned()]);
@@ -194,7 +198,8 @@ fn jobs_run_on_hdfs_over_a_link_and_what_can_t_start_is_said() {
         ..StoragePaths::default()
     };
     let cached = settings(&[("store", "s3a"), ("cache", "gateway")]);
-    let missing = without.start(&paths, &Resources::of(8 << 30), &cached).map(drop).unwrap_err().to_string();
+    let missing =
+        without.start(&paths, &SystemResources::of(8 << 30), &cached).map(drop).unwrap_err().to_string();
     assert!(missing.contains("/no/such/underlay-gateway") && missing.contains("make gateway"), "{missing}");
 
     let pairs = [

@@ -23,8 +23,8 @@ use self::spark_jobs::{
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use underlay_record::JobRecord;
-use underlay_systems::spark::{Cluster, Committer, INSTALLED};
-use underlay_systems::system::{JobProgress, JobRequest, Resources, Running, StoragePaths};
+use underlay_systems::spark::{INSTALLED, OutputCommitter, SparkCluster};
+use underlay_systems::system::{JobProgress, JobRequest, RunningSystem, StoragePaths, SystemResources};
 
 const POLL: Duration = Duration::from_millis(20);
 
@@ -33,14 +33,14 @@ fn requests(record: &JobRecord, kind: &str, stage: &dyn Fn(&str) -> bool) -> u64
     stages.filter_map(|stage| stage.requests.get(kind)).map(|sum| sum.requests).sum()
 }
 
-fn gone(cluster: Cluster) {
+fn gone(cluster: SparkCluster) {
     let namespace = cluster.namespace().map(std::sync::Arc::clone);
     Box::new(cluster).stop().unwrap();
     assert!(namespace.unwrap().listeners().unwrap().is_empty());
 }
 
 /// The processes of `cluster` that have this word among theirs.
-fn with_word(cluster: &Cluster, word: &str) -> Vec<u32> {
+fn with_word(cluster: &SparkCluster, word: &str) -> Vec<u32> {
     let has_it = |process: &u32| {
         let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
         words.split(|&byte| byte == 0).any(|each| each == word.as_bytes())
@@ -174,7 +174,7 @@ fn on_a_cluster_that_runs_already(scratch: &Path, folder: &Path) {
         ("executor_python", python.to_str().unwrap()),
     ];
     let paths = StoragePaths { scratch: folder.join("scratch"), ..StoragePaths::default() };
-    let start = || INSTALLED.start_cluster(&paths, &Resources::unlimited(), &settings(&pairs));
+    let start = || INSTALLED.start_cluster(&paths, &SystemResources::unlimited(), &settings(&pairs));
     let cluster = start().unwrap_or_else(|error| panic!("{error}"));
     assert!(cluster.namespace().is_none() && cluster.processes().is_empty());
     let record = run(&cluster, &job("terasort"), &|_| true);
@@ -275,13 +275,13 @@ fn version_4_1_commits_to_ceph_over_tls() {
     let is_write = |name: &str| name.ends_with("write");
     let anywhere = |_: &str| true;
     let mut inside = Vec::new();
-    for committer in [Committer::Magic, Committer::FileV1] {
+    for committer in [OutputCommitter::Magic, OutputCommitter::FileV1] {
         cluster.set_committer(committer);
         let record = run(&cluster, &job("terasort"), &|_| true);
         assert_eq!((&record.committer, record.output_bytes), (&Some(committer.name()), DATA_BYTES));
         assert_eq!(record.counters["output_records"], ROWS);
         assert!(requests(&record, "put", &anywhere) > 0, "{:#?}", record.stages);
-        let renames = committer == Committer::FileV1;
+        let renames = committer == OutputCommitter::FileV1;
         assert_eq!(requests(&record, "copy", &anywhere) > 0, renames, "{:#?}", record.stages);
         let write = record.stages.iter().find(|stage| is_write(&stage.name)).unwrap();
         assert!(write.time.total_s() > 0.0 && write.time.commit_s > 0.0, "{write:?}");
@@ -328,13 +328,13 @@ fn version_4_1_writes_through_the_gateway_over_tls() {
     ];
     let mut cluster = start(&SPARK, folder.path(), 6 << 30, &[&pairs[..], &BACK].concat());
     nothing_is_shown_to_others(&cluster, &folder.path().join("scratch/spark/cache/gateway"));
-    let used = sort_through(&mut cluster, Committer::FileV1);
+    let used = sort_through(&mut cluster, OutputCommitter::FileV1);
     assert_eq!((used.kind.as_str(), used.write.as_str()), ("gateway", "back"));
     assert!(used.avoided_uploads > Some(0), "what was renamed away was uploaded: {used:#?}");
 
     // By the same session, whose settings and certificates were there from the beginning.
     put(&mut cluster, &[("cache", "gateway"), ("cache_write", "through")]);
-    let used = sort_through(&mut cluster, Committer::Magic);
+    let used = sort_through(&mut cluster, OutputCommitter::Magic);
     assert_eq!((used.write.as_str(), used.dirty_objects), ("through", 0), "{used:#?}");
 
     put(&mut cluster, &BACK);
@@ -343,7 +343,7 @@ fn version_4_1_writes_through_the_gateway_over_tls() {
 }
 
 /// The gateway speaks TLS alone both ways, its key is nobody else's to read, and no secret is on a command line.
-fn nothing_is_shown_to_others(cluster: &Cluster, scratch: &Path) {
+fn nothing_is_shown_to_others(cluster: &SparkCluster, scratch: &Path) {
     let settings = std::fs::read_to_string(scratch.join("gateway.toml")).unwrap();
     assert!(settings.contains("endpoint = \"https://") && settings.contains("\nauthority = "), "{settings}");
     let plain = cluster.namespace().unwrap().within(|| {
@@ -388,7 +388,7 @@ fn caches_store_what_they_acknowledged() {
 
     // It was started with Alluxio.
     a_table_is_checked_in_ceph(&cluster);
-    let used = sort_through(&mut cluster, Committer::FileV1);
+    let used = sort_through(&mut cluster, OutputCommitter::FileV1);
     assert_eq!((used.kind.as_str(), used.write.as_str(), used.hits), ("alluxio", "back", None));
     // Its input was just written. What checks its output in Ceph is not the cache's doing.
     assert!(used.hit_share() > Some(0.5), "{used:#?}");
@@ -400,7 +400,7 @@ fn caches_store_what_they_acknowledged() {
     a_table_is_checked_in_ceph(&cluster);
 
     put(&mut cluster, &[("cache", "gateway"), ("cache_write", "through"), ("cache_flash", "128 MiB")]);
-    let used = sort_through(&mut cluster, Committer::Magic);
+    let used = sort_through(&mut cluster, OutputCommitter::Magic);
     assert_eq!((used.write.as_str(), used.dirty_objects), ("through", 0), "{used:#?}");
 
     put(&mut cluster, &BACK);
@@ -410,9 +410,9 @@ fn caches_store_what_they_acknowledged() {
 }
 
 /// Sorts into a table through the cache that there is, if there is one, and has the table checked past it.
-fn a_table_is_checked_in_ceph(cluster: &Cluster) {
+fn a_table_is_checked_in_ceph(cluster: &SparkCluster) {
     let (sort, quiet) = (job("terasort"), |_: &JobProgress| true);
-    cluster.set_committer(Committer::Iceberg);
+    cluster.set_committer(OutputCommitter::Iceberg);
     let record = run(cluster, &sort, &quiet);
     assert_eq!((record.committer.as_deref(), record.counters["committed_records"]), (Some("iceberg"), ROWS));
     assert!(!record.counters.contains_key("job_commit_wall_ms"), "{record:#?}");
@@ -426,9 +426,9 @@ fn a_table_is_checked_in_ceph(cluster: &Cluster) {
 }
 
 /// What it had acknowledged is in its journal, and gets to Ceph once it is started again.
-fn the_gateway_is_killed_with_what_ceph_lacks(cluster: &mut Cluster, settings: &[(&str, &str)]) {
+fn the_gateway_is_killed_with_what_ceph_lacks(cluster: &mut SparkCluster, settings: &[(&str, &str)]) {
     let (sort, quiet) = (job("terasort"), |_: &JobProgress| true);
-    cluster.set_committer(Committer::FileV2);
+    cluster.set_committer(OutputCommitter::FileV2);
     cluster.prepare_job(&sort, &quiet).unwrap();
     cluster.run_job(&sort, &quiet).unwrap().unwrap_or_else(|error| panic!("{error}"));
     assert!(cluster.gauges().unwrap()["current_cache_unstored_objects"] > 0.0);

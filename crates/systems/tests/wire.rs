@@ -4,10 +4,10 @@ use std::io::{self, Read};
 
 use proptest::prelude::*;
 use underlay_systems::wire::{
-    FrameBuffer, FrameError, MAX_FRAME_BYTES, Opcode, RECORD_KEY, Reply, Request, Status, Values,
-    ValuesBuilder, append_values, encode_reply, encode_request, encode_text_reply, set_service_ns,
+    FrameBuffer, FrameError, MAX_FRAME_BYTES, RECORD_KEY, ValuesBuilder, WireOpcode, WireReply, WireRequest,
+    WireStatus, WireValues, append_values, encode_reply, encode_request, encode_text_reply, set_service_ns,
 };
-use underlay_workload::client::{FieldValues, Fields, FoundRecords};
+use underlay_workload::client::{FieldSelection, FieldValues, FoundRecords};
 
 fn field_values() -> impl Strategy<Value = Vec<(u16, Vec<u8>)>> {
     prop::collection::vec((0..6u16, prop::collection::vec(any::<u8>(), 0..40)), 0..6)
@@ -19,8 +19,8 @@ fn buffer(fields: &[(u16, Vec<u8>)]) -> FieldValues {
     values
 }
 
-fn selector() -> impl Strategy<Value = Fields> {
-    prop_oneof![Just(Fields::All), (0..u32::MAX).prop_map(Fields::One)]
+fn selector() -> impl Strategy<Value = FieldSelection> {
+    prop_oneof![Just(FieldSelection::All), (0..u32::MAX).prop_map(FieldSelection::One)]
 }
 
 /// Gives its bytes in the pieces that it is told, with an interruption before each.
@@ -50,7 +50,7 @@ proptest! {
     #[test]
     fn a_request_comes_out_as_it_went_in(
         id in any::<u32>(),
-        opcode in prop::sample::select(&Opcode::ALL[..]),
+        opcode in prop::sample::select(&WireOpcode::ALL[..]),
         fields in selector(),
         number in any::<u64>(),
         key in prop::collection::vec(any::<u8>(), 0..50),
@@ -59,23 +59,23 @@ proptest! {
         let mut frame = Vec::new();
         encode_request(&mut frame, id, opcode, fields, number, &key, Some(&buffer(&values))).unwrap();
         prop_assert_eq!(frame[..4].to_vec(), (frame.len() as u32 - 4).to_le_bytes().to_vec());
-        let request = Request::decode(&frame[4..]).unwrap();
+        let request = WireRequest::decode(&frame[4..]).unwrap();
         prop_assert_eq!((request.id, request.opcode, request.fields, request.number), (id, opcode, fields, number));
         prop_assert_eq!(request.key, &key[..]);
         let decoded: Vec<_> = request.values.iter().map(|(field, value)| (field, value.to_vec())).collect();
         prop_assert_eq!(decoded, values);
         // Every shorter body is refused, and so is a longer one.
         for end in 4..frame.len() {
-            prop_assert!(Request::decode(&frame[4..end]).is_err());
+            prop_assert!(WireRequest::decode(&frame[4..end]).is_err());
         }
         frame.push(0);
-        prop_assert_eq!(Request::decode(&frame[4..]), Err(FrameError::LeftOver { bytes: 1 }));
+        prop_assert_eq!(WireRequest::decode(&frame[4..]), Err(FrameError::LeftOver { bytes: 1 }));
     }
 
     #[test]
     fn a_reply_comes_out_as_it_went_in(
         id in any::<u32>(),
-        status in prop::sample::select(&Status::ALL[..]),
+        status in prop::sample::select(&WireStatus::ALL[..]),
         service_ns in any::<u64>(),
         number in any::<u64>(),
         values in field_values(),
@@ -83,7 +83,7 @@ proptest! {
         let mut frame = Vec::new();
         encode_reply(&mut frame, id, status, number, |out| append_values(&buffer(&values), out)).unwrap();
         set_service_ns(&mut frame, service_ns);
-        let reply = Reply::decode(&frame[4..]).unwrap();
+        let reply = WireReply::decode(&frame[4..]).unwrap();
         prop_assert_eq!((reply.id, reply.status, reply.service_ns, reply.number), (id, status, service_ns, number));
         let mut decoded = FieldValues::default();
         reply.values.copy_to(&mut decoded);
@@ -106,7 +106,7 @@ proptest! {
         let mut found = FoundRecords::default();
         // What was there before is gone.
         found.push(b"old").push(7, b"x");
-        Values::parse(&raw).unwrap().copy_records_to(&mut found).unwrap();
+        WireValues::parse(&raw).unwrap().copy_records_to(&mut found).unwrap();
         let found: Vec<_> = found.iter().map(|(key, values)| (key.to_vec(), values.clone())).collect();
         let expected: Vec<_> = records.iter().map(|(key, fields)| (key.clone(), buffer(fields))).collect();
         prop_assert_eq!(found, expected);
@@ -118,14 +118,14 @@ proptest! {
         let mut likely = bytes.clone();
         if let Some(byte) = likely.get_mut(4) { *byte = opcode; }
         for body in [&bytes, &likely] {
-            if let Ok(request) = Request::decode(body) {
+            if let Ok(request) = WireRequest::decode(body) {
                 let mut values = FieldValues::default();
                 request.values.copy_to(&mut values);
                 let mut frame = Vec::new();
                 encode_request(&mut frame, request.id, request.opcode, request.fields, request.number, request.key, Some(&values)).unwrap();
                 prop_assert_eq!(&frame[4..], &body[..]);
             }
-            if let Ok(reply) = Reply::decode(body) {
+            if let Ok(reply) = WireReply::decode(body) {
                 prop_assert!(reply.text().len() <= 3 * body.len());
                 let mut records = FoundRecords::default();
                 let _ = reply.copy_records_to(&mut records);
@@ -147,14 +147,14 @@ proptest! {
     ) {
         let (mut bytes, mut frame) = (Vec::new(), Vec::new());
         for key in &keys {
-            encode_request(&mut frame, 1, Opcode::Read, Fields::All, 0, key, None).unwrap();
+            encode_request(&mut frame, 1, WireOpcode::Read, FieldSelection::All, 0, key, None).unwrap();
             bytes.extend_from_slice(&frame);
         }
         let mut stream = Pieces { bytes: &bytes, sizes: sizes.iter().cycle(), interrupt: false };
         let mut frames = FrameBuffer::new();
         for key in &keys {
             prop_assert!(frames.receive(&mut stream).unwrap());
-            prop_assert_eq!(Request::decode(frames.body()).unwrap().key, &key[..]);
+            prop_assert_eq!(WireRequest::decode(frames.body()).unwrap().key, &key[..]);
         }
         prop_assert!(!frames.receive(&mut stream).unwrap());
 
@@ -175,8 +175,9 @@ proptest! {
         };
         let (old_bytes, change_bytes) = (encode(&old), encode(&change));
         let mut merged = Vec::new();
-        Values::parse(&old_bytes).unwrap().append_merged(&Values::parse(&change_bytes).unwrap(), &mut merged).unwrap();
-        let merged = Values::parse(&merged).unwrap();
+        WireValues::parse(&old_bytes).unwrap()
+            .append_merged(&WireValues::parse(&change_bytes).unwrap(), &mut merged).unwrap();
+        let merged = WireValues::parse(&merged).unwrap();
         prop_assert!(merged.is_ordered());
         let mut expected = std::collections::BTreeMap::new();
         expected.extend(old.into_iter().chain(change));
@@ -189,7 +190,7 @@ proptest! {
 fn what_a_message_cannot_hold_is_refused() {
     let mut frame = Vec::new();
     let mut encode = |key: &[u8], values: &FieldValues| {
-        encode_request(&mut frame, 1, Opcode::Insert, Fields::All, 0, key, Some(values))
+        encode_request(&mut frame, 1, WireOpcode::Insert, FieldSelection::All, 0, key, Some(values))
     };
     let mut values = FieldValues::default();
     assert_eq!(encode(&[0; 65_536], &values), Err(FrameError::Key { bytes: 65_536 }));
@@ -206,8 +207,8 @@ fn what_a_message_cannot_hold_is_refused() {
 #[test]
 fn a_long_error_is_cut_to_a_frame() {
     let mut frame = Vec::new();
-    encode_text_reply(&mut frame, 7, Status::Failed, &"x".repeat(MAX_FRAME_BYTES + 1));
-    let reply = Reply::decode(&frame[4..]).unwrap();
+    encode_text_reply(&mut frame, 7, WireStatus::Failed, &"x".repeat(MAX_FRAME_BYTES + 1));
+    let reply = WireReply::decode(&frame[4..]).unwrap();
     assert_eq!((reply.id, reply.text().len()), (7, MAX_FRAME_BYTES / 2));
 }
 
@@ -223,7 +224,7 @@ fn whole_records_are_told_from_parts() {
     let whole = |fields: &[(u16, Vec<u8>)], count| {
         let mut bytes = Vec::new();
         append_values(&buffer(fields), &mut bytes).unwrap();
-        Values::parse(&bytes).unwrap().is_whole_record(count)
+        WireValues::parse(&bytes).unwrap().is_whole_record(count)
     };
     let (a, b) = ((0, b"a".to_vec()), (1, b"b".to_vec()));
     assert!(whole(&[a.clone(), b.clone()], 2));

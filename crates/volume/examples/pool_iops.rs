@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use underlay_storage::backing::NullBacking;
 use underlay_storage::clock::RealClock;
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_storage::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
 use underlay_storage::paced::Paced;
-use underlay_volume::Pool;
+use underlay_volume::VolumePool;
 use underlay_volume::pool::{PoolSettings, VolumeSpec};
 
 const CAPACITY_BYTES: u64 = 1 << 30;
@@ -22,11 +24,11 @@ struct Null {
 }
 
 impl BlockDevice for Null {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> DeviceGeometry {
         self.rest.geometry()
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         let (offset_bytes, length_bytes) = request.extent();
         if offset_bytes + length_bytes <= JOURNAL_BYTES {
             self.journal.submit(request, done);
@@ -46,14 +48,14 @@ fn null() -> Arc<dyn BlockDevice> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seconds: f64 = std::env::args().nth(1).map_or(Ok(2.0), |text| text.parse())?;
-    let pool = Pool::open((0..4).map(|_| null()).collect(), PoolSettings::default())?;
+    let pool = VolumePool::open((0..4).map(|_| null()).collect(), PoolSettings::default())?;
     for (name, mirror) in [("plain", false), ("mirrored", true)] {
         let spec = VolumeSpec { mirror, ..VolumeSpec::new(CAPACITY_BYTES) };
         let volume = pool.create(name, &spec)?;
         for offset_bytes in (0..CAPACITY_BYTES).step_by(1 << 20) {
-            volume.execute(Request::Write { offset_bytes, data: vec![1; 1 << 20], fua: false })?;
+            volume.execute(DeviceRequest::Write { offset_bytes, data: vec![1; 1 << 20], fua: false })?;
         }
-        volume.execute(Request::Flush)?;
+        volume.execute(DeviceRequest::Flush)?;
         for writes in [false, true] {
             let (begun, span) = (Instant::now(), Duration::from_secs_f64(seconds));
             let (mut count, mut place) = (0u64, 1u64);
@@ -62,9 +64,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     place = place.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                     let offset_bytes = (place >> 33) % (CAPACITY_BYTES / 4096) * 4096;
                     let request = if writes {
-                        Request::Write { offset_bytes, data: vec![1; 4096], fua: false }
+                        DeviceRequest::Write { offset_bytes, data: vec![1; 4096], fua: false }
                     } else {
-                        Request::Read { offset_bytes, buffer: vec![0; 4096] }
+                        DeviceRequest::Read { offset_bytes, buffer: vec![0; 4096] }
                     };
                     volume.submit(request, Box::new(expect));
                 }
@@ -77,7 +79,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn expect(completion: Completion) {
+fn expect(completion: DeviceCompletion) {
     if let Err(error) = completion {
         let error: DeviceError = error;
         panic!("a request failed: {error}");

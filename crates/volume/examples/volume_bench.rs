@@ -17,14 +17,16 @@ use std::time::{Duration, Instant};
 use underlay_sync::{Condvar, Mutex};
 
 use hdrhistogram::Histogram;
-use underlay_nvme::initiator::{Controller, Options, RemoteDevice};
-use underlay_nvme::target::{Hosts, NamespaceConfig, SubsystemConfig, Target, TargetConfig};
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
-use underlay_storage::layers::compress::Codec;
-use underlay_storage::layers::workers::Workers;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, Stack, StackSpec, VolumeSpec};
-use underlay_volume::pool::label::{Label, lay_out};
-use underlay_volume::pool::{self, Pool, PoolSettings};
+use underlay_nvme::initiator::{ControllerOptions, NvmeController, RemoteDevice};
+use underlay_nvme::target::{AllowedHosts, NamespaceConfig, NvmeTarget, SubsystemConfig, TargetConfig};
+use underlay_storage::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
+use underlay_storage::layers::compress::CompressionCodec;
+use underlay_storage::layers::workers::WorkerThreads;
+use underlay_storage::stack::{BackingSpec, DeviceSpec, Stack, StackNode, StackSpec, VolumeSpec};
+use underlay_volume::pool::label::{MemberLabel, lay_out};
+use underlay_volume::pool::{self, PoolSettings, VolumePool};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -48,7 +50,7 @@ fn main() -> Result<(), Failure> {
         ["serve", "pool"] => serve_volume(null_members()?, None),
         ["serve", "pool-lz4"] => {
             let memory = memory()?;
-            serve_volume(memory.volumes().to_vec(), Some(Codec::Lz4))
+            serve_volume(memory.volumes().to_vec(), Some(CompressionCodec::Lz4))
         }
         ["load", address, nqn, options @ ..] => load(address, nqn, &Load::parse(options)?),
         ["load-echo", address, options @ ..] => load_echo(address, &Load::parse(options)?),
@@ -60,30 +62,31 @@ fn main() -> Result<(), Failure> {
 struct Null;
 
 impl BlockDevice for Null {
-    fn geometry(&self) -> Geometry {
-        Geometry { capacity_bytes: VOLUME_BYTES, block_bytes: 4096, optimal_io_bytes: 4096 }
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry { capacity_bytes: VOLUME_BYTES, block_bytes: 4096, optimal_io_bytes: 4096 }
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         done(Ok(match request {
-            Request::Read { buffer, .. } => buffer,
+            DeviceRequest::Read { buffer, .. } => buffer,
             _ => Vec::new(),
         }));
     }
 }
 
-fn serve(device: Arc<dyn BlockDevice>, pool: Option<&Pool>) -> Result<(), Failure> {
-    let target = Target::start(TargetConfig { listen: vec![LOOPBACK.parse()?], ..TargetConfig::default() })?;
+fn serve(device: Arc<dyn BlockDevice>, pool: Option<&VolumePool>) -> Result<(), Failure> {
+    let target =
+        NvmeTarget::start(TargetConfig { listen: vec![LOOPBACK.parse()?], ..TargetConfig::default() })?;
     let subsystem = target.subsystems().add(SubsystemConfig {
         nqn: NQN.to_owned(),
         serial_number: "bench".to_owned(),
-        hosts: Hosts::Any(None),
+        hosts: AllowedHosts::Any(None),
     })?;
     subsystem.add_namespace(NamespaceConfig { nsid: 1, uuid: [7; 16], device })?;
     println!("{} {NQN}", target.addresses()[0]);
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     target.stop();
-    Ok(pool.map_or(Ok(()), Pool::close)?)
+    Ok(pool.map_or(Ok(()), VolumePool::close)?)
 }
 
 /// A null device that keeps its beginning, where a pool has its label and its journal.
@@ -92,23 +95,23 @@ struct NullMember {
 }
 
 impl NullMember {
-    fn carry_out(&self, request: Request) -> Completion {
+    fn carry_out(&self, request: DeviceRequest) -> DeviceCompletion {
         request.check(&self.geometry())?;
         let (offset_bytes, length_bytes) = request.extent();
         let mut kept = self.kept.lock();
         let end = (offset_bytes + length_bytes).min(kept.len() as u64);
         let range = offset_bytes.min(end) as usize..end as usize;
         Ok(match request {
-            Request::Read { mut buffer, .. } => {
+            DeviceRequest::Read { mut buffer, .. } => {
                 buffer[..range.len()].copy_from_slice(&kept[range]);
                 buffer
             }
-            Request::Write { data, .. } => {
+            DeviceRequest::Write { data, .. } => {
                 kept[range.clone()].copy_from_slice(&data[..range.len()]);
                 Vec::new()
             }
-            Request::Flush => Vec::new(),
-            Request::Discard { .. } => {
+            DeviceRequest::Flush => Vec::new(),
+            DeviceRequest::Discard { .. } => {
                 kept[range].fill(0);
                 Vec::new()
             }
@@ -117,18 +120,18 @@ impl NullMember {
 }
 
 impl BlockDevice for NullMember {
-    fn geometry(&self) -> Geometry {
-        Geometry { capacity_bytes: VOLUME_BYTES, block_bytes: 4096, optimal_io_bytes: 4096 }
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry { capacity_bytes: VOLUME_BYTES, block_bytes: 4096, optimal_io_bytes: 4096 }
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         done(self.carry_out(request));
     }
 }
 
 fn null_members() -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
     let labels = lay_out(&[VOLUME_BYTES; MEMBERS], None, 0)?;
-    let member = |label: &Label| -> Arc<dyn BlockDevice> {
+    let member = |label: &MemberLabel| -> Arc<dyn BlockDevice> {
         Arc::new(NullMember { kept: Mutex::new(vec![0; label.data_start_bytes() as usize]) })
     };
     Ok(labels.iter().map(member).collect())
@@ -136,14 +139,18 @@ fn null_members() -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
 
 fn memory() -> Result<Stack, Failure> {
     let device = |index| DeviceSpec::new(format!("memory.{index}"), None, VOLUME_BYTES, BackingSpec::Memory);
-    let volumes =
-        (0..MEMBERS).map(|index| VolumeSpec::new(format!("{index}"), Node::Device(device(index)))).collect();
+    let volumes = (0..MEMBERS)
+        .map(|index| VolumeSpec::new(format!("{index}"), StackNode::Device(device(index))))
+        .collect();
     Ok(Stack::open(&StackSpec { volumes, dilation: 1.0, seed: 1 })?)
 }
 
-fn serve_volume(members: Vec<Arc<dyn BlockDevice>>, compress: Option<Codec>) -> Result<(), Failure> {
-    let settings = PoolSettings { workers: Workers::start(2)?, ..PoolSettings::default() };
-    let pool = Pool::open(members, settings)?;
+fn serve_volume(
+    members: Vec<Arc<dyn BlockDevice>>,
+    compress: Option<CompressionCodec>,
+) -> Result<(), Failure> {
+    let settings = PoolSettings { workers: WorkerThreads::start(2)?, ..PoolSettings::default() };
+    let pool = VolumePool::open(members, settings)?;
     let volume =
         pool.create("volume", &pool::VolumeSpec { compress, ..pool::VolumeSpec::new(VOLUME_BYTES) })?;
     // Written once, half of it compressible: what is not there is read for nothing.
@@ -152,9 +159,9 @@ fn serve_volume(members: Vec<Arc<dyn BlockDevice>>, compress: Option<Codec>) -> 
         word.copy_from_slice(&(index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes());
     }
     for offset_bytes in (0..VOLUME_BYTES).step_by(data.len()) {
-        volume.execute(Request::Write { offset_bytes, data: data.clone(), fua: false })?;
+        volume.execute(DeviceRequest::Write { offset_bytes, data: data.clone(), fua: false })?;
     }
-    volume.execute(Request::Flush)?;
+    volume.execute(DeviceRequest::Flush)?;
     serve(Arc::new(volume), Some(&pool))
 }
 
@@ -225,15 +232,15 @@ impl Run {
     }
 
     /// Blocks in an order that no cache can guess, whole requests apart.
-    fn next(&self, buffer: Vec<u8>) -> Request {
+    fn next(&self, buffer: Vec<u8>) -> DeviceRequest {
         let number = self.number.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16;
         let offset_bytes = number % (VOLUME_BYTES / self.load.bytes as u64) * self.load.bytes as u64;
         if self.load.is_write {
             let data = if buffer.len() == self.load.bytes { buffer } else { vec![0x5a; self.load.bytes] };
-            return Request::Write { offset_bytes, data, fua: false };
+            return DeviceRequest::Write { offset_bytes, data, fua: false };
         }
         let buffer = if buffer.len() == self.load.bytes { buffer } else { vec![0; self.load.bytes] };
-        Request::Read { offset_bytes, buffer }
+        DeviceRequest::Read { offset_bytes, buffer }
     }
 
     fn tell(&self) -> Result<(), Failure> {
@@ -260,9 +267,12 @@ impl Run {
 }
 
 fn load(address: &str, nqn: &str, load: &Load) -> Result<(), Failure> {
-    let options =
-        Options { queues: load.queues, loss_timeout: Duration::from_secs(1), ..Options::new(address, nqn) };
-    let controller = Controller::connect(options)?;
+    let options = ControllerOptions {
+        queues: load.queues,
+        loss_timeout: Duration::from_secs(1),
+        ..ControllerOptions::new(address, nqn)
+    };
+    let controller = NvmeController::connect(options)?;
     let device = controller.namespace(1)?;
     let run = Arc::new(Run::new(load)?);
     if load.depth == 1 {
@@ -296,7 +306,7 @@ fn step(run: &Arc<Run>, device: &RemoteDevice, buffer: Vec<u8>) {
         return finish(run);
     }
     let (again, next) = (Arc::clone(run), device.clone());
-    let done = move |completion: Completion| match completion {
+    let done = move |completion: DeviceCompletion| match completion {
         Ok(buffer) => {
             again.record(began, Instant::now());
             step(&again, &next, buffer);

@@ -14,4 +14,4 @@ pub mod pool_file;
 pub mod rate;
 pub mod server;
 
-pub use pool::{Pool, Volume};
+pub use pool::{VolumeHandle, VolumePool};

@@ -48,18 +48,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use underlay_sync::{MutexGuard, channel};
 
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Request};
+use underlay_storage::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceRequest,
+};
 
-use self::core::{Core, VOLUME_MAP_BYTES, VolumeCore};
-use crate::rate::{Limiter, Limits};
+use self::core::{PoolCore, VOLUME_MAP_BYTES, VolumeCore};
+use crate::rate::{RateLimiter, RateLimits};
 pub use description::{
-    Access, CheckReport, MemberInfo, MemberState, PoolError, PoolInfo, PoolSettings, VolumeInfo, VolumeSpec,
+    CheckReport, MemberInfo, MemberState, PoolError, PoolInfo, PoolSettings, SnapshotAccess, VolumeInfo,
+    VolumeSpec,
 };
 use extent::{BLOCK_BYTES, EXTENT_BYTES};
-use extents::Extents;
+use extents::ExtentTable;
 pub use host_memory::HostMemory;
-use record::{Header, Record};
-pub use volume::Volume;
+use record::{PoolRecord, VolumeHeader};
+pub use volume::VolumeHandle;
 
 /// The most volumes that a pool has, snapshots included.
 pub const MAX_VOLUMES: usize = 4096;
@@ -68,18 +71,18 @@ pub const MAX_VOLUMES: usize = 4096;
 ///
 /// What makes, changes or deletes volumes waits for devices: it must not be called from a request's completion.
 #[derive(Clone)]
-pub struct Pool {
-    core: Arc<Core>,
+pub struct VolumePool {
+    core: Arc<PoolCore>,
 }
 
-impl Pool {
+impl VolumePool {
     /// Opens the pool on its members, in the order in which it was made, or makes one on blank devices. Waits for
     /// the devices, so someone must be driving them. A member that can't be read is left out.
     ///
     /// # Errors
     /// When the members are not those of one pool, are too small, or the journal can't be read.
-    pub fn open(members: Vec<Arc<dyn BlockDevice>>, settings: PoolSettings) -> Result<Pool, PoolError> {
-        opening::open(members, settings).map(|core| Pool { core })
+    pub fn open(members: Vec<Arc<dyn BlockDevice>>, settings: PoolSettings) -> Result<VolumePool, PoolError> {
+        opening::open(members, settings).map(|core| VolumePool { core })
     }
 
     /// Whether there was no pool on the members before it was opened.
@@ -101,15 +104,15 @@ impl Pool {
         found.ok_or_else(|| PoolError::NoVolume(name.into()))
     }
 
-    fn handle(&self, volume: Arc<VolumeCore>) -> Volume {
-        Volume { core: Arc::clone(&self.core), volume }
+    fn handle(&self, volume: Arc<VolumeCore>) -> VolumeHandle {
+        VolumeHandle { core: Arc::clone(&self.core), volume }
     }
 
     /// Makes an empty volume.
     ///
     /// # Errors
     /// When there is one of that name, or the pool can't have it.
-    pub fn create(&self, name: &str, spec: &VolumeSpec) -> Result<Volume, PoolError> {
+    pub fn create(&self, name: &str, spec: &VolumeSpec) -> Result<VolumeHandle, PoolError> {
         let _admin = self.admin()?;
         check_capacity(spec.capacity_bytes)?;
         if let Some(problem) = spec.compress.and_then(|codec| codec.problem()) {
@@ -119,10 +122,11 @@ impl Pool {
             return Err(PoolError::TooFewToMirror(self.core.members.in_use()));
         }
         self.check_new(name, VOLUME_MAP_BYTES)?;
-        let header = Header { name: name.into(), spec: *spec, access: Access::Writable, origin: None };
+        let header =
+            VolumeHeader { name: name.into(), spec: *spec, access: SnapshotAccess::Writable, origin: None };
         let number = self.core.log.with_tables(|tables| tables.next_volume);
-        let volume = self.core.new_volume(number, &header, &Extents::default());
-        self.core.log.append([Record::Volume { volume: number, header: Box::new(header) }]);
+        let volume = self.core.new_volume(number, &header, &ExtentTable::default());
+        self.core.log.append([PoolRecord::Volume { volume: number, header: Box::new(header) }]);
         self.insert(&volume);
         self.commit()?;
         Ok(self.handle(volume))
@@ -130,7 +134,7 @@ impl Pool {
 
     /// # Errors
     /// When there is no such volume.
-    pub fn volume(&self, name: &str) -> Result<Volume, PoolError> {
+    pub fn volume(&self, name: &str) -> Result<VolumeHandle, PoolError> {
         self.find(name).map(|volume| self.handle(volume))
     }
 
@@ -180,7 +184,7 @@ impl Pool {
         self.quietly(&volume, || {
             if capacity_bytes < old_bytes {
                 let length_bytes = old_bytes - capacity_bytes;
-                let discard = Request::Discard { offset_bytes: capacity_bytes, length_bytes };
+                let discard = DeviceRequest::Discard { offset_bytes: capacity_bytes, length_bytes };
                 wait(|done| self.handle(Arc::clone(&volume)).perform(discard, done))?;
                 wait(|done| self.core.flush(Some(Arc::clone(&volume)), done))?;
             }
@@ -190,7 +194,7 @@ impl Pool {
                 header.clone()
             };
             volume.capacity_bytes.store(capacity_bytes, Ordering::Release);
-            self.core.log.append([Record::Volume { volume: volume.number, header: Box::new(header) }]);
+            self.core.log.append([PoolRecord::Volume { volume: volume.number, header: Box::new(header) }]);
             self.commit()
         })
     }
@@ -199,8 +203,13 @@ impl Pool {
     ///
     /// # Errors
     /// When there is no such volume, there is one of that name, or the map has no room for another copy of it. When a
-    /// device fails the snapshot may be there nevertheless: [`Pool::list`] shows it.
-    pub fn snapshot(&self, source: &str, name: &str, access: Access) -> Result<Volume, PoolError> {
+    /// device fails the snapshot may be there nevertheless: [`VolumePool::list`] shows it.
+    pub fn snapshot(
+        &self,
+        source: &str,
+        name: &str,
+        access: SnapshotAccess,
+    ) -> Result<VolumeHandle, PoolError> {
         let _admin = self.admin()?;
         let source = self.find(source)?;
         self.check_new(name, source.map.usage().map_bytes + VOLUME_MAP_BYTES)?;
@@ -209,7 +218,7 @@ impl Pool {
             wait(|done| self.core.flush(Some(Arc::clone(&source)), done))?;
             let extents = source.map.extents();
             let mut shared = Vec::new();
-            for piece in extents.values().flat_map(extent::Extent::pieces) {
+            for piece in extents.values().flat_map(extent::MappedExtent::pieces) {
                 if !self.core.space.share(piece) {
                     self.core.release(shared);
                     return Err(PoolError::MapFull { limit_bytes: self.core.map_limit_bytes });
@@ -217,11 +226,11 @@ impl Pool {
                 shared.push(piece);
             }
             let spec = source.header.read().spec;
-            let header = Header { name: name.into(), spec, access, origin: Some(source.number) };
+            let header = VolumeHeader { name: name.into(), spec, access, origin: Some(source.number) };
             let number = self.core.log.with_tables(|tables| tables.next_volume);
             let volume = self.core.new_volume(number, &header, &extents);
             let header = Box::new(header);
-            self.core.log.append([Record::Snapshot { source: source.number, volume: number, header }]);
+            self.core.log.append([PoolRecord::Snapshot { source: source.number, volume: number, header }]);
             self.insert(&volume);
             self.commit()?;
             Ok(self.handle(volume))
@@ -241,13 +250,14 @@ impl Pool {
         let _ = self.core.flush_and_wait();
         // Before it leaves the list: a flush that no longer finds the volume there frees the notes of its
         // changes, so it must commit the deletion too.
-        self.core.log.append([Record::Delete { volume: volume.number }]);
+        self.core.log.append([PoolRecord::Delete { volume: volume.number }]);
         self.core.volumes.write().remove(&volume.number);
         for (_, done) in volume.gate.shut() {
             done(Err(DeviceError::Gone));
         }
         let changes = volume.map.capture();
-        let mut pieces: Vec<_> = volume.map.extents().values().flat_map(extent::Extent::pieces).collect();
+        let mut pieces: Vec<_> =
+            volume.map.extents().values().flat_map(extent::MappedExtent::pieces).collect();
         let owned = pieces.len() as u64;
         pieces.extend(changes.released);
         self.core.outstanding.releasing.fetch_add(owned, Ordering::AcqRel);
@@ -257,7 +267,7 @@ impl Pool {
 
     /// # Errors
     /// When there is no such volume, or a device fails.
-    pub fn set_limits(&self, name: &str, limits: Limits) -> Result<(), PoolError> {
+    pub fn set_limits(&self, name: &str, limits: RateLimits) -> Result<(), PoolError> {
         let _admin = self.admin()?;
         let volume = self.find(name)?;
         let header = {
@@ -265,9 +275,9 @@ impl Pool {
             header.spec.limits = limits;
             header.clone()
         };
-        *volume.limiter.lock() = Limiter::new(limits, self.core.clock.now());
+        *volume.limiter.lock() = RateLimiter::new(limits, self.core.clock.now());
         volume.limited.store(!limits.is_unlimited(), Ordering::Relaxed);
-        self.core.log.append([Record::Volume { volume: volume.number, header: Box::new(header) }]);
+        self.core.log.append([PoolRecord::Volume { volume: volume.number, header: Box::new(header) }]);
         self.commit()
     }
 
@@ -292,7 +302,7 @@ impl Pool {
     /// Asks both devices of the journal for a flush: one without power fails it, and its copy is no longer used.
     pub(crate) fn check_journal(&self) {
         if let Some(mirror) = &self.core.journal_mirror {
-            let _ = mirror.execute(Request::Flush);
+            let _ = mirror.execute(DeviceRequest::Flush);
         }
     }
 
@@ -405,7 +415,7 @@ fn check_capacity(capacity_bytes: u64) -> Result<(), PoolError> {
     Err(PoolError::Capacity { capacity_bytes, problem })
 }
 
-fn wait(ask: impl FnOnce(Done)) -> Completion {
+fn wait(ask: impl FnOnce(CompletionCallback)) -> DeviceCompletion {
     let (sender, receiver) = channel();
     ask(Box::new(move |completion| {
         let _ = sender.send(completion);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use underlay_storage::catalogue::Medium;
+use underlay_storage::catalogue::CatalogueMedium;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, SecretPlaces};
 
 use crate::pool::VolumeSpec;
@@ -23,7 +23,7 @@ pub struct PoolFile {
     pub listen: SocketAddr,
     /// Where backing files, the lock and the control socket are.
     pub directory: PathBuf,
-    pub devices: Devices,
+    pub devices: PoolDevices,
     /// The power of its modelled devices can be cut, which costs a copy of every block written.
     #[serde(default)]
     pub power_cut: bool,
@@ -36,7 +36,7 @@ pub struct PoolFile {
 /// What a pool stores on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Devices {
+pub enum PoolDevices {
     Modelled {
         devices: Vec<ModelledDevices>,
         initial: InitialState,
@@ -48,7 +48,7 @@ pub enum Devices {
 /// A number of identical devices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelledDevices {
-    pub medium: Medium,
+    pub medium: CatalogueMedium,
     pub count: u32,
     /// The medium's own when absent.
     pub capacity_bytes: Option<u64>,
@@ -60,12 +60,12 @@ pub struct VolumeFile {
     pub name: String,
     pub spec: VolumeSpec,
     #[serde(default)]
-    pub admission: Admission,
+    pub admission: VolumeAdmission,
 }
 
 /// Who may connect to a volume, and write to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Admission {
+pub struct VolumeAdmission {
     /// The NQNs of the hosts that may; any host when empty.
     #[serde(default)]
     pub hosts: Vec<String>,
@@ -85,7 +85,7 @@ impl PoolFile {
 
     /// The modelled devices with their backing files; empty where the pool is of real ones.
     pub fn modelled(&self) -> Vec<DeviceSpec> {
-        let Devices::Modelled { devices, initial } = &self.devices else { return Vec::new() };
+        let PoolDevices::Modelled { devices, initial } = &self.devices else { return Vec::new() };
         let each = devices.iter().flat_map(|device| std::iter::repeat_n(device, device.count as usize));
         each.enumerate()
             .map(|(index, device)| {
@@ -137,7 +137,7 @@ mod tests {
             name: "tank".into(),
             listen: PoolFile::usual_address(),
             directory: "/pools/tank".into(),
-            devices: Devices::Modelled {
+            devices: PoolDevices::Modelled {
                 devices: vec![some(2, Some((1 << 30) + 7)), some(1, None)],
                 initial: InitialState::Steady,
             },

@@ -8,19 +8,19 @@ use underlay_sync::thread::{self, JoinHandle};
 use underlay_sync::{Condvar, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
-use underlay_storage::clock::Clock;
-use underlay_storage::time::Time;
+use underlay_storage::clock::ModelClock;
+use underlay_storage::time::ModelTime;
 
 /// In the time of the pool's clock. Absent is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct RateLimits {
     /// Reads and writes a second.
     pub iops: Option<u64>,
     /// Of reads and writes.
     pub bytes_per_second: Option<u64>,
 }
 
-impl Limits {
+impl RateLimits {
     pub fn is_unlimited(&self) -> bool {
         self.iops.is_none() && self.bytes_per_second.is_none()
     }
@@ -35,28 +35,28 @@ const BURST_S: f64 = 0.05;
 /// were enough, or else when its debt is paid: so requests begin in the order in which they come, and one that is longer
 /// than the bucket needs no special rule.
 #[derive(Debug, Default)]
-pub struct Limiter {
-    operations: Option<Bucket>,
-    bytes: Option<Bucket>,
+pub struct RateLimiter {
+    operations: Option<TokenBucket>,
+    bytes: Option<TokenBucket>,
 }
 
 #[derive(Debug)]
-struct Bucket {
+struct TokenBucket {
     rate: f64,
     depth: f64,
     tokens: f64,
     /// When `tokens` was right.
-    at: Time,
+    at: ModelTime,
 }
 
-impl Bucket {
-    fn new(rate: u64, least: f64, now: Time) -> Bucket {
+impl TokenBucket {
+    fn new(rate: u64, least: f64, now: ModelTime) -> TokenBucket {
         let rate = rate.max(1) as f64;
         let depth = (rate * BURST_S).max(least);
-        Bucket { rate, depth, tokens: depth, at: now }
+        TokenBucket { rate, depth, tokens: depth, at: now }
     }
 
-    fn take(&mut self, tokens: f64, now: Time) -> Time {
+    fn take(&mut self, tokens: f64, now: ModelTime) -> ModelTime {
         self.tokens = (self.tokens + now.since(self.at).as_secs_f64() * self.rate).min(self.depth);
         self.at = self.at.max(now);
         self.tokens -= tokens;
@@ -64,84 +64,86 @@ impl Bucket {
     }
 }
 
-impl Limiter {
-    pub fn new(limits: Limits, now: Time) -> Limiter {
-        Limiter {
-            operations: limits.iops.map(|rate| Bucket::new(rate, 1.0, now)),
-            bytes: limits.bytes_per_second.map(|rate| Bucket::new(rate, 4096.0, now)),
+impl RateLimiter {
+    pub fn new(limits: RateLimits, now: ModelTime) -> RateLimiter {
+        RateLimiter {
+            operations: limits.iops.map(|rate| TokenBucket::new(rate, 1.0, now)),
+            bytes: limits.bytes_per_second.map(|rate| TokenBucket::new(rate, 4096.0, now)),
         }
     }
 
     /// When a request of this many bytes that comes now may begin.
-    pub fn admit(&mut self, bytes: u64, now: Time) -> Time {
+    pub fn admit(&mut self, bytes: u64, now: ModelTime) -> ModelTime {
         let operations = self.operations.as_mut().map_or(now, |bucket| bucket.take(1.0, now));
         let bytes = self.bytes.as_mut().map_or(now, |bucket| bucket.take(bytes as f64, now));
         operations.max(bytes)
     }
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+type TimerJob = Box<dyn FnOnce() + Send>;
 
 /// Runs jobs at instants of a clock. Its thread begins with the first job.
-pub struct Timer {
-    shared: Arc<Shared>,
+pub struct JobTimer {
+    shared: Arc<TimerShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared {
-    clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+struct TimerShared {
+    clock: Arc<dyn ModelClock>,
+    state: Mutex<TimerState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    due: BinaryHeap<Reverse<Due>>,
+struct TimerState {
+    due: BinaryHeap<Reverse<DueJob>>,
     next: u64,
     ended: bool,
 }
 
-struct Due {
-    at: Time,
+struct DueJob {
+    at: ModelTime,
     number: u64,
-    job: Job,
+    job: TimerJob,
 }
 
-impl PartialEq for Due {
-    fn eq(&self, other: &Due) -> bool {
+impl PartialEq for DueJob {
+    fn eq(&self, other: &DueJob) -> bool {
         // The number keeps jobs of one instant in the order in which they came.
         (self.at, self.number) == (other.at, other.number)
     }
 }
 
-impl Eq for Due {}
+impl Eq for DueJob {}
 
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
+impl PartialOrd for DueJob {
+    fn partial_cmp(&self, other: &DueJob) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Due {
-    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
+impl Ord for DueJob {
+    fn cmp(&self, other: &DueJob) -> std::cmp::Ordering {
         (self.at, self.number).cmp(&(other.at, other.number))
     }
 }
 
-impl Timer {
-    pub fn new(clock: Arc<dyn Clock>) -> Timer {
-        let shared = Shared { clock, state: Mutex::default(), changed: Condvar::new() };
-        Timer { shared: Arc::new(shared), thread: Mutex::new(None) }
+impl JobTimer {
+    pub fn new(clock: Arc<dyn ModelClock>) -> JobTimer {
+        let shared = TimerShared { clock, state: Mutex::default(), changed: Condvar::new() };
+        JobTimer { shared: Arc::new(shared), thread: Mutex::new(None) }
     }
 
     /// Runs `job` at `instant`, or at once where no thread can be had or the timer has ended.
-    pub fn run_at(&self, instant: Time, job: Job) {
+    pub fn run_at(&self, instant: ModelTime, job: TimerJob) {
         let started = {
             let mut thread = self.thread.lock();
             if thread.is_none() {
                 let shared = Arc::clone(&self.shared);
-                *thread =
-                    thread::Builder::new().name("volume-limits".into()).spawn(move || shared.work()).ok();
+                *thread = thread::ThreadBuilder::new()
+                    .name("volume-limits".into())
+                    .spawn(move || shared.work())
+                    .ok();
             }
             thread.is_some()
         };
@@ -152,7 +154,7 @@ impl Timer {
         }
         let number = state.next;
         state.next += 1;
-        state.due.push(Reverse(Due { at: instant, number, job }));
+        state.due.push(Reverse(DueJob { at: instant, number, job }));
         drop(state);
         self.shared.changed.notify_one();
     }
@@ -170,14 +172,14 @@ impl Timer {
     }
 }
 
-impl Drop for Timer {
+impl Drop for JobTimer {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl TimerShared {
+    fn lock(&self) -> MutexGuard<'_, TimerState> {
         self.state.lock()
     }
 
@@ -222,10 +224,10 @@ mod tests {
             bytes_per_second in 4096..1_000_000_000u64,
             requests in prop::collection::vec((0..5_000_000u64, 1..257u64), 1..200),
         ) {
-            let limits = Limits { iops: Some(iops), bytes_per_second: Some(bytes_per_second) };
-            let mut limiter = Limiter::new(limits, Time::ZERO);
-            let mut now = Time::ZERO;
-            let mut begun: Vec<(Time, u64)> = Vec::new();
+            let limits = RateLimits { iops: Some(iops), bytes_per_second: Some(bytes_per_second) };
+            let mut limiter = RateLimiter::new(limits, ModelTime::ZERO);
+            let mut now = ModelTime::ZERO;
+            let mut begun: Vec<(ModelTime, u64)> = Vec::new();
             for (gap_ns, blocks) in requests {
                 now += Duration::from_nanos(gap_ns);
                 let at = limiter.admit(blocks * 4096, now);
@@ -248,15 +250,16 @@ mod tests {
 
     #[test]
     fn a_volume_that_is_kept_busy_gets_its_rate() {
-        let mut limiter = Limiter::new(Limits { iops: Some(1000), bytes_per_second: None }, Time::ZERO);
-        let last = (0..10_050).map(|_| limiter.admit(4096, Time::ZERO)).last().unwrap();
+        let mut limiter =
+            RateLimiter::new(RateLimits { iops: Some(1000), bytes_per_second: None }, ModelTime::ZERO);
+        let last = (0..10_050).map(|_| limiter.admit(4096, ModelTime::ZERO)).last().unwrap();
         assert_eq!(last.as_ns(), 10_000_000_000);
     }
 
     #[test]
     fn jobs_run_in_order_and_none_is_forgotten_at_the_end() {
-        let clock: Arc<dyn Clock> = Arc::new(RealClock::new(1.0));
-        let timer = Timer::new(Arc::clone(&clock));
+        let clock: Arc<dyn ModelClock> = Arc::new(RealClock::new(1.0));
+        let timer = JobTimer::new(Arc::clone(&clock));
         let ran = Arc::new(Mutex::new(Vec::new()));
         let far = clock.now() + Duration::from_secs(3600);
         for (name, at) in [(2, far), (1, clock.now()), (3, far)] {

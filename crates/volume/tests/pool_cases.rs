@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pool_model::{bytes_of, read_all};
 use power_device::{PowerDevice, Supply};
 use tempfile::TempDir;
-use underlay_storage::device::{BlockDevice, Request};
-use underlay_storage::layers::compress::Codec;
-use underlay_volume::pool::{Access, HostMemory, MemberState, PoolError, PoolSettings, VolumeSpec};
-use underlay_volume::{Pool, Volume};
+use underlay_storage::device::{BlockDevice, DeviceRequest};
+use underlay_storage::layers::compress::CompressionCodec;
+use underlay_volume::pool::{HostMemory, MemberState, PoolError, PoolSettings, SnapshotAccess, VolumeSpec};
+use underlay_volume::{VolumeHandle, VolumePool};
 
 const EXTENT: u64 = 256 << 10;
 
@@ -20,12 +20,12 @@ fn devices(supply: &Arc<Supply>, count: usize) -> Vec<PowerDevice> {
     (0..count).map(|_| supply.device(vec![0; 20 * EXTENT as usize])).collect()
 }
 
-fn open_with(devices: &[PowerDevice], host_memory: Option<HostMemory>) -> Result<Pool, PoolError> {
+fn open_with(devices: &[PowerDevice], host_memory: Option<HostMemory>) -> Result<VolumePool, PoolError> {
     let members: Vec<Arc<dyn BlockDevice>> = devices.iter().map(PowerDevice::as_device).collect();
-    Pool::open(members, PoolSettings { host_memory, ..PoolSettings::default() })
+    VolumePool::open(members, PoolSettings { host_memory, ..PoolSettings::default() })
 }
 
-fn open(devices: &[PowerDevice]) -> Pool {
+fn open(devices: &[PowerDevice]) -> VolumePool {
     open_with(devices, None).expect("the pool opens")
 }
 
@@ -39,22 +39,22 @@ fn again(devices: &[PowerDevice], image: impl Fn(&PowerDevice) -> Vec<u8>) -> Ve
     devices.iter().map(|device| supply.device(image(device))).collect()
 }
 
-fn write(volume: &Volume, block: u64, blocks: usize, content: u64, fua: bool) {
+fn write(volume: &VolumeHandle, block: u64, blocks: usize, content: u64, fua: bool) {
     let data = bytes_of(content).repeat(blocks);
-    volume.execute(Request::Write { offset_bytes: block * 4096, data, fua }).expect("it is written");
+    volume.execute(DeviceRequest::Write { offset_bytes: block * 4096, data, fua }).expect("it is written");
 }
 
-fn discard(volume: &Volume, block: u64, blocks: u64) {
-    let request = Request::Discard { offset_bytes: block * 4096, length_bytes: blocks * 4096 };
+fn discard(volume: &VolumeHandle, block: u64, blocks: u64) {
+    let request = DeviceRequest::Discard { offset_bytes: block * 4096, length_bytes: blocks * 4096 };
     volume.execute(request).expect("it is discarded");
 }
 
-fn assert_consistent(pool: &Pool) {
+fn assert_consistent(pool: &VolumePool) {
     assert_eq!(pool.check().expect("the pool can be checked").problems, Vec::<String>::new());
 }
 
 fn spec(compress: bool, mirror: bool) -> VolumeSpec {
-    VolumeSpec { compress: compress.then_some(Codec::Lz4), mirror, ..VolumeSpec::new(4 * EXTENT) }
+    VolumeSpec { compress: compress.then_some(CompressionCodec::Lz4), mirror, ..VolumeSpec::new(4 * EXTENT) }
 }
 
 const KINDS: [(&str, bool, bool); 4] = [
@@ -74,7 +74,7 @@ fn a_slab_that_was_left_is_shared_until_the_journal_knows() {
         let pool = open(&devices);
         let volume = pool.create("volume", &spec(false, false)).unwrap();
         write(&volume, 0, 64, 11, false);
-        let snapshot = pool.snapshot("volume", "snapshot", Access::Writable).unwrap();
+        let snapshot = pool.snapshot("volume", "snapshot", SnapshotAccess::Writable).unwrap();
         write(&volume, 0, 64, 13, false);
         write(&snapshot, 5, 3, 15, true);
         supply.cut();
@@ -101,13 +101,13 @@ fn copies_are_made_alike_after_a_cut_in_an_overwrite() {
         let pool = open(&devices);
         let volume = pool.create("twice", &spec(false, true)).unwrap();
         write(&volume, 0, 64, 11, false);
-        volume.execute(Request::Flush).unwrap();
+        volume.execute(DeviceRequest::Flush).unwrap();
         // The journal notes the region by a first overwrite, whose two copies are written.
         write(&volume, 0, 1, 13, true);
         supply.set_queued(true);
         let answered = Arc::new(AtomicBool::new(false));
         let is_answered = Arc::clone(&answered);
-        let request = Request::Write { offset_bytes: 4096, data: bytes_of(15).repeat(63), fua: false };
+        let request = DeviceRequest::Write { offset_bytes: 4096, data: bytes_of(15).repeat(63), fua: false };
         volume.submit(request, Box::new(move |_| is_answered.store(true, Ordering::SeqCst)));
         if seed % 2 == 0 {
             assert!(supply.step());
@@ -137,7 +137,7 @@ fn copies_are_made_alike_after_a_cut_in_an_overwrite() {
     assert!(differed > 10, "{differed} cuts of 20 left copies that differ: that is no test");
 }
 
-fn change(pool: &Pool) -> Vec<Vec<u64>> {
+fn change(pool: &VolumePool) -> Vec<Vec<u64>> {
     let change = |name: &str| {
         let volume = pool.volume(name).unwrap();
         // New, over what is there, over a part of it, discarded, and discarded and written again.
@@ -152,17 +152,17 @@ fn change(pool: &Pool) -> Vec<Vec<u64>> {
     KINDS.iter().map(|(name, ..)| change(name)).collect()
 }
 
-fn made(devices: &[PowerDevice], memory: Option<HostMemory>) -> Pool {
+fn made(devices: &[PowerDevice], memory: Option<HostMemory>) -> VolumePool {
     let pool = open_with(devices, memory).expect("the pool opens");
     for (name, compress, mirror) in KINDS {
         let volume = pool.create(name, &spec(compress, mirror)).unwrap();
         write(&volume, 100, 100, 18, false);
-        volume.execute(Request::Flush).unwrap();
+        volume.execute(DeviceRequest::Flush).unwrap();
     }
     pool
 }
 
-fn contents(pool: &Pool) -> Vec<Vec<u64>> {
+fn contents(pool: &VolumePool) -> Vec<Vec<u64>> {
     KINDS.iter().map(|(name, ..)| read_all(&pool.volume(name).unwrap())).collect()
 }
 
@@ -220,7 +220,7 @@ fn notes_of_an_older_session_are_void() {
     assert_consistent(&pool);
 }
 
-fn pool_again(devices: &[PowerDevice]) -> Pool {
+fn pool_again(devices: &[PowerDevice]) -> VolumePool {
     open(&again(devices, PowerDevice::image))
 }
 
@@ -233,7 +233,7 @@ fn a_member_that_was_left_out_is_out_after_a_kill() {
         let pool = made(&devices, memory(&host, "first"));
         let volume = pool.volume("plain-twice").unwrap();
         write(&volume, 100, 1, 31, false);
-        volume.execute(Request::Flush).unwrap();
+        volume.execute(DeviceRequest::Flush).unwrap();
         devices[lost].set_fails_writes(true);
         write(&volume, 100, 1, 33, false);
         assert_eq!(pool.info().members[lost].state, MemberState::Out);
@@ -258,7 +258,7 @@ fn what_flushes_could_not_take_along_is_there_after_a_kill() {
     (0..4).for_each(|extent| write(&volume, extent * 64, 64, 11, false));
     devices[1].set_gone(true);
     assert!(
-        (0..3).all(|_| volume.execute(Request::Flush).is_err()),
+        (0..3).all(|_| volume.execute(DeviceRequest::Flush).is_err()),
         "some of it lies on the member that is gone"
     );
     devices[1].set_gone(false);

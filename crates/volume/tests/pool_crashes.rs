@@ -10,9 +10,9 @@ use pool_model::{Models, VolumeModel, read_all};
 use power_device::{PowerDevice, Supply};
 use proptest::prelude::*;
 use tempfile::TempDir;
-use underlay_storage::layers::compress::Codec;
-use underlay_volume::pool::{Access, HostMemory, MemberState, PoolError, PoolSettings, VolumeSpec};
-use underlay_volume::{Pool, Volume};
+use underlay_storage::layers::compress::CompressionCodec;
+use underlay_volume::pool::{HostMemory, MemberState, PoolError, PoolSettings, SnapshotAccess, VolumeSpec};
+use underlay_volume::{VolumeHandle, VolumePool};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -95,7 +95,7 @@ struct Bench {
     /// Where the host's files are; a power cut leaves them, and changes the boot.
     host: TempDir,
     boot: u32,
-    pool: Pool,
+    pool: VolumePool,
     models: Models,
     next_content: u64,
     seed: u64,
@@ -105,13 +105,13 @@ fn members(devices: &[PowerDevice]) -> Vec<Arc<dyn underlay_storage::device::Blo
     devices.iter().map(PowerDevice::as_device).collect()
 }
 
-fn open(devices: &[PowerDevice], host: &TempDir, boot: u32) -> Pool {
+fn open(devices: &[PowerDevice], host: &TempDir, boot: u32) -> VolumePool {
     let memory = HostMemory { directory: host.path().to_owned(), boot: boot.to_string(), long_bytes: 2000 };
     let settings = PoolSettings { host_memory: Some(memory), ..PoolSettings::default() };
-    Pool::open(members(devices), settings).expect("the pool opens")
+    VolumePool::open(members(devices), settings).expect("the pool opens")
 }
 
-fn assert_consistent(pool: &Pool) {
+fn assert_consistent(pool: &VolumePool) {
     let report = pool.check().expect("the pool can be checked");
     assert_eq!(report.problems, Vec::<String>::new());
 }
@@ -176,7 +176,7 @@ impl Bench {
                 self.devices.iter().map(|device| supply.device(device.image())).collect();
             devices[lost].set_gone(true);
             let pool =
-                Pool::open(members(&devices), PoolSettings::default()).expect("one member may be lost");
+                VolumePool::open(members(&devices), PoolSettings::default()).expect("one member may be lost");
             for (name, model) in self.models.iter().filter(|(_, model)| model.mirror) {
                 let found = read_all(&pool.volume(name).expect("it is listed"));
                 let known = model.known.lock().unwrap().now();
@@ -227,7 +227,7 @@ impl Bench {
             Step::Create { volume, blocks, compress, mirror } => {
                 self.settled();
                 let spec = VolumeSpec {
-                    compress: compress.then_some(Codec::Lz4),
+                    compress: compress.then_some(CompressionCodec::Lz4),
                     mirror: mirror && self.devices.len() > 1,
                     ..VolumeSpec::new((blocks * 4096) as u64)
                 };
@@ -237,7 +237,7 @@ impl Bench {
             }
             Step::Snapshot { source, volume, writable } => {
                 self.settled();
-                let access = if writable { Access::Writable } else { Access::ReadOnly };
+                let access = if writable { SnapshotAccess::Writable } else { SnapshotAccess::ReadOnly };
                 let made = self.pool.snapshot(NAMES[source], NAMES[volume], access);
                 let Some((_, origin)) = self.model(source) else {
                     assert!(made.is_err());
@@ -329,7 +329,7 @@ impl Bench {
         self.reopen(PowerDevice::image_after_cut);
     }
 
-    fn made(&mut self, volume: usize, made: Result<Volume, PoolError>, model: VolumeModel) {
+    fn made(&mut self, volume: usize, made: Result<VolumeHandle, PoolError>, model: VolumeModel) {
         let name = NAMES[volume];
         match made {
             Ok(handle) => {

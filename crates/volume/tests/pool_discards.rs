@@ -8,32 +8,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pool_model::bytes_of;
 use power_device::{PowerDevice, Supply};
-use underlay_storage::device::{BlockDevice, Request};
+use underlay_storage::device::{BlockDevice, DeviceRequest};
 use underlay_volume::pool::{PoolSettings, VolumeSpec};
-use underlay_volume::{Pool, Volume};
+use underlay_volume::{VolumeHandle, VolumePool};
 
 const EXTENT: u64 = 256 << 10;
 const EXTENTS: u64 = 100;
 
-fn pool() -> (PowerDevice, Pool, Arc<AtomicU64>) {
+fn pool() -> (PowerDevice, VolumePool, Arc<AtomicU64>) {
     let device = Supply::new(1).device(vec![0; 240 * EXTENT as usize]);
-    let pool = Pool::open(vec![device.as_device()], PoolSettings::default()).unwrap();
+    let pool = VolumePool::open(vec![device.as_device()], PoolSettings::default()).unwrap();
     let discards = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&discards);
     device.hold_when(move |request| {
-        let is_discard = matches!(request, Request::Discard { .. });
+        let is_discard = matches!(request, DeviceRequest::Discard { .. });
         counted.fetch_add(u64::from(is_discard), Ordering::SeqCst);
         is_discard
     });
     (device, pool, discards)
 }
 
-fn write(volume: &Volume, extent: u64) {
-    let write = Request::Write { offset_bytes: extent * EXTENT, data: bytes_of(3), fua: false };
+fn write(volume: &VolumeHandle, extent: u64) {
+    let write = DeviceRequest::Write { offset_bytes: extent * EXTENT, data: bytes_of(3), fua: false };
     volume.execute(write).unwrap();
 }
 
-fn assert_all_is_free(device: &PowerDevice, pool: &Pool) {
+fn assert_all_is_free(device: &PowerDevice, pool: &VolumePool) {
     while device.held() > 0 {
         device.let_go();
     }

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use underlay_storage::device::{BlockDevice, DeviceError, Done, Geometry, Request};
+use underlay_storage::device::{BlockDevice, CompletionCallback, DeviceError, DeviceGeometry, DeviceRequest};
 use underlay_volume::pool::{HostMemory, MemberState, PoolError, PoolSettings, VolumeSpec};
-use underlay_volume::{Pool, Volume};
+use underlay_volume::{VolumeHandle, VolumePool};
 
 const CAPACITY_BYTES: usize = 24 << 20;
 const BLOCK: usize = 4096;
@@ -51,15 +51,15 @@ impl Cached {
 }
 
 impl BlockDevice for Cached {
-    fn geometry(&self) -> Geometry {
-        Geometry {
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry {
             capacity_bytes: CAPACITY_BYTES as u64,
             block_bytes: BLOCK as u32,
             optimal_io_bytes: BLOCK as u32,
         }
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         let mut guard = self.0.lock().unwrap();
         let state = &mut *guard;
         let mut change = |offset_bytes: u64, data: &[u8]| {
@@ -70,22 +70,22 @@ impl BlockDevice for Cached {
         let mut is_forced = false;
         let answer = match request {
             _ if state.health == Health::Gone => Err(DeviceError::Gone),
-            Request::Read { offset_bytes, mut buffer } => {
+            DeviceRequest::Read { offset_bytes, mut buffer } => {
                 let at = offset_bytes as usize;
                 let end = at + buffer.len();
                 buffer.copy_from_slice(&state.cached[at..end]);
                 Ok(buffer)
             }
-            Request::Write { offset_bytes, data, fua } => {
+            DeviceRequest::Write { offset_bytes, data, fua } => {
                 change(offset_bytes, &data);
                 is_forced = fua;
                 Ok(Vec::new())
             }
-            Request::Discard { offset_bytes, length_bytes } => {
+            DeviceRequest::Discard { offset_bytes, length_bytes } => {
                 change(offset_bytes, &vec![0; length_bytes as usize]);
                 Ok(Vec::new())
             }
-            Request::Flush => {
+            DeviceRequest::Flush => {
                 is_forced = true;
                 Ok(Vec::new())
             }
@@ -110,28 +110,31 @@ impl BlockDevice for Cached {
     }
 }
 
-fn open(devices: &[Cached], memory: &Path) -> Result<Pool, PoolError> {
+fn open(devices: &[Cached], memory: &Path) -> Result<VolumePool, PoolError> {
     let members = devices.iter().map(|device| Arc::new(device.clone()) as Arc<dyn BlockDevice>).collect();
     let memory =
         HostMemory { directory: memory.to_owned(), boot: "this one".into(), long_bytes: u64::MAX / 2 };
-    Pool::open(members, PoolSettings { host_memory: Some(memory), ..PoolSettings::default() })
+    VolumePool::open(members, PoolSettings { host_memory: Some(memory), ..PoolSettings::default() })
 }
 
-fn volumes(pool: &Pool) -> Vec<Volume> {
+fn volumes(pool: &VolumePool) -> Vec<VolumeHandle> {
     (0..VOLUMES).map(|number| pool.volume(&format!("volume-{number}")).unwrap()).collect()
 }
 
-fn write(volumes: &[Volume], block: u64, content: u8) {
+fn write(volumes: &[VolumeHandle], block: u64, content: u8) {
     for volume in volumes {
         let data = vec![content; BLOCK];
-        volume.execute(Request::Write { offset_bytes: block * BLOCK as u64, data, fua: false }).unwrap();
+        volume
+            .execute(DeviceRequest::Write { offset_bytes: block * BLOCK as u64, data, fua: false })
+            .unwrap();
     }
 }
 
-fn read(volumes: &[Volume], block: u64) -> Vec<u8> {
-    let read = |volume: &Volume| {
+fn read(volumes: &[VolumeHandle], block: u64) -> Vec<u8> {
+    let read = |volume: &VolumeHandle| {
         let buffer = vec![0xEE; BLOCK];
-        let bytes = volume.execute(Request::Read { offset_bytes: block * BLOCK as u64, buffer }).unwrap();
+        let bytes =
+            volume.execute(DeviceRequest::Read { offset_bytes: block * BLOCK as u64, buffer }).unwrap();
         assert!(bytes.iter().all(|byte| *byte == bytes[0]));
         bytes[0]
     };
@@ -152,7 +155,7 @@ fn with_a_failed_flush(memory: &Path) -> Vec<Cached> {
     write(&volumes, 0, 2);
     write(&volumes, 1, 3);
     devices[FAILING].set(Health::FailsFlushes);
-    let hurt = volumes.iter().filter(|volume| volume.execute(Request::Flush).is_err()).count();
+    let hurt = volumes.iter().filter(|volume| volume.execute(DeviceRequest::Flush).is_err()).count();
     assert_eq!(hurt, 1, "one of the volumes is on the failing member");
     devices[FAILING].set(Health::Sound);
     devices
@@ -171,7 +174,7 @@ fn what_was_written_over_in_place_before_a_failed_flush_is_written_again() {
     let memory = tempfile::tempdir().unwrap();
     let devices = with_a_failed_flush(memory.path());
     let pool = open(&devices, memory.path()).unwrap();
-    volumes(&pool).iter().for_each(|volume| drop(volume.execute(Request::Flush).unwrap()));
+    volumes(&pool).iter().for_each(|volume| drop(volume.execute(DeviceRequest::Flush).unwrap()));
     assert_durable(&devices, memory.path());
 }
 
@@ -185,7 +188,7 @@ fn a_pool_opens_while_a_member_in_doubt_is_gone_and_its_flushes_fail_until_it_is
         let pool = open(&devices, memory.path()).expect("the others are well");
         devices[FAILING].set(Health::Sound);
         let flushed: Vec<bool> =
-            volumes(&pool).iter().map(|volume| volume.execute(Request::Flush).is_ok()).collect();
+            volumes(&pool).iter().map(|volume| volume.execute(DeviceRequest::Flush).is_ok()).collect();
         assert_eq!(flushed.iter().filter(|flushed| !**flushed).count(), 1, "{flushed:?}");
     }
     let pool = open(&devices, memory.path()).unwrap();
@@ -196,7 +199,7 @@ fn a_pool_opens_while_a_member_in_doubt_is_gone_and_its_flushes_fail_until_it_is
     pool.resync(FAILING).unwrap();
     assert_eq!(pool.info().members[FAILING].state, MemberState::InUse);
     let volumes = volumes(&pool);
-    volumes.iter().for_each(|volume| drop(volume.execute(Request::Flush).unwrap()));
+    volumes.iter().for_each(|volume| drop(volume.execute(DeviceRequest::Flush).unwrap()));
     assert_eq!((read(&volumes, 0), read(&volumes, 1)), (vec![2; 3], vec![3; 3]));
     assert_durable(&devices, memory.path());
 }
@@ -208,7 +211,7 @@ fn a_flush_that_fails_while_the_pool_is_opened_is_known_at_the_next_opening() {
     let pool = open(&devices, memory.path()).unwrap();
     let volume = pool.create("volume-0", &VolumeSpec::new(1 << 20)).unwrap();
     write(std::slice::from_ref(&volume), 0, 1);
-    volume.execute(Request::Flush).unwrap();
+    volume.execute(DeviceRequest::Flush).unwrap();
     // Answered, and with the dead process's server in the page cache alone.
     write(std::slice::from_ref(&volume), 0, 2);
     write(std::slice::from_ref(&volume), 1, 3);
@@ -216,7 +219,7 @@ fn a_flush_that_fails_while_the_pool_is_opened_is_known_at_the_next_opening() {
     assert!(open(&devices, memory.path()).is_err(), "its journal is nowhere else");
     devices[0].set(Health::Sound);
     let volume = open(&devices, memory.path()).unwrap().volume("volume-0").unwrap();
-    volume.execute(Request::Flush).unwrap();
+    volume.execute(DeviceRequest::Flush).unwrap();
     let devices: Vec<Cached> = devices.iter().map(Cached::after_power_cut).collect();
     let other_boot = tempfile::tempdir().unwrap();
     let volumes = [open(&devices, other_boot.path()).unwrap().volume("volume-0").unwrap()];

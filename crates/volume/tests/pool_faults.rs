@@ -9,9 +9,9 @@ use std::sync::Arc;
 use pool_model::{VolumeModel, content_of, read_all};
 use power_device::{PowerDevice, Supply};
 use proptest::prelude::*;
-use underlay_storage::device::{BlockDevice, Request};
-use underlay_storage::layers::compress::Codec;
-use underlay_volume::Pool;
+use underlay_storage::device::{BlockDevice, DeviceRequest};
+use underlay_storage::layers::compress::CompressionCodec;
+use underlay_volume::VolumePool;
 use underlay_volume::pool::{MemberState, PoolError, PoolSettings, VolumeSpec};
 
 const MEMBERS: usize = 3;
@@ -69,17 +69,17 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn try_open(devices: &[PowerDevice]) -> Result<Pool, PoolError> {
+fn try_open(devices: &[PowerDevice]) -> Result<VolumePool, PoolError> {
     let members: Vec<Arc<dyn BlockDevice>> = devices.iter().map(PowerDevice::as_device).collect();
-    Pool::open(members, PoolSettings::default())
+    VolumePool::open(members, PoolSettings::default())
 }
 
 fn set(device: &PowerDevice, fault: Fault) {
     device.fail_when(move |request| match fault {
         Fault::Gone => true,
-        Fault::Reads => matches!(request, Request::Read { .. }),
-        Fault::Writes => matches!(request, Request::Write { .. } | Request::Discard { .. }),
-        Fault::Flushes => matches!(request, Request::Flush),
+        Fault::Reads => matches!(request, DeviceRequest::Read { .. }),
+        Fault::Writes => matches!(request, DeviceRequest::Write { .. } | DeviceRequest::Discard { .. }),
+        Fault::Flushes => matches!(request, DeviceRequest::Flush),
         Fault::Nothing => false,
     });
 }
@@ -88,7 +88,7 @@ struct Bench {
     supply: Arc<Supply>,
     devices: Vec<PowerDevice>,
     faults: Vec<Fault>,
-    pool: Pool,
+    pool: VolumePool,
     models: Vec<VolumeModel>,
     content: u64,
     seed: u64,
@@ -101,7 +101,7 @@ impl Bench {
             (0..MEMBERS).map(|_| supply.device(vec![0; 20 * (256 << 10)])).collect();
         let pool = try_open(&devices).expect("the pool is made");
         let make = |name: &str| {
-            let compress = (name == "packed").then_some(Codec::Lz4);
+            let compress = (name == "packed").then_some(CompressionCodec::Lz4);
             let spec = VolumeSpec { mirror: true, compress, ..VolumeSpec::new((BLOCKS * 4096) as u64) };
             let handle = Some(pool.create(name, &spec).expect("a volume is made"));
             VolumeModel { handle, ..VolumeModel::new(vec![0; BLOCKS], true) }
@@ -121,7 +121,7 @@ impl Bench {
         let handle = model.handle.as_ref().expect("a handle");
         let known = model.known.lock().unwrap();
         for (block, history) in known.blocks.iter().enumerate() {
-            let read = Request::Read { offset_bytes: block as u64 * 4096, buffer: vec![1; 4096] };
+            let read = DeviceRequest::Read { offset_bytes: block as u64 * 4096, buffer: vec![1; 4096] };
             let Ok(read) = handle.execute(read) else { continue };
             let found = content_of(&read);
             let last = history.iter().rposition(|(_, completed)| completed.is_some()).unwrap_or(0);

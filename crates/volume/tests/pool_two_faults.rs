@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pool_model::{bytes_of, content_of};
 use power_device::{PowerDevice, Supply};
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Request};
-use underlay_storage::layers::compress::Codec;
+use underlay_storage::device::{BlockDevice, DeviceCompletion, DeviceError, DeviceRequest};
+use underlay_storage::layers::compress::CompressionCodec;
 use underlay_volume::pool::{MemberState, PoolError, PoolSettings, VolumeSpec};
-use underlay_volume::{Pool, Volume};
+use underlay_volume::{VolumeHandle, VolumePool};
 
 const EXTENT: u64 = 256 << 10;
 const EXTENTS: u64 = 8;
@@ -23,12 +23,12 @@ fn devices(supply: &Arc<Supply>, count: usize) -> Vec<PowerDevice> {
     (0..count).map(|_| supply.device(vec![0; 24 * EXTENT as usize])).collect()
 }
 
-fn try_open(devices: &[PowerDevice]) -> Result<Pool, PoolError> {
+fn try_open(devices: &[PowerDevice]) -> Result<VolumePool, PoolError> {
     let members: Vec<Arc<dyn BlockDevice>> = devices.iter().map(PowerDevice::as_device).collect();
-    Pool::open(members, PoolSettings::default())
+    VolumePool::open(members, PoolSettings::default())
 }
 
-fn open(devices: &[PowerDevice]) -> Pool {
+fn open(devices: &[PowerDevice]) -> VolumePool {
     try_open(devices).expect("the pool opens")
 }
 
@@ -38,43 +38,43 @@ fn again(devices: &[PowerDevice], image: impl Fn(&PowerDevice) -> Vec<u8>) -> Ve
 }
 
 fn twice(compress: bool) -> VolumeSpec {
-    let compress = compress.then_some(Codec::Lz4);
+    let compress = compress.then_some(CompressionCodec::Lz4);
     VolumeSpec { mirror: true, compress, ..VolumeSpec::new(EXTENTS * EXTENT) }
 }
 
-fn write(volume: &Volume, block: u64, blocks: usize, content: u64) -> Completion {
+fn write(volume: &VolumeHandle, block: u64, blocks: usize, content: u64) -> DeviceCompletion {
     let data = bytes_of(content).repeat(blocks);
-    volume.execute(Request::Write { offset_bytes: block * 4096, data, fua: false })
+    volume.execute(DeviceRequest::Write { offset_bytes: block * 4096, data, fua: false })
 }
 
 /// The first block of each extent.
-fn write_firsts(volume: &Volume, content: u64) {
+fn write_firsts(volume: &VolumeHandle, content: u64) {
     (0..EXTENTS).for_each(|extent| drop(write(volume, extent * 64, 1, content).expect("it is written")));
 }
 
-fn flush(volume: &Volume) -> Completion {
-    volume.execute(Request::Flush)
+fn flush(volume: &VolumeHandle) -> DeviceCompletion {
+    volume.execute(DeviceRequest::Flush)
 }
 
-fn read(volume: &Volume, block: u64) -> Result<u64, DeviceError> {
-    let read = Request::Read { offset_bytes: block * 4096, buffer: vec![1; 4096] };
+fn read(volume: &VolumeHandle, block: u64) -> Result<u64, DeviceError> {
+    let read = DeviceRequest::Read { offset_bytes: block * 4096, buffer: vec![1; 4096] };
     volume.execute(read).map(|block| content_of(&block))
 }
 
-fn read_firsts(volume: &Volume) -> Vec<Result<u64, DeviceError>> {
+fn read_firsts(volume: &VolumeHandle) -> Vec<Result<u64, DeviceError>> {
     (0..EXTENTS).map(|extent| read(volume, extent * 64)).collect()
 }
 
-fn states(pool: &Pool) -> Vec<MemberState> {
+fn states(pool: &VolumePool) -> Vec<MemberState> {
     pool.info().members.iter().map(|member| member.state).collect()
 }
 
-fn assert_consistent(pool: &Pool) {
+fn assert_consistent(pool: &VolumePool) {
     assert_eq!(pool.check().expect("the pool can be checked").problems, Vec::<String>::new());
 }
 
 /// Member 2 is out, and its copies are old; what it lacks is durable on the others.
-fn with_one_out(devices: &[PowerDevice], compress: bool) -> (Pool, Volume) {
+fn with_one_out(devices: &[PowerDevice], compress: bool) -> (VolumePool, VolumeHandle) {
     let pool = open(devices);
     let volume = pool.create("twice", &twice(compress)).unwrap();
     write_firsts(&volume, 11);
@@ -95,7 +95,7 @@ fn a_stale_copy_is_not_served_where_the_good_one_can_not_be_read() {
         let (pool, _) = with_one_out(&devices, false);
         pool.close().unwrap();
         let devices = again(&devices, PowerDevice::image);
-        devices[lost].fail_when(|request| matches!(request, Request::Read { .. }));
+        devices[lost].fail_when(|request| matches!(request, DeviceRequest::Read { .. }));
         let pool = match try_open(&devices) {
             Ok(pool) => pool,
             Err(error) => panic!("it opens with what it has: {error}"),
@@ -155,7 +155,7 @@ fn a_member_that_was_not_read_at_opening_misses_nothing() {
     let volume = pool.volume("twice").unwrap();
     for device in &devices[..2] {
         // Whichever copy is read.
-        device.fail_when(|request| matches!(request, Request::Read { .. }));
+        device.fail_when(|request| matches!(request, DeviceRequest::Read { .. }));
         for (found, answered) in read_firsts(&volume).into_iter().zip(&answers) {
             assert!(!answered || found.as_ref().map_or(true, |found| *found == 31), "{found:?}");
         }
@@ -196,7 +196,9 @@ fn the_member_that_fails_is_left_out_when_copies_are_made_alike() {
         // A cut: the journal still has the regions noted.
         let devices = again(&devices, PowerDevice::image_after_cut);
         devices[failing].fail_when(|request| match request {
-            Request::Read { offset_bytes, .. } | Request::Write { offset_bytes, .. } => *offset_bytes >= DATA,
+            DeviceRequest::Read { offset_bytes, .. } | DeviceRequest::Write { offset_bytes, .. } => {
+                *offset_bytes >= DATA
+            }
             _ => false,
         });
         let pool = open(&devices);
@@ -219,7 +221,7 @@ fn a_block_that_can_not_be_read_costs_no_member_when_copies_are_made_alike() {
         flush(&volume).unwrap();
         let devices = again(&devices, PowerDevice::image_after_cut);
         for member in &failing {
-            let is_data = |request: &Request| matches!(request, Request::Read { offset_bytes, .. } if *offset_bytes >= DATA);
+            let is_data = |request: &DeviceRequest| matches!(request, DeviceRequest::Read { offset_bytes, .. } if *offset_bytes >= DATA);
             devices[*member].fail_when(is_data);
         }
         if failing.len() == 2 {
@@ -241,7 +243,7 @@ fn what_can_not_be_flushed_is_no_contradiction() {
     let (pool, _) = with_one_out(&devices, false);
     let volume = pool.create("later", &twice(false)).unwrap();
     write_firsts(&volume, 31);
-    devices[0].fail_when(|request| matches!(request, Request::Flush));
+    devices[0].fail_when(|request| matches!(request, DeviceRequest::Flush));
     assert!(matches!(pool.check(), Err(PoolError::Device(_))));
     devices[0].fail_when(|_| false);
     assert_consistent(&pool);
@@ -260,7 +262,7 @@ fn a_flush_that_a_second_member_fails_is_not_acknowledged() {
         write_firsts(&volume, 31);
         flush(&volume).unwrap();
         write_firsts(&volume, 41);
-        devices[0].fail_when(|request| matches!(request, Request::Flush));
+        devices[0].fail_when(|request| matches!(request, DeviceRequest::Flush));
         let is_durable = flush(&volume).is_ok();
         acknowledged += usize::from(is_durable);
         supply.cut();
@@ -284,7 +286,7 @@ fn a_flush_that_one_member_fails_is_acknowledged_once_it_is_out() {
         write_firsts(&volume, 31);
         flush(&volume).unwrap();
         write_firsts(&volume, 41);
-        devices[2].fail_when(|request| matches!(request, Request::Flush));
+        devices[2].fail_when(|request| matches!(request, DeviceRequest::Flush));
         flush(&volume).unwrap();
         supply.cut();
         let pool = open(&again(&devices, PowerDevice::image_after_cut));
@@ -301,13 +303,14 @@ fn a_first_write_that_a_resync_overtakes_lists_no_copy_that_was_lost() {
         let devices = devices(&Supply::new(1), 3);
         let pool = open(&devices);
         let volume = pool.create("twice", &twice(compress)).unwrap();
-        let is_data = |request: &Request| matches!(request, Request::Write { offset_bytes, .. } if *offset_bytes >= DATA);
+        let is_data = |request: &DeviceRequest| matches!(request, DeviceRequest::Write { offset_bytes, .. } if *offset_bytes >= DATA);
         devices[0].hold_when(is_data);
         let written = Arc::new(AtomicUsize::new(0));
         for extent in 0..EXTENTS {
             let written = Arc::clone(&written);
-            let request = Request::Write { offset_bytes: extent * EXTENT, data: bytes_of(12), fua: false };
-            let done = move |completion: Completion| {
+            let request =
+                DeviceRequest::Write { offset_bytes: extent * EXTENT, data: bytes_of(12), fua: false };
+            let done = move |completion: DeviceCompletion| {
                 completion.expect("it is written");
                 written.fetch_add(1, Ordering::SeqCst);
             };
@@ -327,7 +330,7 @@ fn a_first_write_that_a_resync_overtakes_lists_no_copy_that_was_lost() {
         devices[0].let_go();
         assert_eq!(written.load(Ordering::SeqCst), EXTENTS as usize);
         for gone in [0, 2] {
-            devices[gone].fail_when(|request| matches!(request, Request::Read { .. }));
+            devices[gone].fail_when(|request| matches!(request, DeviceRequest::Read { .. }));
             let found = read_firsts(&volume);
             assert!(found.iter().all(|found| found.as_ref().map_or(true, |c| *c == 12)), "{found:?}");
             devices[gone].fail_when(|_| false);

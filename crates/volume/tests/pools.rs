@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use pool_model::{bytes_of, read_all};
 use power_device::{PowerDevice, Supply};
-use underlay_storage::device::{BlockDevice, DeviceError, Request};
-use underlay_storage::layers::compress::Codec;
-use underlay_storage::layers::workers::Workers;
-use underlay_volume::pool::{Access, MemberState, PoolError, PoolSettings, VolumeSpec};
-use underlay_volume::rate::Limits;
-use underlay_volume::{Pool, Volume};
+use underlay_storage::device::{BlockDevice, DeviceError, DeviceRequest};
+use underlay_storage::layers::compress::CompressionCodec;
+use underlay_storage::layers::workers::WorkerThreads;
+use underlay_volume::pool::{MemberState, PoolError, PoolSettings, SnapshotAccess, VolumeSpec};
+use underlay_volume::rate::RateLimits;
+use underlay_volume::{VolumeHandle, VolumePool};
 
 const EXTENT: u64 = 256 << 10;
 
@@ -25,16 +25,16 @@ fn members(devices: &[PowerDevice]) -> Vec<Arc<dyn BlockDevice>> {
     devices.iter().map(PowerDevice::as_device).collect()
 }
 
-fn open(devices: &[PowerDevice]) -> Pool {
-    Pool::open(members(devices), PoolSettings::default()).expect("the pool opens")
+fn open(devices: &[PowerDevice]) -> VolumePool {
+    VolumePool::open(members(devices), PoolSettings::default()).expect("the pool opens")
 }
 
-fn write(volume: &Volume, block: u64, blocks: usize, content: u64) -> Result<(), DeviceError> {
+fn write(volume: &VolumeHandle, block: u64, blocks: usize, content: u64) -> Result<(), DeviceError> {
     let data = bytes_of(content).repeat(blocks);
-    volume.execute(Request::Write { offset_bytes: block * 4096, data, fua: false }).map(|_| ())
+    volume.execute(DeviceRequest::Write { offset_bytes: block * 4096, data, fua: false }).map(|_| ())
 }
 
-fn assert_consistent(pool: &Pool) {
+fn assert_consistent(pool: &VolumePool) {
     assert_eq!(pool.check().expect("the pool can be checked").problems, Vec::<String>::new());
 }
 
@@ -46,9 +46,9 @@ fn plain(extents: u64) -> VolumeSpec {
 fn a_full_pool_refuses_and_goes_on_when_space_comes_back() {
     for spec in [
         plain(100),
-        VolumeSpec { compress: Some(Codec::Zstd(1)), ..plain(100) },
+        VolumeSpec { compress: Some(CompressionCodec::Zstd(1)), ..plain(100) },
         VolumeSpec { mirror: true, ..plain(100) },
-        VolumeSpec { compress: Some(Codec::Lz4), mirror: true, ..plain(100) },
+        VolumeSpec { compress: Some(CompressionCodec::Lz4), mirror: true, ..plain(100) },
     ] {
         let devices = devices(3, 10);
         let pool = open(&devices);
@@ -71,13 +71,13 @@ fn a_full_pool_refuses_and_goes_on_when_space_comes_back() {
         if spec.compress.is_none() {
             write(&volume, 3, 1, 9).unwrap();
         }
-        volume.execute(Request::Flush).unwrap();
+        volume.execute(DeviceRequest::Flush).unwrap();
         assert_consistent(&pool);
         // Space comes back by a discard, unflushed, and by deleting.
-        volume.execute(Request::Discard { offset_bytes: 0, length_bytes: 4 * EXTENT }).unwrap();
+        volume.execute(DeviceRequest::Discard { offset_bytes: 0, length_bytes: 4 * EXTENT }).unwrap();
         (0..3).for_each(|extent| write(&volume, extent * 64, 64, 5).unwrap());
         pool.delete("thin").unwrap();
-        assert_eq!(volume.execute(Request::Flush), Err(DeviceError::Gone));
+        assert_eq!(volume.execute(DeviceRequest::Flush), Err(DeviceError::Gone));
         (0..written - 3).for_each(|extent| write(&other, extent * 64, 64, 4).unwrap());
         assert_consistent(&pool);
         pool.close().unwrap();
@@ -93,12 +93,13 @@ fn a_mirrored_volume_survives_a_member_and_gets_it_back() {
     let pool = open(&devices);
     let specs = [
         ("plain", VolumeSpec { mirror: true, ..plain(12) }),
-        ("packed", VolumeSpec { mirror: true, compress: Some(Codec::Lz4), ..plain(12) }),
+        ("packed", VolumeSpec { mirror: true, compress: Some(CompressionCodec::Lz4), ..plain(12) }),
     ];
-    let volumes: Vec<Volume> = specs.iter().map(|(name, spec)| pool.create(name, spec).unwrap()).collect();
+    let volumes: Vec<VolumeHandle> =
+        specs.iter().map(|(name, spec)| pool.create(name, spec).unwrap()).collect();
     for volume in &volumes {
         (0..6).for_each(|extent| write(volume, extent * 64, 64, extent + 10).unwrap());
-        volume.execute(Request::Flush).unwrap();
+        volume.execute(DeviceRequest::Flush).unwrap();
     }
     for lost in 0..3u64 {
         devices[lost as usize].set_gone(true);
@@ -107,7 +108,7 @@ fn a_mirrored_volume_survives_a_member_and_gets_it_back() {
             assert_eq!(found[5 * 64 + 10], 15);
             // Over what is there and where nothing was.
             (0..8).for_each(|extent| write(volume, extent * 64 + lost, 3, 100 + lost).unwrap());
-            volume.execute(Request::Flush).unwrap();
+            volume.execute(DeviceRequest::Flush).unwrap();
             let info = pool.volume(name).unwrap().info();
             assert!(info.degraded, "{info:?}");
         }
@@ -155,11 +156,11 @@ fn a_failed_write_of_one_copy_is_survived_and_the_last_copy_is_not() {
     let once = pool.create("once", &plain(5)).unwrap();
     for volume in [&volume, &once] {
         (0..4).for_each(|extent| write(volume, extent * 64, 64, 3).unwrap());
-        volume.execute(Request::Flush).unwrap();
+        volume.execute(DeviceRequest::Flush).unwrap();
     }
     devices[1].set_fails_writes(true);
     write(&volume, 0, 2, 4).unwrap();
-    volume.execute(Request::Flush).unwrap();
+    volume.execute(DeviceRequest::Flush).unwrap();
     // A volume that has its only copy there hears of it, and what is elsewhere goes on.
     let answers: Vec<_> = (0..4).map(|extent| write(&once, extent * 64, 1, 4)).collect();
     assert!(answers.iter().any(Result::is_ok) && answers.iter().any(Result::is_err), "{answers:?}");
@@ -193,15 +194,17 @@ fn volumes_are_striped_over_the_members() {
 fn compression_saves_space_and_tells_how_much() {
     let devices = devices(1, 20);
     let pool = open(&devices);
-    let spec = VolumeSpec { compress: Some(Codec::Lz4), ..plain(60) };
+    let spec = VolumeSpec { compress: Some(CompressionCodec::Lz4), ..plain(60) };
     let volume = pool.create("small", &spec).unwrap();
     // Three times what the pool has.
     (0..60).for_each(|extent| write(&volume, extent * 64, 64, 2 * extent + 1).unwrap());
-    volume.execute(Request::Flush).unwrap();
+    volume.execute(DeviceRequest::Flush).unwrap();
     let info = volume.info();
     assert_eq!(info.used_bytes, 60 * EXTENT);
     assert!(info.stored_bytes * 20 < info.used_bytes, "{info:?}");
-    volume.execute(Request::Write { offset_bytes: 0, data: vec![0; EXTENT as usize], fua: true }).unwrap();
+    volume
+        .execute(DeviceRequest::Write { offset_bytes: 0, data: vec![0; EXTENT as usize], fua: true })
+        .unwrap();
     assert_eq!(volume.info().used_bytes, 59 * EXTENT, "zeros take no space");
     assert_consistent(&pool);
 }
@@ -213,8 +216,8 @@ fn a_snapshot_keeps_what_was_and_costs_what_changes() {
     let volume = pool.create("data", &plain(8)).unwrap();
     write(&volume, 0, 8 * 64, 3).unwrap();
     let free = pool.info().free_bytes;
-    let kept = pool.snapshot("data", "kept", Access::ReadOnly).unwrap();
-    let branch = pool.snapshot("kept", "branch", Access::Writable).unwrap();
+    let kept = pool.snapshot("data", "kept", SnapshotAccess::ReadOnly).unwrap();
+    let branch = pool.snapshot("kept", "branch", SnapshotAccess::Writable).unwrap();
     assert_eq!(pool.info().free_bytes, free);
     write(&volume, 64, 1, 5).unwrap();
     write(&branch, 65, 1, 7).unwrap();
@@ -236,7 +239,7 @@ fn a_snapshot_keeps_what_was_and_costs_what_changes() {
 
 #[test]
 fn what_a_pool_does_not_do_it_refuses() {
-    let refusal = |result: Result<Volume, PoolError>| result.map(|_| ()).unwrap_err().to_string();
+    let refusal = |result: Result<VolumeHandle, PoolError>| result.map(|_| ()).unwrap_err().to_string();
     let few = devices(1, 10);
     let pool = open(&few);
     assert!(refusal(pool.create("m", &VolumeSpec { mirror: true, ..plain(1) })).contains("two members"));
@@ -244,7 +247,7 @@ fn what_a_pool_does_not_do_it_refuses() {
     assert!(refusal(pool.create("../x", &plain(1))).contains("is not a valid volume name"));
     assert!(refusal(pool.create("x", &VolumeSpec::new(5000))).contains("multiple of 4096"));
     assert!(
-        refusal(pool.create("x", &VolumeSpec { compress: Some(Codec::Zstd(40)), ..plain(1) }))
+        refusal(pool.create("x", &VolumeSpec { compress: Some(CompressionCodec::Zstd(40)), ..plain(1) }))
             .contains("1 to 19")
     );
     pool.create("x", &plain(1)).unwrap();
@@ -256,7 +259,7 @@ fn what_a_pool_does_not_do_it_refuses() {
     let two = devices(2, 10);
     open(&two).close().unwrap();
     let refused = |devices: Vec<Arc<dyn BlockDevice>>| {
-        Pool::open(devices, PoolSettings::default()).map(|_| ()).unwrap_err().to_string()
+        VolumePool::open(devices, PoolSettings::default()).map(|_| ()).unwrap_err().to_string()
     };
     let device = |device: &PowerDevice| device.as_device();
     assert!(refused(vec![device(&two[1]), device(&two[0])]).contains("put the members in that order"));
@@ -266,7 +269,7 @@ fn what_a_pool_does_not_do_it_refuses() {
     assert!(refused(vec![device(&two[0]), device(&blank[0])]).contains("is blank"));
     blank[0]
         .as_device()
-        .execute(Request::Write { offset_bytes: 0, data: vec![1; 4096], fua: false })
+        .execute(DeviceRequest::Write { offset_bytes: 0, data: vec![1; 4096], fua: false })
         .unwrap();
     assert!(refused(vec![device(&blank[0])]).contains("blank devices only"));
     assert!(refused(vec![]).contains("1 to 255"));
@@ -294,14 +297,14 @@ fn a_pool_tells_what_its_journal_takes() {
 #[test]
 fn threads_do_not_disturb_each_other() {
     let devices = devices(3, 40);
-    let settings = PoolSettings { workers: Workers::start(2).unwrap(), ..PoolSettings::default() };
-    let pool = Pool::open(members(&devices), settings).unwrap();
-    let limits = Limits { iops: Some(1_000_000), bytes_per_second: None };
+    let settings = PoolSettings { workers: WorkerThreads::start(2).unwrap(), ..PoolSettings::default() };
+    let pool = VolumePool::open(members(&devices), settings).unwrap();
+    let limits = RateLimits { iops: Some(1_000_000), bytes_per_second: None };
     let specs = [
         plain(6),
         VolumeSpec { mirror: true, ..plain(6) },
-        VolumeSpec { compress: Some(Codec::Lz4), limits, ..plain(6) },
-        VolumeSpec { compress: Some(Codec::Lz4), mirror: true, ..plain(6) },
+        VolumeSpec { compress: Some(CompressionCodec::Lz4), limits, ..plain(6) },
+        VolumeSpec { compress: Some(CompressionCodec::Lz4), mirror: true, ..plain(6) },
     ];
     for (number, spec) in specs.iter().enumerate() {
         pool.create(&format!("v{number}"), spec).unwrap();
@@ -310,7 +313,8 @@ fn threads_do_not_disturb_each_other() {
         for thread in 0..4u64 {
             let pool = &pool;
             scope.spawn(move || {
-                let volumes: Vec<Volume> = (0..4).map(|v| pool.volume(&format!("v{v}")).unwrap()).collect();
+                let volumes: Vec<VolumeHandle> =
+                    (0..4).map(|v| pool.volume(&format!("v{v}")).unwrap()).collect();
                 let mut last = vec![[0u64; 96]; 4];
                 let mut pick = power_device::Pick::new(thread + 1);
                 for round in 0..400u64 {
@@ -319,18 +323,20 @@ fn threads_do_not_disturb_each_other() {
                     let content = 1000 * (thread + 1) + round;
                     match pick.below(8) {
                         0 => {
-                            let discard = Request::Discard { offset_bytes: block * 4096, length_bytes: 4096 };
+                            let discard =
+                                DeviceRequest::Discard { offset_bytes: block * 4096, length_bytes: 4096 };
                             volumes[v].execute(discard).unwrap();
                             last[v][own] = 0;
                         }
-                        1 => drop(volumes[v].execute(Request::Flush).unwrap()),
+                        1 => drop(volumes[v].execute(DeviceRequest::Flush).unwrap()),
                         2 if round % 40 == 0 => {
                             let name = format!("s{thread}-{round}");
-                            pool.snapshot(&format!("v{v}"), &name, Access::ReadOnly).unwrap();
+                            pool.snapshot(&format!("v{v}"), &name, SnapshotAccess::ReadOnly).unwrap();
                             pool.delete(&name).unwrap();
                         }
                         3 | 4 => {
-                            let read = Request::Read { offset_bytes: block * 4096, buffer: vec![1; 4096] };
+                            let read =
+                                DeviceRequest::Read { offset_bytes: block * 4096, buffer: vec![1; 4096] };
                             let found = volumes[v].execute(read).unwrap();
                             assert_eq!(pool_model::content_of(&found), last[v][own], "block {block} of v{v}");
                         }
@@ -358,7 +364,7 @@ fn threads_do_not_disturb_each_other() {
 fn a_full_map_refuses_snapshots_and_chunks_and_nothing_else() {
     let devices = devices(2, 100);
     let pool = open(&devices);
-    let spec = VolumeSpec { compress: Some(Codec::Lz4), ..plain(4000) };
+    let spec = VolumeSpec { compress: Some(CompressionCodec::Lz4), ..plain(4000) };
     let volume = pool.create("sparse", &spec).unwrap();
     let mut refused = None;
     for extent in 0..4000 {
@@ -369,7 +375,7 @@ fn a_full_map_refuses_snapshots_and_chunks_and_nothing_else() {
     }
     assert_eq!(refused, Some(DeviceError::NoSpace));
     assert!(pool.info().free_bytes > 10 * EXTENT, "{:?}", pool.info());
-    let snapshot = pool.snapshot("sparse", "another", Access::ReadOnly).map(|_| ());
+    let snapshot = pool.snapshot("sparse", "another", SnapshotAccess::ReadOnly).map(|_| ());
     assert!(matches!(snapshot, Err(PoolError::MapFull { .. })), "{snapshot:?}");
     // Over what is there; checkpoints fit.
     (0..400).for_each(|extent| write(&volume, extent * 64, 1, 5).unwrap());
@@ -388,7 +394,7 @@ fn a_journal_that_is_full_begins_anew_without_losing_anything() {
     let mut contents = vec![0u64; 64 * 4];
     {
         let pool = open(&devices);
-        pool.create("data", &VolumeSpec { compress: Some(Codec::Lz4), ..plain(4) }).unwrap();
+        pool.create("data", &VolumeSpec { compress: Some(CompressionCodec::Lz4), ..plain(4) }).unwrap();
         pool.close().unwrap();
     }
     let mut pick = power_device::Pick::new(9);
@@ -405,7 +411,7 @@ fn a_journal_that_is_full_begins_anew_without_losing_anything() {
             let content = 1 + 2 * (round * 1000 + step);
             let old = contents[block];
             let written = write(&volume, block as u64, 1, content)
-                .and_then(|()| volume.execute(Request::Flush).map(|_| ()));
+                .and_then(|()| volume.execute(DeviceRequest::Flush).map(|_| ()));
             if written.is_ok() {
                 contents[block] = content;
                 continue;

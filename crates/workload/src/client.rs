@@ -2,7 +2,7 @@
 
 /// Which fields of a record an operation speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fields {
+pub enum FieldSelection {
     All,
     /// The field of this index.
     One(u32),
@@ -10,7 +10,7 @@ pub enum Fields {
 
 /// How an operation ended that the system answered: the expected outcomes are values, not errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum OperationOutcome {
     /// Done; for a read, the record was there.
     Found,
     /// No such record.
@@ -145,13 +145,23 @@ pub trait Client: Send {
     ///
     /// # Errors
     /// When the system fails, does not answer in time, or is no longer connected.
-    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError>;
+    fn read(
+        &mut self,
+        key: &[u8],
+        fields: FieldSelection,
+        values: &mut FieldValues,
+    ) -> Result<OperationOutcome, ClientError>;
 
     /// Reads up to `limit` records in key order from `start` on, and says how many there were.
     ///
     /// # Errors
     /// When the system fails, does not answer in time, or is no longer connected.
-    fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError>;
+    fn scan(
+        &mut self,
+        start: &[u8],
+        limit: u32,
+        fields: FieldSelection,
+    ) -> Result<(OperationOutcome, u32), ClientError>;
 
     /// As [`scan`](Self::scan), and gives the records into `found`, which is cleared first. It is asked for where values are
     /// checked, and may take longer.
@@ -162,9 +172,9 @@ pub trait Client: Send {
         &mut self,
         _start: &[u8],
         _limit: u32,
-        _fields: Fields,
+        _fields: FieldSelection,
         found: &mut FoundRecords,
-    ) -> Result<(Outcome, u32), ClientError> {
+    ) -> Result<(OperationOutcome, u32), ClientError> {
         found.clear();
         Err(ClientError::System(SCANS_ARE_NOT_CHECKED.to_owned()))
     }
@@ -174,19 +184,19 @@ pub trait Client: Send {
     ///
     /// # Errors
     /// When the system fails, does not answer in time, or is no longer connected.
-    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError>;
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError>;
 
     /// Writes a whole record.
     ///
     /// # Errors
     /// When the system fails, does not answer in time, or is no longer connected.
-    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError>;
+    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError>;
 
     /// Removes a record.
     ///
     /// # Errors
     /// When the system fails, does not answer in time, or is no longer connected.
-    fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError>;
+    fn delete(&mut self, key: &[u8]) -> Result<OperationOutcome, ClientError>;
 
     /// Whether it looks at the values that it is given to write. Making them takes longer than all else that an operation
     /// needs, so they are left out, all of them, for a client that does not.

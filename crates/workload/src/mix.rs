@@ -49,17 +49,17 @@ impl fmt::Display for OperationKind {
 
 /// The weight of each kind of operation. Weights need not add up to one: each counts against their sum.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Proportions {
+pub struct OperationProportions {
     weights: [f64; 6],
 }
 
-impl Proportions {
+impl OperationProportions {
     /// The weights of a mix; a kind that is left out has none.
     ///
     /// # Errors
     /// When a weight is negative or not finite, or when none is positive.
     pub fn new(weights: &[(OperationKind, f64)]) -> Result<Self, String> {
-        let mut proportions = Proportions { weights: [0.0; 6] };
+        let mut proportions = OperationProportions { weights: [0.0; 6] };
         for &(kind, weight) in weights {
             if !weight.is_finite() || weight < 0.0 {
                 return Err(format!(
@@ -77,7 +77,7 @@ impl Proportions {
     }
 
     fn preset(weights: &[(OperationKind, f64)]) -> Self {
-        Proportions::new(weights).expect("presets are valid")
+        OperationProportions::new(weights).expect("presets are valid")
     }
 
     /// The share of operations of this kind, 0 to 1.
@@ -140,7 +140,7 @@ pub enum MixKind {
     /// Inserts every record once, in the order of their numbers.
     Load,
     /// Draws operations by proportion and keys by the request distribution, without end.
-    Transactions(Proportions),
+    Transactions(OperationProportions),
     /// Deletes every record once, in the order of their numbers.
     Delete,
 }
@@ -148,13 +148,13 @@ pub enum MixKind {
 /// A named mix of operations: `load`, YCSB's `a` to `f`, `delete`, or proportions of one's own, which a name like
 /// `read80-update20` spells out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Mix {
+pub struct OperationMix {
     name: String,
     kind: MixKind,
 }
 
-impl Mix {
-    /// The names that [`Mix::parse`] knows.
+impl OperationMix {
+    /// The names that [`OperationMix::parse`] knows.
     pub const NAMES: [&'static str; 8] = ["load", "a", "b", "c", "d", "e", "f", "delete"];
 
     /// A standard mix by its name, in either case, or one's own by its shares in percent; YCSB's file names (`workloada`) are understood
@@ -162,12 +162,12 @@ impl Mix {
     ///
     /// # Errors
     /// When there is no mix of this name.
-    pub fn parse(name: &str) -> Result<Mix, UnknownMix> {
+    pub fn parse(name: &str) -> Result<OperationMix, UnknownMix> {
         use OperationKind::{Insert, Read, ReadModifyWrite, Scan, Update};
         let lower = name.trim().to_ascii_lowercase();
         let short = lower.strip_prefix("workload").unwrap_or(&lower);
         let transactions =
-            |weights: &[(OperationKind, f64)]| MixKind::Transactions(Proportions::preset(weights));
+            |weights: &[(OperationKind, f64)]| MixKind::Transactions(OperationProportions::preset(weights));
         let kind = match short {
             "load" => MixKind::Load,
             "delete" => MixKind::Delete,
@@ -179,38 +179,39 @@ impl Mix {
             "f" => transactions(&[(Read, 0.5), (ReadModifyWrite, 0.5)]),
             _ => {
                 return match shares_of(short) {
-                    Some(proportions) => Ok(Mix::spelt_out(proportions)),
+                    Some(proportions) => Ok(OperationMix::spelt_out(proportions)),
                     None => Err(UnknownMix { name: name.to_owned() }),
                 };
             }
         };
-        Ok(Mix { name: short.to_owned(), kind })
+        Ok(OperationMix { name: short.to_owned(), kind })
     }
 
     /// Proportions of one's own; they take a standard mix's name when they are the same.
-    pub fn of(proportions: Proportions) -> Mix {
-        let same = |mix: &Mix| match mix.kind {
+    pub fn of(proportions: OperationProportions) -> OperationMix {
+        let same = |mix: &OperationMix| match mix.kind {
             MixKind::Transactions(standard) => OperationKind::ALL
                 .iter()
                 .all(|&kind| (standard.share(kind) - proportions.share(kind)).abs() < 1e-9),
             MixKind::Load | MixKind::Delete => false,
         };
-        Mix::NAMES
+        OperationMix::NAMES
             .iter()
-            .filter_map(|name| Mix::parse(name).ok())
+            .filter_map(|name| OperationMix::parse(name).ok())
             .find(same)
-            .unwrap_or(Mix { name: "custom".to_owned(), kind: MixKind::Transactions(proportions) })
+            .unwrap_or(OperationMix { name: "custom".to_owned(), kind: MixKind::Transactions(proportions) })
     }
 
-    /// Proportions of one's own under a name that spells them out in percent, `read80-update20`, and that [`Mix::parse`] reads.
-    pub fn spelt_out(proportions: Proportions) -> Mix {
+    /// Proportions of one's own under a name that spells them out in percent, `read80-update20`, and that
+    /// [`OperationMix::parse`] reads.
+    pub fn spelt_out(proportions: OperationProportions) -> OperationMix {
         let percent = |kind| {
             // To a thousandth of a percent, which no run tells from its neighbours.
             let share = (proportions.share(kind) * 1e5).round() / 1e3;
             (share > 0.0).then(|| format!("{}{share}", short_name(kind)))
         };
         let name = OperationKind::ALL.into_iter().filter_map(percent).collect::<Vec<_>>().join("-");
-        Mix { name, kind: MixKind::Transactions(proportions) }
+        OperationMix { name, kind: MixKind::Transactions(proportions) }
     }
 
     pub fn name(&self) -> &str {
@@ -271,7 +272,7 @@ fn short_name(kind: OperationKind) -> &'static str {
 }
 
 /// The proportions that a name spells out: kinds with their percentages, which add up to 100.
-fn shares_of(name: &str) -> Option<Proportions> {
+fn shares_of(name: &str) -> Option<OperationProportions> {
     let mut weights: Vec<(OperationKind, f64)> = Vec::new();
     for part in name.split('-') {
         let digits = part.find(|letter: char| letter.is_ascii_digit())?;
@@ -286,17 +287,20 @@ fn shares_of(name: &str) -> Option<Proportions> {
     }
     let sum: f64 = weights.iter().map(|(_, percent)| percent).sum();
     // Each is rounded to a thousandth.
-    ((sum - 100.0).abs() < 0.005).then(|| Proportions::new(&weights).ok()).flatten()
+    ((sum - 100.0).abs() < 0.005).then(|| OperationProportions::new(&weights).ok()).flatten()
 }
 
-impl fmt::Display for Mix {
+impl fmt::Display for OperationMix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no mix '{name}': expected one of {}, or shares in percent as in read80-update20", Mix::NAMES.join(", "))]
+#[error(
+    "there is no mix '{name}': expected one of {}, or shares in percent as in read80-update20",
+    OperationMix::NAMES.join(", ")
+)]
 pub struct UnknownMix {
     pub name: String,
 }
@@ -314,15 +318,15 @@ mod tests {
             (vec![(ReadModifyWrite, 0.125), (Scan, 0.875)], "scan87.5-rmw12.5"),
             (vec![(Read, 1.0), (Update, 1.0), (Insert, 1.0)], "read33.333-update33.333-insert33.333"),
         ] {
-            let mix = Mix::spelt_out(Proportions::new(&weights).unwrap());
+            let mix = OperationMix::spelt_out(OperationProportions::new(&weights).unwrap());
             assert_eq!(mix.name(), name);
-            let again = Mix::parse(name).unwrap();
+            let again = OperationMix::parse(name).unwrap();
             assert_eq!(again.name(), name);
             for kind in OperationKind::ALL {
                 assert!((again.share(kind) - mix.share(kind)).abs() < 1e-5, "{name}");
             }
         }
-        assert_eq!(Mix::parse("Update20-Read80").unwrap().name(), "read80-update20");
+        assert_eq!(OperationMix::parse("Update20-Read80").unwrap().name(), "read80-update20");
     }
 
     #[test]
@@ -339,7 +343,7 @@ mod tests {
             "100",
             "",
         ] {
-            let error = Mix::parse(name).unwrap_err().to_string();
+            let error = OperationMix::parse(name).unwrap_err().to_string();
             assert!(error.contains("read80-update20"), "{name}: {error}");
         }
     }

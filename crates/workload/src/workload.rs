@@ -9,8 +9,8 @@ use crate::draw::distribution::{KeyRange, RequestDistribution};
 use crate::draw::keys::{InsertOrder, KeyNaming};
 use crate::draw::length_histogram::LengthHistogram;
 use crate::draw::values::{FieldLength, LengthChooser};
-use crate::mix::{Mix, OperationKind, Proportions};
-use crate::ycsb::properties::{Properties, PropertyError, PropertyErrors, known};
+use crate::mix::{OperationKind, OperationMix, OperationProportions};
+use crate::ycsb::properties::{PropertyError, PropertyErrors, YcsbProperties, known};
 
 /// More fields than this are no record any more.
 pub(crate) const MAX_FIELD_COUNT: u32 = 10_000;
@@ -32,7 +32,7 @@ pub enum ScanLengthDistribution {
 
 /// Everything of CoreWorkload but the mix's name. Where a field is `None`, the mix decides.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Workload {
+pub struct CoreWorkload {
     /// Records that are there when a run begins, counted over all clients.
     pub record_count: u64,
     /// The number of the first record that this client loads and asks for.
@@ -46,7 +46,7 @@ pub struct Workload {
     pub read_all_fields: bool,
     pub write_all_fields: bool,
     /// CoreWorkload's proportions, for when no standard mix is named.
-    pub proportions: Proportions,
+    pub proportions: OperationProportions,
     pub request_distribution: Option<RequestDistribution>,
     /// Hotspot: the share of the records that is hot, 0 to 1.
     pub hot_data_fraction: f64,
@@ -75,12 +75,13 @@ pub struct Workload {
     pub warmup_time: Duration,
 }
 
-impl Workload {
+impl CoreWorkload {
     /// CoreWorkload's defaults for `records` records of `fields` fields of `field_bytes` bytes.
     pub fn new(records: u64, fields: u32, field_bytes: u32) -> Self {
-        let proportions = Proportions::new(&[(OperationKind::Read, 0.95), (OperationKind::Update, 0.05)])
-            .expect("CoreWorkload's defaults are valid");
-        Workload {
+        let proportions =
+            OperationProportions::new(&[(OperationKind::Read, 0.95), (OperationKind::Update, 0.05)])
+                .expect("CoreWorkload's defaults are valid");
+        CoreWorkload {
             record_count: records,
             insert_start: 0,
             insert_count: records,
@@ -119,12 +120,12 @@ impl Workload {
     }
 
     /// The mix that the properties ask for.
-    pub fn mix(&self) -> Mix {
-        Mix::of(self.proportions)
+    pub fn mix(&self) -> OperationMix {
+        OperationMix::of(self.proportions)
     }
 
     /// The distribution that a run of `mix` follows.
-    pub fn distribution_for(&self, mix: &Mix) -> RequestDistribution {
+    pub fn distribution_for(&self, mix: &OperationMix) -> RequestDistribution {
         match self.request_distribution {
             _ if mix.visits_every_record() => RequestDistribution::Sequential,
             Some(distribution) => distribution,
@@ -133,12 +134,12 @@ impl Workload {
     }
 
     /// The longest scan that a run of `mix` asks for, in records.
-    pub fn max_scan_length_for(&self, mix: &Mix) -> u32 {
+    pub fn max_scan_length_for(&self, mix: &OperationMix) -> u32 {
         self.max_scan_length.unwrap_or_else(|| mix.default_max_scan_length())
     }
 
     /// Why scans of a mix have no length: the longest of the mix's own is shorter than the shortest that is asked for.
-    pub fn scan_problem(&self, mix: &Mix) -> Option<String> {
+    pub fn scan_problem(&self, mix: &OperationMix) -> Option<String> {
         let (min, max) = (self.min_scan_length, self.max_scan_length_for(mix));
         let is_default = self.max_scan_length.is_none();
         (is_default && mix.share(OperationKind::Scan) > 0.0 && min > max).then(|| {
@@ -146,7 +147,7 @@ impl Workload {
         })
     }
 
-    pub(crate) fn scan_lengths_for(&self, mix: &Mix) -> LengthChooser {
+    pub(crate) fn scan_lengths_for(&self, mix: &OperationMix) -> LengthChooser {
         let max = self.max_scan_length_for(mix).max(self.min_scan_length);
         match self.scan_length_distribution {
             ScanLengthDistribution::Uniform => LengthChooser::Uniform(self.min_scan_length, max),
@@ -235,12 +236,12 @@ impl Workload {
 }
 
 /// Reads properties into a workload, keeping every mistake.
-struct Reader<'a> {
-    properties: &'a Properties,
+struct WorkloadReader<'a> {
+    properties: &'a YcsbProperties,
     errors: Vec<PropertyError>,
 }
 
-impl Reader<'_> {
+impl WorkloadReader<'_> {
     /// The value of `name` when it was given and `parse` takes it; a mistake is kept.
     fn read<T>(&mut self, name: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let property = self.properties.get(name)?;
@@ -289,14 +290,14 @@ fn weight(text: &str) -> Option<f64> {
     number(text).filter(|value: &f64| value.is_finite() && *value >= 0.0)
 }
 
-impl Properties {
+impl YcsbProperties {
     /// The workload that these properties describe, with CoreWorkload's defaults for those not given.
     ///
     /// # Errors
     /// Every value that is malformed or does not fit the others, each with its place.
-    pub fn workload(&self) -> Result<Workload, PropertyErrors> {
-        let mut reader = Reader { properties: self, errors: Vec::new() };
-        let mut workload = Workload::new(1000, 10, 100);
+    pub fn workload(&self) -> Result<CoreWorkload, PropertyErrors> {
+        let mut reader = WorkloadReader { properties: self, errors: Vec::new() };
+        let mut workload = CoreWorkload::new(1000, 10, 100);
         read_records(&mut reader, &mut workload);
         read_requests(&mut reader, &mut workload);
         read_execution(&mut reader, &mut workload);
@@ -321,7 +322,7 @@ impl Properties {
     }
 }
 
-fn read_records(reader: &mut Reader, workload: &mut Workload) {
+fn read_records(reader: &mut WorkloadReader, workload: &mut CoreWorkload) {
     reader.set(&mut workload.record_count, "recordcount", number);
     reader.set(&mut workload.insert_start, "insertstart", number);
     workload.insert_count = reader
@@ -369,7 +370,7 @@ fn read_records(reader: &mut Reader, workload: &mut Workload) {
     reader.set(&mut workload.compressibility, "compressibility", share);
 }
 
-fn read_requests(reader: &mut Reader, workload: &mut Workload) {
+fn read_requests(reader: &mut WorkloadReader, workload: &mut CoreWorkload) {
     reader.set(&mut workload.read_all_fields, "readallfields", boolean);
     reader.set(&mut workload.write_all_fields, "writeallfields", boolean);
     let names = [
@@ -383,7 +384,7 @@ fn read_requests(reader: &mut Reader, workload: &mut Workload) {
     let defaults = workload.proportions;
     let weights =
         names.map(|(name, kind)| (kind, reader.read(name, weight).unwrap_or_else(|| defaults.share(kind))));
-    match Proportions::new(&weights) {
+    match OperationProportions::new(&weights) {
         Ok(proportions) => workload.proportions = proportions,
         Err(problem) => reader.problem(&names.map(|(name, _)| name), problem),
     }
@@ -406,7 +407,7 @@ fn read_requests(reader: &mut Reader, workload: &mut Workload) {
     reader.set(&mut workload.scan_length_distribution, "scanlengthdistribution", scan);
 }
 
-fn read_execution(reader: &mut Reader, workload: &mut Workload) {
+fn read_execution(reader: &mut WorkloadReader, workload: &mut CoreWorkload) {
     // Zero stands for "no limit" in all of these, as in YCSB.
     workload.operation_count = reader.read("operationcount", number).filter(|&count| count > 0);
     reader.set(&mut workload.threads, "threadcount", positive);

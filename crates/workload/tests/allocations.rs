@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use underlay_workload::{Control, Mix, NullClient, Properties, RunSpec, run};
+use underlay_workload::{NullClient, OperationMix, RunHandle, RunSpec, YcsbProperties, run};
 
 struct Counting;
 
@@ -31,7 +31,7 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn operations_allocate_nothing() {
-    let mut properties = Properties::new();
+    let mut properties = YcsbProperties::new();
     for argument in [
         "recordcount=100000",
         "readproportion=1",
@@ -46,10 +46,10 @@ fn operations_allocate_nothing() {
     }
     let workload = Arc::new(properties.workload().unwrap());
     for distribution in underlay_workload::RequestDistribution::ALL {
-        let mut workload = underlay_workload::Workload::clone(&workload);
+        let mut workload = underlay_workload::CoreWorkload::clone(&workload);
         workload.request_distribution = Some(distribution);
         let workload = Arc::new(workload);
-        let spent = |mix: Mix, rate_per_s, operations| {
+        let spent = |mix: OperationMix, rate_per_s, operations| {
             let spec = RunSpec {
                 threads: 2,
                 rate_per_s,
@@ -60,14 +60,16 @@ fn operations_allocate_nothing() {
                 ..RunSpec::new(Arc::clone(&workload), mix)
             };
             let before = ALLOCATIONS.load(Ordering::Relaxed);
-            run(&spec, &|_| Ok(Box::new(NullClient)), &Control::new()).unwrap();
+            run(&spec, &|_| Ok(Box::new(NullClient)), &RunHandle::new()).unwrap();
             ALLOCATIONS.load(Ordering::Relaxed) - before
         };
         // Threads, tables and intervals cost several hundred, whatever the number of operations. Of each kind there are more than
         // 3,000.
-        for (mix, rate) in
-            [(workload.mix(), None), (workload.mix(), Some(1e9)), (Mix::parse("load").unwrap(), None)]
-        {
+        for (mix, rate) in [
+            (workload.mix(), None),
+            (workload.mix(), Some(1e9)),
+            (OperationMix::parse("load").unwrap(), None),
+        ] {
             let allocations = spent(mix.clone(), rate, 20_000);
             assert!(
                 allocations < 3_000,

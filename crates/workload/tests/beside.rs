@@ -3,21 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use underlay_record::Measured;
+use underlay_record::MeasuredWindow;
 use underlay_workload::{
-    Beside, Control, MemoryStore, Mix, NullClient, RunError, RunSpec, Share, Workload, run,
+    BackgroundWork, CoreWorkload, HostShare, MemoryStore, NullClient, OperationMix, RunError, RunHandle,
+    RunSpec, run,
 };
 
 /// Readers beside a writer: each stream has figures of its own.
 #[test]
 fn what_goes_on_beside_is_in_no_figure_of_what_is_measured() {
     let store = MemoryStore::new();
-    let workload = Arc::new(Workload::new(500, 1, 100));
-    let mix = |name: &str| Mix::parse(name).unwrap();
+    let workload = Arc::new(CoreWorkload::new(500, 1, 100));
+    let mix = |name: &str| OperationMix::parse(name).unwrap();
     let load = RunSpec { duration: Duration::MAX, ..RunSpec::new(Arc::clone(&workload), mix("load")) };
-    let run_on = |spec: &RunSpec| run(spec, &|_| Ok(Box::new(store.client())), &Control::new());
+    let run_on = |spec: &RunSpec| run(spec, &|_| Ok(Box::new(store.client())), &RunHandle::new());
     run_on(&load).unwrap();
-    let beside = Beside { mix: mix("update100"), threads: 2, rate_per_s: Some(200.0) };
+    let beside = BackgroundWork { mix: mix("update100"), threads: 2, rate_per_s: Some(200.0) };
     let spec = RunSpec {
         threads: 2,
         duration: Duration::from_millis(400),
@@ -47,7 +48,7 @@ fn what_goes_on_beside_is_in_no_figure_of_what_is_measured() {
     };
     assert!(of(&|spec| spec.mix = mix("load")).contains("beside those of a load"));
     assert!(of(&|spec| spec.operation_limit = Some(9)).contains("beside a number"));
-    let inserting = Beside { mix: mix("d"), ..beside };
+    let inserting = BackgroundWork { mix: mix("d"), ..beside };
     let both = of(&|spec| {
         spec.mix = mix("d");
         spec.beside = Some(inserting.clone());
@@ -57,18 +58,18 @@ fn what_goes_on_beside_is_in_no_figure_of_what_is_measured() {
 
 #[test]
 fn hosts_share_a_rate_by_their_threads() {
-    let workload = Arc::new(Workload::new(100, 1, 100));
+    let workload = Arc::new(CoreWorkload::new(100, 1, 100));
     let on = |first_thread, threads| {
         let spec = RunSpec {
             threads,
-            share: Some(Share { first_thread, all_threads: 4 }),
+            share: Some(HostShare { first_thread, all_threads: 4 }),
             rate_per_s: Some(2_000.0),
             duration: Duration::from_millis(100),
-            ..RunSpec::new(Arc::clone(&workload), Mix::parse("c").unwrap())
+            ..RunSpec::new(Arc::clone(&workload), OperationMix::parse("c").unwrap())
         };
-        run(&spec, &|_| Ok(Box::new(NullClient)), &Control::new())
+        run(&spec, &|_| Ok(Box::new(NullClient)), &RunHandle::new())
     };
-    let due = |measured: Measured| measured.latency.histogram.count();
+    let due = |measured: MeasuredWindow| measured.latency.histogram.count();
     // 200 operations in all, of which each thread has its fourth.
     assert_eq!((due(on(0, 1).unwrap()), due(on(1, 3).unwrap())), (50, 150));
     let error = on(2, 3).unwrap_err().to_string();

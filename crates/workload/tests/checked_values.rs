@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use underlay_record::IntegrityRecord;
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
-use underlay_workload::{Control, MemoryClient, MemoryStore, Mix, Properties, RunSpec, Workload, run};
+use underlay_workload::client::{
+    Client, ClientError, FieldSelection, FieldValues, FoundRecords, OperationOutcome,
+};
+use underlay_workload::{
+    CoreWorkload, MemoryClient, MemoryStore, OperationMix, RunHandle, RunSpec, YcsbProperties, run,
+};
 
-fn workload() -> Arc<Workload> {
-    let mut properties = Properties::new();
+fn workload() -> Arc<CoreWorkload> {
+    let mut properties = YcsbProperties::new();
     for argument in ["recordcount=100", "dataintegrity=true", "fieldcount=2"] {
         properties.add_argument(argument).unwrap();
     }
@@ -16,17 +20,17 @@ fn workload() -> Arc<Workload> {
 }
 
 /// A run that ends with its operations, however slow this machine is.
-fn limited(workload: &Arc<Workload>, mix: &str, operation_limit: Option<u64>) -> RunSpec {
+fn limited(workload: &Arc<CoreWorkload>, mix: &str, operation_limit: Option<u64>) -> RunSpec {
     RunSpec {
         duration: Duration::MAX,
         operation_limit,
-        ..RunSpec::new(Arc::clone(workload), Mix::parse(mix).unwrap())
+        ..RunSpec::new(Arc::clone(workload), OperationMix::parse(mix).unwrap())
     }
 }
 
-fn loaded(workload: &Arc<Workload>) -> MemoryStore {
+fn loaded(workload: &Arc<CoreWorkload>) -> MemoryStore {
     let store = MemoryStore::new();
-    run(&limited(workload, "load", None), &|_| Ok(Box::new(store.client())), &Control::new()).unwrap();
+    run(&limited(workload, "load", None), &|_| Ok(Box::new(store.client())), &RunHandle::new()).unwrap();
     store
 }
 
@@ -40,7 +44,12 @@ struct Spoiling<C> {
 }
 
 impl<C: Client> Client for Spoiling<C> {
-    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError> {
+    fn read(
+        &mut self,
+        key: &[u8],
+        fields: FieldSelection,
+        values: &mut FieldValues,
+    ) -> Result<OperationOutcome, ClientError> {
         let outcome = self.client.read(key, fields, values)?;
         if self.sound_reads == 0 {
             (self.spoil)(values);
@@ -48,16 +57,21 @@ impl<C: Client> Client for Spoiling<C> {
         self.sound_reads = self.sound_reads.saturating_sub(1);
         Ok(outcome)
     }
-    fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
+    fn scan(
+        &mut self,
+        start: &[u8],
+        limit: u32,
+        fields: FieldSelection,
+    ) -> Result<(OperationOutcome, u32), ClientError> {
         self.client.scan(start, limit, fields)
     }
     fn scan_records(
         &mut self,
         start: &[u8],
         limit: u32,
-        fields: Fields,
+        fields: FieldSelection,
         found: &mut FoundRecords,
-    ) -> Result<(Outcome, u32), ClientError> {
+    ) -> Result<(OperationOutcome, u32), ClientError> {
         let scanned = self.client.scan_records(start, limit, fields, found)?;
         if self.sound_reads == 0
             && let Some(last) = found.last_mut()
@@ -67,13 +81,13 @@ impl<C: Client> Client for Spoiling<C> {
         self.sound_reads = self.sound_reads.saturating_sub(1);
         Ok(scanned)
     }
-    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         self.client.update(key, values)
     }
-    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         self.client.insert(key, values)
     }
-    fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError> {
+    fn delete(&mut self, key: &[u8]) -> Result<OperationOutcome, ClientError> {
         self.client.delete(key)
     }
 }
@@ -123,7 +137,7 @@ fn spoiled_values_are_found_and_are_no_errors() {
         ),
     ];
     for (spoil, finding) in spoils {
-        let control = Control::new();
+        let control = RunHandle::new();
         let connect = |_| -> Result<Box<dyn Client>, ClientError> {
             Ok(Box::new(Spoiling { client: store.client(), sound_reads: 10, spoil }))
         };
@@ -140,7 +154,7 @@ fn spoiled_values_are_found_and_are_no_errors() {
         assert!(wrong.record.starts_with("user") && measured.error_samples.is_empty(), "{wrong}");
 
         // One record of each scan, and what a read-modify-write reads before it writes.
-        let scans = run(&limited(&workload, "e", Some(100)), &connect, &Control::new()).unwrap();
+        let scans = run(&limited(&workload, "e", Some(100)), &connect, &RunHandle::new()).unwrap();
         let scanned = &scans.by_operation["scan"];
         let integrity = scans.integrity.unwrap();
         assert_eq!(
@@ -149,7 +163,7 @@ fn spoiled_values_are_found_and_are_no_errors() {
         );
         assert!(integrity.checked > scanned.count, "{integrity:?}");
         assert!(integrity.wrong_values[0].to_string().contains(finding), "{integrity:?}");
-        let modified = run(&limited(&workload, "f", Some(100)), &connect, &Control::new()).unwrap();
+        let modified = run(&limited(&workload, "f", Some(100)), &connect, &RunHandle::new()).unwrap();
         let integrity = modified.integrity.unwrap();
         assert_eq!((integrity.checked, integrity.mismatches), (100, 90));
     }
@@ -159,19 +173,29 @@ fn spoiled_values_are_found_and_are_no_errors() {
 struct Counting(MemoryClient);
 
 impl Client for Counting {
-    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError> {
+    fn read(
+        &mut self,
+        key: &[u8],
+        fields: FieldSelection,
+        values: &mut FieldValues,
+    ) -> Result<OperationOutcome, ClientError> {
         self.0.read(key, fields, values)
     }
-    fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
+    fn scan(
+        &mut self,
+        start: &[u8],
+        limit: u32,
+        fields: FieldSelection,
+    ) -> Result<(OperationOutcome, u32), ClientError> {
         self.0.scan(start, limit, fields)
     }
-    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         self.0.update(key, values)
     }
-    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         self.0.insert(key, values)
     }
-    fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError> {
+    fn delete(&mut self, key: &[u8]) -> Result<OperationOutcome, ClientError> {
         self.0.delete(key)
     }
 }
@@ -182,8 +206,8 @@ fn a_client_that_gives_no_records_says_so_when_scans_are_to_be_checked() {
     let store = loaded(&workload);
     let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(Counting(store.client()))) };
     let scan = |data_integrity| {
-        let workload = Arc::new(Workload { data_integrity, ..Workload::clone(&workload) });
-        run(&limited(&workload, "e", Some(100)), &connect, &Control::new()).unwrap()
+        let workload = Arc::new(CoreWorkload { data_integrity, ..CoreWorkload::clone(&workload) });
+        run(&limited(&workload, "e", Some(100)), &connect, &RunHandle::new()).unwrap()
     };
     let measured = scan(true);
     assert_eq!(measured.errors, 100 - measured.by_operation.get("insert").map_or(0, |stats| stats.count));

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use underlay_workload::distribution::{
-    Counter, Exponential, Hotspot, KeyChooser, KeyRange, Latest, ScrambledZipfian, Sequential, Uniform,
-    ZIPFIAN_CONSTANT, Zipfian, zeta,
+    CounterDistribution, Exponential, Hotspot, KeyChooser, KeyRange, Latest, ScrambledZipfian, Sequential,
+    Uniform, ZIPFIAN_CONSTANT, Zipfian, zeta,
 };
-use underlay_workload::mix::{Mix, OperationKind, Proportions};
+use underlay_workload::mix::{OperationKind, OperationMix, OperationProportions};
 use underlay_workload::values::{FieldLength, LengthChooser};
 
 const DRAWS: usize = 200_000;
@@ -238,7 +238,7 @@ fn sequential_draws_go_round() {
 
 #[test]
 fn a_counter_gives_every_number_to_one_thread() {
-    let counter = Counter::new(10, 10_010);
+    let counter = CounterDistribution::new(10, 10_010);
     let mut taken: Vec<u64> = std::thread::scope(|scope| {
         let takers: Vec<_> = (0..4)
             .map(|_| scope.spawn(|| std::iter::from_fn(|| counter.take()).collect::<Vec<_>>()))
@@ -252,18 +252,18 @@ fn a_counter_gives_every_number_to_one_thread() {
 
 #[test]
 fn a_counter_gives_several_numbers_at_once_and_no_more_than_it_has() {
-    let counter = Counter::new(3, 10);
+    let counter = CounterDistribution::new(3, 10);
     assert_eq!((counter.take_some(4), counter.remaining()), (3..7, 3));
     assert_eq!((counter.take_some(64), counter.remaining()), (7..10, 0));
     assert_eq!(counter.take_some(1).next(), None);
-    let wide = Counter::new(u64::MAX - 2, u64::MAX);
+    let wide = CounterDistribution::new(u64::MAX - 2, u64::MAX);
     assert_eq!((wide.take_some(u64::MAX), wide.take()), (u64::MAX - 2..u64::MAX, None));
 }
 
 #[test]
 fn mixes_keep_to_their_proportions() {
     for name in ["a", "b", "d", "e", "f"] {
-        let mix = Mix::parse(name).unwrap();
+        let mix = OperationMix::parse(name).unwrap();
         let underlay_workload::mix::MixKind::Transactions(proportions) = mix.kind() else { panic!("{name}") };
         let (mut rng, chooser) = (rng(), proportions.chooser());
         let expected = OperationKind::ALL.map(|kind| mix.share(kind));
@@ -281,7 +281,7 @@ fn mixes_keep_to_their_proportions() {
 fn the_standard_mixes_are_ycsbs() {
     use OperationKind::{Delete, Insert, Read, ReadModifyWrite, Scan, Update};
     let shares = |name: &str| {
-        let mix = Mix::parse(name).unwrap();
+        let mix = OperationMix::parse(name).unwrap();
         OperationKind::ALL
             .into_iter()
             .map(|kind| (kind, mix.share(kind)))
@@ -297,11 +297,17 @@ fn the_standard_mixes_are_ycsbs() {
     assert_eq!(shares("f"), [(Read, 0.5), (ReadModifyWrite, 0.5)]);
     assert_eq!(shares("delete"), [(Delete, 1.0)]);
     assert_eq!(
-        Mix::parse("g").unwrap_err().to_string(),
+        OperationMix::parse("g").unwrap_err().to_string(),
         "there is no mix 'g': expected one of load, a, b, c, d, e, f, delete, or shares in percent as in read80-update20"
     );
-    assert_eq!(Mix::of(Proportions::new(&[(Read, 19.0), (Update, 1.0)]).unwrap()).name(), "b");
-    assert_eq!(Mix::of(Proportions::new(&[(Read, 1.0), (Delete, 1.0)]).unwrap()).name(), "custom");
+    assert_eq!(
+        OperationMix::of(OperationProportions::new(&[(Read, 19.0), (Update, 1.0)]).unwrap()).name(),
+        "b"
+    );
+    assert_eq!(
+        OperationMix::of(OperationProportions::new(&[(Read, 1.0), (Delete, 1.0)]).unwrap()).name(),
+        "custom"
+    );
 }
 
 #[test]
@@ -322,7 +328,7 @@ fn lengths_keep_to_their_bounds_and_means() {
 #[test]
 fn scan_lengths_of_workload_e_are_uniform_from_1_to_100() {
     let (mut rng, chooser) =
-        (rng(), LengthChooser::Uniform(1, Mix::parse("e").unwrap().default_max_scan_length()));
+        (rng(), LengthChooser::Uniform(1, OperationMix::parse("e").unwrap().default_max_scan_length()));
     assert_follows(&counts(100, || chooser.next(&mut rng) as usize - 1), &[0.01; 100]);
 }
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use underlay_workload::MemoryStore;
-use underlay_workload::client::{Client, FieldValues, Fields, FoundRecords, Outcome};
+use underlay_workload::client::{Client, FieldSelection, FieldValues, FoundRecords, OperationOutcome};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -38,7 +38,7 @@ proptest! {
                     let fields: Vec<(u32, u8)> = (0..).zip(fields).collect();
                     let mut values = FieldValues::default();
                     fields.iter().for_each(|&(field, value)| values.push(field, &[value]));
-                    prop_assert_eq!(client.insert(&[key], &values), Ok(Outcome::Found));
+                    prop_assert_eq!(client.insert(&[key], &values), Ok(OperationOutcome::Found));
                     list.retain(|(other, _)| *other != key);
                     list.push((key, fields));
                 }
@@ -46,7 +46,7 @@ proptest! {
                     let mut values = FieldValues::default();
                     values.push(field, &[value]);
                     let there = list.iter_mut().find(|(other, _)| *other == key);
-                    let expected = if there.is_some() { Outcome::Found } else { Outcome::Missing };
+                    let expected = if there.is_some() { OperationOutcome::Found } else { OperationOutcome::Missing };
                     if let Some((_, fields)) = there {
                         fields.retain(|(other, _)| *other != field);
                         fields.push((field, value));
@@ -57,9 +57,9 @@ proptest! {
                 Step::Read(key, field) => {
                     let mut values = FieldValues::default();
                     values.push(99, b"to be cleared");
-                    let fields = field.map_or(Fields::All, Fields::One);
+                    let fields = field.map_or(FieldSelection::All, FieldSelection::One);
                     let there = list.iter().find(|(other, _)| *other == key);
-                    let expected = if there.is_some() { Outcome::Found } else { Outcome::Missing };
+                    let expected = if there.is_some() { OperationOutcome::Found } else { OperationOutcome::Missing };
                     prop_assert_eq!(client.read(&[key], fields, &mut values), Ok(expected));
                     let wanted: Vec<(u32, Vec<u8>)> = there
                         .iter()
@@ -72,10 +72,10 @@ proptest! {
                 }
                 Step::Scan(key, limit) => {
                     let count = (list.iter().filter(|(other, _)| *other >= key).count() as u32).min(limit);
-                    let expected = if count > 0 { Outcome::Found } else { Outcome::Missing };
-                    prop_assert_eq!(client.scan(&[key], limit, Fields::All), Ok((expected, count)));
+                    let expected = if count > 0 { OperationOutcome::Found } else { OperationOutcome::Missing };
+                    prop_assert_eq!(client.scan(&[key], limit, FieldSelection::All), Ok((expected, count)));
                     let mut records = FoundRecords::default();
-                    let found = client.scan_records(&[key], limit, Fields::All, &mut records);
+                    let found = client.scan_records(&[key], limit, FieldSelection::All, &mut records);
                     prop_assert_eq!(found, Ok((expected, count)));
                     for (key, values) in records.iter() {
                         let there = list.iter().find(|(other, _)| [*other] == key).expect("a record that is there");
@@ -86,7 +86,8 @@ proptest! {
                 Step::Delete(key) => {
                     let before = list.len();
                     list.retain(|(other, _)| *other != key);
-                    let expected = if list.len() < before { Outcome::Found } else { Outcome::Missing };
+                    let expected =
+                        if list.len() < before { OperationOutcome::Found } else { OperationOutcome::Missing };
                     prop_assert_eq!(client.delete(&[key]), Ok(expected));
                 }
             }

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use underlay_workload::keys::{InsertOrder, KeyNaming, fnv1a_64};
 use underlay_workload::properties::{KNOWN, known, suggestion};
 use underlay_workload::values::FieldLength;
-use underlay_workload::{Mix, Origin, Properties, RequestDistribution, Workload};
+use underlay_workload::{CoreWorkload, OperationMix, PropertyOrigin, RequestDistribution, YcsbProperties};
 
-fn parse(text: &str) -> Properties {
-    let mut properties = Properties::new();
+fn parse(text: &str) -> YcsbProperties {
+    let mut properties = YcsbProperties::new();
     properties.add_text("test.properties", text).unwrap();
     properties
 }
@@ -19,7 +19,7 @@ fn pairs(text: &str) -> Vec<(String, String)> {
 }
 
 fn mistakes(text: &str) -> String {
-    let mut properties = Properties::new();
+    let mut properties = YcsbProperties::new();
     match properties.add_text("w.properties", text) {
         Err(errors) => errors.to_string(),
         Ok(()) => properties.workload().expect_err("a mistake was expected").to_string(),
@@ -72,7 +72,7 @@ fn the_last_of_equal_names_counts_and_arguments_come_after_files() {
     assert_eq!(properties.get("recordcount").unwrap().value, "7");
     assert_eq!(
         properties.get("fieldcount").unwrap().origin,
-        Origin::File { name: "test.properties".into(), line: 2 }
+        PropertyOrigin::File { name: "test.properties".into(), line: 2 }
     );
     assert_eq!(properties.iter().count(), 2);
     assert_eq!(properties.workload().unwrap().record_count, 7);
@@ -85,7 +85,7 @@ fn ycsbs_own_workload_files_are_understood() {
         requestdistribution=zipfian\nmaxscanlength=100\nscanlengthdistribution=uniform\n";
     let properties = parse(text);
     let workload = properties.workload().unwrap();
-    assert_eq!(workload.mix(), Mix::parse("e").unwrap());
+    assert_eq!(workload.mix(), OperationMix::parse("e").unwrap());
     assert_eq!(workload.operation_count, Some(1000));
     assert_eq!(workload.max_scan_length_for(&workload.mix()), 100);
     assert_eq!(workload.distribution_for(&workload.mix()), RequestDistribution::Zipfian);
@@ -141,14 +141,14 @@ fn every_known_property_is_read() {
 
 #[test]
 fn defaults_are_coreworkloads() {
-    assert_eq!(parse("").workload().unwrap(), Workload::new(1000, 10, 100));
-    let workload = Workload::new(1_000_000, 10, 100);
+    assert_eq!(parse("").workload().unwrap(), CoreWorkload::new(1000, 10, 100));
+    let workload = CoreWorkload::new(1_000_000, 10, 100);
     assert_eq!(workload.mix().name(), "b");
     assert_eq!(workload.record_bytes(), 1023.0);
     for (mix, distribution) in
         [("d", "latest"), ("e", "zipfian"), ("load", "sequential"), ("delete", "sequential")]
     {
-        assert_eq!(workload.distribution_for(&Mix::parse(mix).unwrap()).name(), distribution);
+        assert_eq!(workload.distribution_for(&OperationMix::parse(mix).unwrap()).name(), distribution);
     }
 }
 
@@ -170,7 +170,7 @@ fn all_malformed_values_are_reported_with_their_places() {
         readproportion=-1\nrequestdistribution=zipf\nhotspotdatafraction=1.5\nexponential.percentile=100\n\
         maxscanlength=0\nscanlengthdistribution=constant\ninsertorder=random\nzeropadding=5000\n\
         threadcount=0\ntarget=fast\nworkload=site.ycsb.workloads.RestWorkload\n";
-    let mut properties = Properties::new();
+    let mut properties = YcsbProperties::new();
     properties.add_text("w.properties", text).unwrap();
     properties.add_argument("dataintegrity=yes").unwrap();
     let expected = "\
@@ -241,7 +241,7 @@ fn malformed_files_and_arguments_are_reported() {
         "w.properties:2: '\\u12x4' is no character: expected \\u and four hexadecimal digits\n\
          w.properties:3: '=nameless' has no name: expected name=value"
     );
-    let mut properties = Properties::new();
+    let mut properties = YcsbProperties::new();
     for argument in ["recordcount", "=5", ""] {
         let error = properties.add_argument(argument).unwrap_err().to_string();
         assert_eq!(error, format!("-p {argument}: expected name=value, as in -p recordcount=1000"));
@@ -249,7 +249,7 @@ fn malformed_files_and_arguments_are_reported() {
     let missing = tempfile::tempdir().unwrap().path().join("none.properties");
     let error = properties.read_file(&missing).unwrap_err().to_string();
     assert!(error.contains("none.properties: cannot be read: "), "{error}");
-    assert_eq!(properties, Properties::new());
+    assert_eq!(properties, YcsbProperties::new());
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn files_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("workloada");
     std::fs::write(&path, b"table=caf\xe9\nrecordcount=12").unwrap();
-    let mut properties = Properties::new();
+    let mut properties = YcsbProperties::new();
     properties.read_file(&path).unwrap();
     assert_eq!(properties.workload().unwrap().record_count, 12);
     // Latin-1 is what Java reads; UTF-8 is told from it, with the mark that some editors put before it.
@@ -348,7 +348,7 @@ proptest! {
 
     #[test]
     fn no_text_makes_the_parser_panic(text in "(\\PC|[\\\\=:# \t\r\n]|u[0-9a-f]{0,4}){0,60}") {
-        let mut properties = Properties::new();
+        let mut properties = YcsbProperties::new();
         if properties.add_text("any", &text).is_ok() {
             prop_assert!(properties.iter().all(|property| !property.name.contains('\n') || text.contains("\\n") || text.contains("\\u")));
         }
@@ -362,7 +362,7 @@ proptest! {
             1..8,
         ),
     ) {
-        let mut properties = Properties::new();
+        let mut properties = YcsbProperties::new();
         for (index, value) in &values {
             properties.add_argument(&format!("{}={value}", KNOWN[*index].name)).unwrap();
         }

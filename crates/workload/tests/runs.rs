@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use reading::Reading;
-use underlay_record::{Histogram, Measured};
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
+use underlay_record::{Histogram, MeasuredWindow};
+use underlay_workload::client::{Client, ClientError, FieldSelection, FieldValues, OperationOutcome};
 use underlay_workload::{
-    Control, KeysOnlyClient, MemoryStore, Mix, NullClient, OperationKind, Particulars, Phase, Properties,
-    RawAnswer, RawLog, RawOperation, RunError, RunSpec, Workload, null_ceiling, run,
+    CoreWorkload, KeysOnlyClient, MemoryStore, NullClient, OperationKind, OperationMix, RawAnswer, RawLog,
+    RawOperation, RunError, RunHandle, RunPhase, RunSpec, YcsbProperties, YcsbStatistics, null_ceiling, run,
 };
 
-fn workload(records: u64, arguments: &[&str]) -> Arc<Workload> {
-    let mut properties = Properties::new();
+fn workload(records: u64, arguments: &[&str]) -> Arc<CoreWorkload> {
+    let mut properties = YcsbProperties::new();
     properties.add_argument(&format!("recordcount={records}")).unwrap();
     for argument in arguments {
         properties.add_argument(argument).unwrap();
@@ -25,24 +25,24 @@ fn workload(records: u64, arguments: &[&str]) -> Arc<Workload> {
 }
 
 /// A run that ends with its operations, however slow this machine is.
-fn limited(workload: &Arc<Workload>, mix: &str, threads: u32, operations: Option<u64>) -> RunSpec {
+fn limited(workload: &Arc<CoreWorkload>, mix: &str, threads: u32, operations: Option<u64>) -> RunSpec {
     RunSpec {
         threads,
         duration: Duration::MAX,
         operation_limit: operations,
-        ..RunSpec::new(Arc::clone(workload), Mix::parse(mix).unwrap())
+        ..RunSpec::new(Arc::clone(workload), OperationMix::parse(mix).unwrap())
     }
 }
 
-fn run_on(store: &MemoryStore, spec: &RunSpec) -> Measured {
-    run(spec, &|_| Ok(Box::new(store.client())), &Control::new()).unwrap()
+fn run_on(store: &MemoryStore, spec: &RunSpec) -> MeasuredWindow {
+    run(spec, &|_| Ok(Box::new(store.client())), &RunHandle::new()).unwrap()
 }
 
-fn count(measured: &Measured, kind: &str) -> u64 {
+fn count(measured: &MeasuredWindow, kind: &str) -> u64 {
     measured.by_operation.get(kind).map_or(0, |stats| stats.count)
 }
 
-fn assert_consistent(measured: &Measured) {
+fn assert_consistent(measured: &MeasuredWindow) {
     let kinds: u64 = measured.by_operation.values().map(|stats| stats.count).sum();
     let in_series: u64 = measured.series.iter().map(|point| point.operations).sum();
     assert_eq!((kinds, in_series), (measured.operations, measured.operations));
@@ -64,8 +64,8 @@ fn loading_writes_every_record_once_and_deleting_takes_it_away() {
     assert_eq!(store.keys(), expected.into_iter().collect::<Vec<_>>());
     let mut values = FieldValues::default();
     assert_eq!(
-        store.client().read(&workload.key_naming.name(500), Fields::All, &mut values),
-        Ok(Outcome::Found)
+        store.client().read(&workload.key_naming.name(500), FieldSelection::All, &mut values),
+        Ok(OperationOutcome::Found)
     );
     assert_eq!(
         values.iter().map(|(field, value)| (field, value.len())).collect::<Vec<_>>(),
@@ -84,11 +84,11 @@ fn every_mix_runs_with_checked_values_and_finds_what_was_loaded() {
     for distribution in ["uniform", "zipfian", "latest", "hotspot", "exponential", "sequential"] {
         let store = MemoryStore::new();
         run_on(&store, &limited(&workload, "load", 2, None));
-        let mut workload = Workload::clone(&workload);
+        let mut workload = CoreWorkload::clone(&workload);
         workload.request_distribution = underlay_workload::RequestDistribution::parse(distribution);
         let workload = Arc::new(workload);
         for mix in ["a", "b", "c", "d", "e", "f"] {
-            let control = Control::new();
+            let control = RunHandle::new();
             let spec = limited(&workload, mix, 4, Some(2000));
             let measured = run(&spec, &|_| Ok(Box::new(store.client())), &control).unwrap();
             assert_consistent(&measured);
@@ -119,7 +119,7 @@ fn particulars_hold_what_the_record_leaves_out() {
     for key in store.keys().iter().step_by(2) {
         store.client().delete(key).unwrap();
     }
-    let mut control = Control::new();
+    let mut control = RunHandle::new();
     control.keeps_particulars = true;
     let measured =
         run(&limited(&workload, "f", 2, Some(1000)), &|_| Ok(Box::new(store.client())), &control).unwrap();
@@ -140,9 +140,9 @@ fn particulars_hold_what_the_record_leaves_out() {
     assert!(mean(OperationKind::Read) + mean(OperationKind::Update) > 0.0);
     assert!(control.particulars().parts.is_empty(), "they are taken out");
 
-    let control = Control::new();
+    let control = RunHandle::new();
     run(&limited(&workload, "f", 1, Some(10)), &|_| Ok(Box::new(store.client())), &control).unwrap();
-    assert_eq!(control.particulars(), Particulars::default(), "nobody asked for them");
+    assert_eq!(control.particulars(), YcsbStatistics::default(), "nobody asked for them");
 }
 
 #[test]
@@ -154,15 +154,15 @@ fn an_offered_rate_is_kept_to() {
         dilation: 2.0,
         threads: 2,
         series_intervals: 4,
-        ..RunSpec::new(workload(100, &[]), Mix::parse("a").unwrap())
+        ..RunSpec::new(workload(100, &[]), OperationMix::parse("a").unwrap())
     };
-    let control = Control::new();
+    let control = RunHandle::new();
     let measured = run(&spec, &|_| Ok(Box::new(NullClient)), &control).unwrap();
     // 2,000 per modelled second are 1,000 per wall second, over 0.2 s; every arrival is measured, late or not.
     assert_eq!(measured.latency.us.count, 200);
     assert_eq!((measured.duration_s, measured.wall_s, measured.series.len()), (0.1, 0.2, 4));
     assert!(measured.generator.lateness_p99_us.is_some() && measured.generator.ceiling_per_s.is_none());
-    assert_eq!(control.progress().phase, Phase::Ended);
+    assert_eq!(control.progress().phase, RunPhase::Ended);
 }
 
 #[test]
@@ -170,14 +170,14 @@ fn the_windows_edges_are_announced_in_pairs() {
     for warmup_ms in [0, 20] {
         let events = Arc::new(Mutex::new(Vec::new()));
         let (started, ended) = (Arc::clone(&events), Arc::clone(&events));
-        let mut control = Control::new();
+        let mut control = RunHandle::new();
         control.on_measurement_started = Some(Box::new(move || started.lock().unwrap().push("started")));
         control.on_measurement_ended = Some(Box::new(move || ended.lock().unwrap().push("ended")));
         let spec = RunSpec {
             warmup: Duration::from_millis(warmup_ms),
             // Long enough for a thread that has to wait for a core to send something.
             duration: Duration::from_millis(400),
-            ..RunSpec::new(workload(100, &[]), Mix::parse("c").unwrap())
+            ..RunSpec::new(workload(100, &[]), OperationMix::parse("c").unwrap())
         };
         run(&spec, &|_| Ok(Box::new(NullClient)), &control).unwrap();
         assert_eq!(*events.lock().unwrap(), ["started", "ended"]);
@@ -189,7 +189,7 @@ fn the_windows_edges_are_announced_in_pairs() {
 fn the_window_begins_when_all_is_ready_and_not_after_the_first_operation() {
     for warmup_ms in [0, 20] {
         let (window, ready, first) = (OnceLock::new(), OnceLock::new(), Arc::new(OnceLock::new()));
-        let mut control = Control::new();
+        let mut control = RunHandle::new();
         control.on_window = Some(Box::new(|at| window.set(at).unwrap()));
         control.on_measurement_started = Some(Box::new(|| {
             // As a system that takes its time to tell its figures.
@@ -199,13 +199,13 @@ fn the_window_begins_when_all_is_ready_and_not_after_the_first_operation() {
         let spec = RunSpec {
             warmup: Duration::from_millis(warmup_ms),
             duration: Duration::from_millis(400),
-            ..RunSpec::new(workload(100, &[]), Mix::parse("c").unwrap())
+            ..RunSpec::new(workload(100, &[]), OperationMix::parse("c").unwrap())
         };
         let connect = |_| -> Result<Box<dyn Client>, ClientError> {
             let first = Arc::clone(&first);
             let note = move || {
                 first.get_or_init(Instant::now);
-                Ok(Outcome::Found)
+                Ok(OperationOutcome::Found)
             };
             Ok(Box::new(Failing(note)))
         };
@@ -221,17 +221,17 @@ fn the_window_begins_when_all_is_ready_and_not_after_the_first_operation() {
 
 #[test]
 fn a_stop_ends_the_run() {
-    let control = Control::with_stop(Arc::new(AtomicBool::new(false)));
+    let control = RunHandle::with_stop(Arc::new(AtomicBool::new(false)));
     let stop = Arc::clone(&control.stop);
     let spec = RunSpec {
         threads: 3,
         rate_per_s: Some(5.0),
         duration: Duration::from_secs(3600),
-        ..RunSpec::new(workload(100, &[]), Mix::parse("c").unwrap())
+        ..RunSpec::new(workload(100, &[]), OperationMix::parse("c").unwrap())
     };
     let error = std::thread::scope(|scope| {
         let runner = scope.spawn(|| run(&spec, &|_| Ok(Box::new(NullClient)), &control));
-        while control.progress().phase != Phase::Measuring {
+        while control.progress().phase != RunPhase::Measuring {
             std::thread::yield_now();
         }
         stop.store(true, Ordering::Relaxed);
@@ -242,15 +242,15 @@ fn a_stop_ends_the_run() {
 
 #[test]
 fn a_stopped_run_has_what_it_measured_by_then() {
-    let mut control = Control::new();
+    let mut control = RunHandle::new();
     control.keeps_stopped_run = true;
     control.keeps_intervals = true;
     let spec = RunSpec {
         rate_per_s: Some(1_000.0),
         duration: Duration::from_secs(3600),
-        ..RunSpec::new(workload(100, &[]), Mix::parse("c").unwrap())
+        ..RunSpec::new(workload(100, &[]), OperationMix::parse("c").unwrap())
     };
-    let stop_after_10 = |control: &Control<'_>| {
+    let stop_after_10 = |control: &RunHandle<'_>| {
         while control.progress().operations < 10 {
             std::thread::yield_now();
         }
@@ -265,7 +265,7 @@ fn a_stopped_run_has_what_it_measured_by_then() {
     let logged: u64 = control.intervals().iter().map(|interval| interval.latency.count()).sum();
     assert_eq!(logged, measured.operations);
     // Nothing was measured during the warm-up.
-    let mut control = Control::new();
+    let mut control = RunHandle::new();
     control.keeps_stopped_run = true;
     let spec = RunSpec { warmup: Duration::from_secs(3600), ..spec };
     let error = std::thread::scope(|scope| {
@@ -287,7 +287,7 @@ fn a_thread_that_cannot_connect_ends_the_run_before_it_begins() {
             Ok(Box::new(NullClient))
         }
     };
-    let error = run(&limited(&workload(10, &[]), "load", 4, None), &connect, &Control::new()).unwrap_err();
+    let error = run(&limited(&workload(10, &[]), "load", 4, None), &connect, &RunHandle::new()).unwrap_err();
     assert_eq!(error.to_string(), "client thread 2 could not connect: too many clients");
     assert_eq!(calls.into_inner(), 4);
 }
@@ -295,20 +295,25 @@ fn a_thread_that_cannot_connect_ends_the_run_before_it_begins() {
 /// Answers every operation the way it is told to.
 struct Failing<F>(F);
 
-impl<F: Fn() -> Result<Outcome, ClientError> + Send> Client for Failing<F> {
-    fn read(&mut self, _: &[u8], _: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {
+impl<F: Fn() -> Result<OperationOutcome, ClientError> + Send> Client for Failing<F> {
+    fn read(
+        &mut self,
+        _: &[u8],
+        _: FieldSelection,
+        _: &mut FieldValues,
+    ) -> Result<OperationOutcome, ClientError> {
         self.0()
     }
-    fn scan(&mut self, _: &[u8], _: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
+    fn scan(&mut self, _: &[u8], _: u32, _: FieldSelection) -> Result<(OperationOutcome, u32), ClientError> {
         self.0().map(|outcome| (outcome, 0))
     }
-    fn update(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
+    fn update(&mut self, _: &[u8], _: &FieldValues) -> Result<OperationOutcome, ClientError> {
         self.0()
     }
-    fn insert(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
+    fn insert(&mut self, _: &[u8], _: &FieldValues) -> Result<OperationOutcome, ClientError> {
         self.0()
     }
-    fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
+    fn delete(&mut self, _: &[u8]) -> Result<OperationOutcome, ClientError> {
         self.0()
     }
 }
@@ -318,7 +323,7 @@ fn errors_are_counted_sampled_and_end_nothing() {
     let connect = |_| -> Result<Box<dyn Client>, ClientError> {
         Ok(Box::new(Failing(|| Err(ClientError::System("disk full".into())))))
     };
-    let measured = run(&limited(&workload(500, &[]), "load", 2, None), &connect, &Control::new()).unwrap();
+    let measured = run(&limited(&workload(500, &[]), "load", 2, None), &connect, &RunHandle::new()).unwrap();
     assert_eq!((measured.operations, measured.errors, measured.latency.us.count), (0, 500, 0));
     assert_eq!(measured.error_samples, ["insert: disk full"]);
 }
@@ -334,7 +339,7 @@ fn a_run_whose_connections_are_all_lost_fails_with_the_first_words() {
     };
     // Fast motion: the pauses between attempts shrink with it.
     let spec = RunSpec { dilation: 1e-4, ..limited(&workload(100, &[]), "c", 2, Some(1000)) };
-    let control = Control::new();
+    let control = RunHandle::new();
     let error = run(&spec, &connect, &control).unwrap_err().to_string();
     let expected = "all 2 connections were lost, the last with: the system is gone\n  \
         read: the connection to the system is lost: reset by peer";
@@ -348,13 +353,13 @@ fn failed_inserts_are_repeated_as_often_as_asked() {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let connect = |_| -> Result<Box<dyn Client>, ClientError> {
         Ok(Box::new(Failing(|| match CALLS.fetch_add(1, Ordering::Relaxed) % 3 {
-            2 => Ok(Outcome::Found),
+            2 => Ok(OperationOutcome::Found),
             _ => Err(ClientError::System("busy".into())),
         })))
     };
     let retries = ["core_workload_insertion_retry_limit=2", "core_workload_insertion_retry_interval=0"];
     let workload = workload(50, &retries);
-    let mut control = Control::new();
+    let mut control = RunHandle::new();
     control.keeps_particulars = true;
     let measured = run(&limited(&workload, "load", 1, None), &connect, &control).unwrap();
     assert_eq!((measured.operations, measured.errors, CALLS.load(Ordering::Relaxed)), (50, 0, 150));
@@ -369,10 +374,10 @@ fn repeats_wait_for_their_interval_and_a_stop_ends_the_wait() {
     };
     let retries = ["core_workload_insertion_retry_limit=2", "core_workload_insertion_retry_interval=3600"];
     let spec = limited(&workload(50, &retries), "load", 1, None);
-    let control = Control::new();
+    let control = RunHandle::new();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while control.progress().phase != Phase::Measuring {
+            while control.progress().phase != RunPhase::Measuring {
                 std::thread::yield_now();
             }
             control.stop.store(true, Ordering::Relaxed);
@@ -385,7 +390,7 @@ fn repeats_wait_for_their_interval_and_a_stop_ends_the_wait() {
 fn a_client_that_panics_ends_the_run_with_its_words() {
     let connect =
         |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(Failing(|| panic!("a defect")))) };
-    let error = run(&limited(&workload(10, &[]), "load", 2, None), &connect, &Control::new()).unwrap_err();
+    let error = run(&limited(&workload(10, &[]), "load", 2, None), &connect, &RunHandle::new()).unwrap_err();
     assert_eq!(error.to_string(), "client thread 0 failed unexpectedly: a defect");
 }
 
@@ -396,9 +401,9 @@ fn a_specification_that_cannot_be_run_is_refused_with_every_reason() {
         rate_per_s: Some(-1.0),
         dilation: 0.0,
         duration: Duration::MAX,
-        ..RunSpec::new(Arc::new(Workload::new(0, 10, 100)), Mix::parse("c").unwrap())
+        ..RunSpec::new(Arc::new(CoreWorkload::new(0, 10, 100)), OperationMix::parse("c").unwrap())
     };
-    let error = run(&spec, &|_| Ok(Box::new(NullClient)), &Control::new()).unwrap_err().to_string();
+    let error = run(&spec, &|_| Ok(Box::new(NullClient)), &RunHandle::new()).unwrap_err().to_string();
     for reason in
         ["insertcount is 0", "0 threads", "a rate of -1", "a time scale of 0", "a run without an end"]
     {
@@ -406,7 +411,7 @@ fn a_specification_that_cannot_be_run_is_refused_with_every_reason() {
     }
     let ends_early =
         RunSpec { warmup: Duration::from_millis(50), ..limited(&workload(5, &[]), "load", 1, None) };
-    let error = run(&ends_early, &|_| Ok(Box::new(NullClient)), &Control::new()).unwrap_err();
+    let error = run(&ends_early, &|_| Ok(Box::new(NullClient)), &RunHandle::new()).unwrap_err();
     assert!(matches!(error, RunError::NothingMeasured), "{error}");
 }
 
@@ -427,26 +432,36 @@ fn runs_of_one_seed_ask_for_the_same() {
         let log = Arc::new(Mutex::new(Vec::new()));
         struct Logging(Arc<Mutex<Vec<Vec<u8>>>>);
         impl Client for Logging {
-            fn read(&mut self, key: &[u8], _: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {
+            fn read(
+                &mut self,
+                key: &[u8],
+                _: FieldSelection,
+                _: &mut FieldValues,
+            ) -> Result<OperationOutcome, ClientError> {
                 self.0.lock().unwrap().push(key.to_vec());
-                Ok(Outcome::Found)
+                Ok(OperationOutcome::Found)
             }
-            fn scan(&mut self, _: &[u8], limit: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
-                Ok((Outcome::Found, limit))
+            fn scan(
+                &mut self,
+                _: &[u8],
+                limit: u32,
+                _: FieldSelection,
+            ) -> Result<(OperationOutcome, u32), ClientError> {
+                Ok((OperationOutcome::Found, limit))
             }
-            fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+            fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
                 let written: Vec<u8> = values.iter().flat_map(|(_, value)| value.to_vec()).collect();
                 self.0.lock().unwrap().push([key, &written].concat());
-                Ok(Outcome::Found)
+                Ok(OperationOutcome::Found)
             }
-            fn insert(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
-                Ok(Outcome::Found)
+            fn insert(&mut self, _: &[u8], _: &FieldValues) -> Result<OperationOutcome, ClientError> {
+                Ok(OperationOutcome::Found)
             }
-            fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
-                Ok(Outcome::Found)
+            fn delete(&mut self, _: &[u8]) -> Result<OperationOutcome, ClientError> {
+                Ok(OperationOutcome::Found)
             }
         }
-        run(&spec, &|_| Ok(Box::new(Logging(Arc::clone(&log)))), &Control::new()).unwrap();
+        run(&spec, &|_| Ok(Box::new(Logging(Arc::clone(&log)))), &RunHandle::new()).unwrap();
         log.lock().unwrap().clone()
     };
     assert_eq!(keys_of(3), keys_of(3));
@@ -473,7 +488,7 @@ fn from_raw(operations: &[RawOperation], duration_ns: i64) -> BTreeMap<&'static 
 fn every_percentile_follows_from_the_raw_log() {
     let workload = workload(1000, &["fieldcount=1"]);
     for (rate_per_s, duration_ms, limit) in [(None, u64::MAX, Some(20_000)), (Some(20_000.0), 200, None)] {
-        let (store, control) = (MemoryStore::new(), Control::new());
+        let (store, control) = (MemoryStore::new(), RunHandle::new());
         run_on(&store, &limited(&workload, "load", 2, None));
         let (log, operations) = RawLog::new();
         control.log_operations(log);
@@ -511,7 +526,7 @@ fn every_percentile_follows_from_the_raw_log() {
 fn intervals_are_kept_for_logs_when_asked() {
     let workload = workload(100, &[]);
     for keeps in [false, true] {
-        let mut control = Control::new();
+        let mut control = RunHandle::new();
         control.keeps_intervals = keeps;
         let spec = limited(&workload, "a", 2, Some(5_000));
         let measured = run(&spec, &|_| Ok(Box::new(NullClient)), &control).unwrap();
@@ -529,21 +544,31 @@ fn intervals_are_kept_for_logs_when_asked() {
 fn values_are_not_made_for_who_does_not_want_them() {
     struct Counting(Arc<AtomicU64>, bool);
     impl Client for Counting {
-        fn read(&mut self, _: &[u8], _: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {
-            Ok(Outcome::Found)
+        fn read(
+            &mut self,
+            _: &[u8],
+            _: FieldSelection,
+            _: &mut FieldValues,
+        ) -> Result<OperationOutcome, ClientError> {
+            Ok(OperationOutcome::Found)
         }
-        fn scan(&mut self, _: &[u8], limit: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
-            Ok((Outcome::Found, limit))
+        fn scan(
+            &mut self,
+            _: &[u8],
+            limit: u32,
+            _: FieldSelection,
+        ) -> Result<(OperationOutcome, u32), ClientError> {
+            Ok((OperationOutcome::Found, limit))
         }
-        fn update(&mut self, _: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        fn update(&mut self, _: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
             self.0.fetch_add(values.len() as u64, Ordering::Relaxed);
-            Ok(Outcome::Found)
+            Ok(OperationOutcome::Found)
         }
-        fn insert(&mut self, _: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        fn insert(&mut self, _: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
             self.update(b"", values)
         }
-        fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
-            Ok(Outcome::Found)
+        fn delete(&mut self, _: &[u8]) -> Result<OperationOutcome, ClientError> {
+            Ok(OperationOutcome::Found)
         }
         fn wants_values(&self) -> bool {
             self.1
@@ -552,7 +577,7 @@ fn values_are_not_made_for_who_does_not_want_them() {
     for (wants, fields) in [(true, 1_000), (false, 0)] {
         let count = Arc::new(AtomicU64::new(0));
         let spec = limited(&workload(100, &["fieldcount=10"]), "load", 1, None);
-        run(&spec, &|_| Ok(Box::new(Counting(Arc::clone(&count), wants))), &Control::new()).unwrap();
+        run(&spec, &|_| Ok(Box::new(Counting(Arc::clone(&count), wants))), &RunHandle::new()).unwrap();
         assert_eq!(count.load(Ordering::Relaxed), fields);
     }
     assert!(NullClient.wants_values() && !KeysOnlyClient.wants_values());
@@ -563,7 +588,7 @@ fn a_run_begins_when_it_is_told_to() {
     let workload = workload(100, &[]);
     let spec = limited(&workload, "c", 2, Some(100));
     let begin = std::time::Instant::now() + Duration::from_millis(40);
-    let mut control = Control::new();
+    let mut control = RunHandle::new();
     control.on_connected = Some(Box::new(move || Some(begin)));
     let started = Arc::new(Mutex::new(Vec::new()));
     let timing = |_| -> Result<Box<dyn Client>, ClientError> {
@@ -575,7 +600,7 @@ fn a_run_begins_when_it_is_told_to() {
     let tolerated = Duration::from_micros(500);
     assert!(started.lock().unwrap().iter().all(|&at| at + tolerated >= begin), "nothing comes before");
 
-    let mut refusing = Control::new();
+    let mut refusing = RunHandle::new();
     refusing.on_connected = Some(Box::new(|| None));
     let error = run(&spec, &|_| Ok(Box::new(NullClient)), &refusing).unwrap_err();
     assert!(matches!(error, RunError::Stopped), "{error}");

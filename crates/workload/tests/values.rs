@@ -1,8 +1,8 @@
 //! Field values: printable, as compressible as asked, and checkable where that is asked.
 
 use proptest::prelude::*;
-use underlay_workload::client::{FieldValues, Fields};
-use underlay_workload::integrity::{self, Expected};
+use underlay_workload::client::{FieldSelection, FieldValues};
+use underlay_workload::integrity::{self, ExpectedValues};
 use underlay_workload::values::{self, WordStream};
 
 #[test]
@@ -17,8 +17,13 @@ fn compressibility_is_the_share_that_repeats() {
     }
 }
 
-fn expected(field_count: u32, length: usize, compressibility: f64) -> Expected {
-    Expected { field_count, field_bytes: length as u32, compressibility, field_name: "field".to_owned() }
+fn expected(field_count: u32, length: usize, compressibility: f64) -> ExpectedValues {
+    ExpectedValues {
+        field_count,
+        field_bytes: length as u32,
+        compressibility,
+        field_name: "field".to_owned(),
+    }
 }
 
 /// As YCSB 0.17 printed them.
@@ -36,7 +41,7 @@ fn values_that_ycsb_wrote_are_known() {
         let mut verify = |key: &str, field: u32, value: &[u8]| {
             let mut found = FieldValues::default();
             found.push(field, value);
-            expected(3, length, 0.5).verify(key.as_bytes(), Fields::One(field), &found, &mut scratch)
+            expected(3, length, 0.5).verify(key.as_bytes(), FieldSelection::One(field), &found, &mut scratch)
         };
         assert_eq!(verify(key, field, value.as_bytes()), Ok(()));
         for place in 0..length {
@@ -49,7 +54,8 @@ fn values_that_ycsb_wrote_are_known() {
     }
     let mut found = FieldValues::default();
     found.push(0, b"user6284781860667377211:field0:-56807877:2032869390:-1654880");
-    let said = expected(1, 60, 0.5).verify(b"user6284781860667377211", Fields::All, &found, &mut scratch);
+    let said =
+        expected(1, 60, 0.5).verify(b"user6284781860667377211", FieldSelection::All, &found, &mut scratch);
     assert!(said.unwrap_err().to_string().ends_with("differs from what was written, from byte 59 of 60"));
 }
 
@@ -95,14 +101,15 @@ proptest! {
             fields
         };
         let mut scratch = Vec::new();
-        prop_assert_eq!(expected.verify(key.as_bytes(), Fields::All, &record(&written), &mut scratch), Ok(()));
+        prop_assert_eq!(expected.verify(key.as_bytes(), FieldSelection::All, &record(&written), &mut scratch), Ok(()));
         let mut spoiled = written.clone();
         let place = change.index(length);
         spoiled[1][place] ^= 1 << bit;
         // A version that changes changes the random bytes, of which there must be some.
         let carries_random = (length as f64 - 8.0) * (1.0 - compressibility) >= 8.0;
         if place >= 8 || length < 16 || carries_random {
-            prop_assert!(expected.verify(key.as_bytes(), Fields::All, &record(&spoiled), &mut scratch).is_err());
+            prop_assert!(
+                expected.verify(key.as_bytes(), FieldSelection::All, &record(&spoiled), &mut scratch).is_err());
         }
     }
 }

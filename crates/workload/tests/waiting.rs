@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use reading::Reading;
 use underlay_workload::client::{Client, ClientError};
-use underlay_workload::{Control, Mix, RawLog, RawOperation, RunSpec, Workload, run};
+use underlay_workload::{CoreWorkload, OperationMix, RawLog, RawOperation, RunHandle, RunSpec, run};
 
 const STALL: Duration = Duration::from_secs(1);
 
@@ -27,9 +27,9 @@ fn everything_that_is_due_during_a_stall_waits_for_its_end() {
     let spec = RunSpec {
         rate_per_s: Some(1_000.0),
         duration: Duration::from_secs(2),
-        ..RunSpec::new(Arc::new(Workload::new(100, 1, 10)), Mix::parse("c").unwrap())
+        ..RunSpec::new(Arc::new(CoreWorkload::new(100, 1, 10)), OperationMix::parse("c").unwrap())
     };
-    let control = Control::new();
+    let control = RunHandle::new();
     let (log, operations) = RawLog::new();
     control.log_operations(log);
     let (measured, raw) = std::thread::scope(|scope| {

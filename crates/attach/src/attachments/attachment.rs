@@ -4,23 +4,23 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, LayerActivity, PathRecord};
-use underlay_storage::stack::{Pace, StackSpec};
+use underlay_storage::stack::{PacingMode, StackSpec};
 
 use crate::attachments::dirty_limit::DirtyLimits;
-use crate::attachments::filesystem::Filesystem;
+use crate::attachments::filesystem::FilesystemKind;
 use crate::attachments::read_ahead::ReadAhead;
 use crate::machine::error::AttachError;
-use crate::machine::missing::Missing;
+use crate::machine::missing::MissingCapability;
 use crate::machine::processors::Processors;
 use crate::serving::daemon::PROBE_FILE;
-use crate::undo::registry::Registry;
+use crate::undo::registry::ResourceRegistry;
 
 /// What to attach, and where.
 #[derive(Clone, Debug)]
 pub struct AttachSpec {
     pub stack: StackSpec,
     /// `None` for the block devices themselves, where the attachment has some.
-    pub filesystem: Option<Filesystem>,
+    pub filesystem: Option<FilesystemKind>,
     /// Each volume is mounted in a directory of its name below this one, which is made when it is not there.
     pub mount_root: PathBuf,
     /// Makes a filesystem on each volume first. When false the volumes' backing must hold one already.
@@ -35,11 +35,11 @@ pub trait Attachment: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Whether this host can do it at all. It changes nothing.
-    fn probe(&self) -> Result<(), Missing>;
+    fn probe(&self) -> Result<(), MissingCapability>;
 
     /// Attaches the storage. On an error nothing is left behind; what could not be taken back stays in the
     /// registry for `underlay clean`.
-    fn attach(&self, spec: &AttachSpec, registry: &Registry) -> Result<Attached, AttachError>;
+    fn attach(&self, spec: &AttachSpec, registry: &ResourceRegistry) -> Result<AttachedStorage, AttachError>;
 }
 
 /// Makes the directories of volumes that are shown as several, `paths` being where the volumes are.
@@ -67,7 +67,7 @@ pub(crate) fn split_directories(paths: Vec<PathBuf>, stack: &StackSpec) -> Resul
 ///
 /// # Errors
 /// When the spec asks for them.
-pub(crate) fn needs_filesystem(name: &str, spec: &AttachSpec) -> Result<Filesystem, AttachError> {
+pub(crate) fn needs_filesystem(name: &str, spec: &AttachSpec) -> Result<FilesystemKind, AttachError> {
     spec.filesystem.ok_or_else(|| {
         AttachError::failed(format!(
             "the attachment {name} shows no block devices: run as root on a host with loop devices, or give the storage a file system"
@@ -113,9 +113,9 @@ pub(crate) fn check_names(stack: &StackSpec) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// What an implementation keeps alive behind an [`Attached`].
-pub(crate) trait Held: Send + Sync {
-    fn set_pace(&self, pace: Pace) -> Result<(), AttachError>;
+/// What an implementation keeps alive behind an [`AttachedStorage`].
+pub(crate) trait HeldResource: Send + Sync {
+    fn set_pace(&self, pace: PacingMode) -> Result<(), AttachError>;
     fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError>;
     fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError>;
     fn glance(&self) -> Result<Vec<DeviceGlance>, AttachError>;
@@ -143,7 +143,7 @@ pub(crate) trait Held: Send + Sync {
     fn detach(&mut self) -> Result<(), AttachError>;
 }
 
-/// What [`Attached::limit_dirty`] has set.
+/// What [`AttachedStorage::limit_dirty`] has set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirtyLimit {
     pub devices: u32,
@@ -151,24 +151,28 @@ pub struct DirtyLimit {
     pub device_bytes: u64,
 }
 
-/// A storage in use. Dropping it detaches it, but only [`Attached::detach`] tells what went wrong.
-pub struct Attached {
+/// A storage in use. Dropping it detaches it, but only [`AttachedStorage::detach`] tells what went wrong.
+pub struct AttachedStorage {
     name: &'static str,
     paths: Vec<PathBuf>,
     dirty_limits: Option<DirtyLimits>,
     read_ahead: Option<ReadAhead>,
-    held: Box<dyn Held>,
+    held: Box<dyn HeldResource>,
 }
 
-impl std::fmt::Debug for Attached {
+impl std::fmt::Debug for AttachedStorage {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Attached").field("name", &self.name).field("paths", &self.paths).finish()
+        formatter
+            .debug_struct("AttachedStorage")
+            .field("name", &self.name)
+            .field("paths", &self.paths)
+            .finish()
     }
 }
 
-impl Attached {
-    pub(crate) fn new(name: &'static str, paths: Vec<PathBuf>, held: Box<dyn Held>) -> Self {
-        Attached { name, paths, dirty_limits: None, read_ahead: None, held }
+impl AttachedStorage {
+    pub(crate) fn new(name: &'static str, paths: Vec<PathBuf>, held: Box<dyn HeldResource>) -> Self {
+        AttachedStorage { name, paths, dirty_limits: None, read_ahead: None, held }
     }
 
     /// The attachment's name.
@@ -185,7 +189,7 @@ impl Attached {
     ///
     /// # Errors
     /// When the daemon does not answer.
-    pub fn set_pace(&self, pace: Pace) -> Result<(), AttachError> {
+    pub fn set_pace(&self, pace: PacingMode) -> Result<(), AttachError> {
         self.held.set_pace(pace)
     }
 
@@ -201,7 +205,7 @@ impl Attached {
         self.held.begin_measurement(interval_s)
     }
 
-    /// What every device did since [`Attached::begin_measurement`]; measuring ends.
+    /// What every device did since [`AttachedStorage::begin_measurement`]; measuring ends.
     ///
     /// # Errors
     /// When the devices could not be observed.
@@ -223,14 +227,14 @@ impl Attached {
         self.held.path_records()
     }
 
-    /// Says on which CPUs the programs run that use it, where all of them are known: [`Attached::path_records`] then tells what these
-    /// wait. What they wait for one of these CPUs is not in it.
+    /// Says on which CPUs the programs run that use it, where all of them are known: [`AttachedStorage::path_records`]
+    /// then tells what these wait. What they wait for one of these CPUs is not in it.
     pub fn watch_for_programs_on(&self, cpus: &Processors) {
         self.held.watch_for_programs_on(cpus);
     }
 
-    /// How every layer fares that has something to tell: what it counted since [`Attached::begin_measurement`], and
-    /// its state now. Real storage has none.
+    /// How every layer fares that has something to tell: what it counted since [`AttachedStorage::begin_measurement`],
+    /// and its state now. Real storage has none.
     ///
     /// # Errors
     /// When the daemon does not answer.
@@ -279,10 +283,11 @@ impl Attached {
     /// Has the kernel read this far ahead on its devices, until the storage is detached. See [`crate::read_ahead`].
     ///
     /// # Errors
-    /// [`AttachError::Missing`] where it can't be had: without root, or where the devices are not ours to set up.
-    pub fn read_ahead(&mut self, bytes: u64, registry: &Registry) -> Result<(), AttachError> {
+    /// [`AttachError::MissingCapability`] where it can't be had: without root, or where the devices are not ours to set
+    /// up.
+    pub fn read_ahead(&mut self, bytes: u64, registry: &ResourceRegistry) -> Result<(), AttachError> {
         if !self.held.has_own_devices() {
-            return Err(Missing::new(
+            return Err(MissingCapability::new(
                 "a read-ahead on disks that others use as well",
                 "set it with blockdev --setra, or use modelled devices",
             )
@@ -297,10 +302,15 @@ impl Attached {
     /// equal part of that. It holds until the storage is detached. See [`crate::dirty_limit`].
     ///
     /// # Errors
-    /// [`AttachError::Missing`] where it can't be had: the kernel is too old, or the devices are not ours to set up.
-    pub fn limit_dirty(&mut self, limit_bytes: u64, registry: &Registry) -> Result<DirtyLimit, AttachError> {
+    /// [`AttachError::MissingCapability`] where it can't be had: the kernel is too old, or the devices are not ours to
+    /// set up.
+    pub fn limit_dirty(
+        &mut self,
+        limit_bytes: u64,
+        registry: &ResourceRegistry,
+    ) -> Result<DirtyLimit, AttachError> {
         if !self.held.has_own_devices() {
-            return Err(Missing::new(
+            return Err(MissingCapability::new(
                 "a limit of dirty pages on disks that others use as well",
                 "set vm.dirty_bytes of this machine, or use modelled devices",
             )
@@ -331,7 +341,7 @@ impl Attached {
     }
 }
 
-impl Drop for Attached {
+impl Drop for AttachedStorage {
     fn drop(&mut self) {
         // What fails here is still in the registry, where `underlay clean` finds it.
         let _ = self.lift_dirty_limit();

@@ -7,31 +7,31 @@ use std::time::Duration;
 
 use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, LayerActivity, PathRecord};
 use underlay_storage::paced::PathCost;
-use underlay_storage::stack::{Pace, StackSpec};
+use underlay_storage::stack::{PacingMode, StackSpec};
 
 use crate::attachments::attachment::{
-    AttachSpec, Attached, Attachment, Held, check_mount_point, check_names, split_directories,
+    AttachSpec, AttachedStorage, Attachment, HeldResource, check_mount_point, check_names, split_directories,
 };
 use crate::attachments::block_volumes::BlockVolumes;
-use crate::attachments::filesystem::Filesystem;
+use crate::attachments::filesystem::FilesystemKind;
 use crate::attachments::loop_device;
 use crate::machine::error::AttachError;
-use crate::machine::missing::Missing;
+use crate::machine::missing::MissingCapability;
 use crate::machine::mounts;
 use crate::machine::privileges::{probe_fuse, probe_privileges};
 use crate::machine::processors::Processors;
 use crate::measurement::path_cost::path_cost;
-use crate::serving::daemon::Transport;
+use crate::serving::daemon::DaemonTransport;
 use crate::serving::daemon_process::{DAEMON_SUBCOMMAND, DaemonProcess, DaemonProgram};
 use crate::serving::fuse_uring;
 use crate::serving::ublk;
-use crate::undo::registry::{Note, Registry, Resource};
+use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 
 /// The attachments `fuse+loop`, over io_uring `fuse-uring+loop`, and `ublk`.
 #[derive(Clone, Debug)]
 pub struct BlockAttachment {
     daemon: DaemonProgram,
-    transport: Transport,
+    transport: DaemonTransport,
     hurry_limit: Duration,
 }
 
@@ -56,7 +56,7 @@ impl BlockAttachment {
     /// As [`new`](Self::new).
     pub(crate) fn best() -> Result<BlockAttachment, AttachError> {
         let attachment = BlockAttachment::new()?;
-        let over_uring = attachment.clone().with_transport(Transport::Uring);
+        let over_uring = attachment.clone().with_transport(DaemonTransport::Uring);
         Ok(if over_uring.probe().is_ok() { over_uring } else { attachment })
     }
 
@@ -65,12 +65,12 @@ impl BlockAttachment {
     /// `underlay-device-daemon`.
     pub fn with_daemon(daemon_program: impl Into<PathBuf>, daemon_args: Vec<OsString>) -> BlockAttachment {
         let daemon = DaemonProgram { program: daemon_program.into(), arguments: daemon_args };
-        BlockAttachment { daemon, transport: Transport::DevFuse, hurry_limit: HURRY_LIMIT }
+        BlockAttachment { daemon, transport: DaemonTransport::DevFuse, hurry_limit: HURRY_LIMIT }
     }
 
     /// By this way from the kernel to the daemon.
     #[must_use]
-    pub fn with_transport(self, transport: Transport) -> BlockAttachment {
+    pub fn with_transport(self, transport: DaemonTransport) -> BlockAttachment {
         BlockAttachment { transport, ..self }
     }
 
@@ -89,7 +89,7 @@ impl BlockAttachment {
     pub fn attach_devices(
         &self,
         stack: &StackSpec,
-        registry: &Registry,
+        registry: &ResourceRegistry,
     ) -> Result<BlockVolumes, AttachError> {
         self.probe()?;
         check_names(stack)?;
@@ -98,7 +98,7 @@ impl BlockAttachment {
     }
 
     /// What a request waits on its way to a device and back, by this attachment and this machine's clock.
-    pub(crate) fn path_cost(&self, registry: &Registry) -> Result<PathCost, AttachError> {
+    pub(crate) fn path_cost(&self, registry: &ResourceRegistry) -> Result<PathCost, AttachError> {
         path_cost(&self.daemon, self.transport, self.hurry_limit, registry)
     }
 }
@@ -106,15 +106,15 @@ impl BlockAttachment {
 impl Attachment for BlockAttachment {
     fn name(&self) -> &'static str {
         match self.transport {
-            Transport::DevFuse => "fuse+loop",
-            Transport::Uring => "fuse-uring+loop",
-            Transport::Ublk => "ublk",
+            DaemonTransport::DevFuse => "fuse+loop",
+            DaemonTransport::Uring => "fuse-uring+loop",
+            DaemonTransport::Ublk => "ublk",
         }
     }
 
-    fn probe(&self) -> Result<(), Missing> {
+    fn probe(&self) -> Result<(), MissingCapability> {
         probe_privileges()?;
-        if self.transport == Transport::Ublk {
+        if self.transport == DaemonTransport::Ublk {
             return ublk::probe();
         }
         probe_fuse()?;
@@ -122,14 +122,14 @@ impl Attachment for BlockAttachment {
             return Err(loop_device::loop_missing());
         }
         match self.transport {
-            Transport::Uring => fuse_uring::probe(),
-            Transport::DevFuse | Transport::Ublk => Ok(()),
+            DaemonTransport::Uring => fuse_uring::probe(),
+            DaemonTransport::DevFuse | DaemonTransport::Ublk => Ok(()),
         }
     }
 
     /// The devices stand at the modelled pace when it returns; while the filesystem is made and mounted they
     /// complete at once.
-    fn attach(&self, spec: &AttachSpec, registry: &Registry) -> Result<Attached, AttachError> {
+    fn attach(&self, spec: &AttachSpec, registry: &ResourceRegistry) -> Result<AttachedStorage, AttachError> {
         if let Some(filesystem) = spec.filesystem.filter(|_| spec.format) {
             filesystem.probe()?;
         }
@@ -142,7 +142,7 @@ impl Attachment for BlockAttachment {
             volumes: self.attach_devices(&spec.stack, registry)?,
         };
         match mounted.mount_all(spec) {
-            Ok(paths) => Ok(Attached::new(self.name(), paths, Box::new(mounted))),
+            Ok(paths) => Ok(AttachedStorage::new(self.name(), paths, Box::new(mounted))),
             Err(error) => {
                 // What can't be taken back stays in the registry; the first error is the one to tell.
                 let _ = mounted.detach();
@@ -154,9 +154,9 @@ impl Attachment for BlockAttachment {
 
 /// Volumes with their filesystems mounted. Fields are dropped in this order: mounts before devices.
 struct MountedVolumes {
-    mounts: Vec<(PathBuf, Note)>,
-    directories: Vec<(PathBuf, Note)>,
-    registry: Registry,
+    mounts: Vec<(PathBuf, RegistryNote)>,
+    directories: Vec<(PathBuf, RegistryNote)>,
+    registry: ResourceRegistry,
     /// Programs have the devices themselves, and nothing has written out what they left in memory.
     is_bare: bool,
     volumes: BlockVolumes,
@@ -172,7 +172,7 @@ impl MountedVolumes {
             }
             return Ok(self.volumes.paths().to_vec());
         };
-        self.volumes.set_pace(Pace::Immediate)?;
+        self.volumes.set_pace(PacingMode::Immediate)?;
         let infos = self.volumes.daemon()?.volumes().to_vec();
         let mut paths = Vec::new();
         for (index, info) in infos.iter().enumerate() {
@@ -189,18 +189,18 @@ impl MountedVolumes {
             paths.push(mount_point);
         }
         let paths = split_directories(paths, &spec.stack)?;
-        self.volumes.set_pace(Pace::Modelled)?;
+        self.volumes.set_pace(PacingMode::Modelled)?;
         Ok(paths)
     }
 
     fn mount(
         &mut self,
-        filesystem: Filesystem,
+        filesystem: FilesystemKind,
         device: &Path,
         at: &Path,
         backing: PathBuf,
     ) -> Result<(), AttachError> {
-        let note = self.registry.note(Resource::Mount { mount_point: at.to_owned(), backing })?;
+        let note = self.registry.note(OwnedResource::Mount { mount_point: at.to_owned(), backing })?;
         match filesystem.mount(device, at) {
             Ok(()) => {
                 self.mounts.push((at.to_owned(), note));
@@ -214,8 +214,8 @@ impl MountedVolumes {
     }
 }
 
-impl Held for MountedVolumes {
-    fn set_pace(&self, pace: Pace) -> Result<(), AttachError> {
+impl HeldResource for MountedVolumes {
+    fn set_pace(&self, pace: PacingMode) -> Result<(), AttachError> {
         self.volumes.set_pace(pace)
     }
 

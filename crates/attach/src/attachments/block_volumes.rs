@@ -6,55 +6,55 @@ use std::time::Duration;
 use underlay_record::{DeviceActivity, PathRecord};
 use underlay_storage::layers::sectors::SECTOR_BYTES;
 use underlay_storage::paced::PathCost;
-use underlay_storage::stack::{Pace, StackSpec};
+use underlay_storage::stack::{PacingMode, StackSpec};
 
 use crate::attachments::loop_device::{LOOP_BLOCK_BYTES, LoopDevice, QueueSettings};
 use crate::machine::error::AttachError;
 use crate::machine::mounts;
 use crate::machine::processors::Processors;
-use crate::measurement::path_watch::{PathWatch, Watched};
-use crate::serving::daemon::control::Command;
-use crate::serving::daemon::{PROBE_FILE, Transport};
+use crate::measurement::path_watch::{PathWatch, WatchedPath};
+use crate::serving::daemon::control::DaemonCommand;
+use crate::serving::daemon::{DaemonTransport, PROBE_FILE};
 use crate::serving::daemon_process::{DaemonProcess, DaemonProgram};
-use crate::serving::served::Served;
-use crate::serving::ublk::Disk;
-use crate::undo::registry::{Note, Registry, Resource};
+use crate::serving::served::ServedStorage;
+use crate::serving::ublk::UblkDisk;
+use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 
 /// The block device of a volume.
-enum Device {
-    Loop(LoopDevice, Note),
+enum VolumeDevice {
+    Loop(LoopDevice, RegistryNote),
     /// It is its daemon's, and goes with it.
-    Ublk(Disk),
+    Ublk(UblkDisk),
 }
 
-impl Device {
+impl VolumeDevice {
     fn path(&self) -> &Path {
         match self {
-            Device::Loop(device, _) => device.path(),
-            Device::Ublk(device) => device.path(),
+            VolumeDevice::Loop(device, _) => device.path(),
+            VolumeDevice::Ublk(device) => device.path(),
         }
     }
 
     fn queue(&self) -> &QueueSettings {
         match self {
-            Device::Loop(device, _) => device.queue(),
-            Device::Ublk(device) => device.queue(),
+            VolumeDevice::Loop(device, _) => device.queue(),
+            VolumeDevice::Ublk(device) => device.queue(),
         }
     }
 
     fn is_attached(&self) -> bool {
         match self {
-            Device::Loop(device, _) => device.is_attached(),
-            Device::Ublk(device) => device.is_attached(),
+            VolumeDevice::Loop(device, _) => device.is_attached(),
+            VolumeDevice::Ublk(device) => device.is_attached(),
         }
     }
 }
 
 /// The volumes of a storage as block devices. Dropping it takes them away.
 pub struct BlockVolumes {
-    registry: Registry,
-    transport: Transport,
-    devices: Vec<Device>,
+    registry: ResourceRegistry,
+    transport: DaemonTransport,
+    devices: Vec<VolumeDevice>,
     paths: Vec<PathBuf>,
     pub(crate) daemon: Option<DaemonProcess>,
     pub(crate) hurry_limit: Duration,
@@ -66,11 +66,11 @@ impl BlockVolumes {
     /// Starts a daemon that dates requests back by `path`, and makes a block device of each of its volumes.
     pub(crate) fn attach(
         program: &DaemonProgram,
-        transport: Transport,
+        transport: DaemonTransport,
         path: PathCost,
         hurry_limit: Duration,
         stack: &StackSpec,
-        registry: &Registry,
+        registry: &ResourceRegistry,
     ) -> Result<BlockVolumes, AttachError> {
         let mut volumes = BlockVolumes {
             registry: registry.clone(),
@@ -103,17 +103,17 @@ impl BlockVolumes {
                 )));
             }
             let backing = self.daemon()?.volume_file(&volume.name);
-            if self.transport == Transport::Ublk {
-                let disk = Disk::behind(&backing, spec.is_rotational())?;
+            if self.transport == DaemonTransport::Ublk {
+                let disk = UblkDisk::behind(&backing, spec.is_rotational())?;
                 self.paths.push(disk.path().to_owned());
-                self.devices.push(Device::Ublk(disk));
+                self.devices.push(VolumeDevice::Ublk(disk));
                 continue;
             }
-            let note = self.registry.note(Resource::Loop { backing: backing.clone() })?;
+            let note = self.registry.note(OwnedResource::Loop { backing: backing.clone() })?;
             match LoopDevice::attach(&backing, volume.block_bytes.max(SECTOR_BYTES), spec.is_rotational()) {
                 Ok(device) => {
                     self.paths.push(device.path().to_owned());
-                    self.devices.push(Device::Loop(device, note));
+                    self.devices.push(VolumeDevice::Loop(device, note));
                 }
                 Err(error) => {
                     self.registry.forget(note);
@@ -127,10 +127,10 @@ impl BlockVolumes {
     fn start_watching(&mut self, stack: &StackSpec, path: PathCost) -> Result<(), AttachError> {
         let daemon = self.daemon()?;
         let names = daemon.volumes().iter().map(|volume| volume.name.clone());
-        let watched = Watched {
+        let watched = WatchedPath {
             control: daemon.control(),
             volumes: names.zip(self.paths.iter().cloned()).collect(),
-            probe: (self.transport != Transport::Ublk).then(|| daemon.volume_file(PROBE_FILE)),
+            probe: (self.transport != DaemonTransport::Ublk).then(|| daemon.volume_file(PROBE_FILE)),
             dilation: stack.dilation,
             path: stack.has_path().then_some(path),
         };
@@ -157,32 +157,32 @@ impl BlockVolumes {
     }
 
     /// The handle to the devices' faults.
-    pub fn served(&self) -> Option<Served> {
-        self.daemon.as_ref().map(|daemon| Served::by_control(daemon.control()))
+    pub fn served(&self) -> Option<ServedStorage> {
+        self.daemon.as_ref().map(|daemon| ServedStorage::by_control(daemon.control()))
     }
 
     /// Returns when the pace is in force.
     ///
     /// # Errors
     /// When the daemon does not answer.
-    pub fn set_pace(&self, pace: Pace) -> Result<(), AttachError> {
-        self.daemon()?.tell(&Command::SetPace { pace })?;
+    pub fn set_pace(&self, pace: PacingMode) -> Result<(), AttachError> {
+        self.daemon()?.tell(&DaemonCommand::SetPace { pace })?;
         if let Some(watch) = &self.watch {
-            watch.set_modelled(pace == Pace::Modelled);
+            watch.set_modelled(pace == PacingMode::Modelled);
         }
         Ok(())
     }
 
-    /// See [`crate::Attached::begin_measurement`].
+    /// See [`crate::AttachedStorage::begin_measurement`].
     ///
     /// # Errors
     /// When the daemon does not answer.
     pub fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
-        self.daemon()?.tell(&Command::BeginMeasurement { interval_s })?;
+        self.daemon()?.tell(&DaemonCommand::BeginMeasurement { interval_s })?;
         self.watch.as_ref().map_or(Ok(()), PathWatch::begin)
     }
 
-    /// See [`crate::Attached::end_measurement`].
+    /// See [`crate::AttachedStorage::end_measurement`].
     ///
     /// # Errors
     /// When the daemon does not answer.
@@ -192,14 +192,14 @@ impl BlockVolumes {
         self.daemon()?.end_measurement()
     }
 
-    /// See [`crate::Attached::watch_for_programs_on`].
+    /// See [`crate::AttachedStorage::watch_for_programs_on`].
     pub fn watch_for_programs_on(&self, cpus: &Processors) {
         if let Some(watch) = &self.watch {
             watch.stand_for_programs_on(cpus);
         }
     }
 
-    /// See [`crate::Attached::path_records`].
+    /// See [`crate::AttachedStorage::path_records`].
     pub fn path_records(&self) -> Vec<PathRecord> {
         self.watch.as_ref().map_or_else(Vec::new, PathWatch::found)
     }
@@ -224,7 +224,7 @@ impl BlockVolumes {
     /// # Errors
     /// When a device could not take everything.
     pub(crate) fn write_out(&self) -> Result<(), AttachError> {
-        for path in self.devices.iter().map(Device::path) {
+        for path in self.devices.iter().map(VolumeDevice::path) {
             mounts::write_out_device(path).map_err(|error| {
                 AttachError::failed(format!(
                     "{} could not write everything out ({error}): what was not flushed before is lost",
@@ -272,10 +272,10 @@ impl BlockVolumes {
             watch.stop();
         }
         while let Some(device) = self.devices.last_mut() {
-            if let Device::Loop(device, _) = device {
+            if let VolumeDevice::Loop(device, _) = device {
                 device.detach()?;
             }
-            if let Some(Device::Loop(_, note)) = self.devices.pop() {
+            if let Some(VolumeDevice::Loop(_, note)) = self.devices.pop() {
                 self.registry.forget(note);
             }
         }

@@ -5,8 +5,8 @@ use crate::attachments::block_attachment::BlockAttachment;
 use crate::attachments::directory::{self, FuseDirectory};
 use crate::attachments::nvme_kernel::{self, KernelNvme};
 use crate::machine::error::AttachError;
-use crate::machine::missing::Missing;
-use crate::serving::daemon::Transport;
+use crate::machine::missing::MissingCapability;
+use crate::serving::daemon::DaemonTransport;
 use underlay_storage::stack::StackSpec;
 
 /// A way of attaching storage.
@@ -23,17 +23,17 @@ pub const ATTACHMENTS: &[AttachmentKind] = &[
     AttachmentKind {
         name: "ublk",
         gist: "a block device with its own filesystem, straight from the kernel's block layer",
-        make: || Ok(Box::new(BlockAttachment::new()?.with_transport(Transport::Ublk))),
+        make: || Ok(Box::new(BlockAttachment::new()?.with_transport(DaemonTransport::Ublk))),
     },
     AttachmentKind {
         name: "fuse-uring+loop",
         gist: "a block device with its own filesystem; requests come by io_uring, at the least cost",
-        make: || Ok(Box::new(BlockAttachment::new()?.with_transport(Transport::Uring))),
+        make: || Ok(Box::new(BlockAttachment::new()?.with_transport(DaemonTransport::Uring))),
     },
     AttachmentKind {
         name: "fuse+loop",
         gist: "a block device with its own filesystem",
-        make: || Ok(Box::new(BlockAttachment::new()?.with_transport(Transport::DevFuse))),
+        make: || Ok(Box::new(BlockAttachment::new()?.with_transport(DaemonTransport::DevFuse))),
     },
     AttachmentKind {
         name: directory::NAME,
@@ -123,7 +123,7 @@ fn first_that_works(kinds: &[&AttachmentKind]) -> Result<Box<dyn Attachment>, At
 
 /// Reports what the last one lacks: it is the one that needs least.
 fn first_probed(attachments: Vec<Box<dyn Attachment>>) -> Result<Box<dyn Attachment>, AttachError> {
-    let mut lacking: Option<Missing> = None;
+    let mut lacking: Option<MissingCapability> = None;
     for attachment in attachments {
         match attachment.probe() {
             Ok(()) => return Ok(attachment),
@@ -135,11 +135,11 @@ fn first_probed(attachments: Vec<Box<dyn Attachment>>) -> Result<Box<dyn Attachm
 
 #[cfg(test)]
 mod tests {
-    use underlay_storage::stack::{Node, RemoteSpec, VolumeSpec};
+    use underlay_storage::stack::{RemoteSpec, StackNode, VolumeSpec};
 
     use super::*;
-    use crate::attachments::attachment::{AttachSpec, Attached};
-    use crate::undo::registry::Registry;
+    use crate::attachments::attachment::{AttachSpec, AttachedStorage};
+    use crate::undo::registry::ResourceRegistry;
 
     struct Fake {
         name: &'static str,
@@ -151,11 +151,11 @@ mod tests {
             self.name
         }
 
-        fn probe(&self) -> Result<(), Missing> {
-            if self.works { Ok(()) } else { Err(Missing::new(self.name, "get it")) }
+        fn probe(&self) -> Result<(), MissingCapability> {
+            if self.works { Ok(()) } else { Err(MissingCapability::new(self.name, "get it")) }
         }
 
-        fn attach(&self, _: &AttachSpec, _: &Registry) -> Result<Attached, AttachError> {
+        fn attach(&self, _: &AttachSpec, _: &ResourceRegistry) -> Result<AttachedStorage, AttachError> {
             Err(AttachError::failed("not for use"))
         }
     }
@@ -174,15 +174,15 @@ mod tests {
 
     #[test]
     fn what_is_elsewhere_comes_by_the_kernel_where_nothing_stands_before_it() {
-        let names = |root: &Node, name: Option<&str>| -> Vec<&str> {
+        let names = |root: &StackNode, name: Option<&str>| -> Vec<&str> {
             let volumes = vec![VolumeSpec::new("data", root.clone())];
             let stack = StackSpec { volumes, dilation: 1.0, seed: 1 };
             candidates(&stack, name).unwrap().iter().map(|kind| kind.name).collect()
         };
         let remote =
-            Node::Remote(RemoteSpec::new("tank/data", "127.0.0.1:4420", "nqn.2026-01.org.example:d", 1));
+            StackNode::Remote(RemoteSpec::new("tank/data", "127.0.0.1:4420", "nqn.2026-01.org.example:d", 1));
         let linked =
-            Node::Link { bandwidth_mb_s: 1_000.0, latency_us: 10.0, member: Box::new(remote.clone()) };
+            StackNode::Link { bandwidth_mb_s: 1_000.0, latency_us: 10.0, member: Box::new(remote.clone()) };
         assert_eq!(names(&remote, None)[..2], ["nvme-kernel", "ublk"]);
         assert_eq!(names(&linked, None)[0], "ublk");
         // Asked for in vain: attaching says why.

@@ -17,25 +17,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, LayerActivity};
-use underlay_storage::stack::Pace;
+use underlay_storage::stack::PacingMode;
 
 use crate::attachments::attachment::{
-    AttachSpec, Attached, Attachment, Held, check_mount_point, check_names, needs_filesystem,
+    AttachSpec, AttachedStorage, Attachment, HeldResource, check_mount_point, check_names, needs_filesystem,
     split_directories,
 };
 use crate::machine::error::AttachError;
-use crate::machine::missing::Missing;
+use crate::machine::missing::MissingCapability;
 use crate::machine::mounts;
 use crate::machine::privileges::{probe_fuse, probe_privileges};
 use crate::machine::programs::find_program;
-use crate::serving::daemon::control::Command;
+use crate::serving::daemon::control::DaemonCommand;
 use crate::serving::daemon_process::{DAEMON_SUBCOMMAND, DaemonProcess, DaemonProgram};
-use crate::undo::registry::{Note, Registry, Resource};
+use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 
 pub use serve::DirectoryConfig;
 
 pub use self::core::is_beginning;
-pub(crate) use serve::Serving;
+pub(crate) use serve::ServedDirectories;
 
 /// As records and command lines call it.
 pub const NAME: &str = "fuse-directory";
@@ -79,10 +79,10 @@ impl Attachment for FuseDirectory {
         NAME
     }
 
-    fn probe(&self) -> Result<(), Missing> {
+    fn probe(&self) -> Result<(), MissingCapability> {
         probe_fuse()?;
         if probe_privileges().is_err() && find_program(mount::HELPER).is_none() {
-            return Err(Missing::new(
+            return Err(MissingCapability::new(
                 format!("{}, which mounts without root", mount::HELPER),
                 "install the Debian package fuse3, or run as root",
             ));
@@ -91,12 +91,12 @@ impl Attachment for FuseDirectory {
     }
 
     /// The spec's filesystem is of no concern: the directory is its own.
-    fn attach(&self, spec: &AttachSpec, registry: &Registry) -> Result<Attached, AttachError> {
+    fn attach(&self, spec: &AttachSpec, registry: &ResourceRegistry) -> Result<AttachedStorage, AttachError> {
         self.probe()?;
         check_names(&spec.stack)?;
         check_mount_point(spec)?;
         needs_filesystem(NAME, spec)?;
-        let mut held = Directories {
+        let mut held = MountedDirectories {
             mounts: Vec::new(),
             made: Vec::new(),
             registry: registry.clone(),
@@ -104,7 +104,7 @@ impl Attachment for FuseDirectory {
             hurry_limit: self.hurry_limit,
         };
         match held.attach(&self.daemon, spec) {
-            Ok(paths) => Ok(Attached::new(NAME, paths, Box::new(held))),
+            Ok(paths) => Ok(AttachedStorage::new(NAME, paths, Box::new(held))),
             Err(error) => {
                 // What can't be taken back stays in the registry; the first error is the one to tell.
                 let _ = held.detach();
@@ -117,15 +117,15 @@ impl Attachment for FuseDirectory {
 /// Tells the mounts of one process apart.
 static NEXT_SOURCE: AtomicU64 = AtomicU64::new(1);
 
-struct Directories {
-    mounts: Vec<(DirectoryConfig, Note)>,
-    made: Vec<(PathBuf, Note)>,
-    registry: Registry,
+struct MountedDirectories {
+    mounts: Vec<(DirectoryConfig, RegistryNote)>,
+    made: Vec<(PathBuf, RegistryNote)>,
+    registry: ResourceRegistry,
     daemon: Option<DaemonProcess>,
     hurry_limit: Duration,
 }
 
-impl Directories {
+impl MountedDirectories {
     fn attach(&mut self, program: &DaemonProgram, spec: &AttachSpec) -> Result<Vec<PathBuf>, AttachError> {
         let mut configs = Vec::new();
         for volume in &spec.stack.volumes {
@@ -139,14 +139,14 @@ impl Directories {
                 source: source.clone(),
                 format: spec.format,
             };
-            let note = self.registry.note(Resource::Directory { mount_point, source })?;
+            let note = self.registry.note(OwnedResource::Directory { mount_point, source })?;
             self.mounts.push((config.clone(), note));
             configs.push(config);
         }
         let mount_points: Vec<PathBuf> = configs.iter().map(|config| config.mount_point.clone()).collect();
         self.daemon = Some(DaemonProcess::start_directories(program, &spec.stack, configs, &self.registry)?);
         let paths = split_directories(mount_points, &spec.stack)?;
-        self.daemon()?.tell(&Command::SetPace { pace: Pace::Modelled })?;
+        self.daemon()?.tell(&DaemonCommand::SetPace { pace: PacingMode::Modelled })?;
         Ok(paths)
     }
 
@@ -165,13 +165,13 @@ pub(crate) fn is_mounted_as(mount_point: &Path, source: &str) -> bool {
         .is_some_and(|mount| mount.filesystem.starts_with("fuse") && mount.source == Path::new(source))
 }
 
-impl Held for Directories {
-    fn set_pace(&self, pace: Pace) -> Result<(), AttachError> {
-        self.daemon()?.tell(&Command::SetPace { pace })
+impl HeldResource for MountedDirectories {
+    fn set_pace(&self, pace: PacingMode) -> Result<(), AttachError> {
+        self.daemon()?.tell(&DaemonCommand::SetPace { pace })
     }
 
     fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
-        self.daemon()?.tell(&Command::BeginMeasurement { interval_s })
+        self.daemon()?.tell(&DaemonCommand::BeginMeasurement { interval_s })
     }
 
     fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
@@ -252,7 +252,7 @@ impl Held for Directories {
     }
 }
 
-impl Drop for Directories {
+impl Drop for MountedDirectories {
     fn drop(&mut self) {
         let _ = self.detach();
     }

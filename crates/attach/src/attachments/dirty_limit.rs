@@ -18,8 +18,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::machine::error::AttachError;
-use crate::machine::missing::Missing;
-use crate::undo::registry::{Note, PreviousLimits, Registry, Resource};
+use crate::machine::missing::MissingCapability;
+use crate::undo::registry::{OwnedResource, PreviousLimits, RegistryNote, ResourceRegistry};
 
 /// With less a device is not given requests of a size that it works well with: the kernel writes out from half of it on.
 pub const DEVICE_MIN_BYTES: u64 = 1 << 20;
@@ -38,28 +38,28 @@ const MIN_RATIO: &str = "min_ratio_fine";
 #[derive(Debug)]
 pub(crate) struct DirtyLimits {
     class: PathBuf,
-    registry: Registry,
+    registry: ResourceRegistry,
     device_bytes: u64,
-    devices: Vec<Limited>,
+    devices: Vec<LimitedDevice>,
 }
 
 #[derive(Debug)]
-struct Limited {
+struct LimitedDevice {
     /// `7:3`
     device: String,
     previous: PreviousLimits,
-    note: Option<Note>,
+    note: Option<RegistryNote>,
 }
 
 impl DirtyLimits {
     /// Lets the devices below `paths` have `limit_bytes` of dirty pages together, each an equal part of it.
     ///
     /// # Errors
-    /// `Missing` where this host can't do it. Nothing is set then.
+    /// `MissingCapability` where this host can't do it. Nothing is set then.
     pub(crate) fn set(
         paths: &[PathBuf],
         limit_bytes: u64,
-        registry: &Registry,
+        registry: &ResourceRegistry,
     ) -> Result<DirtyLimits, AttachError> {
         DirtyLimits::set_in(Path::new(CLASS), &devices_below(paths)?, limit_bytes, registry)
     }
@@ -68,7 +68,7 @@ impl DirtyLimits {
         class: &Path,
         devices: &BTreeSet<String>,
         limit_bytes: u64,
-        registry: &Registry,
+        registry: &ResourceRegistry,
     ) -> Result<DirtyLimits, AttachError> {
         let device_bytes = limit_bytes / (devices.len() as u64).max(1);
         if device_bytes < DEVICE_MIN_BYTES {
@@ -90,7 +90,7 @@ impl DirtyLimits {
             .leftovers()
             .into_iter()
             .filter_map(|left| match left.resource {
-                Resource::DirtyLimit { device, previous } => Some((device, previous)),
+                OwnedResource::DirtyLimit { device, previous } => Some((device, previous)),
                 _ => None,
             })
             .rev()
@@ -110,10 +110,12 @@ impl DirtyLimits {
         // Without a block device the limit goes with the mount, and its number to the next one.
         let note = match device.starts_with("0:") {
             true => None,
-            false => Some(self.registry.note(Resource::DirtyLimit { device: device.to_owned(), previous })?),
+            false => {
+                Some(self.registry.note(OwnedResource::DirtyLimit { device: device.to_owned(), previous })?)
+            }
         };
         // Before it is applied: if that fails halfway, dropping this lifts what was set.
-        self.devices.push(Limited { device: device.to_owned(), previous, note });
+        self.devices.push(LimitedDevice { device: device.to_owned(), previous, note });
         apply(&folder, self.device_bytes).map_err(|error| unavailable(&folder, error))
     }
 
@@ -233,7 +235,7 @@ fn unavailable(folder: &Path, error: io::Error) -> AttachError {
         }
         _ => return AttachError::io("limit dirty pages in", folder, error),
     };
-    Missing::new(what, remedy).into()
+    MissingCapability::new(what, remedy).into()
 }
 
 #[cfg(test)]
@@ -264,18 +266,18 @@ mod tests {
         devices.iter().map(|&device| device.to_owned()).collect()
     }
 
-    fn noted(registry: &Registry) -> usize {
+    fn noted(registry: &ResourceRegistry) -> usize {
         registry
             .living()
             .into_iter()
-            .filter(|(_, resource)| matches!(resource, Resource::DirtyLimit { .. }))
+            .filter(|(_, resource)| matches!(resource, OwnedResource::DirtyLimit { .. }))
             .count()
     }
 
     #[test]
     fn each_device_gets_an_equal_part_and_what_it_had_back() {
         let keep = tempfile::tempdir().unwrap();
-        let registry = Registry::at(&keep.path().join("run")).unwrap();
+        let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
         let class = keep.path().join("bdi");
         let (one, other) = (device(&class, "7:1"), device(&class, "7:2"));
         fs::write(other.join(MAX_RATIO), "500000\n").unwrap();
@@ -306,7 +308,7 @@ mod tests {
     #[test]
     fn a_kernel_without_it_is_told_and_nothing_stays_set() {
         let keep = tempfile::tempdir().unwrap();
-        let registry = Registry::at(&keep.path().join("run")).unwrap();
+        let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
         let class = keep.path().join("bdi");
         let (new, old) = (device(&class, "7:1"), device(&class, "7:2"));
         fs::remove_file(old.join(STRICT)).unwrap();
@@ -319,7 +321,7 @@ mod tests {
     #[test]
     fn too_small_a_part_is_refused() {
         let keep = tempfile::tempdir().unwrap();
-        let registry = Registry::at(&keep.path().join("run")).unwrap();
+        let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
         let class = keep.path().join("bdi");
         let folder = device(&class, "7:1");
         device(&class, "7:2");

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::attachments::loop_device;
-use crate::serving::daemon::Transport;
+use crate::serving::daemon::DaemonTransport;
 use crate::serving::daemon_process::EXPORT_DIRECTORY;
 use crate::serving::ublk;
 
@@ -19,9 +19,9 @@ pub(crate) fn devices_of(session: &Path) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// When the kernel can't be asked for its devices.
-pub(crate) fn try_devices_of(session: &Path, transport: Transport) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn try_devices_of(session: &Path, transport: DaemonTransport) -> io::Result<Vec<PathBuf>> {
     match transport {
-        Transport::Ublk => ublk::try_nodes_of(&session.join(EXPORT_DIRECTORY)),
-        Transport::DevFuse | Transport::Uring => loop_device::try_below(session),
+        DaemonTransport::Ublk => ublk::try_nodes_of(&session.join(EXPORT_DIRECTORY)),
+        DaemonTransport::DevFuse | DaemonTransport::Uring => loop_device::try_below(session),
     }
 }

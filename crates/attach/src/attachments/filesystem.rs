@@ -10,12 +10,12 @@ use rustix::mount::MountFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::error::AttachError;
-use crate::machine::missing::Missing;
+use crate::machine::missing::MissingCapability;
 use crate::machine::programs::find_program;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Filesystem {
+pub enum FilesystemKind {
     #[default]
     Xfs,
     Ext4,
@@ -23,20 +23,20 @@ pub enum Filesystem {
 
 const MIB: u64 = 1 << 20;
 
-impl Filesystem {
+impl FilesystemKind {
     /// As mount(8) calls it.
     pub fn name(self) -> &'static str {
         match self {
-            Filesystem::Xfs => "xfs",
-            Filesystem::Ext4 => "ext4",
+            FilesystemKind::Xfs => "xfs",
+            FilesystemKind::Ext4 => "ext4",
         }
     }
 
     /// The smallest volume that it can be made on, in bytes. XFS's own tool refuses less than 300 MiB.
     pub fn smallest_bytes(self) -> u64 {
         match self {
-            Filesystem::Xfs => 300 * MIB,
-            Filesystem::Ext4 => 4 * MIB,
+            FilesystemKind::Xfs => 300 * MIB,
+            FilesystemKind::Ext4 => 4 * MIB,
         }
     }
 
@@ -44,11 +44,11 @@ impl Filesystem {
     ///
     /// # Errors
     /// What is missing.
-    pub fn probe(self) -> Result<(), Missing> {
+    pub fn probe(self) -> Result<(), MissingCapability> {
         let (program, package) = self.tool();
         match find_program(program) {
             Some(_) => Ok(()),
-            None => Err(Missing::new(
+            None => Err(MissingCapability::new(
                 format!("{program}, which makes {} filesystems", self.name()),
                 format!("install the Debian package {package}"),
             )),
@@ -57,16 +57,16 @@ impl Filesystem {
 
     fn tool(self) -> (&'static str, &'static str) {
         match self {
-            Filesystem::Xfs => ("mkfs.xfs", "xfsprogs"),
-            Filesystem::Ext4 => ("mkfs.ext4", "e2fsprogs"),
+            FilesystemKind::Xfs => ("mkfs.xfs", "xfsprogs"),
+            FilesystemKind::Ext4 => ("mkfs.ext4", "e2fsprogs"),
         }
     }
 
     /// The command that says what is wrong with one, and mends nothing.
     fn checker(self) -> &'static str {
         match self {
-            Filesystem::Xfs => "xfs_repair -n",
-            Filesystem::Ext4 => "e2fsck -n",
+            FilesystemKind::Xfs => "xfs_repair -n",
+            FilesystemKind::Ext4 => "e2fsck -n",
         }
     }
 
@@ -79,7 +79,7 @@ impl Filesystem {
             return Ok(());
         }
         let advice = match self {
-            Filesystem::Xfs if capacity_bytes >= Filesystem::Ext4.smallest_bytes() => {
+            FilesystemKind::Xfs if capacity_bytes >= FilesystemKind::Ext4.smallest_bytes() => {
                 "; make it larger, or use ext4"
             }
             _ => "; make it larger",
@@ -106,8 +106,8 @@ impl Filesystem {
         let mut command = Command::new(path);
         match self {
             // Sectors and blocks of 4 KiB also where the device has smaller logical ones: parts of its blocks would cost a read each.
-            Filesystem::Xfs => command.args(["-f", "-q", "-K", "-s", "size=4096"]),
-            Filesystem::Ext4 => command.args([
+            FilesystemKind::Xfs => command.args(["-f", "-q", "-K", "-s", "size=4096"]),
+            FilesystemKind::Ext4 => command.args([
                 "-F",
                 "-q",
                 "-b",
@@ -174,8 +174,8 @@ impl Filesystem {
     fn own_options(self) -> &'static CStr {
         match self {
             // A cloned volume has the identity of its origin, which may be mounted as well.
-            Filesystem::Xfs => c"nouuid",
-            Filesystem::Ext4 => c"noinit_itable",
+            FilesystemKind::Xfs => c"nouuid",
+            FilesystemKind::Ext4 => c"noinit_itable",
         }
     }
 
@@ -215,7 +215,7 @@ mod tests {
     fn a_passing_failure_is_not_taken_for_a_missing_file_system() {
         let (device, place) = (Path::new("/dev/loop0"), Path::new("/mnt"));
         let is_missing =
-            |errno| matches!(Filesystem::Xfs.refused(device, place, errno), AttachError::NoFilesystem(_));
+            |errno| matches!(FilesystemKind::Xfs.refused(device, place, errno), AttachError::NoFilesystem(_));
         assert!([Errno::INVAL, Errno::UCLEAN, Errno::BADMSG].into_iter().all(is_missing));
         for passing in
             [Errno::BUSY, Errno::NOMEM, Errno::IO, Errno::NODEV, Errno::PERM, Errno::NOENT, Errno::NXIO]
@@ -226,13 +226,13 @@ mod tests {
 
     #[test]
     fn a_volume_that_is_too_small_is_refused_with_what_fits() {
-        let refused = Filesystem::Xfs.check_capacity("data", 100 * MIB).unwrap_err().to_string();
+        let refused = FilesystemKind::Xfs.check_capacity("data", 100 * MIB).unwrap_err().to_string();
         assert!(
             refused.contains("'data'") && refused.contains("300 MiB") && refused.contains("ext4"),
             "{refused}"
         );
-        let refused = Filesystem::Ext4.check_capacity("data", MIB).unwrap_err().to_string();
+        let refused = FilesystemKind::Ext4.check_capacity("data", MIB).unwrap_err().to_string();
         assert!(refused.contains("4 MiB") && !refused.contains("use ext4"), "{refused}");
-        Filesystem::Xfs.check_capacity("data", 300 * MIB).unwrap();
+        FilesystemKind::Xfs.check_capacity("data", 300 * MIB).unwrap();
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::machine::error::AttachError;
-use crate::machine::missing::Missing;
+use crate::machine::missing::MissingCapability;
 
 // From <linux/loop.h>.
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
@@ -185,8 +185,8 @@ impl Drop for LoopDevice {
 }
 
 /// What is missing when there is no `/dev/loop-control`.
-pub(crate) fn loop_missing() -> Missing {
-    Missing::new(
+pub(crate) fn loop_missing() -> MissingCapability {
+    MissingCapability::new(
         "loop devices (/dev/loop-control)",
         "run as root, load the module with `modprobe loop`, and in a container pass --privileged",
     )

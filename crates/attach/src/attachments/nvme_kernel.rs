@@ -11,30 +11,30 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use underlay_sync::{Mutex, MutexGuard};
 
-use underlay_nvme::initiator::{self, InitiatorError, Options};
+use underlay_nvme::initiator::{self, ControllerOptions, InitiatorError};
 use underlay_record::{DeviceActivity, DeviceGlance};
-use underlay_storage::contents::{self, Contents};
-use underlay_storage::stack::{Node, Pace, RemoteSpec, StackSpec};
+use underlay_storage::contents::{self, DeviceContents};
+use underlay_storage::stack::{PacingMode, RemoteSpec, StackNode, StackSpec};
 
 use crate::attachments::attachment::{
-    AttachSpec, Attached, Attachment, Held, check_mount_point, check_names, needs_filesystem,
+    AttachSpec, AttachedStorage, Attachment, HeldResource, check_mount_point, check_names, needs_filesystem,
     split_directories,
 };
-use crate::attachments::filesystem::Filesystem;
+use crate::attachments::filesystem::FilesystemKind;
 use crate::machine::error::AttachError;
-use crate::machine::missing::Missing;
+use crate::machine::missing::MissingCapability;
 use crate::machine::mounts;
 use crate::machine::privileges::probe_privileges;
-use crate::measurement::real_activity::{RealDevice, Sampler};
+use crate::measurement::real_activity::{CounterSampler, RealDevice};
 use crate::serving::remote;
-use crate::undo::registry::{Note, Registry, Resource};
-pub(crate) use sysfs::Controller;
+use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
+pub(crate) use sysfs::SysfsController;
 
 pub const NAME: &str = "nvme-kernel";
 /// Where the kernel takes connections.
 pub const FABRICS: &str = "/dev/nvme-fabrics";
 /// How long a namespace may take to appear, and a controller to go.
-const PATIENCE: Duration = Duration::from_secs(10);
+const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
 /// What is still to be written when a filesystem is taken away may have to wait for a slow target.
 const WRITE_OUT_LIMIT: Duration = Duration::from_secs(60);
@@ -48,11 +48,11 @@ impl Attachment for KernelNvme {
         NAME
     }
 
-    fn probe(&self) -> Result<(), Missing> {
+    fn probe(&self) -> Result<(), MissingCapability> {
         probe_privileges()?;
         match OpenOptions::new().read(true).write(true).open(FABRICS) {
             Ok(_) => Ok(()),
-            Err(error) => Err(Missing::new(
+            Err(error) => Err(MissingCapability::new(
                 format!("the kernel's NVMe/TCP initiator ({FABRICS}: {error})"),
                 "load it with `modprobe nvme-tcp`; where there is no such module use a kernel that has it (on Debian, \
                  linux-image-amd64), or leave the attachment to Underlay, whose own initiator needs none",
@@ -60,7 +60,7 @@ impl Attachment for KernelNvme {
         }
     }
 
-    fn attach(&self, spec: &AttachSpec, registry: &Registry) -> Result<Attached, AttachError> {
+    fn attach(&self, spec: &AttachSpec, registry: &ResourceRegistry) -> Result<AttachedStorage, AttachError> {
         self.probe()?;
         check_names(&spec.stack)?;
         check_mount_point(spec)?;
@@ -79,7 +79,7 @@ impl Attachment for KernelNvme {
         };
         let attached = volumes.attach_all(spec, filesystem, &remotes);
         match attached.and_then(|paths| split_directories(paths, &spec.stack)) {
-            Ok(paths) => Ok(Attached::new(NAME, paths, Box::new(volumes))),
+            Ok(paths) => Ok(AttachedStorage::new(NAME, paths, Box::new(volumes))),
             Err(error) => {
                 // What can't be taken back stays in the registry; the first error is the one to tell.
                 let _ = volumes.detach();
@@ -91,7 +91,7 @@ impl Attachment for KernelNvme {
 
 /// Whether every volume of the stack is one of a server, with nothing before it that only we can show.
 pub(crate) fn can_show(stack: &StackSpec) -> bool {
-    stack.volumes.iter().all(|volume| matches!(volume.root, Node::Remote(_)))
+    stack.volumes.iter().all(|volume| matches!(volume.root, StackNode::Remote(_)))
 }
 
 /// Whether this is a device of the kernel's own NVMe driver: `/dev/nvme0n1`.
@@ -102,7 +102,7 @@ pub(crate) fn is_device(path: &Path) -> bool {
 
 fn remotes(stack: &StackSpec) -> Result<Vec<&RemoteSpec>, AttachError> {
     let remote = |volume: &'_ underlay_storage::stack::VolumeSpec| match &volume.root {
-        Node::Remote(_) => Ok(()),
+        StackNode::Remote(_) => Ok(()),
         _ => Err(AttachError::failed(format!(
             "volume '{}' is not a volume of an NVMe/TCP server alone, and the attachment {NAME} knows no other: use \
              another attachment",
@@ -113,27 +113,27 @@ fn remotes(stack: &StackSpec) -> Result<Vec<&RemoteSpec>, AttachError> {
     Ok(stack.volumes.iter().flat_map(|volume| volume.remotes()).collect())
 }
 
-impl Controller {
-    fn resource(&self) -> Resource {
-        let Controller { subsystem_nqn, host_nqn, instance } = self.clone();
-        Resource::NvmeController { subsystem_nqn, host_nqn, instance }
+impl SysfsController {
+    fn resource(&self) -> OwnedResource {
+        let SysfsController { subsystem_nqn, host_nqn, instance } = self.clone();
+        OwnedResource::NvmeController { subsystem_nqn, host_nqn, instance }
     }
 }
 
 struct KernelVolumes {
-    registry: Registry,
-    controllers: Vec<(Controller, Note)>,
-    mounted: Vec<(PathBuf, Note)>,
-    directories: Vec<(PathBuf, Note)>,
+    registry: ResourceRegistry,
+    controllers: Vec<(SysfsController, RegistryNote)>,
+    mounted: Vec<(PathBuf, RegistryNote)>,
+    directories: Vec<(PathBuf, RegistryNote)>,
     devices: Vec<RealDevice>,
-    sampler: Mutex<Option<Sampler>>,
+    sampler: Mutex<Option<CounterSampler>>,
 }
 
 impl KernelVolumes {
     fn attach_all(
         &mut self,
         spec: &AttachSpec,
-        filesystem: Filesystem,
+        filesystem: FilesystemKind,
         remotes: &[&RemoteSpec],
     ) -> Result<Vec<PathBuf>, AttachError> {
         let mut paths = Vec::new();
@@ -145,7 +145,7 @@ impl KernelVolumes {
             if spec.format {
                 filesystem.make(&device)?;
             }
-            let resource = Resource::Mount { mount_point: mount_point.clone(), backing: device.clone() };
+            let resource = OwnedResource::Mount { mount_point: mount_point.clone(), backing: device.clone() };
             let note = self.registry.note(resource)?;
             if let Err(error) = filesystem.mount(&device, &mount_point) {
                 self.registry.forget(note);
@@ -162,7 +162,7 @@ impl KernelVolumes {
     fn connect(&mut self, remote: &RemoteSpec) -> Result<PathBuf, AttachError> {
         let failed = |problem: String| AttachError::failed(format!("{}: {problem}", remote.name));
         let options = remote::options(remote, |name| std::env::var(name).ok()).map_err(failed)?;
-        let mut wanted = Controller {
+        let mut wanted = SysfsController {
             subsystem_nqn: options.subsystem_nqn.clone(),
             host_nqn: options.host_nqn.clone(),
             instance: None,
@@ -182,8 +182,8 @@ impl KernelVolumes {
             ))
         };
         match make_controller(&options) {
-            Ok(Made { instance: Ok(instance) }) => wanted.instance = Some(instance),
-            Ok(Made { instance: Err(error) }) => {
+            Ok(KernelController { instance: Ok(instance) }) => wanted.instance = Some(instance),
+            Ok(KernelController { instance: Err(error) }) => {
                 // It is there, and is taken away by its names when this is dropped.
                 if options.secrets.is_some() {
                     let _ = wanted.hide_secrets();
@@ -212,7 +212,7 @@ impl KernelVolumes {
                 failed(format!("the secrets that the kernel shows in sysfs can't be hidden: {error}"))
             })?;
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + NAMESPACE_TIMEOUT;
         loop {
             let device = wanted.device(remote.nsid);
             if let Some((device, file)) =
@@ -232,41 +232,41 @@ impl KernelVolumes {
         }
     }
 
-    fn sampler(&self) -> MutexGuard<'_, Option<Sampler>> {
+    fn sampler(&self) -> MutexGuard<'_, Option<CounterSampler>> {
         self.sampler.lock()
     }
 }
 
 /// Connects once as we do ourselves where the controller has to prove itself: the kernel asks it for a proof only if the
 /// controller asks for one, and takes one that asks for nothing.
-fn prove(options: &Options) -> Result<(), InitiatorError> {
+fn prove(options: &ControllerOptions) -> Result<(), InitiatorError> {
     let must_prove = options.secrets.as_ref().is_some_and(|secrets| secrets.controller.is_some());
     if must_prove {
-        drop(initiator::Controller::connect(options.clone())?);
+        drop(initiator::NvmeController::connect(options.clone())?);
     }
     Ok(())
 }
 
-fn held_by(device: &File) -> io::Result<Option<Contents>> {
+fn held_by(device: &File) -> io::Result<Option<DeviceContents>> {
     let mut end = device;
     let length_bytes = end.seek(SeekFrom::End(0))?;
     contents::of_file(device, length_bytes)
 }
 
 /// A controller that the kernel has made.
-struct Made {
+struct KernelController {
     /// Its number, or why it is not known.
     instance: io::Result<u32>,
 }
 
 /// An error where the kernel has made none.
-fn make_controller(options: &Options) -> io::Result<Made> {
+fn make_controller(options: &ControllerOptions) -> io::Result<KernelController> {
     let text = connect_options(options)?;
     let mut fabrics = OpenOptions::new().read(true).write(true).open(FABRICS)?;
     make_by(&mut fabrics, &text)
 }
 
-fn make_by(fabrics: &mut (impl Read + Write), options: &str) -> io::Result<Made> {
+fn make_by(fabrics: &mut (impl Read + Write), options: &str) -> io::Result<KernelController> {
     fabrics.write_all(options.as_bytes())?;
     let mut answer = [0; 256];
     let instance = fabrics.read(&mut answer).and_then(|length| {
@@ -276,7 +276,7 @@ fn make_by(fabrics: &mut (impl Read + Write), options: &str) -> io::Result<Made>
             io::Error::new(io::ErrorKind::InvalidData, problem)
         })
     });
-    Ok(Made { instance })
+    Ok(KernelController { instance })
 }
 
 /// Of `instance=0,cntlid=1`.
@@ -285,7 +285,7 @@ fn instance_in(answer: &str) -> Option<u32> {
 }
 
 /// The options for the kernel (`nvmf_parse_options` in its `drivers/nvme/host/fabrics.c`).
-fn connect_options(options: &Options) -> io::Result<String> {
+fn connect_options(options: &ControllerOptions) -> io::Result<String> {
     let (host, port) = options
         .address
         .rsplit_once(':')
@@ -325,19 +325,19 @@ fn connect_options(options: &Options) -> io::Result<String> {
     Ok(parts.join(","))
 }
 
-impl Held for KernelVolumes {
+impl HeldResource for KernelVolumes {
     /// The devices are the server's, and so is their pace.
-    fn set_pace(&self, _pace: Pace) -> Result<(), AttachError> {
+    fn set_pace(&self, _pace: PacingMode) -> Result<(), AttachError> {
         Ok(())
     }
 
     fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
-        *self.sampler() = Some(Sampler::start(self.devices.clone(), interval_s)?);
+        *self.sampler() = Some(CounterSampler::start(self.devices.clone(), interval_s)?);
         Ok(())
     }
 
     fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
-        Ok(self.sampler().take().map(Sampler::finish).unwrap_or_default())
+        Ok(self.sampler().take().map(CounterSampler::finish).unwrap_or_default())
     }
 
     fn glance(&self) -> Result<Vec<DeviceGlance>, AttachError> {
@@ -408,7 +408,7 @@ impl Drop for KernelVolumes {
 }
 
 /// Disconnects what a process that is gone had connected; the names of what was there.
-pub(crate) fn remove(controller: &Controller) -> Result<Vec<String>, AttachError> {
+pub(crate) fn remove(controller: &SysfsController) -> Result<Vec<String>, AttachError> {
     let names = controller.numbers().iter().map(|number| format!("nvme{number}")).collect();
     match controller.delete() {
         Ok(()) => Ok(names),
@@ -423,7 +423,7 @@ fn line_of(path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use underlay_nvme::auth::{Hash, HostSecrets, Secret};
+    use underlay_nvme::auth::{AuthHash, AuthSecret, HostSecrets};
     use underlay_nvme::pdu::Digests;
     use underlay_storage::stack::{BackingSpec, DeviceSpec, VolumeSpec};
 
@@ -464,12 +464,12 @@ mod tests {
 
     #[test]
     fn the_kernel_is_told_what_it_understands() {
-        let [host, controller] = [(); 2].map(|()| Secret::generate(Hash::Sha256).unwrap());
-        let options = Options {
+        let [host, controller] = [(); 2].map(|()| AuthSecret::generate(AuthHash::Sha256).unwrap());
+        let options = ControllerOptions {
             host_id: [0x12; 16],
             digests: Digests { header: true, data: false },
             secrets: Some(HostSecrets { host: host.clone(), controller: Some(controller.clone()) }),
-            ..Options::new("[::1]:4420", "nqn.x:data").with_host_nqn("nqn.x:host")
+            ..ControllerOptions::new("[::1]:4420", "nqn.x:data").with_host_nqn("nqn.x:host")
         };
         let text = connect_options(&options).unwrap();
         for part in [
@@ -481,9 +481,9 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert!(!text.contains("data_digest"));
-        let sly = Options { subsystem_nqn: "nqn.x,hostnqn=nqn.y".into(), ..options.clone() };
+        let sly = ControllerOptions { subsystem_nqn: "nqn.x,hostnqn=nqn.y".into(), ..options.clone() };
         assert!(connect_options(&sly).is_err());
-        assert!(connect_options(&Options { address: "localhost".into(), ..options }).is_err());
+        assert!(connect_options(&ControllerOptions { address: "localhost".into(), ..options }).is_err());
     }
 
     #[test]
@@ -498,11 +498,11 @@ mod tests {
     #[test]
     fn a_modelled_device_is_not_for_the_kernel() {
         let device = DeviceSpec::new("d", None, 1 << 20, BackingSpec::Memory);
-        let volumes = vec![VolumeSpec::new("data", Node::Device(device))];
+        let volumes = vec![VolumeSpec::new("data", StackNode::Device(device))];
         let refused = remotes(&StackSpec { volumes, dilation: 1.0, seed: 1 }).unwrap_err().to_string();
         assert!(refused.contains("'data'") && refused.contains(NAME), "{refused}");
         let remote = RemoteSpec::new("pool/data", "127.0.0.1:4420", "nqn.x:data", 1);
-        let volumes = vec![VolumeSpec::new("data", Node::Remote(remote))];
+        let volumes = vec![VolumeSpec::new("data", StackNode::Remote(remote))];
         assert_eq!(remotes(&StackSpec { volumes, dilation: 1.0, seed: 1 }).unwrap().len(), 1);
     }
 

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use crate::attachments::dirty_limit::devices_below;
 use crate::machine::error::AttachError;
-use crate::machine::missing::Missing;
-use crate::undo::registry::{Note, Registry, Resource};
+use crate::machine::missing::MissingCapability;
+use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 
 /// Where the kernel shows what is behind the page cache, by device number.
 const CLASS: &str = "/sys/class/bdi";
@@ -24,24 +24,28 @@ pub const UNIT_BYTES: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
     class: PathBuf,
-    registry: Registry,
-    devices: Vec<Set>,
+    registry: ResourceRegistry,
+    devices: Vec<ReadAheadSetting>,
 }
 
 #[derive(Debug)]
-struct Set {
+struct ReadAheadSetting {
     /// `7:3`
     device: String,
     previous_kib: u64,
-    note: Option<Note>,
+    note: Option<RegistryNote>,
 }
 
 impl ReadAhead {
     /// Sets it on every device below `paths`.
     ///
     /// # Errors
-    /// `Missing` where this host can't do it. Nothing is set then.
-    pub(crate) fn set(paths: &[PathBuf], bytes: u64, registry: &Registry) -> Result<ReadAhead, AttachError> {
+    /// `MissingCapability` where this host can't do it. Nothing is set then.
+    pub(crate) fn set(
+        paths: &[PathBuf],
+        bytes: u64,
+        registry: &ResourceRegistry,
+    ) -> Result<ReadAhead, AttachError> {
         ReadAhead::set_in(Path::new(CLASS), &devices_below(paths)?, bytes, registry)
     }
 
@@ -49,7 +53,7 @@ impl ReadAhead {
         class: &Path,
         devices: &BTreeSet<String>,
         bytes: u64,
-        registry: &Registry,
+        registry: &ResourceRegistry,
     ) -> Result<ReadAhead, AttachError> {
         // Whatever was set is restored when this is dropped.
         let mut all = ReadAhead { class: class.to_owned(), registry: registry.clone(), devices: Vec::new() };
@@ -58,7 +62,7 @@ impl ReadAhead {
             .leftovers()
             .into_iter()
             .filter_map(|left| match left.resource {
-                Resource::ReadAhead { device, previous_kib } => Some((device, previous_kib)),
+                OwnedResource::ReadAhead { device, previous_kib } => Some((device, previous_kib)),
                 _ => None,
             })
             .rev()
@@ -78,12 +82,12 @@ impl ReadAhead {
         // Without a block device it goes with the mount, and its number to the next one.
         let note = match device.starts_with("0:") {
             true => None,
-            false => {
-                Some(self.registry.note(Resource::ReadAhead { device: device.to_owned(), previous_kib })?)
-            }
+            false => Some(
+                self.registry.note(OwnedResource::ReadAhead { device: device.to_owned(), previous_kib })?,
+            ),
         };
         // Before it is applied: if that fails halfway, dropping this restores what was set.
-        self.devices.push(Set { device: device.to_owned(), previous_kib, note });
+        self.devices.push(ReadAheadSetting { device: device.to_owned(), previous_kib, note });
         write(&folder, kib).map_err(|error| unavailable(&folder, error))?;
         // Kernels round what they are given, and FUSE has a limit of its own.
         match read(&folder) {
@@ -157,7 +161,7 @@ fn unavailable(folder: &Path, error: io::Error) -> AttachError {
         }
         _ => return AttachError::io("set the read-ahead in", folder, error),
     };
-    Missing::new(what, remedy).into()
+    MissingCapability::new(what, remedy).into()
 }
 
 #[cfg(test)]
@@ -175,15 +179,15 @@ mod tests {
         devices.iter().map(|&device| device.to_owned()).collect()
     }
 
-    fn noted(registry: &Registry) -> usize {
-        let is_ours = |resource: &Resource| matches!(resource, Resource::ReadAhead { .. });
+    fn noted(registry: &ResourceRegistry) -> usize {
+        let is_ours = |resource: &OwnedResource| matches!(resource, OwnedResource::ReadAhead { .. });
         registry.living().into_iter().filter(|(_, resource)| is_ours(resource)).count()
     }
 
     #[test]
     fn devices_have_it_until_it_is_restored() {
         let keep = tempfile::tempdir().unwrap();
-        let registry = Registry::at(&keep.path().join("run")).unwrap();
+        let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
         let class = keep.path().join("bdi");
         let (one, other) = (device(&class, "7:1"), device(&class, "0:42"));
         fs::write(other.join(FILE), "512").unwrap();
@@ -202,7 +206,7 @@ mod tests {
     #[test]
     fn a_host_that_can_not_is_told_and_nothing_stays_set() {
         let keep = tempfile::tempdir().unwrap();
-        let registry = Registry::at(&keep.path().join("run")).unwrap();
+        let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
         let class = keep.path().join("bdi");
         let one = device(&class, "7:1");
         let error = ReadAhead::set_in(&class, &names(&["7:1", "7:2"]), 0, &registry).unwrap_err();

@@ -5,14 +5,14 @@ use underlay_sync::Mutex;
 
 use underlay_files::{Access, Folder};
 use underlay_record::{DeviceActivity, DeviceGlance};
-use underlay_storage::stack::Pace;
+use underlay_storage::stack::PacingMode;
 
-use crate::attachments::attachment::{AttachSpec, Attached, Attachment, Held};
+use crate::attachments::attachment::{AttachSpec, AttachedStorage, Attachment, HeldResource};
 use crate::machine::error::AttachError;
-use crate::machine::missing::Missing;
+use crate::machine::missing::MissingCapability;
 use crate::machine::mounts;
-use crate::measurement::real_activity::{RealDevice, Sampler};
-use crate::undo::registry::{Note, Registry, Resource};
+use crate::measurement::real_activity::{CounterSampler, RealDevice};
+use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 
 /// The attachment `directory`: a fresh private directory in each of the user's paths, and nothing outside it.
 #[derive(Clone, Debug)]
@@ -33,16 +33,20 @@ impl Attachment for RealPaths {
     }
 
     /// Real storage needs nothing of the host. Whether the paths can be used shows in `attach`.
-    fn probe(&self) -> Result<(), Missing> {
+    fn probe(&self) -> Result<(), MissingCapability> {
         Ok(())
     }
 
     /// Uses the paths only: the stack, filesystem and mount points of the spec mean nothing to real storage.
-    fn attach(&self, _spec: &AttachSpec, registry: &Registry) -> Result<Attached, AttachError> {
+    fn attach(
+        &self,
+        _spec: &AttachSpec,
+        registry: &ResourceRegistry,
+    ) -> Result<AttachedStorage, AttachError> {
         if self.paths.is_empty() {
             return Err(AttachError::failed("the storage names no path to attach"));
         }
-        let mut directories = Directories {
+        let mut directories = RealDirectories {
             made: Vec::new(),
             devices: Vec::new(),
             sampler: Mutex::new(None),
@@ -52,19 +56,19 @@ impl Attachment for RealPaths {
             directories.make_in(path)?;
         }
         let paths = directories.made.iter().map(|(path, _)| path.clone()).collect();
-        Ok(Attached::new(self.name(), paths, Box::new(directories)))
+        Ok(AttachedStorage::new(self.name(), paths, Box::new(directories)))
     }
 }
 
-struct Directories {
-    made: Vec<(PathBuf, Note)>,
+struct RealDirectories {
+    made: Vec<(PathBuf, RegistryNote)>,
     /// The distinct disks below the paths, in their order.
     devices: Vec<RealDevice>,
-    sampler: Mutex<Option<Sampler>>,
-    registry: Registry,
+    sampler: Mutex<Option<CounterSampler>>,
+    registry: ResourceRegistry,
 }
 
-impl Directories {
+impl RealDirectories {
     fn make_in(&mut self, path: &Path) -> Result<(), AttachError> {
         let parent = path.canonicalize().map_err(|error| AttachError::io("use", path, error))?;
         if !parent.is_dir() {
@@ -78,7 +82,7 @@ impl Directories {
             )));
         }
         let directory = parent.join(underlay_files::unique_name("underlay"));
-        let note = self.registry.note(Resource::Tree { path: directory.clone() })?;
+        let note = self.registry.note(OwnedResource::Tree { path: directory.clone() })?;
         if let Err(error) = Folder::make_new(&directory, Access::Private) {
             self.registry.forget(note);
             if underlay_files::is_storage_failure(&error) {
@@ -103,25 +107,25 @@ impl Directories {
         Ok(())
     }
 
-    fn sampler(&self) -> underlay_sync::MutexGuard<'_, Option<Sampler>> {
+    fn sampler(&self) -> underlay_sync::MutexGuard<'_, Option<CounterSampler>> {
         self.sampler.lock()
     }
 }
 
-impl Held for Directories {
-    fn set_pace(&self, _pace: Pace) -> Result<(), AttachError> {
+impl HeldResource for RealDirectories {
+    fn set_pace(&self, _pace: PacingMode) -> Result<(), AttachError> {
         Ok(())
     }
 
     fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
-        *self.sampler() = Some(Sampler::start(self.devices.clone(), interval_s)?);
+        *self.sampler() = Some(CounterSampler::start(self.devices.clone(), interval_s)?);
         Ok(())
     }
 
     /// The disks' whole traffic: the kernel doesn't tell ours from that of others on the same disk. Paths on
     /// filesystems without a disk of their own (memory, network) have no entry.
     fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
-        Ok(self.sampler().take().map(Sampler::finish).unwrap_or_default())
+        Ok(self.sampler().take().map(CounterSampler::finish).unwrap_or_default())
     }
 
     fn glance(&self) -> Result<Vec<DeviceGlance>, AttachError> {
@@ -167,7 +171,7 @@ impl Held for Directories {
     }
 }
 
-impl Drop for Directories {
+impl Drop for RealDirectories {
     fn drop(&mut self) {
         let _ = self.detach();
     }
@@ -176,19 +180,19 @@ impl Drop for Directories {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attachments::filesystem::Filesystem;
+    use crate::attachments::filesystem::FilesystemKind;
     use underlay_storage::stack::StackSpec;
 
     #[test]
     fn a_directory_of_ours_is_made_and_goes_and_nothing_else_does() {
         let keep = tempfile::tempdir().unwrap();
-        let registry = Registry::at(&keep.path().join("run")).unwrap();
+        let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
         let disk = keep.path().canonicalize().unwrap().join("disk");
         std::fs::create_dir_all(disk.join("underlay")).unwrap();
         std::fs::write(disk.join("underlay/theirs"), "x").unwrap();
         let spec = AttachSpec {
             stack: StackSpec { volumes: Vec::new(), dilation: 1.0, seed: 1 },
-            filesystem: Some(Filesystem::Xfs),
+            filesystem: Some(FilesystemKind::Xfs),
             mount_root: keep.path().join("mnt"),
             format: true,
             mount_point: None,

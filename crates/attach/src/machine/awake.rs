@@ -16,14 +16,14 @@ const LIGHT_SLEEP_US: i32 = 2;
 /// virtual machine's CPU goes back to its hypervisor; the real device's interrupt costs that once. The limit is the kernel's own (PM QoS): it
 /// holds while the file is open, so that it ends with the process however that ends.
 #[derive(Debug)]
-pub struct Awake {
+pub struct IdlePreventer {
     _held: File,
     limit_us: u32,
 }
 
-impl Awake {
+impl IdlePreventer {
     /// `None` where the kernel takes no limit, or not from this process: then CPUs sleep as they like.
-    pub fn keep() -> Option<Awake> {
+    pub fn keep() -> Option<IdlePreventer> {
         let driver = fs::read_to_string(DRIVER).ok()?;
         let cpus = fs::read_to_string(CPUS).unwrap_or_default();
         let limit_us = limit_for(driver.trim(), is_virtual(&cpus))?;
@@ -32,7 +32,7 @@ impl Awake {
             return None;
         }
         held.write_all(&limit_us.to_ne_bytes()).ok()?;
-        Some(Awake { _held: held, limit_us: limit_us.unsigned_abs() })
+        Some(IdlePreventer { _held: held, limit_us: limit_us.unsigned_abs() })
     }
 
     /// How long a CPU may take to wake up.
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn the_limit_is_what_was_asked_for() {
         // Only root may set one, and not every kernel has it.
-        if let Some(awake) = Awake::keep() {
+        if let Some(awake) = IdlePreventer::keep() {
             assert!(awake.limit_us() <= 2, "{awake:?}");
         }
     }

@@ -15,24 +15,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 
 use crate::machine::error::AttachError;
-use crate::machine::missing::Missing;
+use crate::machine::missing::MissingCapability;
 use crate::machine::page_cache;
-use crate::undo::registry::Registry;
-use cpu::Held;
-use cpu::Quota;
+use crate::undo::registry::ResourceRegistry;
+use cpu::CpuLimitState;
+use cpu::KernelQuota;
 pub use cpu::{CpuQuota, CpuShare, CpuUsage};
-use group::{Group, PARENT, PARENT_OF_OTHERS};
+use group::{ControlGroup, PARENT, PARENT_OF_OTHERS};
 pub(crate) use group::{end_processes_in, remove_group};
-use hierarchy::{Controller, Version, read_field, read_number};
+use hierarchy::{CgroupController, CgroupVersion, read_field, read_number};
 
-const FOR_CPU: [Controller; 4] =
-    [Controller::Cpu, Controller::Cpuacct, Controller::Cpuset, Controller::Pressure];
+const FOR_CPU: [CgroupController; 4] =
+    [CgroupController::Cpu, CgroupController::Cpuacct, CgroupController::Cpuset, CgroupController::Pressure];
 
 static NEXT_GROUP: AtomicU64 = AtomicU64::new(1);
 
 /// What a group may use.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
+pub struct GroupLimits {
     /// Page cache included and swap excluded.
     pub memory_bytes: u64,
     /// `None`: whatever there is.
@@ -42,20 +42,20 @@ pub struct Limits {
 /// Control groups with limits: one, or one for each controller where this host keeps them apart. Dropping it kills
 /// what is in them and removes them.
 #[derive(Debug)]
-pub struct Budget {
+pub struct ResourceBudget {
     /// The one for memory is the first.
-    groups: Vec<Group>,
+    groups: Vec<ControlGroup>,
     memory_bytes: u64,
     cpu: Option<CpuLimit>,
 }
 
-/// What [`Budget::hold_cpu`] sets.
+/// What [`ResourceBudget::hold_cpu`] sets.
 #[derive(Debug)]
 struct CpuLimit {
     /// `None`: the CPUs that it may run on are all that it may use.
-    quota: Option<Quota>,
+    quota: Option<KernelQuota>,
     share: CpuShare,
-    held: Held,
+    held: CpuLimitState,
     /// So many CPUs, where it prevails over other programs.
     prevails_on: Option<usize>,
 }
@@ -65,9 +65,9 @@ struct CpuLimit {
 ///
 /// # Errors
 /// What is missing.
-pub fn probe() -> Result<&'static str, Missing> {
+pub fn probe() -> Result<&'static str, MissingCapability> {
     let mut label = "";
-    for hierarchy in hierarchy::find(Path::new("/"), &[Controller::Memory])? {
+    for hierarchy in hierarchy::find(Path::new("/"), &[CgroupController::Memory])? {
         let parent = hierarchy.make_parent(PARENT)?;
         let _ = fs::remove_dir(parent.directory);
         label = hierarchy.version.label();
@@ -79,14 +79,14 @@ pub fn probe() -> Result<&'static str, Missing> {
 ///
 /// # Errors
 /// What is missing.
-pub fn probe_cpu() -> Result<String, Missing> {
+pub fn probe_cpu() -> Result<String, MissingCapability> {
     let (mut label, mut has_sets) = ("", false);
     for hierarchy in hierarchy::find(Path::new("/"), &FOR_CPU)? {
         match hierarchy.make_parent(PARENT) {
             Ok(parent) => {
                 let _ = fs::remove_dir(parent.directory);
-                has_sets |= parent.controllers.contains(&Controller::Cpuset);
-                if parent.controllers.contains(&Controller::Cpu) {
+                has_sets |= parent.controllers.contains(&CgroupController::Cpuset);
+                if parent.controllers.contains(&CgroupController::Cpu) {
                     label = hierarchy.version.label();
                 }
             }
@@ -98,14 +98,18 @@ pub fn probe_cpu() -> Result<String, Missing> {
     Ok(format!("{label}, {sets}"))
 }
 
-impl Budget {
+impl ResourceBudget {
     /// Makes groups that may use as much as `limits` say, but CPU time without a quota until [`hold_cpu`](Self::hold_cpu).
     /// `name` only helps to recognise them.
     ///
     /// # Errors
-    /// [`AttachError::Missing`] when this host has no such groups to give; with a limit of CPU time also when it has
-    /// them for memory alone. Others when a limit makes no sense, or the kernel refuses it.
-    pub fn create(name: &str, limits: &Limits, registry: &Registry) -> Result<Budget, AttachError> {
+    /// [`AttachError::MissingCapability`] when this host has no such groups to give; with a limit of CPU time also when
+    /// it has them for memory alone. Others when a limit makes no sense, or the kernel refuses it.
+    pub fn create(
+        name: &str,
+        limits: &GroupLimits,
+        registry: &ResourceRegistry,
+    ) -> Result<ResourceBudget, AttachError> {
         Self::create_in(Path::new("/"), name, limits, registry)
     }
 
@@ -113,11 +117,11 @@ impl Budget {
     fn create_in(
         root: &Path,
         name: &str,
-        limits: &Limits,
-        registry: &Registry,
-    ) -> Result<Budget, AttachError> {
+        limits: &GroupLimits,
+        registry: &ResourceRegistry,
+    ) -> Result<ResourceBudget, AttachError> {
         let quota = limits.cpu.as_ref().map(CpuShare::quota).transpose()?;
-        let mut wanted = vec![Controller::Memory, Controller::Io];
+        let mut wanted = vec![CgroupController::Memory, CgroupController::Io];
         if limits.cpu.is_some() {
             wanted.extend(FOR_CPU);
         }
@@ -131,7 +135,7 @@ impl Budget {
         let parent = if limits.cpu.is_some() { PARENT } else { PARENT_OF_OTHERS };
         let mut groups = Vec::new();
         for hierarchy in hierarchy::find(root, &wanted)? {
-            match Group::make(&hierarchy, parent, &name, registry) {
+            match ControlGroup::make(&hierarchy, parent, &name, registry) {
                 Ok(group) => groups.push(group),
                 Err(_) if hierarchy.is_optional() => {}
                 Err(error) => return Err(error),
@@ -139,11 +143,11 @@ impl Budget {
         }
         let prevails_on = limits.cpu.as_ref().filter(|share| share.prevails).map(|share| share.cpus.len());
         let share = limits.cpu.clone();
-        let limit = |(quota, share)| CpuLimit { quota, share, held: Held::default(), prevails_on };
+        let limit = |(quota, share)| CpuLimit { quota, share, held: CpuLimitState::default(), prevails_on };
         let cpu = quota.zip(share).map(limit);
-        let budget = Budget { groups, memory_bytes: limits.memory_bytes, cpu };
+        let budget = ResourceBudget { groups, memory_bytes: limits.memory_bytes, cpu };
         budget.limit_memory()?;
-        if let (Some(share), Some(group)) = (&limits.cpu, budget.group(Controller::Cpuset)) {
+        if let (Some(share), Some(group)) = (&limits.cpu, budget.group(CgroupController::Cpuset)) {
             group.write("cpuset.cpus", &share.cpus.to_string())?;
         }
         Ok(budget)
@@ -153,25 +157,25 @@ impl Budget {
         let bytes = self.memory_bytes.to_string();
         let group = self.memory();
         match group.version() {
-            Version::V1 => {
+            CgroupVersion::V1 => {
                 group.write("memory.limit_in_bytes", &bytes)?;
                 // Memory and swap together, which may not be below memory alone: hence after it. Kernels without
                 // swap accounting lack the file; their groups may swap, which swappiness then prevents.
                 group.write_if_there("memory.memsw.limit_in_bytes", &bytes)?;
                 group.write_if_there("memory.swappiness", "0")
             }
-            Version::V2 => {
+            CgroupVersion::V2 => {
                 group.write("memory.max", &bytes)?;
                 group.write_if_there("memory.swap.max", "0")
             }
         }
     }
 
-    fn memory(&self) -> &Group {
+    fn memory(&self) -> &ControlGroup {
         &self.groups[0]
     }
 
-    fn group(&self, controller: Controller) -> Option<&Group> {
+    fn group(&self, controller: CgroupController) -> Option<&ControlGroup> {
         self.groups.iter().find(|group| group.has(controller))
     }
 
@@ -191,7 +195,7 @@ impl Budget {
 
     /// The groups themselves, that of memory first.
     pub fn directories(&self) -> Vec<&Path> {
-        self.groups.iter().map(Group::directory).collect()
+        self.groups.iter().map(ControlGroup::directory).collect()
     }
 
     /// Memory in use now, page cache included, in bytes.
@@ -238,7 +242,7 @@ impl Budget {
 
     fn set_cpu(&self, is_held: bool) -> Result<(), AttachError> {
         let (Some(CpuLimit { quota, held, prevails_on, .. }), Some(group)) =
-            (&self.cpu, self.group(Controller::Cpu))
+            (&self.cpu, self.group(CgroupController::Cpu))
         else {
             return Ok(());
         };
@@ -262,21 +266,25 @@ impl Budget {
     pub fn cpu_quota(&self) -> Option<CpuQuota> {
         let CpuLimit { quota, share, held, .. } = self.cpu.as_ref()?;
         quota.as_ref()?;
-        Some(CpuQuota::of(self.group(Controller::Cpu)?, share, held))
+        Some(CpuQuota::of(self.group(CgroupController::Cpu)?, share, held))
     }
 
     /// What holds the CPU time, if it has a limit: `cgroup v1` or `cgroup v2`.
     pub fn cpu_enforced_by(&self) -> Option<&'static str> {
         self.cpu.as_ref()?;
-        self.group(Controller::Cpu).map(|group| group.version().label())
+        self.group(CgroupController::Cpu).map(|group| group.version().label())
     }
 
     /// The CPU time used until now; `None` without a limit of it.
     pub fn cpu_usage(&self) -> Option<CpuUsage> {
         self.cpu.as_ref()?;
-        let group = self.group(Controller::Cpu)?;
-        let of_its_own = (group.version() == Version::V2).then_some(group);
-        cpu::usage(group, self.group(Controller::Cpuacct), self.group(Controller::Pressure).or(of_its_own))
+        let group = self.group(CgroupController::Cpu)?;
+        let of_its_own = (group.version() == CgroupVersion::V2).then_some(group);
+        cpu::usage(
+            group,
+            self.group(CgroupController::Cpuacct),
+            self.group(CgroupController::Pressure).or(of_its_own),
+        )
     }
 
     /// Drops the page cache of the group and of all files below `paths`, whoever read them, after writing out
@@ -288,8 +296,8 @@ impl Budget {
         page_cache::drop_file_caches(paths)?;
         let group = self.memory();
         let reclaimed = match group.version() {
-            Version::V1 => fs::write(group.file("memory.force_empty"), "0"),
-            Version::V2 => match self.usage_bytes() {
+            CgroupVersion::V1 => fs::write(group.file("memory.force_empty"), "0"),
+            CgroupVersion::V2 => match self.usage_bytes() {
                 Some(bytes) if bytes > 0 => fs::write(group.file("memory.reclaim"), bytes.to_string()),
                 _ => Ok(()),
             },
@@ -312,7 +320,7 @@ impl Budget {
     /// # Errors
     /// When processes are left in one that do not end.
     pub fn remove(&mut self) -> Result<(), AttachError> {
-        self.groups.iter_mut().map(Group::remove).fold(Ok(()), Result::and)
+        self.groups.iter_mut().map(ControlGroup::remove).fold(Ok(()), Result::and)
     }
 }
 

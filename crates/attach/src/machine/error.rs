@@ -3,14 +3,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::machine::missing::Missing;
+use crate::machine::missing::MissingCapability;
 
 /// Why a storage could not be attached, used or detached.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// The host can't do it as it stands: not a failure of this attempt.
     #[error(transparent)]
-    Missing(#[from] Missing),
+    Missing(#[from] MissingCapability),
     /// The system refused something.
     #[error("could not {doing} {}: {source}", path.display())]
     Io { doing: String, path: PathBuf, source: io::Error },

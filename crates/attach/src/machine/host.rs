@@ -3,24 +3,24 @@
 use std::fs;
 use std::path::Path;
 
-use crate::attachments::filesystem::Filesystem;
+use crate::attachments::filesystem::FilesystemKind;
 use crate::attachments::loop_device;
 use crate::machine::budget;
-use crate::machine::missing::Missing;
+use crate::machine::missing::MissingCapability;
 use crate::machine::privileges::{probe_fuse, probe_privileges};
 use crate::machine::programs::find_program;
 use crate::serving::fuse_uring;
 
 /// Whether a capability is there, with what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum CapabilityStatus {
     Ok(String),
-    Missing(Missing),
+    Missing(MissingCapability),
 }
 
 /// How badly it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub enum CapabilityNeed {
     /// Without it no storage can be modelled here.
     Required,
     /// Only what `needed_for` names goes without.
@@ -28,23 +28,23 @@ pub enum Need {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Capability {
+pub struct HostCapability {
     /// `FUSE`
     pub name: &'static str,
-    pub status: Status,
-    pub need: Need,
+    pub status: CapabilityStatus,
+    pub need: CapabilityNeed,
     /// What a user can't do without it.
     pub needed_for: &'static str,
 }
 
 /// Every capability, the required ones first. `work_directory` is where runs keep their data; it may not exist yet.
-pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
-    use Need::{Optional, Required};
-    let capability = |name, need, needed_for, found: Result<String, Missing>| Capability {
+pub fn capabilities(work_directory: &Path) -> Vec<HostCapability> {
+    use CapabilityNeed::{Optional, Required};
+    let capability = |name, need, needed_for, found: Result<String, MissingCapability>| HostCapability {
         name,
         need,
         needed_for,
-        status: found.map_or_else(Status::Missing, Status::Ok),
+        status: found.map_or_else(CapabilityStatus::Missing, CapabilityStatus::Ok),
     };
     let program = |name, package| program(name, package);
     vec![
@@ -56,8 +56,8 @@ pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
         ),
         capability("FUSE", Required, "modelled storage", probe_fuse().map(|()| "/dev/fuse opens".into())),
         capability("loop devices", Required, "modelled storage as block devices", loop_control()),
-        capability("mkfs.xfs", Required, "XFS on modelled storage", filesystem(Filesystem::Xfs)),
-        capability("mkfs.ext4", Optional, "ext4 on modelled storage", filesystem(Filesystem::Ext4)),
+        capability("mkfs.xfs", Required, "XFS on modelled storage", filesystem(FilesystemKind::Xfs)),
+        capability("mkfs.ext4", Optional, "ext4 on modelled storage", filesystem(FilesystemKind::Ext4)),
         capability(
             "memory budget",
             Required,
@@ -99,16 +99,17 @@ pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
     ]
 }
 
-fn program(name: &'static str, package: &'static str) -> Result<String, Missing> {
+fn program(name: &'static str, package: &'static str) -> Result<String, MissingCapability> {
     match find_program(name) {
         Some(path) => Ok(path.display().to_string()),
-        None => {
-            Err(Missing::new(format!("the program {name}"), format!("install the Debian package {package}")))
-        }
+        None => Err(MissingCapability::new(
+            format!("the program {name}"),
+            format!("install the Debian package {package}"),
+        )),
     }
 }
 
-fn filesystem(filesystem: Filesystem) -> Result<String, Missing> {
+fn filesystem(filesystem: FilesystemKind) -> Result<String, MissingCapability> {
     filesystem.probe()?;
     let name = filesystem.name();
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
@@ -120,7 +121,7 @@ fn filesystem(filesystem: Filesystem) -> Result<String, Missing> {
     })
 }
 
-fn loop_control() -> Result<String, Missing> {
+fn loop_control() -> Result<String, MissingCapability> {
     match fs::File::options().read(true).write(true).open("/dev/loop-control") {
         Ok(_) => Ok("/dev/loop-control opens".to_owned()),
         Err(_) => Err(loop_device::loop_missing()),
@@ -134,7 +135,7 @@ const ENOUGH_DISK_GIB: f64 = 10.0;
 /// A system, its page cache and the load generator.
 const ENOUGH_MEMORY_GIB: f64 = 2.0;
 
-fn free_disk(directory: &Path) -> Result<String, Missing> {
+fn free_disk(directory: &Path) -> Result<String, MissingCapability> {
     let existing = directory.ancestors().find(|place| place.is_dir()).unwrap_or(Path::new("."));
     let free_gib = rustix::fs::statvfs(existing)
         .map_or(0.0, |found| (found.f_bavail as f64) * (found.f_frsize as f64) / GIB);
@@ -142,13 +143,13 @@ fn free_disk(directory: &Path) -> Result<String, Missing> {
     if free_gib >= ENOUGH_DISK_GIB {
         return Ok(found);
     }
-    Err(Missing::new(
+    Err(MissingCapability::new(
         format!("disk space ({found})"),
         format!("free some, or keep runs elsewhere with --out: {ENOUGH_DISK_GIB} GiB do for the quickstart"),
     ))
 }
 
-fn free_memory() -> Result<String, Missing> {
+fn free_memory() -> Result<String, MissingCapability> {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let field_gib = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -160,32 +161,32 @@ fn free_memory() -> Result<String, Missing> {
     if field_gib("MemAvailable") >= ENOUGH_MEMORY_GIB {
         return Ok(found);
     }
-    Err(Missing::new(
+    Err(MissingCapability::new(
         format!("memory ({found})"),
         format!("stop other programs: {ENOUGH_MEMORY_GIB} GiB do for the quickstart"),
     ))
 }
 
-fn clock_source() -> Result<String, Missing> {
+fn clock_source() -> Result<String, MissingCapability> {
     let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let source = fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     match source.as_str() {
         // Read without entering the kernel, in some 20 ns.
         "tsc" | "kvm-clock" | "arch_sys_counter" => Ok(source),
         "" => Ok("this kernel doesn't say".to_owned()),
-        _ => Err(Missing::new(
+        _ => Err(MissingCapability::new(
             format!("a fast clock (the source is {source})"),
             "boot with `clocksource=tsc tsc=reliable`; until then each reading of the clock costs a microsecond or more",
         )),
     }
 }
 
-fn timer_slack() -> Result<String, Missing> {
+fn timer_slack() -> Result<String, MissingCapability> {
     match rustix::thread::current_timer_slack() {
         Ok(slack_ns) => {
             Ok(format!("the default slack of {slack_ns} ns is lowered to 1 ns in the device daemon"))
         }
-        Err(errno) => Err(Missing::new(
+        Err(errno) => Err(MissingCapability::new(
             format!("control of the timer slack ({errno})"),
             "modelled latencies will be some 50 µs late: use slow motion, or a kernel that knows PR_SET_TIMERSLACK",
         )),
@@ -210,10 +211,10 @@ fn has_module(name: &str) -> bool {
 const NEWER_KERNEL: &str =
     "use a kernel that has it: on Debian, linux-image-cloud-amd64 or linux-image-amd64 of release 13";
 
-fn nvme_tcp() -> Result<String, Missing> {
+fn nvme_tcp() -> Result<String, MissingCapability> {
     match has_module("nvme_tcp") {
         true => Ok("the kernel's initiator (nvme-tcp) is there, and Underlay's own".to_owned()),
-        false => Err(Missing::new("the kernel's initiator (the nvme-tcp module)", NEWER_KERNEL)),
+        false => Err(MissingCapability::new("the kernel's initiator (the nvme-tcp module)", NEWER_KERNEL)),
     }
 }
 
@@ -227,8 +228,8 @@ mod tests {
         assert!(found.len() >= 15);
         for capability in found {
             match capability.status {
-                Status::Ok(detail) => assert!(!detail.is_empty(), "{}", capability.name),
-                Status::Missing(missing) => assert!(missing.remedy.len() > 10, "{missing}"),
+                CapabilityStatus::Ok(detail) => assert!(!detail.is_empty(), "{}", capability.name),
+                CapabilityStatus::Missing(missing) => assert!(missing.remedy.len() > 10, "{missing}"),
             }
         }
     }

@@ -3,15 +3,15 @@
 /// A kernel feature, privilege or program that is not there, and how to get it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this host lacks {what}: {remedy}")]
-pub struct Missing {
+pub struct MissingCapability {
     /// `FUSE (/dev/fuse)`
     pub what: String,
     /// What to do about it, as an instruction: `install the Debian package xfsprogs`.
     pub remedy: String,
 }
 
-impl Missing {
+impl MissingCapability {
     pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Missing { what: what.into(), remedy: remedy.into() }
+        MissingCapability { what: what.into(), remedy: remedy.into() }
     }
 }

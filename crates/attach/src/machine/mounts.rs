@@ -14,7 +14,7 @@ pub use underlay_files::mountinfo::Mount;
 use crate::machine::error::AttachError;
 use crate::machine::processes;
 use crate::machine::programs::find_program;
-use crate::undo::registry::{Note, Registry};
+use crate::undo::registry::{RegistryNote, ResourceRegistry};
 
 /// Everything mounted in this process's namespace, the topmost mounts last. Nothing where the kernel's table can't be read.
 pub fn all() -> Vec<Mount> {
@@ -115,8 +115,8 @@ fn unmount_as_user(mount_point: &Path, lazily: bool) -> Result<(), Errno> {
 /// kernel will show it.
 pub(crate) fn empty_directory(
     wanted: &Path,
-    registry: &Registry,
-) -> Result<(PathBuf, Vec<(PathBuf, Note)>), AttachError> {
+    registry: &ResourceRegistry,
+) -> Result<(PathBuf, Vec<(PathBuf, RegistryNote)>), AttachError> {
     let absolute = std::path::absolute(wanted).map_err(|error| AttachError::io("find", wanted, error))?;
     let mut made = registry.make_directories(&absolute)?;
     let find = || {

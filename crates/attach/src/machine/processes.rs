@@ -163,33 +163,33 @@ pub(crate) fn of_programs_below(path: &Path) -> Vec<ProcessId> {
 
 /// A process that keeps a filesystem from being unmounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct FilesystemHolder {
     pub pid: u32,
     pub command: String,
     /// What it holds: an open file, or its working directory.
     pub path: PathBuf,
 }
 
-impl std::fmt::Display for Holder {
+impl std::fmt::Display for FilesystemHolder {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} (process {}) uses {}", self.command, self.pid, self.path.display())
     }
 }
 
 /// Who has a file, a mapping or a working directory below `directory`; one line for each process.
-pub fn holders(directory: &Path) -> Vec<Holder> {
+pub fn holders(directory: &Path) -> Vec<FilesystemHolder> {
     holding(directory, |_| true)
 }
 
 /// The same where the file system of this block device is mounted. Another mount namespace may show another one at the same path.
-pub(crate) fn holders_on(directory: &Path, device: &Path) -> Vec<Holder> {
+pub(crate) fn holders_on(directory: &Path, device: &Path) -> Vec<FilesystemHolder> {
     let Ok(number) = fs::metadata(device).map(|device| device.rdev()) else { return holders(directory) };
     // One that can't be looked at may be on it.
     holding(directory, |link| fs::metadata(link).map_or(true, |found| found.dev() == number))
 }
 
 /// `is_meant` is asked for the links of `/proc` that lead below `directory`.
-fn holding(directory: &Path, is_meant: impl Fn(&Path) -> bool) -> Vec<Holder> {
+fn holding(directory: &Path, is_meant: impl Fn(&Path) -> bool) -> Vec<FilesystemHolder> {
     let found = |pid: &u32| {
         let process = PathBuf::from(format!("/proc/{pid}"));
         let links = ["cwd", "root", "exe"].into_iter().map(|name| process.join(name));
@@ -202,7 +202,7 @@ fn holding(directory: &Path, is_meant: impl Fn(&Path) -> bool) -> Vec<Holder> {
     };
     all()
         .into_iter()
-        .filter_map(|pid| found(&pid).map(|path| Holder { pid, command: command_name(pid), path }))
+        .filter_map(|pid| found(&pid).map(|path| FilesystemHolder { pid, command: command_name(pid), path }))
         .collect()
 }
 

@@ -95,18 +95,18 @@ impl fmt::Display for Processors {
 /// this thread what it was allowed before; what it has started stays confined.
 #[derive(Debug)]
 #[must_use = "dropping it gives the thread its CPUs back"]
-pub struct Confined {
+pub struct CpuConfinement {
     before: CpuSet,
     /// An affinity is that of a thread, so another one may not drop this.
     of_this_thread: PhantomData<*const ()>,
 }
 
-impl Confined {
+impl CpuConfinement {
     /// Confines the calling thread to `cpus`.
     ///
     /// # Errors
     /// When it may run on none of these CPUs.
-    pub fn to(cpus: &Processors) -> Result<Confined, AttachError> {
+    pub fn to(cpus: &Processors) -> Result<CpuConfinement, AttachError> {
         let mask = cpus.to_mask()?;
         let refused = |errno: rustix::io::Errno| {
             let allowed = Processors::available();
@@ -119,11 +119,11 @@ impl Confined {
         sched_setaffinity(None, &mask).map_err(refused)?;
         // On CPUs that it shares with other programs, a thread that wakes up must not wait for these.
         let _ = slices::shorten();
-        Ok(Confined { before, of_this_thread: PhantomData })
+        Ok(CpuConfinement { before, of_this_thread: PhantomData })
     }
 }
 
-impl Drop for Confined {
+impl Drop for CpuConfinement {
     fn drop(&mut self) {
         // Fails only where all of them have gone offline.
         let _ = sched_setaffinity(None, &self.before);
@@ -297,7 +297,7 @@ mod tests {
         let outcome = std::thread::spawn(|| {
             let before = Processors::available();
             let one: Processors = before.iter().take(1).collect();
-            let confined = Confined::to(&one).unwrap();
+            let confined = CpuConfinement::to(&one).unwrap();
             assert_eq!(Processors::available(), one);
             assert_eq!(std::thread::spawn(Processors::available).join().unwrap(), one);
             let status = std::process::Command::new("cat").arg("/proc/self/status").output().unwrap();
@@ -308,7 +308,7 @@ mod tests {
             assert_eq!(Processors::available(), before);
             for nowhere in [set(&[]), set(&[1023]), set(&[1024])] {
                 if !before.iter().any(|cpu| nowhere.iter().any(|other| other == cpu)) {
-                    assert!(Confined::to(&nowhere).is_err(), "{nowhere}");
+                    assert!(CpuConfinement::to(&nowhere).is_err(), "{nowhere}");
                 }
             }
             assert_eq!(Processors::available(), before);

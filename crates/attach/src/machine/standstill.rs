@@ -13,7 +13,7 @@ const MAX_DEPTH: usize = 16;
 
 /// A process, and how to see whether it stands still.
 #[derive(Clone, Debug)]
-pub struct Watched {
+pub struct WatchedProcess {
     pub id: ProcessId,
     /// As the kernel names it.
     pub name: String,
@@ -21,14 +21,14 @@ pub struct Watched {
     freezers: Vec<PathBuf>,
 }
 
-impl Watched {
-    fn of(pid: u32) -> Option<Watched> {
+impl WatchedProcess {
+    fn of(pid: u32) -> Option<WatchedProcess> {
         let id = ProcessId::of(pid)?;
         let process = process(pid);
         let name = fs::read_to_string(process.join("comm")).unwrap_or_default().trim().to_owned();
         let groups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
         let freezers = freezers(&groups, Path::new("/sys/fs/cgroup"));
-        Some(Watched { id, name, freezers })
+        Some(WatchedProcess { id, name, freezers })
     }
 
     /// Whether it is stopped, traced to a standstill, or frozen, just now.
@@ -61,7 +61,7 @@ const MAX_NEW: u32 = 128;
 #[derive(Debug, Default)]
 pub struct RunProcesses {
     groups: Vec<PathBuf>,
-    known: BTreeMap<u32, Watched>,
+    known: BTreeMap<u32, WatchedProcess>,
     /// The latest number that the kernel had given to a process or a thread.
     newest: Option<u32>,
 }
@@ -101,7 +101,7 @@ impl RunProcesses {
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Watched> {
+    pub fn iter(&self) -> impl Iterator<Item = &WatchedProcess> {
         self.known.values()
     }
 
@@ -109,7 +109,7 @@ impl RunProcesses {
         let is_new = !self.known.contains_key(&pid) && pid != std::process::id();
         if is_new
             && self.known.len() < MAX_PROCESSES
-            && let Some(process) = Watched::of(pid)
+            && let Some(process) = WatchedProcess::of(pid)
         {
             self.known.insert(pid, process);
         }
@@ -148,7 +148,7 @@ fn members(group: &Path) -> Vec<u32> {
 }
 
 /// All processes that this one has started, with theirs, and those in `groups` of control.
-fn of_this_run<'g>(groups: impl Iterator<Item = &'g Path>) -> Vec<Watched> {
+fn of_this_run<'g>(groups: impl Iterator<Item = &'g Path>) -> Vec<WatchedProcess> {
     let own = std::process::id();
     let mut found = BTreeSet::new();
     let mut generation = vec![own];
@@ -166,7 +166,7 @@ fn of_this_run<'g>(groups: impl Iterator<Item = &'g Path>) -> Vec<Watched> {
         generation = next;
     }
     found.remove(&own);
-    found.into_iter().filter_map(Watched::of).collect()
+    found.into_iter().filter_map(WatchedProcess::of).collect()
 }
 
 fn process(pid: u32) -> PathBuf {
@@ -270,7 +270,7 @@ mod tests {
         let mut processes = RunProcesses::in_groups(Vec::new());
         processes.list();
         // The parent of a thread is that of its process.
-        let Some(parent) = Watched::of(std::os::unix::process::parent_id()) else { return };
+        let Some(parent) = WatchedProcess::of(std::os::unix::process::parent_id()) else { return };
         processes.known.insert(parent.id.pid, parent);
         let thread = std::thread::spawn(move || ended.recv());
         processes.add_new();
@@ -325,7 +325,8 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(60);
         let sleeper = loop {
             let pids = children(shell.0.id());
-            let slept = pids.into_iter().filter_map(Watched::of).find(|watched| watched.name == "sleep");
+            let slept =
+                pids.into_iter().filter_map(WatchedProcess::of).find(|watched| watched.name == "sleep");
             match slept {
                 Some(slept) => break slept.id,
                 None => assert!(Instant::now() < deadline),

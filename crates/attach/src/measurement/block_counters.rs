@@ -14,15 +14,15 @@ pub(crate) fn statistics_of(device: &Path) -> Option<PathBuf> {
 /// Requests, and how long they were under way together. The kernel sums nanoseconds and prints whole milliseconds, so a
 /// difference is off by less than one, over however many requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counted {
+pub(crate) struct RequestTotals {
     pub requests: u64,
     /// It wraps at 32 bits.
     ms: u32,
 }
 
-impl Counted {
-    fn since(&self, earlier: &Counted) -> Counted {
-        Counted {
+impl RequestTotals {
+    fn since(&self, earlier: &RequestTotals) -> RequestTotals {
+        RequestTotals {
             requests: self.requests.wrapping_sub(earlier.requests),
             ms: self.ms.wrapping_sub(earlier.ms),
         }
@@ -36,11 +36,11 @@ impl Counted {
 /// Since the device was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockCounters {
-    pub reads: Counted,
+    pub reads: RequestTotals,
     /// A write that asks for a flush, and a flush that nobody wrote for, are writes here, with all that they wait for.
-    pub writes: Counted,
+    pub writes: RequestTotals,
     /// Those that reached the device: the kernel serves several that wait with one.
-    pub flushes: Counted,
+    pub flushes: RequestTotals,
 }
 
 impl BlockCounters {
@@ -53,7 +53,7 @@ impl BlockCounters {
         let fields: Vec<u64> =
             text.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
         let counted = |requests: usize, ms: usize| {
-            Some(Counted { requests: *fields.get(requests)?, ms: *fields.get(ms)? as u32 })
+            Some(RequestTotals { requests: *fields.get(requests)?, ms: *fields.get(ms)? as u32 })
         };
         Some(BlockCounters { reads: counted(0, 3)?, writes: counted(4, 7)?, flushes: counted(15, 16)? })
     }
@@ -71,7 +71,7 @@ impl BlockCounters {
 impl BlockCounters {
     /// Pairs of requests and milliseconds.
     pub(crate) fn of(reads: (u64, u32), writes: (u64, u32), flushes: (u64, u32)) -> BlockCounters {
-        let counted = |(requests, ms): (u64, u32)| Counted { requests, ms };
+        let counted = |(requests, ms): (u64, u32)| RequestTotals { requests, ms };
         BlockCounters { reads: counted(reads), writes: counted(writes), flushes: counted(flushes) }
     }
 }

@@ -13,9 +13,9 @@ use underlay_storage::stack::StackSpec;
 use crate::attachments::block_attachment::BlockAttachment;
 use crate::attachments::block_volumes::BlockVolumes;
 use crate::machine::error::AttachError;
-use crate::machine::processors::{Confined, Processors};
+use crate::machine::processors::{CpuConfinement, Processors};
 use crate::measurement::aligned_buffer::AlignedBuffer;
-use crate::undo::registry::Registry;
+use crate::undo::registry::ResourceRegistry;
 
 const BLOCK_BYTES: u64 = 4096;
 /// From one block to the next: it is coprime to the number of blocks, visits all of them, and none is near the one before.
@@ -29,7 +29,7 @@ const WARM_UP: Duration = Duration::from_millis(150);
 
 /// What the threads do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Requests {
+pub enum DirectRequests {
     RandomReads,
     /// Three of ten are writes.
     Mixed,
@@ -40,7 +40,7 @@ pub enum Requests {
 /// Who makes requests, which, and for how long.
 #[derive(Clone, Debug)]
 pub struct DirectLoad {
-    pub requests: Requests,
+    pub requests: DirectRequests,
     pub threads: u32,
     /// The CPUs that the threads run on.
     pub cpus: Processors,
@@ -65,11 +65,11 @@ const LISTENS_EVERY: Duration = Duration::from_millis(50);
 /// [`Null`](underlay_storage::stack::BackingSpec::Null), so that nothing but the path and the models takes time. `None` if `stop` was raised.
 ///
 /// # Errors
-/// When the device can't be attached, which [`AttachError::Missing`] explains, or a request fails.
+/// When the device can't be attached, which [`AttachError::MissingCapability`] explains, or a request fails.
 pub fn measure(
     stack: &StackSpec,
     load: &DirectLoad,
-    registry: &Registry,
+    registry: &ResourceRegistry,
     stop: &AtomicBool,
 ) -> Result<Option<DirectLatencies>, AttachError> {
     if stop.load(Ordering::Relaxed) {
@@ -110,7 +110,7 @@ fn run(
             .map(|thread| {
                 let (counts, over) = (&counts, &over);
                 scope.spawn(move || {
-                    let _confined = Confined::to(&load.cpus)?;
+                    let _confined = CpuConfinement::to(&load.cpus)?;
                     request_until(path, load.requests, u64::from(thread), dilation, counts, over)
                 })
             })
@@ -137,7 +137,7 @@ fn run(
 
 fn request_until(
     path: &Path,
-    requests: Requests,
+    requests: DirectRequests,
     thread: u64,
     dilation: f64,
     counts: &AtomicBool,
@@ -146,7 +146,7 @@ fn request_until(
     let cannot = |what: &str, error| AttachError::io(what, path, error);
     let file = File::options()
         .read(true)
-        .write(requests != Requests::RandomReads)
+        .write(requests != DirectRequests::RandomReads)
         .custom_flags(libc::O_DIRECT)
         .open(path)
         .map_err(|error| cannot("open", error))?;
@@ -176,9 +176,9 @@ fn request_until(
             Ok::<(), AttachError>(())
         };
         let (step, writes) = match requests {
-            Requests::RandomReads => (STRIDE, false),
-            Requests::Mixed => (STRIDE, number * MIXED_WRITES % 10 < MIXED_WRITES),
-            Requests::SyncedWrites => (1, true),
+            DirectRequests::RandomReads => (STRIDE, false),
+            DirectRequests::Mixed => (STRIDE, number * MIXED_WRITES % 10 < MIXED_WRITES),
+            DirectRequests::SyncedWrites => (1, true),
         };
         block = (block + step) % blocks;
         timed(&mut || {
@@ -188,7 +188,7 @@ fn request_until(
                 false => file.read_exact_at(buffer.bytes(), at_byte).map_err(|error| cannot("read", error)),
             }
         })?;
-        if requests == Requests::SyncedWrites {
+        if requests == DirectRequests::SyncedWrites {
             timed(&mut || file.sync_data().map_err(|error| cannot("flush", error)))?;
         }
     }

@@ -8,11 +8,11 @@ use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
 use crate::attachments::block_attachment::BlockAttachment;
 use crate::machine::error::AttachError;
 use crate::measurement::path_cost::{DEVICE_BYTES, READ_BYTES, percentile, read_latencies_us};
-use crate::undo::registry::Registry;
+use crate::undo::registry::ResourceRegistry;
 
 /// The cost of the path and of the timer, in microseconds of the clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Overhead {
+pub struct PathOverhead {
     /// One 4 KiB read at a time through loop device, FUSE and daemon, from a device that completes at once.
     pub path_p50_us: f64,
     pub path_p99_us: f64,
@@ -33,9 +33,9 @@ const WARM_UP_READS: u32 = 200;
 ///
 /// # Errors
 /// When the device can't be attached or read.
-pub fn measure(duration: Duration) -> Result<Overhead, AttachError> {
+pub fn measure(duration: Duration) -> Result<PathOverhead, AttachError> {
     let attachment = BlockAttachment::best()?;
-    measure_with(&attachment, &Registry::open()?, duration)
+    measure_with(&attachment, &ResourceRegistry::open()?, duration)
 }
 
 /// The same with a daemon and a registry of the caller's choice.
@@ -44,9 +44,9 @@ pub fn measure(duration: Duration) -> Result<Overhead, AttachError> {
 /// When the device can't be attached or read.
 pub fn measure_with(
     attachment: &BlockAttachment,
-    registry: &Registry,
+    registry: &ResourceRegistry,
     duration: Duration,
-) -> Result<Overhead, AttachError> {
+) -> Result<PathOverhead, AttachError> {
     let device = DeviceSpec::new("null.0", None, DEVICE_BYTES, BackingSpec::Null);
     let volume = VolumeSpec::striped("null", vec![device], 0);
     let stack = StackSpec { volumes: vec![volume], dilation: 1.0, seed: 1 };
@@ -56,7 +56,7 @@ pub fn measure_with(
     volumes.detach()?;
     let dated_back_us = attachment.path_cost(registry)?.fixed_us;
     let mut lateness_us = timer_lateness_us(duration / 2)?;
-    Ok(Overhead {
+    Ok(PathOverhead {
         path_p50_us: percentile(&mut reads_us, 0.50),
         path_p99_us: percentile(&mut reads_us, 0.99),
         dated_back_us,

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use underlay_sync::Mutex;
 
 use underlay_storage::paced::PathCost;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, StackNode, StackSpec, VolumeSpec};
 
 use crate::attachments::block_volumes::BlockVolumes;
 use crate::machine::error::AttachError;
 use crate::measurement::aligned_buffer::AlignedBuffer;
-use crate::serving::daemon::Transport;
+use crate::serving::daemon::DaemonTransport;
 use crate::serving::daemon::control::{MAX_MIB_US, MAX_PATH_US};
 use crate::serving::daemon_process::DaemonProgram;
-use crate::undo::registry::Registry;
+use crate::undo::registry::ResourceRegistry;
 
 pub(crate) const READ_BYTES: usize = 4096;
 pub(crate) const DEVICE_BYTES: u64 = 1 << 30;
@@ -32,11 +32,11 @@ const LONG_READ_BYTES: usize = 128 << 10;
 /// from a device of a known latency. Measured once in a process.
 pub(crate) fn path_cost(
     program: &DaemonProgram,
-    transport: Transport,
+    transport: DaemonTransport,
     hurry_limit: Duration,
-    registry: &Registry,
+    registry: &ResourceRegistry,
 ) -> Result<PathCost, AttachError> {
-    static MEASURED: Mutex<BTreeMap<Transport, PathCost>> = Mutex::new(BTreeMap::new());
+    static MEASURED: Mutex<BTreeMap<DaemonTransport, PathCost>> = Mutex::new(BTreeMap::new());
     // Held while it is measured: two at once would measure each other.
     let mut measured = MEASURED.lock();
     if let Some(path) = measured.get(&transport) {
@@ -44,10 +44,10 @@ pub(crate) fn path_cost(
     }
     let device = DeviceSpec::new("null.0", None, DEVICE_BYTES, BackingSpec::Null);
     // So much bandwidth that bytes cost nothing.
-    let root = Node::Link {
+    let root = StackNode::Link {
         bandwidth_mb_s: 1e6,
         latency_us: PATH_DEVICE_LATENCY_US / 2.0,
-        member: Box::new(Node::Device(device)),
+        member: Box::new(StackNode::Device(device)),
     };
     let stack = StackSpec { volumes: vec![VolumeSpec::new("path", root)], dilation: 1.0, seed: 1 };
     let mut volumes =

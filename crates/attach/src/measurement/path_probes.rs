@@ -22,7 +22,7 @@ use underlay_record::Histogram;
 use underlay_sync::{Mutex, slices};
 
 use crate::machine::error::AttachError;
-use crate::machine::processors::{Confined, Processors};
+use crate::machine::processors::{CpuConfinement, Processors};
 use crate::measurement::aligned_buffer::AlignedBuffer;
 use crate::serving::daemon::door::{PROBE_BYTES, monotonic_ns};
 
@@ -35,14 +35,14 @@ const RECENT: usize = 25;
 
 /// What probes have found since [`PathProbes::begin`].
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Probed {
+pub(crate) struct ProbeTotals {
     /// There and back, in modelled time.
     pub took: Histogram,
     woken_us: f64,
     woken: u32,
 }
 
-impl Probed {
+impl ProbeTotals {
     /// How long programs took to run again, by this machine's clock.
     pub(crate) fn woken_mean_us(&self) -> Option<f64> {
         (self.woken > 0).then(|| self.woken_us / f64::from(self.woken))
@@ -51,26 +51,26 @@ impl Probed {
 
 /// A thread that probes. It must be [stopped](PathProbes::stop) before the file goes away.
 pub(crate) struct PathProbes {
-    shared: Arc<Mutex<State>>,
+    shared: Arc<Mutex<PathProbeState>>,
     wake: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct State {
+struct PathProbeState {
     is_measuring: bool,
     /// In fast-forward the way is crowded as never in modelled time.
     is_hurried: bool,
     /// Set once: where the system under test runs.
     system: Option<Processors>,
-    probed: Probed,
+    probed: ProbeTotals,
     recent_woken_us: VecDeque<f64>,
 }
 
 impl PathProbes {
     /// Probes `file`. `dilation`: wall seconds of a modelled one.
     pub(crate) fn start(file: PathBuf, dilation: f64) -> Result<PathProbes, AttachError> {
-        let shared = Arc::<Mutex<State>>::default();
+        let shared = Arc::<Mutex<PathProbeState>>::default();
         let (wake, woken) = mpsc::channel();
         let probing = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -97,12 +97,12 @@ impl PathProbes {
     pub(crate) fn begin(&self) {
         let mut state = self.shared.lock();
         state.is_measuring = true;
-        state.probed = Probed::default();
+        state.probed = ProbeTotals::default();
         drop(state);
         self.rouse();
     }
 
-    pub(crate) fn end(&self) -> Probed {
+    pub(crate) fn end(&self) -> ProbeTotals {
         let mut state = self.shared.lock();
         state.is_measuring = false;
         std::mem::take(&mut state.probed)
@@ -137,10 +137,10 @@ impl Drop for PathProbes {
     }
 }
 
-fn probe(file: &Path, dilation: f64, shared: &Mutex<State>, woken: &Receiver<()>) {
+fn probe(file: &Path, dilation: f64, shared: &Mutex<PathProbeState>, woken: &Receiver<()>) {
     // Its maker may have short slices, which programs in general don't.
     let _ = slices::restore();
-    let mut on_system: Option<Option<Confined>> = None;
+    let mut on_system: Option<Option<CpuConfinement>> = None;
     let mut prober = None;
     let mut turn = 0_u32;
     loop {
@@ -153,8 +153,8 @@ fn probe(file: &Path, dilation: f64, shared: &Mutex<State>, woken: &Receiver<()>
                 if shared.lock().is_hurried {
                     continue;
                 }
-                prober = prober.or_else(|| Prober::open(file));
-                let Some(answered) = prober.as_mut().and_then(Prober::read) else {
+                prober = prober.or_else(|| PathProber::open(file));
+                let Some(answered) = prober.as_mut().and_then(PathProber::read) else {
                     prober = None;
                     continue;
                 };
@@ -166,17 +166,17 @@ fn probe(file: &Path, dilation: f64, shared: &Mutex<State>, woken: &Receiver<()>
         if let Some(system) = system {
             // Where either is refused it goes on as it is, on other CPUs: there it would wait for the system's own threads, which is the system's own
             // affair and no part of the way.
-            on_system = Some(Confined::to(&system).ok().filter(|_| slices::run_at_once().is_ok()));
+            on_system = Some(CpuConfinement::to(&system).ok().filter(|_| slices::run_at_once().is_ok()));
         }
     }
 }
 
-impl State {
+impl PathProbeState {
     fn woken_now_us(&self) -> f64 {
         median(self.recent_woken_us.iter().copied().collect())
     }
 
-    fn add(&mut self, answered: &Answered, dilation: f64) {
+    fn add(&mut self, answered: &ProbeAnswer, dilation: f64) {
         let woken_us = answered.woken.as_secs_f64() * 1e6;
         if self.recent_woken_us.len() == RECENT {
             self.recent_woken_us.pop_front();
@@ -203,31 +203,31 @@ fn irregular(interval: Duration, turn: u32) -> Duration {
 }
 
 /// What a probe found.
-struct Answered {
+struct ProbeAnswer {
     took: Duration,
     /// From the daemon's answer until the reader ran again.
     woken: Duration,
 }
 
 /// Reads what is answered at once.
-struct Prober {
+struct PathProber {
     file: File,
     buffer: AlignedBuffer,
 }
 
-impl Prober {
-    fn open(path: &Path) -> Option<Prober> {
+impl PathProber {
+    fn open(path: &Path) -> Option<PathProber> {
         let file = File::options().read(true).custom_flags(libc::O_DIRECT).open(path).ok()?;
-        Some(Prober { file, buffer: AlignedBuffer::new(PROBE_BYTES as usize) })
+        Some(PathProber { file, buffer: AlignedBuffer::new(PROBE_BYTES as usize) })
     }
 
-    fn read(&mut self) -> Option<Answered> {
+    fn read(&mut self) -> Option<ProbeAnswer> {
         let begun = Instant::now();
         self.file.read_exact_at(self.buffer.bytes(), 0).ok()?;
         let took = begun.elapsed();
         let left_ns = u64::from_le_bytes(*self.buffer.bytes().first_chunk()?);
         let woken = Duration::from_nanos(monotonic_ns().saturating_sub(left_ns)).min(took);
-        Some(Answered { took, woken })
+        Some(ProbeAnswer { took, woken })
     }
 }
 
@@ -245,8 +245,8 @@ mod tests {
 
     #[test]
     fn what_is_dated_back_by_follows_the_last_probes_and_no_bad_moment() {
-        let mut state = State::default();
-        let answered = |woken_us| Answered {
+        let mut state = PathProbeState::default();
+        let answered = |woken_us| ProbeAnswer {
             took: Duration::from_micros(2 * woken_us),
             woken: Duration::from_micros(woken_us),
         };

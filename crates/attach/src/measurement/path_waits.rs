@@ -21,15 +21,15 @@ use underlay_record::PathWait;
 use underlay_storage::paced::PathCost;
 use underlay_storage::times::KindTimes;
 
-use crate::measurement::block_counters::{BlockCounters, Counted};
-use crate::serving::daemon::door::{Answered, VolumeTimes};
+use crate::measurement::block_counters::{BlockCounters, RequestTotals};
+use crate::serving::daemon::door::{AnsweredTotals, VolumeTimes};
 
 /// So many requests make the rounding of the kernel's times to milliseconds harmless.
 pub(crate) const ENOUGH_REQUESTS: u64 = 100;
 
 /// What happened between two looks at a volume.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Between {
+pub(crate) struct PathWaitDelta {
     pub kernel: BlockCounters,
     pub daemon: VolumeTimes,
 }
@@ -51,7 +51,7 @@ pub(crate) struct WayCosts {
     pub flushes: WayCost,
 }
 
-impl Between {
+impl PathWaitDelta {
     /// `mib_us` is what a MiB of data was measured to cost on its way.
     pub(crate) fn way_costs(&self, mib_us: f64) -> WayCosts {
         let (kernel, daemon) = (&self.kernel, &self.daemon);
@@ -97,7 +97,7 @@ impl Between {
     }
 }
 
-fn exact(kernel: Counted, daemon: &Answered) -> WayCost {
+fn exact(kernel: RequestTotals, daemon: &AnsweredTotals) -> WayCost {
     if kernel.requests == 0 || daemon.requests == 0 {
         return WayCost::default();
     }
@@ -108,7 +108,7 @@ fn exact(kernel: Counted, daemon: &Answered) -> WayCost {
     WayCost { requests: kernel.requests, mean_us, is_estimate: is_split }
 }
 
-fn wait(cost: &WayCost, daemon: &Answered, devices: &KindTimes, dilation: f64) -> PathWait {
+fn wait(cost: &WayCost, daemon: &AnsweredTotals, devices: &KindTimes, dilation: f64) -> PathWait {
     if cost.requests == 0 {
         return PathWait::default();
     }
@@ -137,7 +137,7 @@ impl WayCosts {
 
     /// What is to be taken off each request besides what its data costs, so that the mean is right: from what is known exactly.
     /// `None` where that is too little to tell.
-    pub(crate) fn fixed_us(between: &[Between], path: &PathCost, woken_us: f64) -> Option<f64> {
+    pub(crate) fn fixed_us(between: &[PathWaitDelta], path: &PathCost, woken_us: f64) -> Option<f64> {
         let (mut requests, mut us) = (0, 0.0);
         for one in between {
             let costs = one.way_costs(path.mib_us);
@@ -155,12 +155,12 @@ impl WayCosts {
 
 #[cfg(test)]
 mod tests {
-    use underlay_storage::times::Times;
+    use underlay_storage::times::RequestTimes;
 
     use super::*;
 
-    fn answered(requests: u64, mean_us: f64) -> Answered {
-        Answered { requests, bytes: requests * 4096, wall_us: mean_us * requests as f64 }
+    fn answered(requests: u64, mean_us: f64) -> AnsweredTotals {
+        AnsweredTotals { requests, bytes: requests * 4096, wall_us: mean_us * requests as f64 }
     }
 
     fn near(found: f64, wanted: f64) {
@@ -172,11 +172,11 @@ mod tests {
         // 1000 reads, 900 µs each to the kernel; 800 in the daemon, which was told that they came 50 earlier.
         let modelled =
             KindTimes { requests: 1000, modelled_us: 420e3, served_us: 400e3, dated_back_us: 25e3 };
-        let between = Between {
+        let between = PathWaitDelta {
             kernel: BlockCounters::of((1000, 900), (0, 0), (0, 0)),
             daemon: VolumeTimes {
                 reads: answered(1000, 800.0),
-                devices: Some(Times { reads: modelled, ..Times::default() }),
+                devices: Some(RequestTimes { reads: modelled, ..RequestTimes::default() }),
                 ..VolumeTimes::default()
             },
         };
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn writes_without_flushes_are_exact() {
-        let between = Between {
+        let between = PathWaitDelta {
             kernel: BlockCounters::of((0, 0), (500, 100), (0, 0)),
             daemon: VolumeTimes { writes: answered(500, 150.0), ..VolumeTimes::default() },
         };
@@ -219,32 +219,32 @@ mod tests {
             ..VolumeTimes::default()
         };
         let alone = BlockCounters::of((0, 0), (2000, 1040 + 145), (1000, 1040));
-        let costs = Between { kernel: alone, daemon }.way_costs(0.0);
+        let costs = PathWaitDelta { kernel: alone, daemon }.way_costs(0.0);
         near(costs.flushes.mean_us, 40.0);
         near(costs.writes.mean_us, 40.0);
         assert!(costs.writes.is_estimate && !costs.flushes.is_estimate);
         // Never more than what the kernel has left for them.
         let quick = BlockCounters::of((0, 0), (2000, 1040 + 120), (1000, 1040));
-        near(Between { kernel: quick, daemon }.way_costs(0.0).writes.mean_us, 20.0);
+        near(PathWaitDelta { kernel: quick, daemon }.way_costs(0.0).writes.mean_us, 20.0);
         // Two wait for each flush, which is no fault of the way.
         let shared = BlockCounters::of((0, 0), (3000, 2080 + 140), (1000, 1040));
-        near(Between { kernel: shared, daemon }.way_costs(0.0).writes.mean_us, 40.0);
+        near(PathWaitDelta { kernel: shared, daemon }.way_costs(0.0).writes.mean_us, 40.0);
     }
 
     #[test]
     fn too_few_requests_tell_nothing() {
-        let between = Between {
+        let between = PathWaitDelta {
             kernel: BlockCounters::of((50, 60), (0, 0), (0, 0)),
             daemon: VolumeTimes { reads: answered(50, 100.0), ..VolumeTimes::default() },
         };
         assert_eq!(WayCosts::fixed_us(&[between], &PathCost::default(), 0.0), None);
-        let nothing = Between::default().waits(0.0, 40.0, 1.0);
+        let nothing = PathWaitDelta::default().waits(0.0, 40.0, 1.0);
         assert_eq!(nothing, [PathWait::default(); 3]);
     }
 
     #[test]
     fn what_the_kernel_splits_is_said_to_be_an_estimate() {
-        let between = Between {
+        let between = PathWaitDelta {
             kernel: BlockCounters::of((100, 100), (0, 0), (0, 0)),
             daemon: VolumeTimes { reads: answered(400, 800.0), ..VolumeTimes::default() },
         };

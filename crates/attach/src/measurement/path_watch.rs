@@ -22,11 +22,11 @@ use underlay_sync::Mutex;
 use crate::machine::error::AttachError;
 use crate::machine::processors::Processors;
 use crate::measurement::block_counters::{BlockCounters, statistics_of};
-use crate::measurement::path_probes::{PathProbes, Probed};
-use crate::measurement::path_waits::{Between, WayCosts};
-use crate::serving::daemon::control::{Command, MAX_PATH_US, Reply};
+use crate::measurement::path_probes::{PathProbes, ProbeTotals};
+use crate::measurement::path_waits::{PathWaitDelta, WayCosts};
+use crate::serving::daemon::control::{DaemonCommand, DaemonReply, MAX_PATH_US};
 use crate::serving::daemon::door::VolumeTimes;
-use crate::serving::daemon_process::Connection;
+use crate::serving::daemon_process::DaemonConnection;
 
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
 /// What is dated back grows by so much at most in each.
@@ -35,7 +35,7 @@ const MAX_STEP_US: f64 = 25.0;
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
 /// What is watched.
-pub(crate) struct Watched {
+pub(crate) struct WatchedPath {
     /// The daemon's socket.
     pub control: PathBuf,
     /// Names and block devices, in the daemon's order.
@@ -50,38 +50,38 @@ pub(crate) struct Watched {
 
 /// A thread that watches. It must be [stopped](PathWatch::stop) before the export goes away.
 pub(crate) struct PathWatch {
-    shared: Arc<Shared>,
+    shared: Arc<PathWatchShared>,
     /// The thread ends with it.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
-    watched: Watched,
+struct PathWatchShared {
+    watched: WatchedPath,
     statistics: Vec<PathBuf>,
     probes: Option<Mutex<PathProbes>>,
-    state: Mutex<State>,
+    state: Mutex<PathWatchState>,
 }
 
-struct State {
+struct PathWatchState {
     path: PathCost,
     /// In fast-forward nothing is dated back, and the way is crowded as never in modelled time.
     is_modelled: bool,
     /// What was seen when what is dated back was last looked at.
-    followed: Option<Seen>,
+    followed: Option<PathSnapshot>,
     /// As the measurement began; `None` while nothing is measured.
-    began: Option<Seen>,
+    began: Option<PathSnapshot>,
     found: Vec<PathRecord>,
 }
 
 /// All volumes at one moment.
-type Seen = Vec<(BlockCounters, VolumeTimes)>;
+type PathSnapshot = Vec<(BlockCounters, VolumeTimes)>;
 
 impl PathWatch {
-    pub(crate) fn start(watched: Watched) -> Result<PathWatch, AttachError> {
+    pub(crate) fn start(watched: WatchedPath) -> Result<PathWatch, AttachError> {
         let devices = watched.volumes.iter();
         let statistics = devices.filter_map(|(_, device)| statistics_of(device)).collect();
-        let state = State {
+        let state = PathWatchState {
             path: watched.path.unwrap_or_default(),
             is_modelled: true,
             followed: None,
@@ -90,7 +90,7 @@ impl PathWatch {
         };
         let dilation = watched.dilation;
         let probes = watched.probe.clone().map(|file| PathProbes::start(file, dilation)).transpose()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PathWatchShared {
             watched,
             statistics,
             probes: probes.map(Mutex::new),
@@ -178,26 +178,33 @@ impl PathWatch {
     }
 }
 
-impl Shared {
+impl PathWatchShared {
     /// `None` where the kernel has no accounting.
-    fn look(&self) -> Result<Option<Seen>, AttachError> {
+    fn look(&self) -> Result<Option<PathSnapshot>, AttachError> {
         if self.statistics.len() != self.watched.volumes.len() {
             return Ok(None);
         }
         let unreachable = |error| AttachError::io("reach the device daemon at", &self.watched.control, error);
-        let mut connection = Connection::open(&self.watched.control, REPLY_LIMIT).map_err(unreachable)?;
-        let reply = connection.ask(&Command::PathTimes).map_err(unreachable)?;
+        let mut connection =
+            DaemonConnection::open(&self.watched.control, REPLY_LIMIT).map_err(unreachable)?;
+        let reply = connection.ask(&DaemonCommand::PathTimes).map_err(unreachable)?;
         let counters: Option<Vec<BlockCounters>> =
             self.statistics.iter().map(|statistics| BlockCounters::read(statistics)).collect();
         match reply {
-            Reply::PathTimes { volumes } => Ok(counters
+            DaemonReply::PathTimes { volumes } => Ok(counters
                 .filter(|counters| counters.len() == volumes.len())
                 .map(|counters| counters.into_iter().zip(volumes).collect())),
             _ => Err(AttachError::failed("the device daemon did not answer with what requests took")),
         }
     }
 
-    fn records(&self, began: &Seen, ended: &Seen, probed: &Probed, mib_us: f64) -> Vec<PathRecord> {
+    fn records(
+        &self,
+        began: &PathSnapshot,
+        ended: &PathSnapshot,
+        probed: &ProbeTotals,
+        mib_us: f64,
+    ) -> Vec<PathRecord> {
         let probes = (probed.took.count() > 0).then(|| probed.took.clone());
         let woken_us = probed.woken_mean_us();
         let dilation = self.watched.dilation;
@@ -240,7 +247,7 @@ impl Shared {
             state.followed = Some(seen);
             return;
         };
-        let between: Vec<Between> = seen
+        let between: Vec<PathWaitDelta> = seen
             .iter()
             .zip(followed)
             .filter(|((_, times), _)| times.devices.is_some())
@@ -252,13 +259,13 @@ impl Shared {
         state.path = path;
         state.followed = Some(seen);
         drop(state);
-        let _ = Connection::open(&self.watched.control, REPLY_LIMIT)
-            .and_then(|mut connection| connection.ask(&Command::SetPath { path }));
+        let _ = DaemonConnection::open(&self.watched.control, REPLY_LIMIT)
+            .and_then(|mut connection| connection.ask(&DaemonCommand::SetPath { path }));
     }
 }
 
-fn between(now: &(BlockCounters, VolumeTimes), then: &(BlockCounters, VolumeTimes)) -> Between {
-    Between { kernel: now.0.since(&then.0), daemon: now.1.since(&then.1) }
+fn between(now: &(BlockCounters, VolumeTimes), then: &(BlockCounters, VolumeTimes)) -> PathWaitDelta {
+    PathWaitDelta { kernel: now.0.since(&then.0), daemon: now.1.since(&then.1) }
 }
 
 /// From what is dated back towards what should be.

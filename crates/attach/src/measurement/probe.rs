@@ -4,5 +4,5 @@ mod disk;
 mod native_aio;
 mod place;
 
-pub use disk::Disk;
-pub use place::{Facts, Place, PlaceError, Wanted};
+pub use disk::ProbedDisk;
+pub use place::{PlaceError, PlaceFacts, ProbePlace, ProbeSettings};

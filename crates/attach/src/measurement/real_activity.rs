@@ -116,24 +116,24 @@ fn sample(t_s: f64, span_s: f64, totals: &DeviceTotals) -> DeviceSample {
 }
 
 /// A thread that reads the counters at a steady interval.
-pub struct Sampler {
+pub struct CounterSampler {
     stop: Sender<()>,
     thread: JoinHandle<Vec<DeviceActivity>>,
 }
 
-impl Sampler {
+impl CounterSampler {
     /// `interval_s` is in seconds of the clock, 0.001 to 86400.
     ///
     /// # Errors
     /// When the interval is out of range, or a disk has no counters.
-    pub fn start(devices: Vec<RealDevice>, interval_s: f64) -> Result<Sampler, AttachError> {
+    pub fn start(devices: Vec<RealDevice>, interval_s: f64) -> Result<CounterSampler, AttachError> {
         if !(0.001..=86_400.0).contains(&interval_s) {
             return Err(AttachError::failed(format!(
                 "a sampling interval of {interval_s} s: expected 0.001 to 86400"
             )));
         }
         let (stop, stopped) = mpsc::channel();
-        let mut watched: Vec<Watched> = devices.into_iter().filter_map(Watched::new).collect();
+        let mut watched: Vec<SampledDevice> = devices.into_iter().filter_map(SampledDevice::new).collect();
         let run = move || {
             let start = Instant::now();
             let mut previous_s = 0.0;
@@ -159,7 +159,7 @@ impl Sampler {
             .name("disk-sampler".into())
             .spawn(run)
             .map_err(|error| AttachError::failed(format!("could not start the sampling thread: {error}")))?;
-        Ok(Sampler { stop, thread })
+        Ok(CounterSampler { stop, thread })
     }
 
     /// Ends it; what every device did since the start.
@@ -180,17 +180,17 @@ fn next_due_s(now_s: f64, interval_s: f64) -> f64 {
 /// How much earlier than it was set for a timer may fire, by rounding: far less than the shortest interval.
 const EARLY_S: f64 = 1e-6;
 
-struct Watched {
+struct SampledDevice {
     device: RealDevice,
     first: DeviceTotals,
     last: DeviceTotals,
     series: Vec<DeviceSample>,
 }
 
-impl Watched {
-    fn new(device: RealDevice) -> Option<Watched> {
+impl SampledDevice {
+    fn new(device: RealDevice) -> Option<SampledDevice> {
         let first = device.read()?;
-        Some(Watched { device, first, last: first, series: Vec::new() })
+        Some(SampledDevice { device, first, last: first, series: Vec::new() })
     }
 
     fn sample(&mut self, t_s: f64, span_s: f64) {

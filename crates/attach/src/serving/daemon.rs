@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use serde::{Deserialize, Serialize};
-use underlay_storage::device::Request;
+use underlay_storage::device::DeviceRequest;
 use underlay_storage::paced::PathCost;
-use underlay_storage::stack::{Pace, Stack, StackSpec};
+use underlay_storage::stack::{PacingMode, Stack, StackSpec};
 use underlay_sync::slices;
 
 use crate::attachments::directory::DirectoryConfig;
@@ -34,15 +34,15 @@ use crate::machine::mounts;
 use crate::serving::fuse_uring;
 use crate::serving::remote::NvmeTcp;
 use control::VolumeInfo;
-use door::Doors;
-use export::{Export, Files};
+use door::RequestMeters;
+use export::{ExportFiles, FuseExport};
 
 /// What the launcher hands to the daemon, as a JSON file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DaemonConfig {
     pub stack: StackSpec,
     #[serde(default)]
-    pub transport: Transport,
+    pub transport: DaemonTransport,
     /// An empty directory, on which the export is mounted: one file for each volume. With ublk it gets a link to
     /// each device instead.
     pub export: PathBuf,
@@ -61,7 +61,7 @@ pub struct DaemonConfig {
 /// How requests come from the kernel to the daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Transport {
+pub enum DaemonTransport {
     /// By reading FUSE's `/dev/fuse`, which every kernel has.
     #[default]
     DevFuse,
@@ -75,7 +75,7 @@ pub enum Transport {
 pub(crate) const PROBE_FILE: &str = ".path-probe";
 
 /// Why the daemon ends.
-enum Event {
+enum DaemonEvent {
     Shutdown,
     Terminated,
 }
@@ -126,13 +126,13 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
     if !config.directories.is_empty() {
         return directories::serve(&config, &stack);
     }
-    if config.transport == Transport::Ublk {
+    if config.transport == DaemonTransport::Ublk {
         return block_devices::serve(&config, &stack);
     }
     let names = config.stack.volumes.iter().map(|volume| volume.name.as_str());
-    let doors = Doors::to(&stack);
+    let doors = RequestMeters::to(&stack);
     let probe = (PROBE_FILE, doors.probe());
-    let files = Arc::new(Files::new(names.zip(doors.volumes()).chain([probe])));
+    let files = Arc::new(ExportFiles::new(names.zip(doors.volumes()).chain([probe])));
     let mut volumes = files.infos();
     // The file for probes is the last, and no volume.
     volumes.truncate(stack.volumes().len());
@@ -147,9 +147,9 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
     stack.clear_all_faults();
     let is_dark = stack.faults().iter().any(|device| !device.powered);
     // Whatever is still under way or buffered is finished at once and made durable.
-    stack.set_pace(Pace::Immediate);
+    stack.set_pace(PacingMode::Immediate);
     for volume in stack.volumes() {
-        let flushed = volume.execute(Request::Flush);
+        let flushed = volume.execute(DeviceRequest::Flush);
         if !is_dark {
             flushed.map_err(|error| AttachError::failed(format!("the last flush failed: {error}")))?;
         }
@@ -174,7 +174,7 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
 fn obey(
     config: &DaemonConfig,
     stack: &Arc<Stack>,
-    doors: Doors,
+    doors: RequestMeters,
     volumes: Vec<VolumeInfo>,
     on_power_cut: impl Fn() + Send + Sync + 'static,
     is_over: impl Fn() -> bool,
@@ -183,14 +183,16 @@ fn obey(
     watch_sigterm(events.clone())
         .map_err(|error| AttachError::failed(format!("could not catch SIGTERM: {error}")))?;
     let on_shutdown = move || {
-        let _ = events.send(Event::Shutdown);
+        let _ = events.send(DaemonEvent::Shutdown);
     };
     let service =
-        control::Service::new(Arc::clone(stack), config.stack.dilation, doors, volumes, on_power_cut);
+        control::DaemonService::new(Arc::clone(stack), config.stack.dilation, doors, volumes, on_power_cut);
     control::listen(&config.control, service, on_shutdown)?;
     loop {
         match received.recv_timeout(WATCH_INTERVAL) {
-            Ok(Event::Shutdown | Event::Terminated) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Ok(DaemonEvent::Shutdown | DaemonEvent::Terminated) | Err(RecvTimeoutError::Disconnected) => {
+                return Ok(());
+            }
             Err(RecvTimeoutError::Timeout) if is_over() => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -240,12 +242,12 @@ fn go_first_as_a_session() {
 
 /// Mounts the files; with rings they are served when it returns, otherwise once the session runs.
 fn mount_export(
-    files: &Arc<Files>,
-    transport: Transport,
+    files: &Arc<ExportFiles>,
+    transport: DaemonTransport,
     directory: &Path,
     source: &str,
-) -> Result<Session<Export>, AttachError> {
-    let over_uring = transport == Transport::Uring;
+) -> Result<Session<FuseExport>, AttachError> {
+    let over_uring = transport == DaemonTransport::Uring;
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(source.to_owned()),
@@ -257,7 +259,7 @@ fn mount_export(
     // With rings, next to nothing is left to read from the device.
     config.n_threads = Some(if over_uring { 1 } else { EXPORT_THREADS });
     config.clone_fd = !over_uring;
-    let session = Session::new(Export::new(Arc::clone(files), over_uring), directory, &config)
+    let session = Session::new(FuseExport::new(Arc::clone(files), over_uring), directory, &config)
         .map_err(|error| AttachError::io("mount the export on", directory, error))?;
     if over_uring {
         fuse_uring::serve(session.as_fd(), files)?;
@@ -266,13 +268,13 @@ fn mount_export(
 }
 
 /// The handler only writes a byte; a thread waits for it.
-fn watch_sigterm(events: Sender<Event>) -> std::io::Result<()> {
+fn watch_sigterm(events: Sender<DaemonEvent>) -> std::io::Result<()> {
     let (mut receiver, sender) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGTERM, sender)?;
     std::thread::Builder::new().name("sigterm".into()).spawn(move || {
         let mut byte = [0];
         while let Ok(1) = receiver.read(&mut byte) {
-            let _ = events.send(Event::Terminated);
+            let _ = events.send(DaemonEvent::Terminated);
         }
     })?;
     Ok(())

@@ -14,16 +14,16 @@ use rustix::process::Signal;
 use underlay_files::{Access, Folder, control_socket};
 use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, DisturbedBy, LayerActivity};
 use underlay_storage::paced::PathCost;
-use underlay_storage::stack::{Pace, StackSpec};
+use underlay_storage::stack::{PacingMode, StackSpec};
 
 use crate::attachments::directory::DirectoryConfig;
 use crate::machine::error::AttachError;
 use crate::machine::mounts;
 use crate::machine::processes::{self, ProcessId};
-use crate::serving::daemon::control::{Command, Reply, VolumeInfo};
-use crate::serving::daemon::{DaemonConfig, NO_FILESYSTEM, Transport};
+use crate::serving::daemon::control::{DaemonCommand, DaemonReply, VolumeInfo};
+use crate::serving::daemon::{DaemonConfig, DaemonTransport, NO_FILESYSTEM};
 use crate::serving::ublk;
-use crate::undo::registry::{Note, Registry, Resource};
+use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 
 /// The daemon's configuration, in its session directory.
 pub(crate) const CONFIG_FILE: &str = "daemon.json";
@@ -73,12 +73,12 @@ pub(crate) struct DaemonProgram {
 }
 
 /// A connection to a daemon's control socket.
-pub(crate) type Connection = control_socket::Connection<Command, Reply>;
+pub(crate) type DaemonConnection = control_socket::Connection<DaemonCommand, DaemonReply>;
 
 /// Asks a daemon to shut down, and ends it by force if it doesn't; true when it is gone.
 pub(crate) fn end_daemon(process: ProcessId, control: &Path) -> bool {
-    let shut_down = Connection::open(control, SHUTDOWN_LIMIT)
-        .and_then(|mut connection| connection.ask(&Command::Shutdown));
+    let shut_down = DaemonConnection::open(control, SHUTDOWN_LIMIT)
+        .and_then(|mut connection| connection.ask(&DaemonCommand::Shutdown));
     let grace = if shut_down.is_ok() { SHUTDOWN_LIMIT } else { Duration::ZERO };
     process.wait_gone(grace) || {
         process.signal(Signal::KILL);
@@ -95,14 +95,14 @@ pub(crate) struct DaemonProcess {
     source: String,
     /// It has ublk devices, which outlive it when it is killed.
     has_ublk: bool,
-    registry: Registry,
+    registry: ResourceRegistry,
     /// In the order of making; taken back in reverse.
-    session_note: Option<Note>,
-    mount_note: Option<Note>,
-    daemon_note: Option<Note>,
+    session_note: Option<RegistryNote>,
+    mount_note: Option<RegistryNote>,
+    daemon_note: Option<RegistryNote>,
     child: Option<Mutex<Child>>,
     pid: u32,
-    connection: Option<Mutex<Connection>>,
+    connection: Option<Mutex<DaemonConnection>>,
     volumes: Vec<VolumeInfo>,
     /// It gave up by itself, and nobody has been told yet.
     ended_badly: Option<AttachError>,
@@ -113,9 +113,9 @@ impl DaemonProcess {
     pub(crate) fn start(
         program: &DaemonProgram,
         stack: &StackSpec,
-        transport: Transport,
+        transport: DaemonTransport,
         path: PathCost,
-        registry: &Registry,
+        registry: &ResourceRegistry,
     ) -> Result<Self, AttachError> {
         DaemonProcess::begin(program, stack, transport, path, Vec::new(), registry)
     }
@@ -125,18 +125,25 @@ impl DaemonProcess {
         program: &DaemonProgram,
         stack: &StackSpec,
         directories: Vec<DirectoryConfig>,
-        registry: &Registry,
+        registry: &ResourceRegistry,
     ) -> Result<Self, AttachError> {
-        DaemonProcess::begin(program, stack, Transport::default(), PathCost::default(), directories, registry)
+        DaemonProcess::begin(
+            program,
+            stack,
+            DaemonTransport::default(),
+            PathCost::default(),
+            directories,
+            registry,
+        )
     }
 
     fn begin(
         program: &DaemonProgram,
         stack: &StackSpec,
-        transport: Transport,
+        transport: DaemonTransport,
         path: PathCost,
         directories: Vec<DirectoryConfig>,
-        registry: &Registry,
+        registry: &ResourceRegistry,
     ) -> Result<Self, AttachError> {
         let (session, note) = registry.session()?;
         let name = session.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -168,7 +175,7 @@ impl DaemonProcess {
         &mut self,
         program: &DaemonProgram,
         stack: &StackSpec,
-        transport: Transport,
+        transport: DaemonTransport,
         path: PathCost,
         directories: Vec<DirectoryConfig>,
     ) -> Result<(), AttachError> {
@@ -206,15 +213,16 @@ impl DaemonProcess {
             .map_err(|error| AttachError::io("write", &log_path, error))?;
 
         let exported = match transport {
-            Transport::Ublk => Resource::Ublk { export },
-            _ => Resource::FuseMount { mount_point: export, source: self.source.clone() },
+            DaemonTransport::Ublk => OwnedResource::Ublk { export },
+            _ => OwnedResource::FuseMount { mount_point: export, source: self.source.clone() },
         };
-        self.has_ublk = transport == Transport::Ublk;
+        self.has_ublk = transport == DaemonTransport::Ublk;
         // Noted before it exists: a launcher killed in between leaves a note of nothing, which does no
         // harm; a daemon without a note would never be cleaned up.
         self.mount_note = Some(self.registry.note(exported)?);
         self.daemon_note = Some(
-            self.registry.note(Resource::Daemon { config: config_path.clone(), control: control.clone() })?,
+            self.registry
+                .note(OwnedResource::Daemon { config: config_path.clone(), control: control.clone() })?,
         );
         let mut command = std::process::Command::new(&program.program);
         command.args(&program.arguments).arg("--config").arg(&config_path);
@@ -238,9 +246,9 @@ impl DaemonProcess {
     fn wait_ready(&mut self, control: &Path) -> Result<(), AttachError> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
-            if let Ok(mut connection) = Connection::open(control, REPLY_LIMIT) {
-                let reply = connection.ask(&Command::Ping).map_err(|error| self.silent(&error))?;
-                if let Reply::Pong { volumes } = reply {
+            if let Ok(mut connection) = DaemonConnection::open(control, REPLY_LIMIT) {
+                let reply = connection.ask(&DaemonCommand::Ping).map_err(|error| self.silent(&error))?;
+                if let DaemonReply::Pong { volumes } = reply {
                     self.volumes = volumes;
                     self.connection = Some(Mutex::new(connection));
                     return Ok(());
@@ -295,7 +303,7 @@ impl DaemonProcess {
         if let Some(status) = self.exit_status() {
             return ended(status);
         }
-        let Err(unanswered) = self.ask(&Command::Ping) else { return Ok(()) };
+        let Err(unanswered) = self.ask(&DaemonCommand::Ping) else { return Ok(()) };
         // The threads of a killed process go one by one: it may not answer any more and not have ended yet.
         for _ in 0..LAST_BREATH_POLLS {
             if let Some(status) = self.exit_status() {
@@ -306,7 +314,7 @@ impl DaemonProcess {
         Err(unanswered)
     }
 
-    pub(crate) fn tell(&self, command: &Command) -> Result<(), AttachError> {
+    pub(crate) fn tell(&self, command: &DaemonCommand) -> Result<(), AttachError> {
         self.ask(command).map(|_| ())
     }
 
@@ -319,11 +327,11 @@ impl DaemonProcess {
             let reply = connection
                 .set_limit(limit)
                 .and_then(|()| {
-                    connection.ask(&Command::ClearFaults { device: None, by: DisturbedBy::default() })
+                    connection.ask(&DaemonCommand::ClearFaults { device: None, by: DisturbedBy::default() })
                 })
-                .and_then(|_| connection.ask(&Command::SetPace { pace: Pace::Immediate }));
+                .and_then(|_| connection.ask(&DaemonCommand::SetPace { pace: PacingMode::Immediate }));
             let _ = connection.set_limit(REPLY_LIMIT);
-            matches!(reply, Ok(Reply::Done))
+            matches!(reply, Ok(DaemonReply::Done))
         });
         if !hurried {
             self.kill();
@@ -340,41 +348,41 @@ impl DaemonProcess {
     }
 
     pub(crate) fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
-        match self.ask(&Command::EndMeasurement)? {
-            Reply::Activity { devices } => Ok(devices),
+        match self.ask(&DaemonCommand::EndMeasurement)? {
+            DaemonReply::Activity { devices } => Ok(devices),
             _ => Err(AttachError::failed("the device daemon did not answer with what its devices did")),
         }
     }
 
     pub(crate) fn glance(&self) -> Result<Vec<DeviceGlance>, AttachError> {
-        match self.ask(&Command::Glance)? {
-            Reply::Glance { devices } => Ok(devices),
+        match self.ask(&DaemonCommand::Glance)? {
+            DaemonReply::Glance { devices } => Ok(devices),
             _ => Err(AttachError::failed("the device daemon did not answer with how its devices stand")),
         }
     }
 
     /// How far what is known of the devices' media carries what was asked of them in the last measurement, by their names.
     pub(crate) fn inputs(&self) -> Result<Vec<(String, DeviceInputs)>, AttachError> {
-        match self.ask(&Command::Inputs)? {
-            Reply::Inputs { devices } => Ok(devices),
+        match self.ask(&DaemonCommand::Inputs)? {
+            DaemonReply::Inputs { devices } => Ok(devices),
             _ => Err(AttachError::failed("the device daemon did not answer with what is known of its media")),
         }
     }
 
     pub(crate) fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
-        match self.ask(&Command::Layers)? {
-            Reply::Layers { layers } => Ok(layers),
+        match self.ask(&DaemonCommand::Layers)? {
+            DaemonReply::Layers { layers } => Ok(layers),
             _ => Err(AttachError::failed("the device daemon did not answer with the state of its layers")),
         }
     }
 
-    fn ask(&self, command: &Command) -> Result<Reply, AttachError> {
+    fn ask(&self, command: &DaemonCommand) -> Result<DaemonReply, AttachError> {
         let Some(connection) = &self.connection else {
             return Err(AttachError::failed("the device daemon has been shut down"));
         };
         let reply = connection.lock().ask(command);
         match reply {
-            Ok(Reply::Failed { problem }) => {
+            Ok(DaemonReply::Failed { problem }) => {
                 Err(AttachError::failed(format!("the device daemon refused: {problem}")))
             }
             Ok(reply) => Ok(reply),
@@ -437,7 +445,7 @@ impl DaemonProcess {
         self.ended_badly.take().map_or(Ok(()), Err)
     }
 
-    fn forget(&mut self, take: impl Fn(&mut Self) -> Option<Note>) {
+    fn forget(&mut self, take: impl Fn(&mut Self) -> Option<RegistryNote>) {
         if let Some(note) = take(self) {
             self.registry.forget(note);
         }

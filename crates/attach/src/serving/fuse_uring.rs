@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use crate::machine::error::AttachError;
-use crate::machine::missing::Missing;
-use crate::serving::daemon::export::Files;
+use crate::machine::missing::MissingCapability;
+use crate::serving::daemon::export::ExportFiles;
 use crate::serving::ring;
-use worker::Worker;
+use worker::UringWorker;
 
-pub use protocol::{Call, FuseRequest, parse};
+pub use protocol::{FuseCall, FuseRequest, parse};
 
 /// Requests that one queue can have under way: what a loop device sends at most. All may come from one CPU.
 const ENTRIES_PER_QUEUE: usize = 128;
@@ -39,19 +39,19 @@ const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 ///
 /// # Errors
 /// What is missing.
-pub fn probe() -> Result<(), Missing> {
+pub fn probe() -> Result<(), MissingCapability> {
     match fs::read_to_string(PARAMETER).unwrap_or_default().trim() {
         "Y" | "1" => {}
-        "" => return Err(Missing::new("FUSE over io_uring", "use a kernel from 6.14 on")),
+        "" => return Err(MissingCapability::new("FUSE over io_uring", "use a kernel from 6.14 on")),
         _ => {
-            return Err(Missing::new(
+            return Err(MissingCapability::new(
                 "FUSE over io_uring (it is switched off)",
                 format!("as root: echo 1 > {PARAMETER}"),
             ));
         }
     }
     ring::probe().map_err(|error| {
-        Missing::new(
+        MissingCapability::new(
             format!("io_uring ({error})"),
             "allow it: `sysctl kernel.io_uring_disabled=0`, and in a container a seccomp profile that permits it",
         )
@@ -60,7 +60,7 @@ pub fn probe() -> Result<(), Missing> {
 
 /// Registers entries with every queue of the connection `device`, and serves them on separate threads until
 /// the connection ends. Returns when requests can come.
-pub(crate) fn serve(device: BorrowedFd<'_>, files: &Arc<Files>) -> Result<(), AttachError> {
+pub(crate) fn serve(device: BorrowedFd<'_>, files: &Arc<ExportFiles>) -> Result<(), AttachError> {
     let possible = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     let Some(queues) = count_cpus(possible.trim()) else {
         return Err(AttachError::failed(format!(
@@ -76,7 +76,7 @@ pub(crate) fn serve(device: BorrowedFd<'_>, files: &Arc<Files>) -> Result<(), At
         let device = device
             .try_clone_to_owned()
             .map_err(|error| AttachError::failed(format!("could not share the connection: {error}")))?;
-        Worker::start(index, device, queues, entries, Arc::clone(files), sender.clone())
+        UringWorker::start(index, device, queues, entries, Arc::clone(files), sender.clone())
             .map_err(|error| AttachError::failed(format!("could not start the export's threads: {error}")))?;
     }
     drop(sender);

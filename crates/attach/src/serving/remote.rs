@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use underlay_nvme::auth::{HostSecrets, read_secrets};
-use underlay_nvme::initiator::{Controller, InitiatorError, Options};
+use underlay_nvme::initiator::{ControllerOptions, InitiatorError, NvmeController};
 use underlay_nvme::pdu::Digests;
-use underlay_storage::contents::{self, Contents};
-use underlay_storage::stack::{Figure, OpenedRemote, Opener, RemoteConnection, RemoteSpec};
+use underlay_storage::contents::{self, DeviceContents};
+use underlay_storage::stack::{LayerMetric, OpenedRemote, RemoteConnection, RemoteOpener, RemoteSpec};
 
 /// Connects by NVMe/TCP.
 pub struct NvmeTcp;
 
-impl Opener for NvmeTcp {
+impl RemoteOpener for NvmeTcp {
     fn open(&self, remote: &RemoteSpec) -> Result<OpenedRemote, String> {
         let variable = |name: &str| std::env::var(name).ok();
         let options = options(remote, variable)?;
         let said = |error: InitiatorError| error.to_string();
-        let controller = Controller::connect(options).map_err(said)?;
+        let controller = NvmeController::connect(options).map_err(said)?;
         let device = controller.namespace(remote.nsid).map_err(said)?;
         if remote.must_be_blank {
             // First of all, so that nobody writes behind the look. A target that refuses this refuses our writes as well, or knows no
@@ -27,12 +27,12 @@ impl Opener for NvmeTcp {
             let held = contents::of_device(&device).map_err(|error| error.to_string())?;
             check_blank(remote, held.as_ref())?;
         }
-        Ok(OpenedRemote { device: Arc::new(device), connection: Arc::new(Connection(controller)) })
+        Ok(OpenedRemote { device: Arc::new(device), connection: Arc::new(MeasuredConnection(controller)) })
     }
 }
 
 /// Refuses what holds something.
-pub(crate) fn check_blank(remote: &RemoteSpec, held: Option<&Contents>) -> Result<(), String> {
+pub(crate) fn check_blank(remote: &RemoteSpec, held: Option<&DeviceContents>) -> Result<(), String> {
     match held {
         None => Ok(()),
         Some(held) => Err(format!(
@@ -48,14 +48,14 @@ pub(crate) fn check_blank(remote: &RemoteSpec, held: Option<&Contents>) -> Resul
 pub(crate) fn options(
     remote: &RemoteSpec,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<Options, String> {
-    let mut options = Options::new(&remote.address, &remote.subsystem_nqn);
+) -> Result<ControllerOptions, String> {
+    let mut options = ControllerOptions::new(&remote.address, &remote.subsystem_nqn);
     if let Some(host_nqn) = &remote.host_nqn {
         options = options.with_host_nqn(host_nqn);
     }
     let secrets = read_secrets(&remote.secrets, variable).map_err(|error| error.to_string())?;
     let secrets = secrets.map(|(host, controller)| HostSecrets { host, controller });
-    Ok(Options {
+    Ok(ControllerOptions {
         queues: remote.queues,
         queue_depth: remote.queue_depth,
         digests: Digests { header: remote.header_digest, data: remote.data_digest },
@@ -65,17 +65,17 @@ pub(crate) fn options(
     })
 }
 
-struct Connection(Controller);
+struct MeasuredConnection(NvmeController);
 
-impl RemoteConnection for Connection {
+impl RemoteConnection for MeasuredConnection {
     fn begin_measurement(&self) {
         self.0.reset_latencies();
     }
 
-    fn figures(&self) -> Vec<Figure> {
+    fn figures(&self) -> Vec<LayerMetric> {
         let found = self.0.figures();
-        let count = |name, value| Figure { name, value, counts: true };
-        let level = |name, value| Figure { name, value, counts: false };
+        let count = |name, value| LayerMetric { name, value, counts: true };
+        let level = |name, value| LayerMetric { name, value, counts: false };
         vec![
             count("requests", found.requests),
             count("read_bytes", found.read_bytes),
@@ -99,7 +99,7 @@ impl RemoteConnection for Connection {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
-    use underlay_nvme::auth::{Hash, Secret};
+    use underlay_nvme::auth::{AuthHash, AuthSecret};
     use underlay_storage::stack::SecretPlaces;
 
     use super::*;
@@ -115,8 +115,8 @@ mod tests {
     #[test]
     fn secrets_come_from_files_that_nobody_else_can_read() {
         let folder = tempfile::tempdir().unwrap();
-        let [host, controller] = [(); 2].map(|()| Secret::generate(Hash::Sha256).unwrap());
-        let place = |name: &str, secret: &Secret| {
+        let [host, controller] = [(); 2].map(|()| AuthSecret::generate(AuthHash::Sha256).unwrap());
+        let place = |name: &str, secret: &AuthSecret| {
             let file = folder.path().join(name);
             std::fs::write(&file, secret.reveal() + "\n").unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn secrets_come_from_the_environment_and_a_missing_one_is_named() {
-        let secret = Secret::generate(Hash::Sha256).unwrap();
+        let secret = AuthSecret::generate(AuthHash::Sha256).unwrap();
         let with_secret =
             with_secrets(SecretPlaces { secret_env: Some("HOST_SECRET".into()), ..SecretPlaces::default() });
         let found = options(&with_secret, |name| (name == "HOST_SECRET").then(|| secret.reveal())).unwrap();

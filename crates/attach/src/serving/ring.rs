@@ -11,7 +11,7 @@ use std::sync::mpsc::Sender;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use underlay_sync::Mutex;
 
-pub(crate) type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
+pub(crate) type ServingRing = IoUring<squeue::Entry128, cqueue::Entry>;
 
 /// Marks the completion that says: another thread has an answer.
 const WOKEN: u64 = u64::MAX;
@@ -21,7 +21,7 @@ pub(crate) fn probe() -> io::Result<()> {
     build(1).map(|_| ())
 }
 
-pub(crate) fn build(places: usize) -> io::Result<Ring> {
+pub(crate) fn build(places: usize) -> io::Result<ServingRing> {
     // Only its thread submits, and nothing interrupts that thread: the kernel's work is done while it waits.
     // DEFER_TASKRUN is only allowed with SINGLE_ISSUER. SUBMIT_ALL: a command that fails must not hold up
     // those behind it.
@@ -30,7 +30,7 @@ pub(crate) fn build(places: usize) -> io::Result<Ring> {
 }
 
 /// Memory shared with the kernel, or with whoever answers.
-pub(crate) struct Mapping {
+pub(crate) struct SharedMapping {
     start: *mut u8,
     length_bytes: usize,
 }
@@ -38,29 +38,34 @@ pub(crate) struct Mapping {
 // SAFETY: a slot's part belongs to one owner at a time: while its request is under way to the thread that
 // answers it, otherwise to the ring's thread or the kernel. What the kernel alone writes is only read, by the
 // ring's thread.
-unsafe impl Send for Mapping {}
+unsafe impl Send for SharedMapping {}
 // SAFETY: as above.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for SharedMapping {}
 
-impl Mapping {
+impl SharedMapping {
     /// Memory of our own. It is taken only where a request needed it.
-    pub(crate) fn anonymous(length_bytes: usize) -> io::Result<Mapping> {
+    pub(crate) fn anonymous(length_bytes: usize) -> io::Result<SharedMapping> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        Mapping::new(length_bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
+        SharedMapping::new(length_bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
     }
 
     /// What the kernel writes for us at the beginning of this file.
-    pub(crate) fn of_kernel(file: &impl AsRawFd, length_bytes: usize) -> io::Result<Mapping> {
-        Mapping::new(length_bytes, libc::PROT_READ, libc::MAP_SHARED | libc::MAP_POPULATE, file.as_raw_fd())
+    pub(crate) fn of_kernel(file: &impl AsRawFd, length_bytes: usize) -> io::Result<SharedMapping> {
+        SharedMapping::new(
+            length_bytes,
+            libc::PROT_READ,
+            libc::MAP_SHARED | libc::MAP_POPULATE,
+            file.as_raw_fd(),
+        )
     }
 
-    fn new(length_bytes: usize, protection: i32, flags: i32, file: i32) -> io::Result<Mapping> {
+    fn new(length_bytes: usize, protection: i32, flags: i32, file: i32) -> io::Result<SharedMapping> {
         // SAFETY: a new mapping; nothing else is touched.
         let start = unsafe { libc::mmap(ptr::null_mut(), length_bytes, protection, flags, file, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Mapping { start: start.cast(), length_bytes })
+        Ok(SharedMapping { start: start.cast(), length_bytes })
     }
 
     /// The part of a slot, where parts of `bytes` lie one behind the other from `first_at` on.
@@ -72,7 +77,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for SharedMapping {
     fn drop(&mut self) {
         // SAFETY: mapped in `new`; nobody uses it any more.
         unsafe { libc::munmap(self.start.cast(), self.length_bytes) };
@@ -80,16 +85,16 @@ impl Drop for Mapping {
 }
 
 /// Answers on their way from whichever thread has them to the ring's own.
-pub(crate) struct Answers<A> {
+pub(crate) struct RingAnswers<A> {
     ready: Mutex<Vec<A>>,
     /// Set while the ring's thread may be asleep, so that whoever adds to `ready` must wake it.
     is_sleeping: AtomicBool,
     wake: OwnedFd,
 }
 
-impl<A> Answers<A> {
-    pub(crate) fn new(slots: usize) -> io::Result<Answers<A>> {
-        Ok(Answers {
+impl<A> RingAnswers<A> {
+    pub(crate) fn new(slots: usize) -> io::Result<RingAnswers<A>> {
+        Ok(RingAnswers {
             ready: Mutex::new(Vec::with_capacity(slots)),
             is_sleeping: AtomicBool::new(false),
             wake: rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?,
@@ -107,7 +112,7 @@ impl<A> Answers<A> {
 }
 
 /// What is served: slots that the kernel fills, by number.
-pub(crate) trait Slots {
+pub(crate) trait RingSlots {
     /// What an answer carries back to the ring's thread.
     type Answer;
 
@@ -126,14 +131,14 @@ pub(crate) trait Slots {
 /// Tells once whether the slots were accepted, and serves them until the kernel has given all of them back. A ring that fails
 /// afterwards ends the process: without its thread requests would wait for ever, and without the process the kernel fails
 /// them.
-pub(crate) fn serve<S: Slots>(
+pub(crate) fn serve<S: RingSlots>(
     slots: &S,
-    answers: &Arc<Answers<S::Answer>>,
+    answers: &Arc<RingAnswers<S::Answer>>,
     started: &Sender<io::Result<()>>,
 ) {
     // One place more, for being woken.
     let offered = build(slots.count() + 1).and_then(|ring| {
-        let mut server = Server { ring, wakes: Box::new(0), answers, under_way: slots.count() };
+        let mut server = RingServer { ring, wakes: Box::new(0), answers, under_way: slots.count() };
         server.offer(slots)?;
         Ok(server)
     });
@@ -151,17 +156,17 @@ pub(crate) fn serve<S: Slots>(
     }
 }
 
-struct Server<'a, A> {
+struct RingServer<'a, A> {
     /// Before what it points to: it is dropped first.
-    ring: Ring,
+    ring: ServingRing,
     /// Where the kernel puts the count of wake-ups. Boxed: it must stay where it is.
     wakes: Box<u64>,
-    answers: &'a Arc<Answers<A>>,
+    answers: &'a Arc<RingAnswers<A>>,
     under_way: usize,
 }
 
-impl<A> Server<'_, A> {
-    fn offer(&mut self, slots: &impl Slots<Answer = A>) -> io::Result<()> {
+impl<A> RingServer<'_, A> {
+    fn offer(&mut self, slots: &impl RingSlots<Answer = A>) -> io::Result<()> {
         slots.offer(&mut |commands| {
             for command in commands {
                 push(&mut self.ring, command)?;
@@ -180,7 +185,7 @@ impl<A> Server<'_, A> {
         push(&mut self.ring, &read.build().user_data(WOKEN).into())
     }
 
-    fn run(&mut self, slots: &impl Slots<Answer = A>) -> io::Result<()> {
+    fn run(&mut self, slots: &impl RingSlots<Answer = A>) -> io::Result<()> {
         let mut ready = Vec::with_capacity(slots.count());
         let mut completed = Vec::with_capacity(slots.count());
         // None is under way once what is served has ended: the kernel has given every slot back.
@@ -214,7 +219,7 @@ impl<A> Server<'_, A> {
     }
 }
 
-fn push(ring: &mut Ring, command: &squeue::Entry128) -> io::Result<()> {
+fn push(ring: &mut ServingRing, command: &squeue::Entry128) -> io::Result<()> {
     // SAFETY: what a command points to outlives it. A slot's memory and the wake-up counter outlive the ring's thread; what
     // is only read while slots are offered outlives the call that submits it.
     unsafe { ring.submission().push(command) }

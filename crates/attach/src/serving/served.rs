@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use underlay_record::{DeviceGlance, DeviceInputs, DisturbedBy, LayerActivity};
-use underlay_storage::faults::{DeviceFaults, Fault, FaultId, PowerCut, Survival};
+use underlay_storage::faults::{DeviceFault, DeviceFaults, FaultId, PowerCut, WriteSurvival};
 
-use crate::attachments::attachment::Attached;
+use crate::attachments::attachment::AttachedStorage;
 use crate::attachments::directory::DirectoryConfig;
 use crate::attachments::{exported, nvme_kernel};
 use crate::machine::error::AttachError;
 use crate::machine::mounts::{self, Mount};
 use crate::serving::daemon::DaemonConfig;
-use crate::serving::daemon::control::{Command, Reply};
-use crate::serving::daemon_process::{CONFIG_FILE, Connection};
-use crate::undo::registry::{Owner, Registry, Resource};
+use crate::serving::daemon::control::{DaemonCommand, DaemonReply};
+use crate::serving::daemon_process::{CONFIG_FILE, DaemonConnection};
+use crate::undo::registry::{OwnedResource, RegistryOwner, ResourceRegistry};
 
 /// A device may be in the middle of a slow request.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
@@ -25,32 +25,38 @@ const UNMOUNT_LIMIT: Duration = Duration::from_secs(60);
 
 /// A storage that a living daemon serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Served {
+pub struct ServedStorage {
     control: PathBuf,
     /// The files that the daemon exports lie below it.
     session: PathBuf,
-    owner: Option<Owner>,
+    owner: Option<RegistryOwner>,
     /// Its owner is gone, and did not take it away.
     is_orphaned: bool,
     /// Who has things done to its devices.
     by: DisturbedBy,
 }
 
-impl Attached {
+impl AttachedStorage {
     /// The handle to its devices' faults; real storage has none that could be commanded.
-    pub fn served(&self) -> Option<Served> {
-        self.control().map(Served::by_control)
+    pub fn served(&self) -> Option<ServedStorage> {
+        self.control().map(ServedStorage::by_control)
     }
 }
 
-impl Served {
+impl ServedStorage {
     /// All of this registry, oldest first, and after them what processes left that are gone. One that is just being made or
     /// taken away may be among them.
-    pub fn all(registry: &Registry) -> Vec<Served> {
-        let served = |owner: Owner, resource: Resource, is_orphaned: bool| match resource {
-            Resource::Daemon { config, control } => {
+    pub fn all(registry: &ResourceRegistry) -> Vec<ServedStorage> {
+        let served = |owner: RegistryOwner, resource: OwnedResource, is_orphaned: bool| match resource {
+            OwnedResource::Daemon { config, control } => {
                 let session = config.parent().map(Path::to_path_buf).unwrap_or_default();
-                Some(Served { control, session, owner: Some(owner), is_orphaned, by: DisturbedBy::Hand })
+                Some(ServedStorage {
+                    control,
+                    session,
+                    owner: Some(owner),
+                    is_orphaned,
+                    by: DisturbedBy::Hand,
+                })
             }
             _ => None,
         };
@@ -61,15 +67,15 @@ impl Served {
         living.chain(orphaned).filter(|served| served.control.exists()).collect()
     }
 
-    pub(crate) fn by_control(control: PathBuf) -> Served {
+    pub(crate) fn by_control(control: PathBuf) -> ServedStorage {
         let session = control.parent().map(Path::to_path_buf).unwrap_or_default();
-        Served { control, session, owner: None, is_orphaned: false, by: DisturbedBy::Hand }
+        ServedStorage { control, session, owner: None, is_orphaned: false, by: DisturbedBy::Hand }
     }
 
     /// The same, for what a study asks for: the record tells it from what somebody does by hand.
     #[must_use]
-    pub fn for_study(self) -> Served {
-        Served { by: DisturbedBy::Study, ..self }
+    pub fn for_study(self) -> ServedStorage {
+        ServedStorage { by: DisturbedBy::Study, ..self }
     }
 
     /// The socket of the daemon, which no other storage has.
@@ -83,13 +89,13 @@ impl Served {
     /// When the daemon can't be reached, refuses, or takes longer.
     pub fn look(&self, limit: Duration) -> Result<(Vec<DeviceFaults>, Vec<DeviceGlance>), AttachError> {
         let unreached = |error| AttachError::io("reach the device daemon at", &self.control, error);
-        let mut connection = Connection::open(&self.control, limit).map_err(unreached)?;
-        let faults = match connection.ask(&Command::Faults).map_err(unreached)? {
-            Reply::Faults { devices } => devices,
+        let mut connection = DaemonConnection::open(&self.control, limit).map_err(unreached)?;
+        let faults = match connection.ask(&DaemonCommand::Faults).map_err(unreached)? {
+            DaemonReply::Faults { devices } => devices,
             reply => return Err(unexpected(&reply)),
         };
-        match connection.ask(&Command::Glance).map_err(unreached)? {
-            Reply::Glance { devices } => Ok((faults, devices)),
+        match connection.ask(&DaemonCommand::Glance).map_err(unreached)? {
+            DaemonReply::Glance { devices } => Ok((faults, devices)),
             reply => Err(unexpected(&reply)),
         }
     }
@@ -100,13 +106,13 @@ impl Served {
     /// As [`look`](Self::look).
     pub fn watch(&self, limit: Duration) -> Result<(Vec<DeviceGlance>, Vec<LayerActivity>), AttachError> {
         let unreached = |error| AttachError::io("reach the device daemon at", &self.control, error);
-        let mut connection = Connection::open(&self.control, limit).map_err(unreached)?;
-        let devices = match connection.ask(&Command::Glance).map_err(unreached)? {
-            Reply::Glance { devices } => devices,
+        let mut connection = DaemonConnection::open(&self.control, limit).map_err(unreached)?;
+        let devices = match connection.ask(&DaemonCommand::Glance).map_err(unreached)? {
+            DaemonReply::Glance { devices } => devices,
             reply => return Err(unexpected(&reply)),
         };
-        match connection.ask(&Command::Layers).map_err(unreached)? {
-            Reply::Layers { layers } => Ok((devices, layers)),
+        match connection.ask(&DaemonCommand::Layers).map_err(unreached)? {
+            DaemonReply::Layers { layers } => Ok((devices, layers)),
             reply => Err(unexpected(&reply)),
         }
     }
@@ -118,10 +124,10 @@ impl Served {
     /// As [`look`](Self::look).
     pub fn inputs(&self, limit: Duration) -> Result<Vec<(String, DeviceInputs)>, AttachError> {
         let unreached = |error| AttachError::io("reach the device daemon at", &self.control, error);
-        let mut connection = Connection::open(&self.control, limit).map_err(unreached)?;
-        match connection.ask(&Command::Inputs).map_err(unreached)? {
-            Reply::Inputs { devices } => Ok(devices),
-            Reply::Failed { problem } => Err(AttachError::failed(problem)),
+        let mut connection = DaemonConnection::open(&self.control, limit).map_err(unreached)?;
+        match connection.ask(&DaemonCommand::Inputs).map_err(unreached)? {
+            DaemonReply::Inputs { devices } => Ok(devices),
+            DaemonReply::Failed { problem } => Err(AttachError::failed(problem)),
             reply => Err(unexpected(&reply)),
         }
     }
@@ -132,7 +138,7 @@ impl Served {
     }
 
     /// The process that made it, where it was found by the registry.
-    pub fn owner(&self) -> Option<&Owner> {
+    pub fn owner(&self) -> Option<&RegistryOwner> {
         self.owner.as_ref()
     }
 
@@ -160,9 +166,9 @@ impl Served {
     }
 
     /// Whether this directory is a volume of a server that the kernel's own initiator has: its devices are not served here.
-    pub fn is_elsewhere(registry: &Registry, directory: &Path) -> bool {
+    pub fn is_elsewhere(registry: &ResourceRegistry, directory: &Path) -> bool {
         registry.living().iter().any(|(_, resource)| match resource {
-            Resource::Mount { mount_point, backing } => {
+            OwnedResource::Mount { mount_point, backing } => {
                 mount_point == directory && nvme_kernel::is_device(backing)
             }
             _ => false,
@@ -187,8 +193,8 @@ impl Served {
     /// # Errors
     /// When the daemon can't be reached, or refuses.
     pub fn faults(&self) -> Result<Vec<DeviceFaults>, AttachError> {
-        match self.ask(&Command::Faults)? {
-            Reply::Faults { devices } => Ok(devices),
+        match self.ask(&DaemonCommand::Faults)? {
+            DaemonReply::Faults { devices } => Ok(devices),
             reply => Err(unexpected(&reply)),
         }
     }
@@ -197,9 +203,14 @@ impl Served {
     ///
     /// # Errors
     /// When the daemon can't be reached, or refuses.
-    pub fn inject(&self, device: &str, fault: Fault, for_s: Option<f64>) -> Result<FaultId, AttachError> {
-        match self.ask(&Command::Fault { device: device.to_owned(), fault, for_s, by: self.by })? {
-            Reply::Fault { id } => Ok(id),
+    pub fn inject(
+        &self,
+        device: &str,
+        fault: DeviceFault,
+        for_s: Option<f64>,
+    ) -> Result<FaultId, AttachError> {
+        match self.ask(&DaemonCommand::Fault { device: device.to_owned(), fault, for_s, by: self.by })? {
+            DaemonReply::Fault { id } => Ok(id),
             reply => Err(unexpected(&reply)),
         }
     }
@@ -209,7 +220,7 @@ impl Served {
     /// # Errors
     /// When the daemon can't be reached, or refuses.
     pub fn clear(&self, device: Option<&str>) -> Result<(), AttachError> {
-        self.ask(&Command::ClearFaults { device: device.map(str::to_owned), by: self.by }).map(|_| ())
+        self.ask(&DaemonCommand::ClearFaults { device: device.map(str::to_owned), by: self.by }).map(|_| ())
     }
 
     /// A device that vanished is there again.
@@ -217,23 +228,23 @@ impl Served {
     /// # Errors
     /// When the daemon can't be reached, or refuses.
     pub fn bring_back(&self, device: &str) -> Result<(), AttachError> {
-        self.ask(&Command::Return { device: device.to_owned() }).map(|_| ())
+        self.ask(&DaemonCommand::Return { device: device.to_owned() }).map(|_| ())
     }
 
     /// Cuts the power of these devices in one instant, of all when none is named.
     ///
     /// # Errors
     /// When the daemon can't be reached, or refuses.
-    pub fn cut_power(&self, devices: &[String], cut: PowerCut) -> Result<Survival, AttachError> {
+    pub fn cut_power(&self, devices: &[String], cut: PowerCut) -> Result<WriteSurvival, AttachError> {
         let PowerCut { seed, torn, reordered } = cut;
-        match self.ask(&Command::PowerCut {
+        match self.ask(&DaemonCommand::PowerCut {
             devices: devices.to_vec(),
             seed,
             torn,
             reordered,
             by: self.by,
         })? {
-            Reply::PowerCut(survival) => Ok(survival),
+            DaemonReply::PowerCut(survival) => Ok(survival),
             reply => Err(unexpected(&reply)),
         }
     }
@@ -243,7 +254,7 @@ impl Served {
     /// # Errors
     /// When the daemon can't be reached, or refuses.
     pub fn switch_on(&self) -> Result<(), AttachError> {
-        self.ask(&Command::PowerOn { by: self.by }).map(|_| ())
+        self.ask(&DaemonCommand::PowerOn { by: self.by }).map(|_| ())
     }
 
     /// Power is back, and what a boot would do is done: filesystems that were mounted on the storage are
@@ -257,7 +268,7 @@ impl Served {
     /// When the daemon can't be reached or refuses, something is in use, or a file system can't be mounted again: then the error says
     /// which, and how to go on.
     pub fn restore_power(&self) -> Result<(), AttachError> {
-        let turn = restart::Turn::take(&self.session)?;
+        let turn = restart::RestartLock::take(&self.session)?;
         // Asked in this turn: an earlier one may have just brought the power back.
         let is_dark = self.faults()?.iter().any(|device| !device.powered);
         let mut remounts = restart::pending(&self.session)?;
@@ -288,7 +299,7 @@ impl Served {
             )));
         }
         if is_dark {
-            self.ask(&Command::CheckPowerOn)?;
+            self.ask(&DaemonCommand::CheckPowerOn)?;
             let mounted = restart::plan(&table, &devices)?;
             let planned = restart::in_unmounting_order(&remounts, &mounted);
             restart::check_places(&planned)?;
@@ -326,13 +337,13 @@ impl Served {
     /// Unmounts what is to be mounted again, as far as it is mounted, and switches on.
     fn switch_on_without(
         &self,
-        turn: &restart::Turn,
+        turn: &restart::RestartLock,
         devices: &[PathBuf],
-        planned: Vec<restart::Remount>,
-    ) -> Result<Vec<restart::Remount>, AttachError> {
+        planned: Vec<restart::RemountPlan>,
+    ) -> Result<Vec<restart::RemountPlan>, AttachError> {
         // Whatever ends this process from now on, the next call mounts them all.
         turn.note(&planned)?;
-        let is_mounted = |remount: &&restart::Remount| {
+        let is_mounted = |remount: &&restart::RemountPlan| {
             mounts::try_all().map_or(true, |table| table.iter().any(|mount| mount.source == remount.device))
         };
         let switched_on = planned
@@ -357,8 +368,8 @@ impl Served {
     /// With power, the last that was unmounted first.
     fn mount_again(
         &self,
-        turn: &restart::Turn,
-        mut remounts: Vec<restart::Remount>,
+        turn: &restart::RestartLock,
+        mut remounts: Vec<restart::RemountPlan>,
     ) -> Result<(), AttachError> {
         remounts.reverse();
         let mut first_error = None;
@@ -384,15 +395,15 @@ impl Served {
     /// # Errors
     /// When the daemon can't be reached, or refuses.
     pub fn delay_answers(&self, delay: Duration) -> Result<(), AttachError> {
-        self.ask(&Command::DelayAnswers { delay_us: delay.as_secs_f64() * 1e6 }).map(|_| ())
+        self.ask(&DaemonCommand::DelayAnswers { delay_us: delay.as_secs_f64() * 1e6 }).map(|_| ())
     }
 
-    fn ask(&self, command: &Command) -> Result<Reply, AttachError> {
-        let reply = Connection::open(&self.control, REPLY_LIMIT)
+    fn ask(&self, command: &DaemonCommand) -> Result<DaemonReply, AttachError> {
+        let reply = DaemonConnection::open(&self.control, REPLY_LIMIT)
             .and_then(|mut connection| connection.ask(command))
             .map_err(|error| AttachError::io("reach the device daemon at", &self.control, error))?;
         match reply {
-            Reply::Failed { problem } => Err(AttachError::failed(problem)),
+            DaemonReply::Failed { problem } => Err(AttachError::failed(problem)),
             reply => Ok(reply),
         }
     }
@@ -410,6 +421,6 @@ fn forget_content(device: &Path) -> Result<(), AttachError> {
     mounts::drop_device_cache(device).map_err(|error| AttachError::io("drop the cache of", device, error))
 }
 
-fn unexpected(reply: &Reply) -> AttachError {
+fn unexpected(reply: &DaemonReply) -> AttachError {
     AttachError::failed(format!("the device daemon gave an unexpected answer: {reply:?}"))
 }

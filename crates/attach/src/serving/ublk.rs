@@ -19,14 +19,14 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use underlay_storage::device::{BlockDevice, Geometry};
+use underlay_storage::device::{BlockDevice, DeviceGeometry};
 
 use crate::attachments::loop_device::{self, QueueSettings};
 use crate::machine::error::AttachError;
-use crate::machine::missing::Missing;
+use crate::machine::missing::MissingCapability;
 use crate::serving::ring;
-use control::Control;
-use protocol::{ANY_NUMBER, Info};
+use control::UblkControl;
+use protocol::{ANY_NUMBER, DeviceInfo};
 
 /// Requests that a device can have under way, as with a loop device.
 const MAX_UNDER_WAY: usize = 128;
@@ -42,25 +42,25 @@ const NODE_LIMIT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// What is missing.
-pub fn probe() -> Result<(), Missing> {
+pub fn probe() -> Result<(), MissingCapability> {
     match File::options().read(true).write(true).open(control::PATH) {
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Missing::new(
+            return Err(MissingCapability::new(
                 format!("ublk ({} is not there)", control::PATH),
                 "load the module with `modprobe ublk_drv`; where there is none, use a kernel from 6.4 on that has it: \
                  on Debian, linux-image-amd64 of release 13",
             ));
         }
         Err(error) => {
-            return Err(Missing::new(
+            return Err(MissingCapability::new(
                 format!("ublk ({}: {error})", control::PATH),
                 "run as root, and in a container pass --privileged",
             ));
         }
     }
     ring::probe().map_err(|error| {
-        Missing::new(
+        MissingCapability::new(
             format!("io_uring ({error})"),
             "allow it: `sysctl kernel.io_uring_disabled=0`, and in a container a seccomp profile that permits it",
         )
@@ -68,20 +68,20 @@ pub fn probe() -> Result<(), Missing> {
 }
 
 /// What the daemon serves: a device for each volume.
-pub(crate) struct Serving {
-    control: Control,
+pub(crate) struct UblkDisks {
+    control: UblkControl,
     devices: Vec<(u32, JoinHandle<()>)>,
 }
 
-impl Serving {
+impl UblkDisks {
     /// `export` is the directory for the links; by its path the devices are known.
     pub(crate) fn start<'a>(
         export: &Path,
         volumes: impl Iterator<Item = (&'a str, Arc<dyn BlockDevice>, bool)>,
-    ) -> Result<Serving, AttachError> {
+    ) -> Result<UblkDisks, AttachError> {
         let control =
-            Control::open().map_err(|error| AttachError::io("open", Path::new(control::PATH), error))?;
-        let mut serving = Serving { control, devices: Vec::new() };
+            UblkControl::open().map_err(|error| AttachError::io("open", Path::new(control::PATH), error))?;
+        let mut serving = UblkDisks { control, devices: Vec::new() };
         for (name, volume, is_rotational) in volumes {
             let number = serving.add(export, volume, is_rotational).map_err(|error| {
                 AttachError::failed(format!("could not make a ublk device for volume '{name}': {error}"))
@@ -94,8 +94,8 @@ impl Serving {
     }
 
     fn add(&mut self, export: &Path, volume: Arc<dyn BlockDevice>, is_rotational: bool) -> io::Result<u32> {
-        let Geometry { capacity_bytes, block_bytes, .. } = volume.geometry();
-        let number = self.control.add(Info {
+        let DeviceGeometry { capacity_bytes, block_bytes, .. } = volume.geometry();
+        let number = self.control.add(DeviceInfo {
             number: ANY_NUMBER,
             queue_depth: SLOTS as u16,
             largest_request_bytes: MAX_REQUEST_BYTES,
@@ -105,7 +105,7 @@ impl Serving {
         self.control.set_parameters(number, parameters)?;
         let device = open_when_there(&PathBuf::from(format!("/dev/ublkc{number}")))?;
         let (sender, started) = mpsc::channel();
-        let thread = queue::Worker::start(number, device, volume, sender)?;
+        let thread = queue::UblkWorker::start(number, device, volume, sender)?;
         // A thread that sends nothing has panicked, which ends the process.
         started.recv().map_err(io::Error::other)??;
         // Only after every slot was fetched: START_DEV waits for that, without end if a thread has failed.
@@ -151,18 +151,18 @@ fn keep_a_slot(number: u32) -> io::Result<()> {
 }
 
 /// A device that a daemon serves, as its launcher sees it.
-pub(crate) struct Disk {
+pub(crate) struct UblkDisk {
     path: PathBuf,
     queue: QueueSettings,
 }
 
-impl Disk {
+impl UblkDisk {
     /// The device that the daemon's link leads to.
-    pub(crate) fn behind(link: &Path, is_rotational: bool) -> Result<Disk, AttachError> {
+    pub(crate) fn behind(link: &Path, is_rotational: bool) -> Result<UblkDisk, AttachError> {
         let path = fs::read_link(link).map_err(|error| AttachError::io("read the link", link, error))?;
         open_when_there(&path).map_err(|error| AttachError::io("open", &path, error))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Disk { path, queue: loop_device::tune(&name, is_rotational) })
+        Ok(UblkDisk { path, queue: loop_device::tune(&name, is_rotational) })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -188,14 +188,14 @@ pub(crate) fn nodes_of(export: &Path) -> Vec<PathBuf> {
 /// # Errors
 /// When the kernel can't be asked for its devices.
 pub(crate) fn try_nodes_of(export: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut control = Control::open()?;
+    let mut control = UblkControl::open()?;
     Ok(try_numbers_of(&mut control, export)?.into_iter().map(node).collect())
 }
 
 /// Removes the devices of a daemon that has ended, and names them. One that someone still holds open goes when
 /// they close it.
 pub(crate) fn remove(export: &Path) -> Result<Vec<PathBuf>, AttachError> {
-    let Ok(mut control) = Control::open() else { return Ok(Vec::new()) };
+    let Ok(mut control) = UblkControl::open() else { return Ok(Vec::new()) };
     let numbers = numbers_of(&mut control, export);
     for &number in &numbers {
         let path = node(number);
@@ -208,11 +208,11 @@ pub(crate) fn remove(export: &Path) -> Result<Vec<PathBuf>, AttachError> {
     Ok(numbers.into_iter().map(node).collect())
 }
 
-fn numbers_of(control: &mut Control, export: &Path) -> Vec<u32> {
+fn numbers_of(control: &mut UblkControl, export: &Path) -> Vec<u32> {
     try_numbers_of(control, export).unwrap_or_default()
 }
 
-fn try_numbers_of(control: &mut Control, export: &Path) -> io::Result<Vec<u32>> {
+fn try_numbers_of(control: &mut UblkControl, export: &Path) -> io::Result<Vec<u32>> {
     let tag = tag(export);
     let mut numbers = Vec::new();
     for entry in fs::read_dir("/dev")? {

@@ -11,21 +11,23 @@ use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 use underlay_files::fleeting;
 use underlay_record::DisturbedBy;
-use underlay_storage::stack::Pace;
+use underlay_storage::stack::PacingMode;
 
 use crate::attachments::directory::is_mounted_as;
 use crate::attachments::{dirty_limit, loop_device, nvme_kernel, read_ahead};
 use crate::machine::error::AttachError;
 use crate::machine::{budget, mounts, processes};
 use crate::serving::daemon::DaemonConfig;
-use crate::serving::daemon::control::Command;
-use crate::serving::daemon_process::{CONFIG_FILE, Connection, EXPORT_DIRECTORY, daemons_with, end_daemon};
+use crate::serving::daemon::control::DaemonCommand;
+use crate::serving::daemon_process::{
+    CONFIG_FILE, DaemonConnection, EXPORT_DIRECTORY, daemons_with, end_daemon,
+};
 use crate::serving::ublk;
-use crate::undo::registry::{Journal, Registry, Resource, remove_journal};
+use crate::undo::registry::{OwnedResource, RegistryJournal, ResourceRegistry, remove_journal};
 
 /// What a clean-up did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cleaned {
+pub struct CleanupResult {
     /// Things that were still there and are gone now.
     pub removed: usize,
     /// Things of living processes, left alone.
@@ -42,23 +44,26 @@ const CONTROL_LIMIT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// What could not be undone, and why.
-pub fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result<Cleaned, AttachError> {
+pub fn clean(
+    registry: &ResourceRegistry,
+    report: &mut dyn FnMut(&str),
+) -> Result<CleanupResult, AttachError> {
     let directory = registry.directory();
     // Two cleaners at once would trip over each other's half-done work.
     let lock = File::open(directory).map_err(|error| AttachError::io("open", directory, error))?;
     rustix::fs::flock(&lock, FlockOperation::LockExclusive)
         .map_err(|errno| AttachError::io("lock", directory, errno))?;
 
-    let mut cleaned = Cleaned::default();
+    let mut cleaned = CleanupResult::default();
     let mut dead = Vec::new();
     let mut limited = BTreeSet::new();
     let mut held = Vec::new();
     for (path, journal) in registry.journals() {
         if journal.is_alive() {
             cleaned.in_use += journal.resources.len();
-            let Journal { owner, resources, .. } = &journal;
+            let RegistryJournal { owner, resources, .. } = &journal;
             limited.extend(resources.iter().filter_map(|(_, resource)| match resource {
-                Resource::DirtyLimit { device, .. } | Resource::ReadAhead { device, .. } => {
+                OwnedResource::DirtyLimit { device, .. } | OwnedResource::ReadAhead { device, .. } => {
                     Some(device.clone())
                 }
                 _ => None,
@@ -80,12 +85,12 @@ pub fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result<Cleane
         // What a user removed by hand may have been made again at the same place, by another process.
         journal.resources.retain(|(_, resource)| !held.contains(resource));
         let configs = journal.resources.iter().filter_map(|(_, resource)| match resource {
-            Resource::Daemon { config, .. } => Some(config.clone()),
+            OwnedResource::Daemon { config, .. } => Some(config.clone()),
             _ => None,
         });
         let daemons = configs.collect();
         let limited = limited.clone();
-        let mut cleaner = Cleaner {
+        let mut cleaner = RegistryCleaner {
             registry,
             report: &mut *report,
             daemons,
@@ -116,8 +121,8 @@ pub fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result<Cleane
     }
 }
 
-struct Cleaner<'a> {
-    registry: &'a Registry,
+struct RegistryCleaner<'a> {
+    registry: &'a ResourceRegistry,
     report: &'a mut dyn FnMut(&str),
     /// The configurations of the owner's device daemons.
     daemons: Vec<PathBuf>,
@@ -129,17 +134,17 @@ struct Cleaner<'a> {
     problems: Vec<String>,
 }
 
-impl Cleaner<'_> {
-    fn undo(&mut self, journal: &Journal) {
+impl RegistryCleaner<'_> {
+    fn undo(&mut self, journal: &RegistryJournal) {
         let same_boot = journal.owner.is_of_this_boot();
         // Latest first: what was made last stands on what was made before.
-        let resources: Vec<&Resource> =
+        let resources: Vec<&OwnedResource> =
             journal.resources.iter().rev().map(|(_, resource)| resource).collect();
         // After a restart only files are left, and a process number means someone else.
         if same_boot {
             // From the top down, all of one kind before the next: a loop device can't be cleared under a
             // mount, nor a daemon ended under either without losing what they still have to write.
-            let stages: [fn(&mut Self, &Resource); 10] = [
+            let stages: [fn(&mut Self, &OwnedResource); 10] = [
                 Self::end_processes,
                 Self::lift_dirty_limit,
                 Self::restore_read_ahead,
@@ -162,8 +167,8 @@ impl Cleaner<'_> {
     }
 
     /// Only its owner has the keys, so it is said where it is, once.
-    fn name_elsewhere(&mut self, resource: &Resource) {
-        if let Resource::ElsewhereContent { place } = resource {
+    fn name_elsewhere(&mut self, resource: &OwnedResource) {
+        if let OwnedResource::ElsewhereContent { place } = resource {
             (self.report)(&format!("left elsewhere, delete it there: {place}"));
         }
     }
@@ -173,22 +178,22 @@ impl Cleaner<'_> {
         (self.report)(&what);
     }
 
-    fn end_processes(&mut self, resource: &Resource) {
+    fn end_processes(&mut self, resource: &OwnedResource) {
         match resource {
-            Resource::Cgroup { directory } => {
+            OwnedResource::Cgroup { directory } => {
                 let ended = budget::end_processes_in(directory);
                 if ended > 0 {
                     self.done(format!("ended {ended} processes of {}", directory.display()));
                 }
             }
-            Resource::Process { process, what } if self.sees_processes && process.is_alive() => {
+            OwnedResource::Process { process, what } if self.sees_processes && process.is_alive() => {
                 match process.end(Duration::from_secs(3)) {
                     true => self.done(format!("ended {what} (process {})", process.pid)),
                     false => self.problems.push(format!("{what} (process {}) does not end", process.pid)),
                 }
             }
             // Where there were no control groups to find them by.
-            Resource::Tree { path } => {
+            OwnedResource::Tree { path } => {
                 for process in processes::of_programs_below(path) {
                     let what = format!("a process ({}) of a program in {}", process.pid, path.display());
                     match process.end(Duration::ZERO) {
@@ -202,8 +207,8 @@ impl Cleaner<'_> {
     }
 
     /// While the device is there: a mount that is unmounted takes longer under a limit.
-    fn lift_dirty_limit(&mut self, resource: &Resource) {
-        let Resource::DirtyLimit { device, previous } = resource else { return };
+    fn lift_dirty_limit(&mut self, resource: &OwnedResource) {
+        let OwnedResource::DirtyLimit { device, previous } = resource else { return };
         // Whoever has the device now took over what it had before.
         if self.limited.contains(device) {
             return;
@@ -216,8 +221,8 @@ impl Cleaner<'_> {
     }
 
     /// While the device is there: a loop device would keep it for its next user.
-    fn restore_read_ahead(&mut self, resource: &Resource) {
-        let Resource::ReadAhead { device, previous_kib } = resource else { return };
+    fn restore_read_ahead(&mut self, resource: &OwnedResource) {
+        let OwnedResource::ReadAhead { device, previous_kib } = resource else { return };
         // Whoever has the device now took over what it had before.
         if self.limited.contains(device) {
             return;
@@ -230,9 +235,9 @@ impl Cleaner<'_> {
     }
 
     /// Its daemon still serves it, so that what the kernel holds is written first; where the daemon is gone nothing can be.
-    fn unmount_filesystem(&mut self, resource: &Resource) {
+    fn unmount_filesystem(&mut self, resource: &OwnedResource) {
         match resource {
-            Resource::Mount { mount_point, backing } => {
+            OwnedResource::Mount { mount_point, backing } => {
                 let is_ours =
                     || mounts::at(mount_point).is_some_and(|mount| is_device_of(backing, &mount.source));
                 // The backing file is `SESSION/export/VOLUME`.
@@ -240,7 +245,7 @@ impl Cleaner<'_> {
                 let served_by = session.map(|session| session.join(CONFIG_FILE));
                 self.unmount(mount_point, &is_ours, served_by.as_slice());
             }
-            Resource::Directory { mount_point, source } => {
+            OwnedResource::Directory { mount_point, source } => {
                 let served_by = self.daemons.iter().filter(|config| serves(config, source));
                 let served_by: Vec<PathBuf> = served_by.cloned().collect();
                 self.unmount(mount_point, &|| is_mounted_as(mount_point, source), &served_by);
@@ -272,8 +277,8 @@ impl Cleaner<'_> {
         }
     }
 
-    fn clear_loop(&mut self, resource: &Resource) {
-        let Resource::Loop { backing } = resource else { return };
+    fn clear_loop(&mut self, resource: &OwnedResource) {
+        let OwnedResource::Loop { backing } = resource else { return };
         // A device that is still mounted would only be cleared later, behind our back.
         let mounted = mounts::all();
         let devices = loop_device::on_file(backing);
@@ -288,9 +293,9 @@ impl Cleaner<'_> {
         }
     }
 
-    fn disconnect(&mut self, resource: &Resource) {
-        let Resource::NvmeController { subsystem_nqn, host_nqn, instance } = resource else { return };
-        let controller = nvme_kernel::Controller {
+    fn disconnect(&mut self, resource: &OwnedResource) {
+        let OwnedResource::NvmeController { subsystem_nqn, host_nqn, instance } = resource else { return };
+        let controller = nvme_kernel::SysfsController {
             subsystem_nqn: subsystem_nqn.clone(),
             host_nqn: host_nqn.clone(),
             instance: *instance,
@@ -306,8 +311,8 @@ impl Cleaner<'_> {
         }
     }
 
-    fn stop_daemon(&mut self, resource: &Resource) {
-        let Resource::Daemon { config, control } = resource else { return };
+    fn stop_daemon(&mut self, resource: &OwnedResource) {
+        let OwnedResource::Daemon { config, control } = resource else { return };
         // A volume that is still in use needs its daemon: ending it would turn the user's data into errors.
         if self.in_use(config) {
             return;
@@ -332,8 +337,8 @@ impl Cleaner<'_> {
             || directories.iter().any(|found| is_mounted_as(&found.mount_point, &found.source))
     }
 
-    fn unmount_export(&mut self, resource: &Resource) {
-        let Resource::FuseMount { mount_point, source } = resource else { return };
+    fn unmount_export(&mut self, resource: &OwnedResource) {
+        let OwnedResource::FuseMount { mount_point, source } = resource else { return };
         let is_ours =
             |mount: &mounts::Mount| mount.filesystem.starts_with("fuse") && mount.source == Path::new(source);
         while mounts::at(mount_point).is_some_and(|mount| is_ours(&mount)) {
@@ -352,8 +357,8 @@ impl Cleaner<'_> {
     }
 
     /// Its daemon has ended by now, or is in use.
-    fn remove_ublk(&mut self, resource: &Resource) {
-        let Resource::Ublk { export } = resource else { return };
+    fn remove_ublk(&mut self, resource: &OwnedResource) {
+        let OwnedResource::Ublk { export } = resource else { return };
         if let Some(mount) = mounted_from(&ublk::nodes_of(export)) {
             let (place, device) = (mount.mount_point.display(), mount.source.display());
             return self.problems.push(format!("{device} is still mounted on {place}"));
@@ -366,8 +371,8 @@ impl Cleaner<'_> {
         }
     }
 
-    fn remove_cgroup(&mut self, resource: &Resource) {
-        let Resource::Cgroup { directory } = resource else { return };
+    fn remove_cgroup(&mut self, resource: &OwnedResource) {
+        let OwnedResource::Cgroup { directory } = resource else { return };
         if !directory.is_dir() {
             return;
         }
@@ -378,35 +383,35 @@ impl Cleaner<'_> {
     }
 
     /// Whether a living process has made something at this path, or below it: it may have begun after this clean-up.
-    fn is_held(&self, resource: &Resource) -> bool {
+    fn is_held(&self, resource: &OwnedResource) -> bool {
         let Some(path) = resource.made_path() else { return false };
         let living = self.registry.living();
         living.iter().filter_map(|(_, resource)| resource.made_path()).any(|held| held.starts_with(path))
     }
 
-    fn remove_path(&mut self, resource: &Resource) {
+    fn remove_path(&mut self, resource: &OwnedResource) {
         if self.is_held(resource) {
             return;
         }
         let (path, outcome) = match resource {
-            Resource::File { path } if is_kind(path, fs::FileType::is_file) => {
+            OwnedResource::File { path } if is_kind(path, fs::FileType::is_file) => {
                 (path, underlay_files::remove_file(path))
             }
             // At the same place another process may listen by now.
-            Resource::Socket { path }
-            | Resource::Nodes { control: path }
-            | Resource::Run { control: path, .. }
-            | Resource::Service { control: path }
+            OwnedResource::Socket { path }
+            | OwnedResource::Nodes { control: path }
+            | OwnedResource::Run { control: path, .. }
+            | OwnedResource::Service { control: path }
                 if is_kind(path, FileTypeExt::is_socket) && !is_listened_on(path) =>
             {
                 (path, underlay_files::remove_file(path))
             }
             // What is mounted there has been told of.
-            Resource::EmptyDirectory { path } if mounts::at(path).is_some() => return,
-            Resource::EmptyDirectory { path } if is_kind(path, fs::FileType::is_dir) => {
+            OwnedResource::EmptyDirectory { path } if mounts::at(path).is_some() => return,
+            OwnedResource::EmptyDirectory { path } if is_kind(path, fs::FileType::is_dir) => {
                 (path, remove_if_empty(path))
             }
-            Resource::Tree { path } if is_kind(path, fs::FileType::is_dir) => {
+            OwnedResource::Tree { path } if is_kind(path, fs::FileType::is_dir) => {
                 // A session of a daemon that could not be ended.
                 if !daemons_with(&path.join(CONFIG_FILE)).is_empty() {
                     self.problems.push(format!("the device daemon of {} is still running", path.display()));
@@ -445,17 +450,17 @@ fn mounted_from(devices: &[PathBuf]) -> Option<mounts::Mount> {
     mounts::all().into_iter().find(|mount| devices.contains(&mount.source))
 }
 
-fn fast_forward(resource: &Resource) {
-    let Resource::Daemon { config, control } = resource else { return };
+fn fast_forward(resource: &OwnedResource) {
+    let OwnedResource::Daemon { config, control } = resource else { return };
     if daemons_with(config).is_empty() {
         return;
     }
-    if let Ok(mut connection) = Connection::open(control, CONTROL_LIMIT) {
+    if let Ok(mut connection) = DaemonConnection::open(control, CONTROL_LIMIT) {
         // A device that a fault makes slow would not be hurried before it is through with what it has. A daemon that
         // doesn't answer is dealt with when it is ended.
         let _ = connection
-            .ask(&Command::ClearFaults { device: None, by: DisturbedBy::default() })
-            .and_then(|_| connection.ask(&Command::SetPace { pace: Pace::Immediate }));
+            .ask(&DaemonCommand::ClearFaults { device: None, by: DisturbedBy::default() })
+            .and_then(|_| connection.ask(&DaemonCommand::SetPace { pace: PacingMode::Immediate }));
     }
 }
 

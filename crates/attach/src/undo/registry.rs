@@ -25,8 +25,8 @@ use crate::machine::processes;
 
 pub use crate::machine::processes::ProcessId;
 pub use folder::OwnFolder;
-pub use journal::{Journal, Owner, parse_journal};
-pub use resource::{PreviousLimits, Resource};
+pub use journal::{RegistryJournal, RegistryOwner, parse_journal};
+pub use resource::{OwnedResource, PreviousLimits};
 
 /// Names the directory of the registry; unset, it is `/run/underlay` for root and a private one for others.
 pub const RUNTIME_DIR_VARIABLE: &str = "UNDERLAY_RUNTIME_DIR";
@@ -40,20 +40,20 @@ const JOURNAL_PAUSE: Duration = Duration::from_millis(10);
 /// The receipt for a noted thing.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a thing that is noted must be forgotten once it is gone"]
-pub struct Note {
+pub struct RegistryNote {
     id: u64,
 }
 
 /// What a process that is gone did not take away.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leftover {
-    pub owner: Owner,
-    pub resource: Resource,
+pub struct LeftoverResource {
+    pub owner: RegistryOwner,
+    pub resource: OwnedResource,
 }
 
 /// The registry in one directory. Any number of handles and processes may use it at once.
 #[derive(Clone, Debug)]
-pub struct Registry {
+pub struct ResourceRegistry {
     directory: PathBuf,
 }
 
@@ -68,22 +68,22 @@ static OWN_JOURNALS: Mutex<BTreeMap<PathBuf, OwnJournal>> = Mutex::new(BTreeMap:
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
 
-impl Registry {
+impl ResourceRegistry {
     /// The registry of this user on this host.
     ///
     /// # Errors
     /// When its directory can't be made, or belongs to someone else.
-    pub fn open() -> Result<Registry, AttachError> {
-        Registry::at(&default_directory())
+    pub fn open() -> Result<ResourceRegistry, AttachError> {
+        ResourceRegistry::at(&default_directory())
     }
 
     /// The registry in `directory`, which is made when it is not there and must belong to this user.
     ///
     /// # Errors
     /// When the directory can't be made, or belongs to someone else.
-    pub fn at(directory: &Path) -> Result<Registry, AttachError> {
+    pub fn at(directory: &Path) -> Result<ResourceRegistry, AttachError> {
         match Folder::make(directory, Access::Private) {
-            Ok(folder) => Ok(Registry { directory: folder.path().to_path_buf() }),
+            Ok(folder) => Ok(ResourceRegistry { directory: folder.path().to_path_buf() }),
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 Err(AttachError::failed(format!(
                     "the runtime directory {} can't be used: {error}. Set {RUNTIME_DIR_VARIABLE} to one of your own",
@@ -107,7 +107,7 @@ impl Registry {
     ///
     /// # Errors
     /// When the journal can't be written: nothing may be made then.
-    pub fn note(&self, resource: Resource) -> Result<Note, AttachError> {
+    pub fn note(&self, resource: OwnedResource) -> Result<RegistryNote, AttachError> {
         if let Some(path) = resource.made_path()
             && fs::symlink_metadata(path).is_ok()
         {
@@ -125,19 +125,19 @@ impl Registry {
             journals.insert(path.clone(), OwnJournal { file, outstanding: BTreeSet::new() });
         }
         let journal = journals.get_mut(&path).expect("was just inserted");
-        append(&mut journal.file, &journal::Line::Note { id, resource })
+        append(&mut journal.file, &journal::RegistryLine::Note { id, resource })
             .map_err(|error| AttachError::io("write the registry", &path, error))?;
         journal.outstanding.insert(id);
-        Ok(Note { id })
+        Ok(RegistryNote { id })
     }
 
     /// Strikes out what is gone.
-    pub fn forget(&self, note: Note) {
+    pub fn forget(&self, note: RegistryNote) {
         let path = self.journal_path();
         let mut journals = OWN_JOURNALS.lock();
         let Some(journal) = journals.get_mut(&path) else { return };
         // A line that can't be written makes `clean` look for a thing that is not there, which is harmless.
-        let _ = append(&mut journal.file, &journal::Line::Forget { id: note.id });
+        let _ = append(&mut journal.file, &journal::RegistryLine::Forget { id: note.id });
         journal.outstanding.remove(&note.id);
         if journal.outstanding.is_empty() {
             journals.remove(&path);
@@ -149,12 +149,12 @@ impl Registry {
     ///
     /// # Errors
     /// When the directory can't be made or noted.
-    pub fn session(&self) -> Result<(PathBuf, Note), AttachError> {
+    pub fn session(&self) -> Result<(PathBuf, RegistryNote), AttachError> {
         self.fresh("session")
     }
 
-    /// As [`Registry::session`], with another word for its name to begin with.
-    fn fresh(&self, purpose: &str) -> Result<(PathBuf, Note), AttachError> {
+    /// As [`ResourceRegistry::session`], with another word for its name to begin with.
+    fn fresh(&self, purpose: &str) -> Result<(PathBuf, RegistryNote), AttachError> {
         loop {
             let number = NEXT_SESSION.fetch_add(1, Ordering::Relaxed);
             let path = self.directory.join(format!("{purpose}-{}-{number}", std::process::id()));
@@ -162,7 +162,7 @@ impl Registry {
             if fs::symlink_metadata(&path).is_ok() {
                 continue;
             }
-            let note = self.note(Resource::Tree { path: path.clone() })?;
+            let note = self.note(OwnedResource::Tree { path: path.clone() })?;
             return match Folder::make_new(&path, Access::Private) {
                 Ok(_) => Ok((path, note)),
                 Err(error) => {
@@ -174,7 +174,7 @@ impl Registry {
     }
 
     /// Makes `path` and every directory above it that is missing, noting each, outermost first.
-    pub(crate) fn make_directories(&self, path: &Path) -> Result<Vec<(PathBuf, Note)>, AttachError> {
+    pub(crate) fn make_directories(&self, path: &Path) -> Result<Vec<(PathBuf, RegistryNote)>, AttachError> {
         let missing: Vec<&Path> =
             path.ancestors().take_while(|ancestor| fs::symlink_metadata(ancestor).is_err()).collect();
         // What root mounts would cover whatever someone puts in the place of the directory meanwhile.
@@ -187,7 +187,7 @@ impl Registry {
         let mut made = Vec::new();
         for directory in missing.into_iter().rev().filter(|directory| !directory.as_os_str().is_empty()) {
             let outcome =
-                self.note(Resource::EmptyDirectory { path: directory.to_owned() }).and_then(|note| {
+                self.note(OwnedResource::EmptyDirectory { path: directory.to_owned() }).and_then(|note| {
                     match DirBuilder::new().mode(0o755).create(directory) {
                         Ok(()) => Ok(note),
                         Err(error) => {
@@ -207,8 +207,8 @@ impl Registry {
         Ok(made)
     }
 
-    /// Takes [`Registry::make_directories`] back, as far as the directories are empty.
-    pub(crate) fn remove_directories(&self, made: &mut Vec<(PathBuf, Note)>) {
+    /// Takes [`ResourceRegistry::make_directories`] back, as far as the directories are empty.
+    pub(crate) fn remove_directories(&self, made: &mut Vec<(PathBuf, RegistryNote)>) {
         while let Some((path, note)) = made.pop() {
             // Someone else may keep things in it by now: then it stays, and is not ours any more.
             let _ = fs::remove_dir(&path);
@@ -217,19 +217,21 @@ impl Registry {
     }
 
     /// What processes that are gone have left, oldest journal first.
-    pub fn leftovers(&self) -> Vec<Leftover> {
+    pub fn leftovers(&self) -> Vec<LeftoverResource> {
         let dead = self.journals().into_iter().filter(|(_, journal)| !journal.is_alive());
-        dead.flat_map(|(_, Journal { owner, resources, .. })| {
-            resources.into_iter().map(move |(_, resource)| Leftover { owner: owner.clone(), resource })
+        dead.flat_map(|(_, RegistryJournal { owner, resources, .. })| {
+            resources
+                .into_iter()
+                .map(move |(_, resource)| LeftoverResource { owner: owner.clone(), resource })
         })
         .collect()
     }
 
     /// What processes that still run have made, oldest journal first.
-    pub(crate) fn living(&self) -> Vec<(Owner, Resource)> {
+    pub(crate) fn living(&self) -> Vec<(RegistryOwner, OwnedResource)> {
         let living = self.journals().into_iter().filter(|(_, journal)| journal.is_alive());
         living
-            .flat_map(|(_, Journal { owner, resources, .. })| {
+            .flat_map(|(_, RegistryJournal { owner, resources, .. })| {
                 resources.into_iter().map(move |(_, resource)| (owner.clone(), resource))
             })
             .collect()
@@ -237,10 +239,10 @@ impl Registry {
 
     /// Whether this user's processes, living or gone, have mounted what is mounted there.
     pub fn has_mounted(&self, place: &Path) -> bool {
-        let is_there = |resource: &Resource| match resource {
-            Resource::Mount { mount_point, .. }
-            | Resource::Directory { mount_point, .. }
-            | Resource::FuseMount { mount_point, .. } => mount_point == place,
+        let is_there = |resource: &OwnedResource| match resource {
+            OwnedResource::Mount { mount_point, .. }
+            | OwnedResource::Directory { mount_point, .. }
+            | OwnedResource::FuseMount { mount_point, .. } => mount_point == place,
             _ => false,
         };
         self.living().iter().any(|(_, resource)| is_there(resource))
@@ -248,27 +250,27 @@ impl Registry {
     }
 
     /// The sockets on which living processes take commands for the nodes of a system, oldest first.
-    pub fn node_controls(&self) -> Vec<(Owner, PathBuf)> {
+    pub fn node_controls(&self) -> Vec<(RegistryOwner, PathBuf)> {
         let control = |(owner, resource)| match resource {
-            Resource::Nodes { control } => Some((owner, control)),
+            OwnedResource::Nodes { control } => Some((owner, control)),
             _ => None,
         };
         self.living().into_iter().filter_map(control).collect()
     }
 
     /// The sockets on which living processes take commands for their runs, with each run's directory, oldest first.
-    pub fn run_controls(&self) -> Vec<(Owner, PathBuf, PathBuf)> {
+    pub fn run_controls(&self) -> Vec<(RegistryOwner, PathBuf, PathBuf)> {
         let control = |(owner, resource)| match resource {
-            Resource::Run { control, directory } => Some((owner, control, directory)),
+            OwnedResource::Run { control, directory } => Some((owner, control, directory)),
             _ => None,
         };
         self.living().into_iter().filter_map(control).collect()
     }
 
     /// The sockets on which living loads and workers tell their figures, oldest first.
-    pub fn service_controls(&self) -> Vec<(Owner, PathBuf)> {
+    pub fn service_controls(&self) -> Vec<(RegistryOwner, PathBuf)> {
         let control = |(owner, resource)| match resource {
-            Resource::Service { control } => Some((owner, control)),
+            OwnedResource::Service { control } => Some((owner, control)),
             _ => None,
         };
         self.living().into_iter().filter_map(control).collect()
@@ -280,7 +282,7 @@ impl Registry {
     }
 
     /// Every journal with its path. Files that are no journals are passed over.
-    pub(crate) fn journals(&self) -> Vec<(PathBuf, Journal)> {
+    pub(crate) fn journals(&self) -> Vec<(PathBuf, RegistryJournal)> {
         let Ok(entries) = fs::read_dir(&self.directory) else { return Vec::new() };
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         paths.sort();
@@ -321,7 +323,7 @@ fn start_journal(path: &Path) -> std::io::Result<File> {
     for _ in 0..JOURNAL_ATTEMPTS {
         let mut file = plain_file::for_writing().append(true).open(path)?;
         lock_journal(&file)?;
-        append(&mut file, &journal::Line::Owner(Owner::current()))?;
+        append(&mut file, &journal::RegistryLine::Owner(RegistryOwner::current()))?;
         // A clean-up of another PID namespace may have taken it away before it was locked.
         if is_at(&file, path) {
             return Ok(file);
@@ -359,17 +361,17 @@ pub(crate) fn remove_journal(path: &Path) {
 
 /// One line in one write: a reader sees all of it or a torn last line. It begins with a newline too, so that a
 /// line that a full disk cut short does not swallow this one; readers pass empty lines over.
-fn append(file: &mut File, line: &journal::Line) -> std::io::Result<()> {
+fn append(file: &mut File, line: &journal::RegistryLine) -> std::io::Result<()> {
     let mut text = vec![b'\n'];
     serde_json::to_writer(&mut text, line)?;
     text.push(b'\n');
     file.write_all(&text)
 }
 
-impl Owner {
-    fn current() -> Owner {
+impl RegistryOwner {
+    fn current() -> RegistryOwner {
         let process = ProcessId::current();
-        Owner {
+        RegistryOwner {
             process,
             boot_id: processes::boot_id(),
             pid_namespace: fleeting::pid_namespace(),

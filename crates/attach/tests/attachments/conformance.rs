@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use underlay_attach::{AttachSpec, Attachment, Filesystem, RealPaths};
-use underlay_storage::stack::{BackingSpec, Pace};
+use underlay_attach::{AttachSpec, Attachment, FilesystemKind, RealPaths};
+use underlay_storage::stack::{BackingSpec, PacingMode};
 
 use crate::fixture::{Fixture, MIB, fuse_directory, fuse_loops, spec, stack};
 
@@ -16,7 +16,7 @@ fn fuse_loop_with_xfs() {
         let fixture = Fixture::new();
         let volumes =
             stack(&[("data", 320 * MIB, BackingSpec::Memory), ("log", 320 * MIB, BackingSpec::Memory)]);
-        conforms(&fixture, &attachment, &spec(volumes, Filesystem::Xfs, fixture.path("mnt")), 2);
+        conforms(&fixture, &attachment, &spec(volumes, FilesystemKind::Xfs, fixture.path("mnt")), 2);
         assert!(!fixture.path("mnt").exists(), "directories that were made must go");
     }
 }
@@ -26,7 +26,7 @@ fn fuse_loop_with_ext4() {
     for attachment in fuse_loops() {
         let fixture = Fixture::new();
         let volumes = stack(&[("data", 64 * MIB, BackingSpec::Memory)]);
-        conforms(&fixture, &attachment, &spec(volumes, Filesystem::Ext4, fixture.path("mnt")), 1);
+        conforms(&fixture, &attachment, &spec(volumes, FilesystemKind::Ext4, fixture.path("mnt")), 1);
     }
 }
 
@@ -35,7 +35,7 @@ fn fuse_directories() {
     let Some(attachment) = fuse_directory() else { return };
     let fixture = Fixture::new();
     let volumes = stack(&[("data", 64 * MIB, BackingSpec::Memory), ("log", 64 * MIB, BackingSpec::Memory)]);
-    conforms(&fixture, &attachment, &spec(volumes, Filesystem::Xfs, fixture.path("mnt")), 2);
+    conforms(&fixture, &attachment, &spec(volumes, FilesystemKind::Xfs, fixture.path("mnt")), 2);
     assert!(!fixture.path("mnt").exists(), "directories that were made must go");
 }
 
@@ -48,7 +48,7 @@ fn directories() {
         fs::write(disk.join("theirs"), "stays").unwrap();
     }
     let attachment = RealPaths::new(disks.to_vec());
-    conforms(&fixture, &attachment, &spec(stack(&[]), Filesystem::Xfs, fixture.path("mnt")), 2);
+    conforms(&fixture, &attachment, &spec(stack(&[]), FilesystemKind::Xfs, fixture.path("mnt")), 2);
     for disk in &disks {
         let names: Vec<_> = fs::read_dir(disk).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["theirs"]);
@@ -70,7 +70,7 @@ fn a_volume_is_split_into_directories() {
             ("log", 320 * MIB, BackingSpec::File(fixture.path("log"))),
         ]);
         volumes.volumes[0].directories = 3;
-        let mut spec = spec(volumes, Filesystem::Xfs, fixture.path("mnt"));
+        let mut spec = spec(volumes, FilesystemKind::Xfs, fixture.path("mnt"));
         let expected = ["mnt/data/dir-0", "mnt/data/dir-1", "mnt/data/dir-2", "mnt/log"];
         let expected = expected.map(|path| fixture.path(path));
         for (round, format) in [true, false].into_iter().enumerate() {
@@ -96,7 +96,7 @@ fn one_mount_point_is_for_one_volume() {
             stack(&[("data", 320 * MIB, BackingSpec::Memory), ("log", 320 * MIB, BackingSpec::Memory)]);
         let spec = AttachSpec {
             mount_point: Some(fixture.path("mnt")),
-            ..spec(volumes, Filesystem::Xfs, fixture.path("mnt"))
+            ..spec(volumes, FilesystemKind::Xfs, fixture.path("mnt"))
         };
         let refused = attachment.attach(&spec, &fixture.registry).unwrap_err().to_string();
         assert!(refused.contains("2 volumes"), "{refused}");
@@ -112,11 +112,11 @@ pub(crate) fn conforms(fixture: &Fixture, attachment: &dyn Attachment, spec: &At
     assert_eq!(attached.paths().len(), paths);
     attached.health().unwrap();
     attached.begin_measurement(0.05).unwrap();
-    attached.set_pace(Pace::Immediate).unwrap();
+    attached.set_pace(PacingMode::Immediate).unwrap();
     for path in attached.paths() {
         files_behave(path);
     }
-    attached.set_pace(Pace::Modelled).unwrap();
+    attached.set_pace(PacingMode::Modelled).unwrap();
     let activity = attached.end_measurement().unwrap();
     if attached.daemon_pid().is_some() {
         assert_eq!(activity.len(), paths);

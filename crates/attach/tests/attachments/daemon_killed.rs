@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use underlay_attach::{Attachment, Filesystem};
+use underlay_attach::{Attachment, FilesystemKind};
 use underlay_storage::stack::BackingSpec;
 
 use crate::fixture::{Fixture, MIB, Random, fuse_loops, modelled, spec, stack, without_hanging};
@@ -167,7 +167,7 @@ fn flushed_files_on_xfs_survive() {
     let fixture = Fixture::new();
     let mut random = Random(u64::from(std::process::id()) + 1);
     let backing = BackingSpec::File(fixture.path("backing"));
-    let mut wanted = spec(stack(&[("data", 320 * MIB, backing)]), Filesystem::Xfs, fixture.path("mnt"));
+    let mut wanted = spec(stack(&[("data", 320 * MIB, backing)]), FilesystemKind::Xfs, fixture.path("mnt"));
     let mut losses = 0;
     let mut flushed: Vec<String> = Vec::new();
     for round in 0..6 {

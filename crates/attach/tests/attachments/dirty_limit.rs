@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use underlay_sync::{Mutex, MutexGuard};
 
-use underlay_attach::{AttachError, Attachment, Filesystem, RealPaths};
+use underlay_attach::{AttachError, Attachment, FilesystemKind, RealPaths};
 use underlay_storage::stack::BackingSpec;
 
 use crate::fixture::{Fixture, MIB, fuse_loop, spec, stack};
@@ -42,7 +42,7 @@ fn a_writer_waits_for_its_device_and_the_device_keeps_no_limit() {
     let _alone = alone();
     let fixture = Fixture::new();
     let volumes = ["one", "other"].map(|name| (name, 320 * MIB, BackingSpec::Memory));
-    let wanted = spec(stack(&volumes), Filesystem::Xfs, fixture.path("mnt"));
+    let wanted = spec(stack(&volumes), FilesystemKind::Xfs, fixture.path("mnt"));
     let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
     let devices: Vec<Bdi> = attached.paths().iter().map(|path| Bdi::of(path)).collect();
     let too_little = attached.limit_dirty(MIB, &fixture.registry).unwrap_err();
@@ -84,7 +84,7 @@ fn disks_of_the_user_are_left_as_they_are() {
     let fixture = Fixture::new();
     let disk = fixture.path("disk");
     fs::create_dir(&disk).unwrap();
-    let wanted = spec(stack(&[]), Filesystem::Xfs, fixture.path("mnt"));
+    let wanted = spec(stack(&[]), FilesystemKind::Xfs, fixture.path("mnt"));
     let mut attached = RealPaths::new(vec![disk]).attach(&wanted, &fixture.registry).unwrap();
     let error = attached.limit_dirty(16 * MIB, &fixture.registry).unwrap_err();
     assert!(

@@ -4,26 +4,26 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use underlay_attach::daemon::Transport;
+use underlay_attach::daemon::DaemonTransport;
 use underlay_attach::{
-    AttachSpec, Attachment, BlockAttachment, Filesystem, FuseDirectory, Registry, cleanup, loop_device,
-    mounts, processes,
+    AttachSpec, Attachment, BlockAttachment, FilesystemKind, FuseDirectory, ResourceRegistry, cleanup,
+    loop_device, mounts, processes,
 };
 use underlay_storage::catalogue;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, StackNode, StackSpec, VolumeSpec};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
 pub(crate) struct Fixture {
     directory: tempfile::TempDir,
-    pub registry: Registry,
+    pub registry: ResourceRegistry,
 }
 
 impl Fixture {
     pub(crate) fn new() -> Fixture {
         // Short, since a socket's path must be.
         let directory = tempfile::Builder::new().prefix("underlay-test-").tempdir().unwrap();
-        let registry = Registry::at(&directory.path().join("run")).unwrap();
+        let registry = ResourceRegistry::at(&directory.path().join("run")).unwrap();
         Fixture { directory, registry }
     }
 
@@ -75,9 +75,9 @@ pub(crate) fn fuse_loops() -> Vec<BlockAttachment> {
     if std::env::var(ATTACHMENT_VARIABLE).is_ok_and(|name| name == "ublk") {
         return vec![plain];
     }
-    let over_uring = plain.clone().with_transport(Transport::Uring);
+    let over_uring = plain.clone().with_transport(DaemonTransport::Uring);
     match over_uring.probe() {
-        Ok(()) => vec![plain.with_transport(Transport::DevFuse), over_uring],
+        Ok(()) => vec![plain.with_transport(DaemonTransport::DevFuse), over_uring],
         Err(missing) => {
             eprintln!("\n*** SKIPPED FOR fuse-uring+loop: {missing} ***\n");
             vec![plain]
@@ -89,15 +89,17 @@ pub(crate) fn fuse_loops() -> Vec<BlockAttachment> {
 pub(crate) fn fuse_loop() -> Option<BlockAttachment> {
     let attachment = BlockAttachment::with_daemon(env!("CARGO_BIN_EXE_underlay-device-daemon"), Vec::new());
     let attachment = match std::env::var(ATTACHMENT_VARIABLE).as_deref() {
-        Ok("fuse-uring+loop") => attachment.with_transport(Transport::Uring),
-        Ok("ublk") => attachment.with_transport(Transport::Ublk),
+        Ok("fuse-uring+loop") => attachment.with_transport(DaemonTransport::Uring),
+        Ok("ublk") => attachment.with_transport(DaemonTransport::Ublk),
         Ok("fuse+loop") | Err(_) => attachment,
         Ok(other) => {
             panic!("{ATTACHMENT_VARIABLE} is '{other}': expected fuse+loop, fuse-uring+loop or ublk")
         }
     };
-    let probed =
-        attachment.probe().and_then(|()| Filesystem::Xfs.probe()).and_then(|()| Filesystem::Ext4.probe());
+    let probed = attachment
+        .probe()
+        .and_then(|()| FilesystemKind::Xfs.probe())
+        .and_then(|()| FilesystemKind::Ext4.probe());
     match probed {
         Ok(()) => Some(attachment),
         Err(missing) => {
@@ -125,7 +127,7 @@ pub(crate) fn fuse_directory() -> Option<FuseDirectory> {
 pub(crate) fn stack(volumes: &[(&str, u64, BackingSpec)]) -> StackSpec {
     let volume = |(name, capacity_bytes, backing): &(&str, u64, BackingSpec)| {
         let device = DeviceSpec::new(format!("{name}.0"), None, *capacity_bytes, backing.clone());
-        VolumeSpec::new(*name, Node::Device(device))
+        VolumeSpec::new(*name, StackNode::Device(device))
     };
     StackSpec { volumes: volumes.iter().map(volume).collect(), dilation: 1.0, seed: 1 }
 }
@@ -139,7 +141,7 @@ pub(crate) fn modelled(medium: &str, capacity_bytes: u64, backing: BackingSpec) 
     stack
 }
 
-pub(crate) fn spec(stack: StackSpec, filesystem: Filesystem, mount_root: PathBuf) -> AttachSpec {
+pub(crate) fn spec(stack: StackSpec, filesystem: FilesystemKind, mount_root: PathBuf) -> AttachSpec {
     AttachSpec { stack, filesystem: Some(filesystem), mount_root, format: true, mount_point: None }
 }
 

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use underlay_attach::{
-    AttachError, AttachSpec, Attachment, BlockAttachment, Filesystem, RealPaths, loop_device, mounts,
+    AttachError, AttachSpec, Attachment, BlockAttachment, FilesystemKind, RealPaths, loop_device, mounts,
     overhead,
 };
-use underlay_storage::stack::{BackingSpec, Pace};
+use underlay_storage::stack::{BackingSpec, PacingMode};
 
 use crate::fixture::{Fixture, MIB, fuse_loop, modelled, spec, stack, without_hanging};
 
@@ -22,7 +22,7 @@ fn data_in_a_file_outlives_the_attachment() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
     let backing = BackingSpec::File(fixture.path("backing"));
-    let mut wanted = spec(stack(&[("data", 320 * MIB, backing)]), Filesystem::Xfs, fixture.path("mnt"));
+    let mut wanted = spec(stack(&[("data", 320 * MIB, backing)]), FilesystemKind::Xfs, fixture.path("mnt"));
     let content = vec![0x5A; 5_000_000];
     let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
     // Neither flushed nor closed long ago: detaching writes it out.
@@ -41,7 +41,7 @@ fn a_clone_may_be_mounted_beside_its_origin() {
     let fixture = Fixture::new();
     let attach = |name: &str, format| {
         let backing = BackingSpec::File(fixture.path(name));
-        let mut wanted = spec(stack(&[(name, 320 * MIB, backing)]), Filesystem::Xfs, fixture.path("mnt"));
+        let mut wanted = spec(stack(&[(name, 320 * MIB, backing)]), FilesystemKind::Xfs, fixture.path("mnt"));
         wanted.format = format;
         attachment.attach(&wanted, &fixture.registry).unwrap()
     };
@@ -61,7 +61,7 @@ fn a_chosen_mount_point_is_kept_if_it_was_there() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
     let mut wanted =
-        spec(stack(&[("data", 16 * MIB, BackingSpec::Memory)]), Filesystem::Ext4, fixture.path("unused"));
+        spec(stack(&[("data", 16 * MIB, BackingSpec::Memory)]), FilesystemKind::Ext4, fixture.path("unused"));
     let place = fixture.path("mine");
     fs::create_dir(&place).unwrap();
     wanted.mount_point = Some(place.clone());
@@ -83,7 +83,7 @@ fn a_volume_in_use_names_who_uses_it_and_detaches_later() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
     let wanted =
-        spec(stack(&[("data", 16 * MIB, BackingSpec::Memory)]), Filesystem::Ext4, fixture.path("mnt"));
+        spec(stack(&[("data", 16 * MIB, BackingSpec::Memory)]), FilesystemKind::Ext4, fixture.path("mnt"));
     let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
     let path = attached.paths()[0].clone();
     let file = File::create(path.join("open")).unwrap();
@@ -109,12 +109,12 @@ fn refusals_say_why_and_leave_nothing() {
         error.to_string()
     };
     let memory = BackingSpec::Memory;
-    let small = spec(stack(&[("data", 64 * MIB, memory.clone())]), Filesystem::Xfs, fixture.path("mnt"));
+    let small = spec(stack(&[("data", 64 * MIB, memory.clone())]), FilesystemKind::Xfs, fixture.path("mnt"));
     let said = refusal(&attachment, &small);
     assert!(said.contains("300 MiB") && said.contains("ext4"), "{said}");
 
     let mut unformatted = small.clone();
-    unformatted.filesystem = Some(Filesystem::Ext4);
+    unformatted.filesystem = Some(FilesystemKind::Ext4);
     unformatted.format = false;
     let said = refusal(&attachment, &unformatted);
     assert!(said.contains("e2fsck -n"), "{said}");
@@ -122,13 +122,13 @@ fn refusals_say_why_and_leave_nothing() {
     // The daemon's own words come through.
     let mut broken = stack(&[("a", 16 * MIB, memory.clone()), ("b", 16 * MIB, memory)]);
     broken.volumes[1].root = broken.volumes[0].root.clone();
-    let said = refusal(&attachment, &spec(broken, Filesystem::Ext4, fixture.path("mnt")));
+    let said = refusal(&attachment, &spec(broken, FilesystemKind::Ext4, fixture.path("mnt")));
     assert!(said.contains("last words") && said.contains("a.0"), "{said}");
 
     let nowhere = BackingSpec::File(fixture.path("no/such/directory/backing"));
     let said = refusal(
         &attachment,
-        &spec(stack(&[("data", 16 * MIB, nowhere)]), Filesystem::Ext4, fixture.path("mnt")),
+        &spec(stack(&[("data", 16 * MIB, nowhere)]), FilesystemKind::Ext4, fixture.path("mnt")),
     );
     assert!(said.contains("no/such/directory"), "{said}");
 
@@ -142,7 +142,7 @@ fn real_paths_that_can_not_be_used_are_refused() {
     let fixture = Fixture::new();
     let file = fixture.path("file");
     fs::write(&file, "x").unwrap();
-    let wanted = spec(stack(&[]), Filesystem::Xfs, fixture.path("mnt"));
+    let wanted = spec(stack(&[]), FilesystemKind::Xfs, fixture.path("mnt"));
     // `/proc` takes no directories from anyone, root included.
     for path in [fixture.path("missing"), file, "/proc".into()] {
         let refused = RealPaths::new(vec![path.clone()]).attach(&wanted, &fixture.registry).unwrap_err();
@@ -191,7 +191,7 @@ fn bare_devices_read_back_discard_and_count() {
     {
         assert_eq!(left.trim(), "1");
     }
-    assert!(devices.set_pace(Pace::Modelled).is_err());
+    assert!(devices.set_pace(PacingMode::Modelled).is_err());
     fixture.assert_nothing_left();
 }
 
@@ -217,7 +217,7 @@ fn a_daemon_that_hangs_is_killed_and_keeps_nobody_waiting() {
     let fixture = Fixture::new();
     let stop = |pid: u32| kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::STOP).unwrap();
     let wanted =
-        spec(stack(&[("data", 16 * MIB, BackingSpec::Memory)]), Filesystem::Ext4, fixture.path("mnt"));
+        spec(stack(&[("data", 16 * MIB, BackingSpec::Memory)]), FilesystemKind::Ext4, fixture.path("mnt"));
     let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
     fs::write(attached.paths()[0].join("unflushed"), vec![1; 1 << 20]).unwrap();
     stop(attached.daemon_pid().unwrap());

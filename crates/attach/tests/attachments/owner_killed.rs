@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use underlay_attach::processes::ProcessId;
 use underlay_attach::{
-    Attachment, Budget, CpuShare, Filesystem, Limits, Processors, RealPaths, Registry, budget, cleanup,
-    loop_device, mounts,
+    Attachment, CpuShare, FilesystemKind, GroupLimits, Processors, RealPaths, ResourceBudget,
+    ResourceRegistry, budget, cleanup, loop_device, mounts,
 };
 use underlay_storage::stack::BackingSpec;
 
@@ -25,9 +25,9 @@ const CORNER_VARIABLE: &str = "UNDERLAY_TEST_CORNER";
 #[ignore = "the owner process of the other tests here"]
 fn owner_process() {
     let corner = PathBuf::from(std::env::var_os(CORNER_VARIABLE).expect("started by a test of this file"));
-    let registry = Registry::at(&corner.join("run")).unwrap();
+    let registry = ResourceRegistry::at(&corner.join("run")).unwrap();
     let volumes = stack(&[("data", 320 * MIB, BackingSpec::File(corner.join("backing")))]);
-    let wanted = spec(volumes, Filesystem::Xfs, corner.join("mnt"));
+    let wanted = spec(volumes, FilesystemKind::Xfs, corner.join("mnt"));
     let mut attached = fuse_loop().unwrap().attach(&wanted, &registry).unwrap();
     let limited = attached.limit_dirty(16 * MIB, &registry).is_ok();
     let device = if limited { Bdi::of(&attached.paths()[0]).0 } else { PathBuf::new() };
@@ -40,11 +40,12 @@ fn owner_process() {
             period: Duration::from_millis(10),
             prevails: true,
         };
-        let limits = Limits { memory_bytes: 64 << 20, cpu: budget::probe_cpu().is_ok().then_some(share) };
-        Budget::create("owner", &limits, &registry).unwrap()
+        let limits =
+            GroupLimits { memory_bytes: 64 << 20, cpu: budget::probe_cpu().is_ok().then_some(share) };
+        ResourceBudget::create("owner", &limits, &registry).unwrap()
     });
     // A system under test, which holds a file open on the mount and is in the budget.
-    let files = budget.iter().flat_map(Budget::join_files);
+    let files = budget.iter().flat_map(ResourceBudget::join_files);
     let joins: String = files.map(|file| format!("echo 0 > {}; ", file.display())).collect();
     let script = format!("{joins} exec sleep 600 > {}", attached.paths()[0].join("open").display());
     let mut system = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).spawn().unwrap();
@@ -169,7 +170,7 @@ fn everything_of_a_killed_owner_is_found_and_removed() {
 
     let mut again = spec(
         stack(&[("data", 320 * MIB, BackingSpec::File(fixture.path("backing")))]),
-        Filesystem::Xfs,
+        FilesystemKind::Xfs,
         fixture.path("mnt"),
     );
     again.format = false;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use underlay_attach::{Attachment as _, BlockVolumes};
 use underlay_record::{PathRecord, path};
-use underlay_storage::stack::{BackingSpec, Node, StackSpec};
+use underlay_storage::stack::{BackingSpec, StackNode, StackSpec};
 
 use crate::fixture::{Fixture, MIB, fuse_loop, fuse_loops, modelled};
 
@@ -187,8 +187,9 @@ fn below_a_layer_nothing_is_dated_back_and_the_way_counts() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
     let mut stack = stack("nvme-p4500");
-    let device = std::mem::replace(&mut stack.volumes[0].root, Node::Mirror { members: Vec::new() });
-    stack.volumes[0].root = Node::Link { bandwidth_mb_s: 1000.0, latency_us: 10.0, member: Box::new(device) };
+    let device = std::mem::replace(&mut stack.volumes[0].root, StackNode::Mirror { members: Vec::new() });
+    stack.volumes[0].root =
+        StackNode::Link { bandwidth_mb_s: 1000.0, latency_us: 10.0, member: Box::new(device) };
     let mut devices = attachment.attach_devices(&stack, &fixture.registry).unwrap();
     let found = reads(&devices);
     assert!(!found.is_direct && found.reads.dated_back_mean_us == 0.0, "{found:?}");

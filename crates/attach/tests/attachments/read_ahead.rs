@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::Read as _;
 
-use underlay_attach::{AttachError, Attached, Attachment, Filesystem, RealPaths, page_cache};
+use underlay_attach::{AttachError, AttachedStorage, Attachment, FilesystemKind, RealPaths, page_cache};
 use underlay_storage::stack::BackingSpec;
 
 use crate::dirty_limit::{Bdi, alone};
@@ -12,7 +12,7 @@ use crate::fixture::{Fixture, MIB, fuse_loop, spec, stack};
 const FILE: &str = "read_ahead_kb";
 
 /// How many requests the device had while the first MiB of a file was read in pages, each for itself.
-fn requests_for_a_mib(attached: &Attached) -> u64 {
+fn requests_for_a_mib(attached: &AttachedStorage) -> u64 {
     page_cache::drop_file_caches(attached.paths()).unwrap();
     attached.begin_measurement(1.0).unwrap();
     let mut file = File::open(attached.paths()[0].join("file")).unwrap();
@@ -30,7 +30,7 @@ fn devices_read_ahead_as_they_are_told_and_are_given_back_as_they_were() {
     let _alone = alone();
     let fixture = Fixture::new();
     let volumes = ["one", "other"].map(|name| (name, 320 * MIB, BackingSpec::Memory));
-    let wanted = spec(stack(&volumes), Filesystem::Xfs, fixture.path("mnt"));
+    let wanted = spec(stack(&volumes), FilesystemKind::Xfs, fixture.path("mnt"));
     let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
     let devices: Vec<Bdi> = attached.paths().iter().map(|path| Bdi::of(path)).collect();
     let before: Vec<u64> = devices.iter().map(|device| device.read(FILE)).collect();
@@ -65,7 +65,7 @@ fn disks_of_the_user_keep_their_read_ahead() {
     let fixture = Fixture::new();
     let disk = fixture.path("disk");
     fs::create_dir(&disk).unwrap();
-    let wanted = spec(stack(&[]), Filesystem::Xfs, fixture.path("mnt"));
+    let wanted = spec(stack(&[]), FilesystemKind::Xfs, fixture.path("mnt"));
     let mut attached = RealPaths::new(vec![disk]).attach(&wanted, &fixture.registry).unwrap();
     let error = attached.read_ahead(16 << 10, &fixture.registry).unwrap_err();
     assert!(

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use underlay_attach::{Attachment, Filesystem};
-use underlay_nvme::target::{Hosts, NamespaceConfig, SubsystemConfig, Subsystems, Target, TargetConfig};
+use underlay_attach::{Attachment, FilesystemKind};
+use underlay_nvme::target::{
+    AllowedHosts, NamespaceConfig, NvmeTarget, SubsystemConfig, SubsystemTable, TargetConfig,
+};
 use underlay_storage::device::BlockDevice;
-use underlay_storage::stack::{BackingSpec, Node, Pace, RemoteSpec, Stack, StackSpec, VolumeSpec};
+use underlay_storage::stack::{BackingSpec, PacingMode, RemoteSpec, Stack, StackNode, StackSpec, VolumeSpec};
 
 use crate::conformance::conforms;
 use crate::fixture::{Fixture, MIB, fuse_directory, fuse_loops, spec, stack, without_hanging};
@@ -21,7 +23,7 @@ const NQN: &str = "nqn.2026-01.org.example:attached";
 struct Server {
     devices: Stack,
     address: SocketAddr,
-    target: Option<Target>,
+    target: Option<NvmeTarget>,
 }
 
 impl Server {
@@ -38,19 +40,21 @@ impl Server {
 
     fn volume(&self, name: &str, nsid: u32) -> VolumeSpec {
         let remote = RemoteSpec::new(format!("{name}.remote"), self.address.to_string(), NQN, nsid);
-        VolumeSpec::new(name, Node::Remote(remote))
+        VolumeSpec::new(name, StackNode::Remote(remote))
     }
 }
 
-fn serve(devices: &Stack, address: SocketAddr) -> Target {
-    let subsystems = Arc::new(Subsystems::default());
-    let config = SubsystemConfig { nqn: NQN.into(), serial_number: "1".into(), hosts: Hosts::Any(None) };
+fn serve(devices: &Stack, address: SocketAddr) -> NvmeTarget {
+    let subsystems = Arc::new(SubsystemTable::default());
+    let config =
+        SubsystemConfig { nqn: NQN.into(), serial_number: "1".into(), hosts: AllowedHosts::Any(None) };
     let subsystem = subsystems.add(config).unwrap();
     for (nsid, device) in (1..).zip(devices.volumes()) {
         let device: Arc<dyn BlockDevice> = Arc::clone(device);
         subsystem.add_namespace(NamespaceConfig { nsid, uuid: [nsid as u8; 16], device }).unwrap();
     }
-    Target::start_with(TargetConfig { listen: vec![address], ..TargetConfig::default() }, subsystems).unwrap()
+    NvmeTarget::start_with(TargetConfig { listen: vec![address], ..TargetConfig::default() }, subsystems)
+        .unwrap()
 }
 
 fn of(volumes: Vec<VolumeSpec>) -> StackSpec {
@@ -68,7 +72,7 @@ fn remote_volumes_conform() {
             ("log", 64 * MIB, BackingSpec::Memory),
         ]);
         let volumes = of(vec![server.volume("data", 1), server.volume("log", 2)]);
-        conforms(&fixture, &*attachment, &spec(volumes, Filesystem::Ext4, fixture.path("mnt")), 2);
+        conforms(&fixture, &*attachment, &spec(volumes, FilesystemKind::Ext4, fixture.path("mnt")), 2);
     }
 }
 
@@ -78,11 +82,11 @@ fn a_layer_lies_over_a_remote_volume_and_the_way_there_is_told() {
     let fixture = Fixture::new();
     let server = Server::start(&[("data", 64 * MIB, BackingSpec::Memory)]);
     let mut volume = server.volume("data", 1);
-    volume.root = Node::Link { bandwidth_mb_s: 1000.0, latency_us: 20.0, member: Box::new(volume.root) };
-    let wanted = spec(of(vec![volume]), Filesystem::Ext4, fixture.path("mnt"));
+    volume.root = StackNode::Link { bandwidth_mb_s: 1000.0, latency_us: 20.0, member: Box::new(volume.root) };
+    let wanted = spec(of(vec![volume]), FilesystemKind::Ext4, fixture.path("mnt"));
     let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
     attached.begin_measurement(0.1).unwrap();
-    attached.set_pace(Pace::Modelled).unwrap();
+    attached.set_pace(PacingMode::Modelled).unwrap();
     let file = fs::File::create(attached.paths()[0].join("file")).unwrap();
     file.write_all_at(&vec![7; 1 << 20], 0).unwrap();
     file.sync_all().unwrap();
@@ -105,7 +109,7 @@ fn files_outlive_a_restart_of_the_server_under_them() {
     let Some(attachment) = fuse_loops().pop() else { return };
     let fixture = Fixture::new();
     let mut server = Server::start(&[("data", 64 * MIB, BackingSpec::Memory)]);
-    let wanted = spec(of(vec![server.volume("data", 1)]), Filesystem::Ext4, fixture.path("mnt"));
+    let wanted = spec(of(vec![server.volume("data", 1)]), FilesystemKind::Ext4, fixture.path("mnt"));
     let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
     let path = attached.paths()[0].clone();
     for round in 0..3_u8 {
@@ -156,12 +160,12 @@ fn a_server_that_is_not_there_is_named() {
     let mut volume = server.volume("data", 1);
     drop(server);
     let refused = |volume: VolumeSpec| {
-        let wanted = spec(of(vec![volume]), Filesystem::Ext4, fixture.path("mnt"));
+        let wanted = spec(of(vec![volume]), FilesystemKind::Ext4, fixture.path("mnt"));
         attachment.attach(&wanted, &fixture.registry).unwrap_err().to_string()
     };
     let said = refused(volume.clone());
     assert!(said.contains("data.remote") && said.contains("can't be reached"), "{said}");
-    if let Node::Remote(remote) = &mut volume.root {
+    if let StackNode::Remote(remote) = &mut volume.root {
         remote.secrets.secret_env = Some("UNDERLAY_TEST_NO_SUCH_SECRET".into());
     }
     let said = refused(volume);
@@ -177,11 +181,12 @@ fn a_volume_that_is_not_blank_any_more_is_not_formatted() {
     let server = Server::start(&[("data", 64 * MIB, BackingSpec::Memory)]);
     let mut volume = server.volume("data", 1);
     let mark_blank = |volume: &mut VolumeSpec, must_be_blank: bool| {
-        let Node::Remote(remote) = &mut volume.root else { panic!("it is remote") };
+        let StackNode::Remote(remote) = &mut volume.root else { panic!("it is remote") };
         remote.must_be_blank = must_be_blank;
     };
     mark_blank(&mut volume, true);
-    let wanted = |volume: &VolumeSpec| spec(of(vec![volume.clone()]), Filesystem::Ext4, fixture.path("mnt"));
+    let wanted =
+        |volume: &VolumeSpec| spec(of(vec![volume.clone()]), FilesystemKind::Ext4, fixture.path("mnt"));
     let mut attached = attachment.attach(&wanted(&volume), &fixture.registry).unwrap();
     fs::write(attached.paths()[0].join("precious"), "x").unwrap();
     attached.detach().unwrap();

@@ -15,8 +15,8 @@ mod stacks;
 
 use std::time::Instant;
 
-use underlay_attach::{Attachment, Filesystem};
-use underlay_storage::stack::{BackingSpec, DeviceSpec, Node};
+use underlay_attach::{Attachment, FilesystemKind};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, StackNode};
 
 use device::Range;
 use files::Files;
@@ -96,7 +96,7 @@ fn block_devices_keep_every_byte() {
 fn files_keep_every_byte() {
     for attachment in fixture::fuse_loops() {
         for (index, named) in stacks::all(320 * MIB).into_iter().enumerate() {
-            let filesystem = if index % 2 == 0 { Filesystem::Xfs } else { Filesystem::Ext4 };
+            let filesystem = if index % 2 == 0 { FilesystemKind::Xfs } else { FilesystemKind::Ext4 };
             let name = format!("{}, {}", named.name, filesystem.name());
             exercise_files(&attachment, &name, filesystem, stacks::stack(named.root));
         }
@@ -107,14 +107,14 @@ fn files_keep_every_byte() {
 fn files_in_a_directory_of_its_own_keep_every_byte() {
     let Some(attachment) = fixture::fuse_directory() else { return };
     for named in stacks::all(320 * MIB) {
-        exercise_files(&attachment, named.name, Filesystem::default(), stacks::stack(named.root));
+        exercise_files(&attachment, named.name, FilesystemKind::default(), stacks::stack(named.root));
     }
 }
 
 fn exercise_files(
     attachment: &dyn Attachment,
     name: &str,
-    filesystem: Filesystem,
+    filesystem: FilesystemKind,
     stack: underlay_storage::stack::StackSpec,
 ) {
     if !is_wanted(attachment.name(), name) {
@@ -143,8 +143,8 @@ fn files_are_the_same_after_attaching_anew() {
     for attachment in loops.chain(directory) {
         let fixture = Fixture::new();
         let backing = BackingSpec::File(fixture.path("backing"));
-        let root = Node::Device(DeviceSpec::new("a", None, 320 * MIB, backing));
-        let mut spec = fixture::spec(stacks::stack(root), Filesystem::Xfs, fixture.path("mnt"));
+        let root = StackNode::Device(DeviceSpec::new("a", None, 320 * MIB, backing));
+        let mut spec = fixture::spec(stacks::stack(root), FilesystemKind::Xfs, fixture.path("mnt"));
         let mut attached = attachment.attach(&spec, &fixture.registry).unwrap();
         let mut files = Files::new(&attached.paths()[0].join("part"), seed());
         spec.format = false;

@@ -2,12 +2,12 @@
 
 use underlay_storage::catalogue;
 use underlay_storage::layers::cache::CacheMode;
-use underlay_storage::layers::compress::Codec;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
+use underlay_storage::layers::compress::CompressionCodec;
+use underlay_storage::stack::{BackingSpec, DeviceSpec, StackNode, StackSpec, VolumeSpec};
 
 pub(crate) struct Named {
     pub name: &'static str,
-    pub root: Node,
+    pub root: StackNode,
 }
 
 /// So fast a clock that a disk's milliseconds don't hold the exercise up, while requests still wait and reorder.
@@ -18,18 +18,24 @@ const COMPRESSED_CHUNK_BYTES: u32 = 16 << 10;
 /// Each with room for `bytes` at least.
 pub(crate) fn all(bytes: u64) -> Vec<Named> {
     let half = (bytes / 2).next_multiple_of(CHUNK_BYTES);
-    let stripe = |members: Vec<Node>| Node::Stripe { chunk_bytes: CHUNK_BYTES, members };
-    let mirror = |members: Vec<Node>| Node::Mirror { members };
+    let stripe = |members: Vec<StackNode>| StackNode::Stripe { chunk_bytes: CHUNK_BYTES, members };
+    let mirror = |members: Vec<StackNode>| StackNode::Mirror { members };
     // With room for what does not compress.
-    let compress = |codec, member: fn(&str, u64) -> Node| {
+    let compress = |codec, member: fn(&str, u64) -> StackNode| {
         let member = Box::new(member("a", bytes * 2));
-        Node::Compress { codec, chunk_bytes: COMPRESSED_CHUNK_BYTES, capacity_bytes: Some(bytes), member }
+        StackNode::Compress {
+            codec,
+            chunk_bytes: COMPRESSED_CHUNK_BYTES,
+            capacity_bytes: Some(bytes),
+            member,
+        }
     };
-    let link = |member| Node::Link { bandwidth_mb_s: 100.0, latency_us: 100.0, member: Box::new(member) };
+    let link =
+        |member| StackNode::Link { bandwidth_mb_s: 100.0, latency_us: 100.0, member: Box::new(member) };
     // So small that what is cached must give way, and a write-back cache write back.
     let cache = |mode, fast, slow| {
         let (fast, slow) = (Box::new(fast), Box::new(slow));
-        Node::Cache { mode, fast, slow, bypass_bytes: 64 << 10, dirty_percent: 50 }
+        StackNode::Cache { mode, fast, slow, bypass_bytes: 64 << 10, dirty_percent: 50 }
     };
     let fast_bytes = (bytes / 8).max(2 << 20);
     vec![
@@ -51,10 +57,10 @@ pub(crate) fn all(bytes: u64) -> Vec<Named> {
             name: "mirror",
             root: mirror(vec![modelled("a", "ssd-sata", bytes), modelled("b", "hdd-7200-sata", bytes)]),
         },
-        Named { name: "compress lz4", root: compress(Codec::Lz4, plain) },
+        Named { name: "compress lz4", root: compress(CompressionCodec::Lz4, plain) },
         Named {
             name: "compress zstd",
-            root: compress(Codec::Zstd(1), |name, bytes| modelled(name, "ssd-sata", bytes)),
+            root: compress(CompressionCodec::Zstd(1), |name, bytes| modelled(name, "ssd-sata", bytes)),
         },
         Named { name: "link", root: link(modelled("a", "nvme-9300-max", bytes)) },
         Named {
@@ -71,7 +77,7 @@ pub(crate) fn all(bytes: u64) -> Vec<Named> {
         },
         Named {
             name: "cache over compress",
-            root: cache(CacheMode::WriteBack, plain("b", fast_bytes), compress(Codec::Lz4, plain)),
+            root: cache(CacheMode::WriteBack, plain("b", fast_bytes), compress(CompressionCodec::Lz4, plain)),
         },
         Named {
             name: "mirror of stripe and link",
@@ -80,15 +86,15 @@ pub(crate) fn all(bytes: u64) -> Vec<Named> {
     ]
 }
 
-pub(crate) fn stack(root: Node) -> StackSpec {
+pub(crate) fn stack(root: StackNode) -> StackSpec {
     StackSpec { volumes: vec![VolumeSpec::new("data", root)], dilation: FAST_CLOCK, seed: 1 }
 }
 
-fn plain(name: &str, bytes: u64) -> Node {
-    Node::Device(DeviceSpec::new(name, None, bytes, BackingSpec::Memory))
+fn plain(name: &str, bytes: u64) -> StackNode {
+    StackNode::Device(DeviceSpec::new(name, None, bytes, BackingSpec::Memory))
 }
 
-fn modelled(name: &str, medium: &str, bytes: u64) -> Node {
+fn modelled(name: &str, medium: &str, bytes: u64) -> StackNode {
     let medium = catalogue::find(medium).unwrap();
-    Node::Device(DeviceSpec::new(name, Some(medium), bytes, BackingSpec::Memory))
+    StackNode::Device(DeviceSpec::new(name, Some(medium), bytes, BackingSpec::Memory))
 }

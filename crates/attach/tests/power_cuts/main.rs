@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use underlay_attach::{Attached, Attachment, Filesystem, Served, mounts};
-use underlay_storage::faults::{Fault, PowerCut, Survival};
+use underlay_attach::{AttachedStorage, Attachment, FilesystemKind, ServedStorage, mounts};
+use underlay_storage::faults::{DeviceFault, PowerCut, WriteSurvival};
 use underlay_storage::stack::BackingSpec;
 
 use fixture::{Fixture, MIB, Random, fuse_loop, modelled, spec, without_hanging};
@@ -288,10 +288,10 @@ fn is_later(found: &[u8], version: u64) -> bool {
 }
 
 /// The filesystem's own checker, on the recovered and unmounted volume.
-fn check(filesystem: Filesystem, device: &Path) -> Result<(), String> {
+fn check(filesystem: FilesystemKind, device: &Path) -> Result<(), String> {
     let (program, arguments): (_, &[&str]) = match filesystem {
-        Filesystem::Xfs => ("xfs_repair", &["-n"]),
-        Filesystem::Ext4 => ("e2fsck", &["-f", "-n"]),
+        FilesystemKind::Xfs => ("xfs_repair", &["-n"]),
+        FilesystemKind::Ext4 => ("e2fsck", &["-f", "-n"]),
     };
     let output =
         Command::new(program).args(arguments).arg(device).output().map_err(|error| error.to_string())?;
@@ -303,7 +303,7 @@ fn check(filesystem: Filesystem, device: &Path) -> Result<(), String> {
 }
 
 /// What the checker finds of a file system that was mounted, and so recovered, and what is there of what was acknowledged.
-fn look(filesystem: Filesystem, directory: &Path, known: &Mutex<Acknowledged>) -> Result<(), String> {
+fn look(filesystem: FilesystemKind, directory: &Path, known: &Mutex<Acknowledged>) -> Result<(), String> {
     let device = mounts::at(directory).ok_or("it is not mounted")?.source;
     // The checkers want it unmounted.
     mounts::try_unmount(directory, LIMIT).map_err(|error| mounts::explain(directory, error).to_string())?;
@@ -318,15 +318,15 @@ fn some_cut(random: &mut Random) -> PowerCut {
 }
 
 struct Disk {
-    attached: Attached,
-    served: Served,
-    filesystem: Filesystem,
+    attached: AttachedStorage,
+    served: ServedStorage,
+    filesystem: FilesystemKind,
     directory: PathBuf,
     known: Arc<Mutex<Acknowledged>>,
 }
 
 impl Disk {
-    fn make(fixture: &Fixture, filesystem: Filesystem, medium: &str) -> Option<Disk> {
+    fn make(fixture: &Fixture, filesystem: FilesystemKind, medium: &str) -> Option<Disk> {
         let mut stack = modelled(medium, 320 * MIB, BackingSpec::Memory);
         stack.volumes[0].root.for_each_device(&mut |device| device.power_cut_armed = true);
         let attached =
@@ -337,7 +337,7 @@ impl Disk {
     }
 
     /// One cut under load, and everything that must hold afterwards.
-    fn cut(&self, random: &mut Random, round: u64) -> Result<Survival, String> {
+    fn cut(&self, random: &mut Random, round: u64) -> Result<WriteSurvival, String> {
         let (directory, known) = (self.directory.clone(), Arc::clone(&self.known));
         let seed = random.below(u64::MAX);
         let delay = Duration::from_micros(random.below(MAX_RUN_US));
@@ -368,12 +368,12 @@ fn cuts() -> u64 {
     std::env::var(CUTS_VARIABLE).ok().map_or(USUAL_CUTS, |text| text.parse().unwrap())
 }
 
-fn survive(filesystem: Filesystem) {
+fn survive(filesystem: FilesystemKind) {
     let cuts = cuts();
     let seed = u64::from(std::process::id());
     let mut random = Random(seed);
     let fixture = Fixture::new();
-    let (mut survival, mut syncs) = (Survival::default(), 0);
+    let (mut survival, mut syncs) = (WriteSurvival::default(), 0);
     let mut round = 0;
     while round < cuts {
         let medium = MEDIA[(round / CUTS_A_DISK % 2) as usize];
@@ -404,25 +404,25 @@ fn survive(filesystem: Filesystem) {
 
 #[test]
 fn xfs_keeps_what_it_acknowledged() {
-    survive(Filesystem::Xfs);
+    survive(FilesystemKind::Xfs);
 }
 
 #[test]
 fn ext4_keeps_what_it_acknowledged() {
-    survive(Filesystem::Ext4);
+    survive(FilesystemKind::Ext4);
 }
 
 /// The same checks on a disk that answers flushes without carrying them out: they must see it.
 #[test]
 fn a_disk_that_ignores_flushes_is_found_out() {
-    for filesystem in [Filesystem::Xfs, Filesystem::Ext4] {
+    for filesystem in [FilesystemKind::Xfs, FilesystemKind::Ext4] {
         let mut found_out = None;
         for attempt in 0..10 {
             let fixture = Fixture::new();
             let Some(mut disk) = Disk::make(&fixture, filesystem, "hdd-7200-sata") else { return };
             let mut random = Random(attempt);
             for device in disk.served.faults().unwrap() {
-                disk.served.inject(&device.device, Fault::IgnoreFlushes, None).unwrap();
+                disk.served.inject(&device.device, DeviceFault::IgnoreFlushes, None).unwrap();
             }
             found_out = (0..5).find_map(|round| disk.cut(&mut random, round).err());
             // Its filesystem may be past mounting.

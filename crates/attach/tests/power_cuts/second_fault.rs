@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use underlay_attach::{AttachError, AttachSpec, Attached, Attachment, Filesystem, Served, mounts};
+use underlay_attach::{
+    AttachError, AttachSpec, AttachedStorage, Attachment, FilesystemKind, ServedStorage, mounts,
+};
 use underlay_storage::catalogue;
-use underlay_storage::faults::{Fault, Survival};
-use underlay_storage::stack::{BackingSpec, DeviceSpec, Node};
+use underlay_storage::faults::{DeviceFault, WriteSurvival};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, StackNode};
 
 use crate::fixture::{Fixture, MIB, Random, fuse_loop, modelled, without_hanging};
 use crate::{Acknowledged, CUTS_A_DISK, LIMIT, MAX_RUN_US, MEDIA, cuts, look, some_cut, write_until_cut};
@@ -34,7 +36,7 @@ const SECONDS: [Second; 3] = [Second::BeforeTheCut, Second::AtRecovery, Second::
 
 struct MirroredDisk<'a> {
     fixture: &'a Fixture,
-    filesystem: Filesystem,
+    filesystem: FilesystemKind,
     medium: &'static str,
     known: Arc<Mutex<Acknowledged>>,
 }
@@ -42,7 +44,7 @@ struct MirroredDisk<'a> {
 /// What came about.
 #[derive(Default)]
 struct Counts {
-    survival: Survival,
+    survival: WriteSurvival,
     by_second: [u64; 3],
     /// Members that the mirror had left out when the power was cut.
     out_at_cuts: u64,
@@ -60,15 +62,15 @@ fn words(error: impl ToString) -> String {
 }
 
 impl MirroredDisk<'_> {
-    fn attach(&self, format: bool) -> Result<Attached, AttachError> {
+    fn attach(&self, format: bool) -> Result<AttachedStorage, AttachError> {
         let mut stack = modelled(self.medium, CAPACITY, BackingSpec::Memory);
         let members = (0..2).map(|index| {
             let backing = BackingSpec::File(self.fixture.path(&format!("{}.img", member(index))));
             let medium = catalogue::find(self.medium).unwrap();
             let device = DeviceSpec::new(member(index), Some(medium), CAPACITY, backing);
-            Node::Device(DeviceSpec { power_cut_armed: true, ..device })
+            StackNode::Device(DeviceSpec { power_cut_armed: true, ..device })
         });
-        stack.volumes[0].root = Node::Mirror { members: members.collect() };
+        stack.volumes[0].root = StackNode::Mirror { members: members.collect() };
         let mount_root = self.fixture.path("mnt");
         let spec =
             AttachSpec { stack, filesystem: Some(self.filesystem), mount_root, format, mount_point: None };
@@ -76,14 +78,14 @@ impl MirroredDisk<'_> {
     }
 
     /// Attaches it anew, and has a member vanish as soon as there is anyone to tell; whether that was before the end.
-    fn attach_while_one_vanishes(&self, vanishing: u64) -> (Result<Attached, AttachError>, bool) {
+    fn attach_while_one_vanishes(&self, vanishing: u64) -> (Result<AttachedStorage, AttachError>, bool) {
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let striking = scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
-                    let told = Served::all(&self.fixture.registry)
-                        .first()
-                        .is_some_and(|served| served.inject(&member(vanishing), Fault::Vanish, None).is_ok());
+                    let told = ServedStorage::all(&self.fixture.registry).first().is_some_and(|served| {
+                        served.inject(&member(vanishing), DeviceFault::Vanish, None).is_ok()
+                    });
                     if told {
                         return !is_over.load(Ordering::SeqCst);
                     }
@@ -98,25 +100,25 @@ impl MirroredDisk<'_> {
     }
 
     /// The file system's checker, and what was acknowledged.
-    fn look(&self, attached: &Attached) -> Result<(), String> {
+    fn look(&self, attached: &AttachedStorage) -> Result<(), String> {
         look(self.filesystem, &attached.paths()[0], &self.known)
     }
 
     /// Writes until the power of both is cut; a member may fail before that. Whether the mirror had left it out.
     fn cut(
         &self,
-        attached: &Attached,
+        attached: &AttachedStorage,
         round: u64,
         failing: Option<u64>,
         random: &mut Random,
-    ) -> (Survival, bool) {
+    ) -> (WriteSurvival, bool) {
         let served = attached.served().unwrap();
         let (directory, known): (PathBuf, _) = (attached.paths()[0].clone(), Arc::clone(&self.known));
         let seed = random.below(u64::MAX);
         let cut = some_cut(random);
         let fault = match random.below(2) {
-            0 => Fault::Vanish,
-            _ => Fault::Errors { operations: Vec::new(), rate: 1.0, extent: None, seed },
+            0 => DeviceFault::Vanish,
+            _ => DeviceFault::Errors { operations: Vec::new(), rate: 1.0, extent: None, seed },
         };
         let delays = [MAX_RUN_US, MAX_RUN_US].map(|limit| Duration::from_micros(random.below(limit)));
         self.known.lock().unwrap().is_dark = false;
@@ -138,11 +140,11 @@ impl MirroredDisk<'_> {
 
     fn round(
         &self,
-        attached: Attached,
+        attached: AttachedStorage,
         round: u64,
         random: &mut Random,
         counts: &mut Counts,
-    ) -> Result<Attached, String> {
+    ) -> Result<AttachedStorage, String> {
         let second = SECONDS[(round % 3) as usize];
         let failing = random.below(2);
         let before = (second != Second::AtRecovery).then_some(failing);
@@ -181,19 +183,19 @@ impl MirroredDisk<'_> {
 }
 
 /// How many members the mirror leaves out, or is bringing up to date.
-fn out(attached: &Attached) -> u64 {
+fn out(attached: &AttachedStorage) -> u64 {
     let layers = attached.layers().unwrap();
     let of = |name: &str| layers.iter().filter_map(|layer| layer.figures.get(name)).sum::<f64>() as u64;
     of("members_out") + of("members_resyncing")
 }
 
 /// Without power, or without a member, it can't end in order: what counts is that nothing of it stays.
-fn put_away(mut attached: Attached) {
+fn put_away(mut attached: AttachedStorage) {
     let _ = mounts::try_unmount(&attached.paths()[0], LIMIT);
     let _ = attached.detach();
 }
 
-fn survive_two(filesystem: Filesystem) {
+fn survive_two(filesystem: FilesystemKind) {
     if fuse_loop().is_none() {
         return;
     }
@@ -232,10 +234,10 @@ fn survive_two(filesystem: Filesystem) {
 
 #[test]
 fn xfs_on_a_mirror_keeps_what_it_acknowledged_over_two_faults() {
-    survive_two(Filesystem::Xfs);
+    survive_two(FilesystemKind::Xfs);
 }
 
 #[test]
 fn ext4_on_a_mirror_keeps_what_it_acknowledged_over_two_faults() {
-    survive_two(Filesystem::Ext4);
+    survive_two(FilesystemKind::Ext4);
 }

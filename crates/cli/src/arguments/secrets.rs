@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use underlay_storage::stack::SecretPlaces;
 
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 
 #[derive(Debug, Args)]
 pub(crate) struct SecretArguments {
@@ -30,10 +30,10 @@ impl SecretArguments {
     }
 
     /// Files are named from the root: who reads them may be in another directory.
-    pub(crate) fn places(&self) -> Result<SecretPlaces, Failure> {
+    pub(crate) fn places(&self) -> Result<SecretPlaces, ExitFailure> {
         let has_host = self.secret_env.is_some() || self.secret_file.is_some();
         if !has_host && self.has_controller() {
-            return Err(Failure::Mistake(
+            return Err(ExitFailure::Mistake(
                 "a controller's secret without the host's: expected --secret-env or --secret-file as well"
                     .into(),
             ));
@@ -41,7 +41,7 @@ impl SecretArguments {
         let absolute = |file: &Option<PathBuf>| {
             let file = file.as_deref().map(|file: &Path| (file, std::path::absolute(file)));
             file.map(|(file, found)| {
-                found.map_err(|error| Failure::Mistake(format!("{}: {error}", file.display())))
+                found.map_err(|error| ExitFailure::Mistake(format!("{}: {error}", file.display())))
             })
             .transpose()
         };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use underlay_config::units;
-use underlay_systems::may_connect::Place;
+use underlay_systems::may_connect::AllowedEndpoint;
 
 use super::LogLevel;
 
@@ -21,7 +21,7 @@ pub(crate) struct WorkerArguments {
     /// Allow connections to this host only, whatever the coordinator says; may be repeated, or
     /// UNDERLAY_MAY_CONNECT=HOST[:PORT],... Needed where the environment has a user and a password of a system
     #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',')]
-    pub may_connect: Vec<Place>,
+    pub may_connect: Vec<AllowedEndpoint>,
     /// Exit after this long without a coordinator
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds)]
     pub end_when_idle: Option<f64>,

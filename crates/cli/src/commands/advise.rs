@@ -11,13 +11,13 @@ use std::process::ExitCode;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use underlay_report::quantity;
-use underlay_study::advice::{self, Devices, Split};
+use underlay_study::advice::{self, DeviceCount, DeviceSplit};
 
 use crate::arguments::{AdviseArguments, AdviseCommand, SplitArguments};
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
-pub(crate) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, ExitFailure> {
     match &arguments.command {
         AdviseCommand::Split(arguments) => split(arguments),
         AdviseCommand::Storage(arguments) => storage::advise(arguments),
@@ -25,19 +25,19 @@ pub(crate) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-fn split(arguments: &SplitArguments) -> Result<ExitCode, Failure> {
-    let mistake = |error: advice::AdviceError| Failure::Mistake(error.to_string());
-    let devices: Vec<Devices> = arguments
+fn split(arguments: &SplitArguments) -> Result<ExitCode, ExitFailure> {
+    let mistake = |error: advice::AdviceError| ExitFailure::Mistake(error.to_string());
+    let devices: Vec<DeviceCount> = arguments
         .devices
         .iter()
-        .map(|text| Devices::parse(text))
+        .map(|text| DeviceCount::parse(text))
         .collect::<Result<_, _>>()
         .map_err(mistake)?;
     let root = &arguments.root;
     // Hadoop separates directories by commas and takes brackets for storage types.
     let is_usable = |c: char| !(c.is_control() || c.is_whitespace() || matches!(c, ',' | '[' | ']'));
     if !root.starts_with('/') || !root.chars().all(is_usable) {
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "--root {root}: expected an absolute path without spaces, commas or brackets"
         )));
     }
@@ -46,7 +46,7 @@ fn split(arguments: &SplitArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn json(split: &Split, root: &str) -> String {
+fn json(split: &DeviceSplit, root: &str) -> String {
     let devices: Vec<serde_json::Value> = split
         .parts
         .iter()
@@ -78,7 +78,7 @@ fn json(split: &Split, root: &str) -> String {
     serde_json::to_string_pretty(&value).expect("plain data becomes JSON")
 }
 
-fn text(split: &Split, root: &str) -> String {
+fn text(split: &DeviceSplit, root: &str) -> String {
     let mut out = table(split);
     let rate = |bytes_per_s: f64| format!("{}/s", quantity::bytes(bytes_per_s));
     let of_all = |bytes_per_s: f64| quantity::percent(bytes_per_s / split.bandwidth_bytes_per_s);
@@ -126,7 +126,7 @@ fn text(split: &Split, root: &str) -> String {
     out
 }
 
-fn table(split: &Split) -> String {
+fn table(split: &DeviceSplit) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header(["devices", "directories each", "bandwidth of each", "of all bytes, before", "after"]);

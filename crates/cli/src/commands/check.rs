@@ -5,40 +5,41 @@ use std::process::ExitCode;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_config::{Diagnostic, Diagnostics, Severity};
+use underlay_config::{Diagnostic, DiagnosticSeverity, Diagnostics};
 use underlay_record::Cell;
 use underlay_report::quantity;
-use underlay_study::selection::Selection;
-use underlay_study::spec::{Form, Study, SystemSpec};
+use underlay_study::selection::CellSelection;
+use underlay_study::spec::{Study, StudyForm, SystemSpec};
 use underlay_study::{estimate, machine};
 use underlay_systems::memory_plan::{MemoryPlan, ProcessMemory};
 
 use super::read_study::read_study;
 use crate::arguments::CheckArguments;
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
-pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, ExitFailure> {
     let study = match read_study(
         &arguments.study,
-        Form { short: arguments.short, overrides: &arguments.selection.set },
+        StudyForm { short: arguments.short, overrides: &arguments.selection.set },
     ) {
         Err(failure) if arguments.json => {
-            print_json(&Answer::Errors { errors: errors(&failure) });
+            print_json(&CheckAnswer::Errors { errors: errors(&failure) });
             return Ok(failure.code());
         }
         other => other?,
     };
-    let selection = match Selection::of(&study, &arguments.selection.limit()).map_err(Failure::Mistake) {
-        Err(failure) if arguments.json => {
-            print_json(&Answer::Errors { errors: errors(&failure) });
-            return Ok(failure.code());
-        }
-        other => other?,
-    };
+    let selection =
+        match CellSelection::of(&study, &arguments.selection.limit()).map_err(ExitFailure::Mistake) {
+            Err(failure) if arguments.json => {
+                print_json(&CheckAnswer::Errors { errors: errors(&failure) });
+                return Ok(failure.code());
+            }
+            other => other?,
+        };
     let cells = selection.cells(&study);
     if arguments.json {
-        print_json(&Answer::Cells(cells));
+        print_json(&CheckAnswer::Cells(cells));
         return Ok(ExitCode::SUCCESS);
     }
     if !study.notes.is_empty() {
@@ -171,14 +172,14 @@ fn memory_words(system: &SystemSpec, plan: &MemoryPlan) -> String {
 /// What scripts get: the cells of a sound study, or what is wrong.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
-pub(crate) enum Answer {
+pub(crate) enum CheckAnswer {
     Cells(Vec<Cell>),
-    Errors { errors: Vec<Finding> },
+    Errors { errors: Vec<CheckFinding> },
 }
 
 /// What has no place in the file has no line either.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Finding {
+pub(crate) struct CheckFinding {
     pub file: Option<String>,
     /// From 1 on, as is the column, which counts characters.
     pub line: Option<usize>,
@@ -192,14 +193,16 @@ pub(crate) struct Finding {
     pub help: Option<String>,
 }
 
-fn print_json(answer: &Answer) {
+fn print_json(answer: &CheckAnswer) {
     output::print(&serde_json::to_string_pretty(answer).expect("an answer is plain data"));
 }
 
-fn errors(failure: &Failure) -> Vec<Finding> {
+fn errors(failure: &ExitFailure) -> Vec<CheckFinding> {
     match failure {
-        Failure::Findings(findings) => findings.findings().iter().map(|one| finding(findings, one)).collect(),
-        other => vec![Finding {
+        ExitFailure::Findings(findings) => {
+            findings.findings().iter().map(|one| finding(findings, one)).collect()
+        }
+        other => vec![CheckFinding {
             file: None,
             line: None,
             column: None,
@@ -211,15 +214,15 @@ fn errors(failure: &Failure) -> Vec<Finding> {
     }
 }
 
-pub(super) fn finding(findings: &Diagnostics, one: &Diagnostic) -> Finding {
+pub(super) fn finding(findings: &Diagnostics, one: &Diagnostic) -> CheckFinding {
     let (file, line, column) = findings.place(one.span.start);
-    Finding {
+    CheckFinding {
         file: Some(file.to_owned()),
         line: Some(line),
         column: Some(column),
         severity: match one.severity {
-            Severity::Error => "error",
-            Severity::Note => "note",
+            DiagnosticSeverity::Error => "error",
+            DiagnosticSeverity::Note => "note",
         },
         message: one.message.clone(),
         label: (!one.label.is_empty()).then(|| one.label.clone()),

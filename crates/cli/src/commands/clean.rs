@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use underlay_attach::{Registry, cleanup};
+use underlay_attach::{ResourceRegistry, cleanup};
 
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
-pub(crate) fn clean() -> Result<ExitCode, Failure> {
-    let registry = Registry::open()?;
+pub(crate) fn clean() -> Result<ExitCode, ExitFailure> {
+    let registry = ResourceRegistry::open()?;
     let mut said = 0;
     let result = cleanup::clean(&registry, &mut |line| {
         said += 1;
@@ -17,7 +17,7 @@ pub(crate) fn clean() -> Result<ExitCode, Failure> {
     // What a console leaves is in no journal.
     let consoles = underlay_console::remove_leftovers(registry.directory());
     result?;
-    for path in consoles.map_err(|error| Failure::Failed(format!("what consoles left: {error}")))? {
+    for path in consoles.map_err(|error| ExitFailure::Failed(format!("what consoles left: {error}")))? {
         said += 1;
         output::print(&format!("removed {}", path.display()));
     }
@@ -29,7 +29,7 @@ pub(crate) fn clean() -> Result<ExitCode, Failure> {
 
 /// Before something new begins: what a killed run left takes memory and disk.
 pub(crate) fn mention_leftovers() {
-    if let Ok(registry) = Registry::open()
+    if let Ok(registry) = ResourceRegistry::open()
         && !registry.leftovers().is_empty()
     {
         output::say("note: a run that was killed left things behind; `underlay clean` removes them");

@@ -17,24 +17,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use underlay_attach::Registry;
-use underlay_console::{ADDRESS_VALID, Console, ConsoleError, Listen, Names, Options, Secret};
-use underlay_hosts::Certificates;
+use underlay_attach::ResourceRegistry;
+use underlay_console::{
+    ADDRESS_VALID, AccessSecret, ConsoleError, ConsoleOptions, ConsoleServer, HostNames, ListenAddress,
+};
+use underlay_hosts::CertificateFiles;
 
 use crate::arguments::{ConsoleArguments, ServedAt};
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::{output, service, signals};
 
-use beside::Begun;
-pub(crate) use beside::{Beside, Stay};
+use beside::ConsoleAddress;
+pub(crate) use beside::{CompanionConsole, ConsoleStay};
 use host::ThisHost;
 
 const PORT: u16 = 7100;
 const MAX_TOKEN_BYTES: u64 = 4096;
 const POLL: Duration = Duration::from_millis(200);
 
-pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure> {
-    let registry = Registry::open()?;
+pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, ExitFailure> {
+    let registry = ResourceRegistry::open()?;
     if arguments.new_address {
         return own_socket::new_address(
             registry.directory(),
@@ -42,11 +44,11 @@ pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
         );
     }
     // Before there are threads: it changes the environment.
-    let passed = service::passed_listener().map_err(Failure::Mistake)?;
+    let passed = service::passed_listener().map_err(ExitFailure::Mistake)?;
     let stop = signals::stop_flag()?;
     let own_folder = registry.directory().to_owned();
     let host = Arc::new(ThisHost::new(registry)?);
-    let Place { runs, named } = place_of(&arguments.runs)?;
+    let RunsPlace { runs, named } = place_of(&arguments.runs)?;
     let opens_on = arguments.open.clone().or(named);
     if !runs.is_dir() && arguments.with.is_none() {
         output::say(format_args!(
@@ -56,28 +58,28 @@ pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
     }
     let token = token_of(&arguments.at)?;
     let tls = certificates(&arguments.at).map(|certificates| certificates.for_listening()).transpose()?;
-    let listen = |listen: Listen| {
-        let options = Options {
+    let listen = |listen: ListenAddress| {
+        let options = ConsoleOptions {
             listen,
             runs: runs.clone(),
             opens_on: opens_on.clone(),
             studies: arguments.studies.clone(),
-            names: Names::new(arguments.at.name.iter().cloned()),
+            names: HostNames::new(arguments.at.name.iter().cloned()),
             token: token.clone(),
             own_folder: own_folder.clone(),
             tls: tls.clone(),
         };
-        Console::listen(options, Arc::clone(&host) as Arc<dyn underlay_console::Host>)
+        ConsoleServer::listen(options, Arc::clone(&host) as Arc<dyn underlay_console::ConsoleHost>)
     };
-    let here = |port: u16| Listen::At(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let here = |port: u16| ListenAddress::At(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     let console = match (passed, arguments.at.listen) {
         (Some(_), Some(_)) => {
-            return Err(Failure::Mistake(
+            return Err(ExitFailure::Mistake(
                 "the service manager already passes a socket to the console: omit --listen, or remove the socket unit".to_owned(),
             ));
         }
-        (Some(passed), None) => listen(Listen::Passed(passed))?,
-        (None, Some(address)) => listen(Listen::At(address))?,
+        (Some(passed), None) => listen(ListenAddress::Passed(passed))?,
+        (None, Some(address)) => listen(ListenAddress::At(address))?,
         (None, None) => match listen(here(PORT)) {
             Ok(console) => console,
             // Another console may be there, or another user's program: who forwards or bookmarks the usual port must know.
@@ -106,17 +108,17 @@ pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
 }
 
 /// Where it is: an address opens it, so that only a terminal gets one. What goes anywhere else may be kept, and read by others.
-fn say_where(console: &Console, is_beside_a_run: bool) -> Result<(), Failure> {
+fn say_where(console: &ConsoleServer, is_beside_a_run: bool) -> Result<(), ExitFailure> {
     let socket = console.socket().to_owned();
     if is_beside_a_run {
         let file = console.new_address_in_file()?;
-        output::print(&Begun { listens: console.address(), file, socket }.to_line()?);
+        output::print(&ConsoleAddress { listens: console.address(), file, socket }.to_line()?);
         return Ok(());
     }
     match stdout().is_terminal() {
         true => output::print(&address_in_words(&console.new_address()?)),
         false => {
-            let begun = Begun {
+            let begun = ConsoleAddress {
                 listens: console.address(),
                 file: console.new_address_in_file()?,
                 socket: socket.clone(),
@@ -140,7 +142,7 @@ fn valid_for() -> String {
 }
 
 /// Raises the flag when the process that started this one ends.
-fn end_with(parent: u32, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
+fn end_with(parent: u32, stop: &Arc<AtomicBool>) -> Result<(), ExitFailure> {
     let stop = Arc::clone(stop);
     let ends_with = move || {
         while std::os::unix::process::parent_id() == parent {
@@ -148,14 +150,12 @@ fn end_with(parent: u32, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
         }
         stop.store(true, Ordering::Relaxed);
     };
-    std::thread::Builder::new()
-        .name("with".to_owned())
-        .spawn(ends_with)
-        .map(drop)
-        .map_err(|error| Failure::Failed(format!("can't start the thread that ends the console: {error}")))
+    std::thread::Builder::new().name("with".to_owned()).spawn(ends_with).map(drop).map_err(|error| {
+        ExitFailure::Failed(format!("can't start the thread that ends the console: {error}"))
+    })
 }
 
-struct Place {
+struct RunsPlace {
     /// The directory whose runs are shown.
     runs: PathBuf,
     /// The run that was named.
@@ -163,42 +163,43 @@ struct Place {
 }
 
 /// Of a run that was named, its runs are those of the directory above.
-fn place_of(named: &Path) -> Result<Place, Failure> {
+fn place_of(named: &Path) -> Result<RunsPlace, ExitFailure> {
     let absolute = std::path::absolute(named)
-        .map_err(|error| Failure::Mistake(format!("cannot find {}: {error}", named.display())))?;
+        .map_err(|error| ExitFailure::Mistake(format!("cannot find {}: {error}", named.display())))?;
     let directory = super::which_run::run_directory(&absolute);
     if directory.exists() && !directory.is_dir() {
-        return Err(Failure::Mistake(format!("{} is no directory of runs", named.display())));
+        return Err(ExitFailure::Mistake(format!("{} is no directory of runs", named.display())));
     }
     match (directory.join("run.json").is_file(), directory.parent()) {
         (true, Some(above)) => {
             let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
-            Ok(Place { runs: above.to_owned(), named: name })
+            Ok(RunsPlace { runs: above.to_owned(), named: name })
         }
-        _ => Ok(Place { runs: directory, named: None }),
+        _ => Ok(RunsPlace { runs: directory, named: None }),
     }
 }
 
 /// For TLS; `None` where none are given.
-fn certificates(at: &ServedAt) -> Option<Certificates> {
+fn certificates(at: &ServedAt) -> Option<CertificateFiles> {
     let (authority, certificate, key) = (at.authority.clone()?, at.certificate.clone()?, at.key.clone()?);
-    Some(Certificates { authority, certificate, key })
+    Some(CertificateFiles { authority, certificate, key })
 }
 
 /// That of monitors, where there is one.
-fn token_of(at: &ServedAt) -> Result<Option<Secret>, Failure> {
+fn token_of(at: &ServedAt) -> Result<Option<AccessSecret>, ExitFailure> {
     let Some(file) = &at.token_file else { return Ok(None) };
-    let mistake = |problem: String| Failure::Mistake(format!("--token-file {}: {problem}", file.display()));
+    let mistake =
+        |problem: String| ExitFailure::Mistake(format!("--token-file {}: {problem}", file.display()));
     let text =
         underlay_files::read_secret(file, MAX_TOKEN_BYTES).map_err(|error| mistake(error.to_string()))?;
-    Secret::of(text.trim()).map(Some).map_err(mistake)
+    AccessSecret::of(text.trim()).map(Some).map_err(mistake)
 }
 
-impl From<ConsoleError> for Failure {
+impl From<ConsoleError> for ExitFailure {
     fn from(error: ConsoleError) -> Self {
         match error {
-            ConsoleError::Mistake(text) => Failure::Mistake(text),
-            ConsoleError::Failed(text) => Failure::Failed(text),
+            ConsoleError::Mistake(text) => ExitFailure::Mistake(text),
+            ConsoleError::Failed(text) => ExitFailure::Failed(text),
         }
     }
 }

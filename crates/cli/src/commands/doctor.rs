@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_attach::host::{self, Capability, Need, Status};
-use underlay_attach::{AttachError, Missing, choice, overhead};
+use underlay_attach::host::{self, CapabilityNeed, CapabilityStatus, HostCapability};
+use underlay_attach::{AttachError, MissingCapability, choice, overhead};
 use underlay_report::quantity;
-use underlay_study::machine::{self, Placement};
+use underlay_study::machine::{self, CpuPlacement};
 use underlay_systems::system::SystemError;
 
-use crate::exit_codes::{Failure, MISSING};
+use crate::exit_codes::{ExitFailure, MISSING};
 use crate::output;
 
 /// Of a server.
@@ -20,15 +20,18 @@ const USUAL_CORES: u32 = 16;
 /// Long enough for a p99 of the path's own latency.
 const OVERHEAD_PROBE: Duration = Duration::from_millis(500);
 
-pub(crate) fn doctor(json: bool) -> Result<ExitCode, Failure> {
+pub(crate) fn doctor(json: bool) -> Result<ExitCode, ExitFailure> {
     let mut capabilities = host::capabilities(Path::new("runs"));
     capabilities.push(oracle_nosql());
-    let lacking = |capability: &&Capability| matches!(capability.status, Status::Missing(_));
-    let required_lacking =
-        capabilities.iter().filter(lacking).filter(|capability| capability.need == Need::Required).count();
+    let lacking = |capability: &&HostCapability| matches!(capability.status, CapabilityStatus::Missing(_));
+    let required_lacking = capabilities
+        .iter()
+        .filter(lacking)
+        .filter(|capability| capability.need == CapabilityNeed::Required)
+        .count();
     if json {
         let attachments = choice::ATTACHMENTS.iter().map(entry_of_attachment);
-        let entries: Vec<Entry> = capabilities.iter().map(entry).chain(attachments).collect();
+        let entries: Vec<DoctorEntry> = capabilities.iter().map(entry).chain(attachments).collect();
         output::print(&serde_json::to_string_pretty(&entries).expect("capabilities are plain data"));
     } else {
         for capability in &capabilities {
@@ -44,16 +47,25 @@ pub(crate) fn doctor(json: bool) -> Result<ExitCode, Failure> {
 }
 
 /// The one system whose programs the user has to supply.
-fn oracle_nosql() -> Capability {
+fn oracle_nosql() -> HostCapability {
     let found = underlay_systems::oracle_nosql::requirement();
     let status = found.map_or_else(
         |error| match error {
-            SystemError::Missing { missing, remedy, .. } => Status::Missing(Missing::new(missing, remedy)),
-            other => Status::Missing(Missing::new("Oracle NoSQL Database", other.to_string())),
+            SystemError::Missing { missing, remedy, .. } => {
+                CapabilityStatus::Missing(MissingCapability::new(missing, remedy))
+            }
+            other => {
+                CapabilityStatus::Missing(MissingCapability::new("Oracle NoSQL Database", other.to_string()))
+            }
         },
-        Status::Ok,
+        CapabilityStatus::Ok,
     );
-    Capability { name: "Oracle NoSQL", status, need: Need::Optional, needed_for: "the system oracle-nosql" }
+    HostCapability {
+        name: "Oracle NoSQL",
+        status,
+        need: CapabilityNeed::Optional,
+        needed_for: "the system oracle-nosql",
+    }
 }
 
 /// Every way in which a modelled storage can be attached, and the one that would be.
@@ -77,11 +89,11 @@ fn tell_attachments() {
     }
 }
 
-fn line(capability: &Capability) -> String {
+fn line(capability: &HostCapability) -> String {
     match (&capability.status, capability.need) {
-        (Status::Ok(detail), _) => entry_lines("ok", capability.name, detail),
-        (Status::Missing(missing), need) => {
-            let mark = if need == Need::Required { "MISSING" } else { "-" };
+        (CapabilityStatus::Ok(detail), _) => entry_lines("ok", capability.name, detail),
+        (CapabilityStatus::Missing(missing), need) => {
+            let mark = if need == CapabilityNeed::Required { "MISSING" } else { "-" };
             let text = format!("{}\nfor {}; {}", missing.what, capability.needed_for, missing.remedy);
             entry_lines(mark, capability.name, &text)
         }
@@ -101,7 +113,7 @@ fn entry_lines(mark: &str, name: &str, text: &str) -> String {
 
 /// What scripts get of a capability, or of a way to attach modelled storage.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Entry {
+pub(crate) struct DoctorEntry {
     pub name: String,
     pub ok: bool,
     /// Nothing works without it.
@@ -113,28 +125,28 @@ pub(crate) struct Entry {
     pub remedy: Option<String>,
 }
 
-fn entry(capability: &Capability) -> Entry {
+fn entry(capability: &HostCapability) -> DoctorEntry {
     let (ok, detail, remedy) = match &capability.status {
-        Status::Ok(detail) => (true, detail.clone(), None),
-        Status::Missing(missing) => (false, missing.what.clone(), Some(missing.remedy.clone())),
+        CapabilityStatus::Ok(detail) => (true, detail.clone(), None),
+        CapabilityStatus::Missing(missing) => (false, missing.what.clone(), Some(missing.remedy.clone())),
     };
-    Entry {
+    DoctorEntry {
         name: capability.name.to_owned(),
         ok,
-        required: capability.need == Need::Required,
+        required: capability.need == CapabilityNeed::Required,
         needed_for: capability.needed_for.to_owned(),
         detail: Some(detail),
         remedy,
     }
 }
 
-fn entry_of_attachment(way: &choice::AttachmentKind) -> Entry {
+fn entry_of_attachment(way: &choice::AttachmentKind) -> DoctorEntry {
     let found = way.probe();
     let remedy = match &found {
         Err(AttachError::Missing(missing)) => Some(missing.remedy.clone()),
         _ => None,
     };
-    Entry {
+    DoctorEntry {
         name: format!("attachment {}", way.name),
         ok: found.is_ok(),
         required: false,
@@ -146,7 +158,7 @@ fn entry_of_attachment(way: &choice::AttachmentKind) -> Entry {
 
 /// What this host's CPUs have left for a modelled machine.
 fn tell_cpus() {
-    let Ok(placement) = Placement::measure() else { return };
+    let Ok(placement) = CpuPlacement::measure() else { return };
     let factor = machine::factor_for(USUAL_CORES, &placement)
         .map_or("more slow motion than Underlay allows".to_owned(), |factor| {
             format!("slow motion x{factor} or more")

@@ -4,22 +4,22 @@ use std::process::ExitCode;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use underlay_record::{Account, Explanation, Limit, NotExplained, WhatIf};
+use underlay_record::{CellExplanation, CellLimit, NotExplained, TimeAccount, WhatIf};
 use underlay_report::quantity;
-use underlay_study::selection::Selection;
+use underlay_study::selection::CellSelection;
 
 use super::predicting;
 use super::which_run::newest_run;
 use crate::arguments::ExplainArguments;
-use crate::exit_codes::{Failure, INCOMPLETE};
+use crate::exit_codes::{ExitFailure, INCOMPLETE};
 use crate::output;
 
-pub(crate) fn explain(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn explain(arguments: &ExplainArguments) -> Result<ExitCode, ExitFailure> {
     let directory = arguments.run.clone().map_or_else(newest_run, Ok)?;
     let sources = predicting::read(std::slice::from_ref(&directory))?;
     let study = &sources.runs[0].study;
-    let limit = Limit { only: arguments.only.clone(), repetitions: None };
-    let selection = Selection::of(study, &limit).map_err(Failure::Mistake)?;
+    let limit = CellLimit { only: arguments.only.clone(), repetitions: None };
+    let selection = CellSelection::of(study, &limit).map_err(ExitFailure::Mistake)?;
     let wanted: Vec<String> = predicting::questions(study)
         .into_iter()
         .filter(|(cell, _)| selection.has(cell))
@@ -39,7 +39,7 @@ pub(crate) fn explain(arguments: &ExplainArguments) -> Result<ExitCode, Failure>
     Ok(if answers.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
 }
 
-fn text(explanation: &Explanation) -> String {
+fn text(explanation: &CellExplanation) -> String {
     let mut text = format!("{}: {} ops/s\n", explanation.cell, quantity::rate(explanation.throughput_per_s));
     text += &output::beside("  bottleneck: ", 14, &explanation.bottleneck);
     text += "\n";
@@ -111,7 +111,7 @@ fn refused(all: &[WhatIf]) -> String {
         .collect()
 }
 
-fn row(name: &str, account: &Account, with_network: bool, with_clients: bool) -> Vec<String> {
+fn row(name: &str, account: &TimeAccount, with_network: bool, with_clients: bool) -> Vec<String> {
     let share = |us: f64| match account.has_parts() {
         true => quantity::percent(account.share(us)),
         false => quantity::ABSENT.to_owned(),

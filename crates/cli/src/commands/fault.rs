@@ -4,33 +4,33 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use underlay_attach::registry::closed_to_us;
-use underlay_attach::{Registry, Served};
+use underlay_attach::{ResourceRegistry, ServedStorage};
 use underlay_config::units;
 use underlay_report::quantity;
-use underlay_storage::faults::{DeviceFaults, Extent, Fault, PowerCut};
-use underlay_storage::medium::Operation;
+use underlay_storage::faults::{ByteExtent, DeviceFault, DeviceFaults, PowerCut};
+use underlay_storage::medium::ModelOperation;
 
 use crate::arguments::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
-use crate::exit_codes::{FAILED, Failure};
+use crate::exit_codes::{ExitFailure, FAILED};
 use crate::{output, signals};
 
-pub(crate) fn fault(arguments: &FaultArguments) -> Result<ExitCode, Failure> {
-    let act = Act::of(&arguments.action)?;
-    let registry = Registry::open()?;
+pub(crate) fn fault(arguments: &FaultArguments) -> Result<ExitCode, ExitFailure> {
+    let act = FaultRequest::of(&arguments.action)?;
+    let registry = ResourceRegistry::open()?;
     let found = find_all(&registry);
     found.silent.iter().for_each(output::say);
     let act = match (act, &arguments.target) {
-        (Act::List { json }, None) => {
+        (FaultRequest::List { json }, None) => {
             let code = list(&found.storages, json, found.silent.is_empty());
             return Ok(if found.silent.is_empty() { code } else { ExitCode::from(FAILED) });
         }
-        (Act::List { json }, Some(target)) => {
+        (FaultRequest::List { json }, Some(target)) => {
             let target = resolve(target, &found, &registry)?;
             return Ok(list(std::slice::from_ref(target.storage), json, true));
         }
         (act, Some(_)) => act,
         (_, None) => {
-            return Err(Failure::Mistake(format!(
+            return Err(ExitFailure::Mistake(format!(
                 "which device? Name the directory that it is mounted on, or the device itself{}",
                 known(&found)
             )));
@@ -42,72 +42,72 @@ pub(crate) fn fault(arguments: &FaultArguments) -> Result<ExitCode, Failure> {
 }
 
 /// What is asked for, understood and checked before anything is touched.
-enum Act {
+enum FaultRequest {
     List { json: bool },
-    Inject { fault: Fault, for_s: Option<f64> },
+    Inject { fault: DeviceFault, for_s: Option<f64> },
     Cut(PowerCut),
     Return,
     Clear,
 }
 
-impl Act {
-    fn of(action: &FaultAction) -> Result<Act, Failure> {
+impl FaultRequest {
+    fn of(action: &FaultAction) -> Result<FaultRequest, ExitFailure> {
         let (fault, time) = match action {
-            FaultAction::List { json } => return Ok(Act::List { json: *json }),
+            FaultAction::List { json } => return Ok(FaultRequest::List { json: *json }),
             FaultAction::PowerCut { torn, reordered, seed } => {
-                return Ok(Act::Cut(PowerCut { seed: *seed, torn: *torn, reordered: *reordered }));
+                return Ok(FaultRequest::Cut(PowerCut { seed: *seed, torn: *torn, reordered: *reordered }));
             }
-            FaultAction::Return => return Ok(Act::Return),
-            FaultAction::Clear => return Ok(Act::Clear),
+            FaultAction::Return => return Ok(FaultRequest::Return),
+            FaultAction::Clear => return Ok(FaultRequest::Clear),
             FaultAction::Errors { which, extent, time } => {
                 let extent = extent.as_deref().map(parse_extent).transpose()?;
                 let WhichRequests { rate, seed, .. } = *which;
-                (Fault::Errors { operations: operations(which), rate, extent, seed }, time)
+                (DeviceFault::Errors { operations: operations(which), rate, extent, seed }, time)
             }
             FaultAction::Corrupt { rate, extent, seed, time } => {
                 let extent = extent.as_deref().map(parse_extent).transpose()?;
-                (Fault::Corrupt { rate: *rate, extent, seed: *seed }, time)
+                (DeviceFault::Corrupt { rate: *rate, extent, seed: *seed }, time)
             }
             FaultAction::Spikes { which, latency, time } => {
                 let latency_us = parse_duration("--latency", latency)?.as_secs_f64() * 1e6;
                 let WhichRequests { rate, seed, .. } = *which;
-                (Fault::Spikes { operations: operations(which), rate, latency_us, seed }, time)
+                (DeviceFault::Spikes { operations: operations(which), rate, latency_us, seed }, time)
             }
-            FaultAction::Slow { factor, time } => (Fault::Slow { factor: *factor }, time),
-            FaultAction::Vanish { time } => (Fault::Vanish, time),
-            FaultAction::Full { time } => (Fault::Full, time),
-            FaultAction::IgnoreFlushes { time } => (Fault::IgnoreFlushes, time),
+            FaultAction::Slow { factor, time } => (DeviceFault::Slow { factor: *factor }, time),
+            FaultAction::Vanish { time } => (DeviceFault::Vanish, time),
+            FaultAction::Full { time } => (DeviceFault::Full, time),
+            FaultAction::IgnoreFlushes { time } => (DeviceFault::IgnoreFlushes, time),
         };
-        fault.check().map_err(|error| Failure::Mistake(error.to_string()))?;
+        fault.check().map_err(|error| ExitFailure::Mistake(error.to_string()))?;
         let FaultTime { duration } = time;
         let duration = duration.as_deref().map(|text| parse_duration("--for", text)).transpose()?;
-        Ok(Act::Inject { fault, for_s: duration.map(|duration| duration.as_secs_f64()) })
+        Ok(FaultRequest::Inject { fault, for_s: duration.map(|duration| duration.as_secs_f64()) })
     }
 }
 
-fn operations(which: &WhichRequests) -> Vec<Operation> {
+fn operations(which: &WhichRequests) -> Vec<ModelOperation> {
     let of = |operation: &FaultOperation| match operation {
-        FaultOperation::Read => Operation::Read,
-        FaultOperation::Write => Operation::Write,
-        FaultOperation::Flush => Operation::Flush,
-        FaultOperation::Discard => Operation::Discard,
+        FaultOperation::Read => ModelOperation::Read,
+        FaultOperation::Write => ModelOperation::Write,
+        FaultOperation::Flush => ModelOperation::Flush,
+        FaultOperation::Discard => ModelOperation::Discard,
     };
     which.operation.iter().map(of).collect()
 }
 
-fn parse_duration(option: &str, text: &str) -> Result<std::time::Duration, Failure> {
+fn parse_duration(option: &str, text: &str) -> Result<std::time::Duration, ExitFailure> {
     match units::parse_duration(text) {
         Ok(duration) if duration.is_zero() => {
-            Err(Failure::Mistake(format!("{option} {text}: expected a time above 0")))
+            Err(ExitFailure::Mistake(format!("{option} {text}: expected a time above 0")))
         }
         Ok(duration) => Ok(duration),
-        Err(problem) => Err(Failure::Mistake(format!("{option} {text}: {problem}"))),
+        Err(problem) => Err(ExitFailure::Mistake(format!("{option} {text}: {problem}"))),
     }
 }
 
 /// `0..1GiB`; a bare number is bytes.
-fn parse_extent(text: &str) -> Result<Extent, Failure> {
-    let mistake = |problem: String| Failure::Mistake(format!("--extent {text}: {problem}"));
+fn parse_extent(text: &str) -> Result<ByteExtent, ExitFailure> {
+    let mistake = |problem: String| ExitFailure::Mistake(format!("--extent {text}: {problem}"));
     let (from, to) = text
         .split_once("..")
         .ok_or_else(|| mistake("expected a start and an end, as in 0..1GiB".to_owned()))?;
@@ -115,28 +115,28 @@ fn parse_extent(text: &str) -> Result<Extent, Failure> {
         Ok(bytes) => Ok(bytes),
         Err(_) => units::parse_bytes(part).map_err(|problem| mistake(problem.to_string())),
     };
-    Ok(Extent { start_bytes: bytes(from)?, end_bytes: bytes(to)? })
+    Ok(ByteExtent { start_bytes: bytes(from)?, end_bytes: bytes(to)? })
 }
 
 /// A storage with its devices as they are now.
-struct Storage {
-    served: Served,
+struct FaultedStorage {
+    served: ServedStorage,
     devices: Vec<DeviceFaults>,
 }
 
 /// What this user serves.
-struct Found {
-    storages: Vec<Storage>,
+struct UserStorages {
+    storages: Vec<FaultedStorage>,
     /// Those that are being served and do not answer, in words.
     silent: Vec<String>,
 }
 
 /// One that is just being taken away is passed over: it is gone by then.
-fn find_all(registry: &Registry) -> Found {
-    let mut found = Found { storages: Vec::new(), silent: Vec::new() };
-    for served in Served::all(registry) {
+fn find_all(registry: &ResourceRegistry) -> UserStorages {
+    let mut found = UserStorages { storages: Vec::new(), silent: Vec::new() };
+    for served in ServedStorage::all(registry) {
         match served.faults() {
-            Ok(devices) => found.storages.push(Storage { devices, served }),
+            Ok(devices) => found.storages.push(FaultedStorage { devices, served }),
             Err(error) if served.is_listening() => {
                 let owner = served.owner();
                 let owner = owner.map(|owner| format!("{} (process {})", owner.command, owner.process.pid));
@@ -152,19 +152,23 @@ fn find_all(registry: &Registry) -> Found {
 }
 
 /// The devices that a target means: all of a storage, or one.
-struct Target<'a> {
-    storage: &'a Storage,
+struct FaultTarget<'a> {
+    storage: &'a FaultedStorage,
     devices: Vec<&'a DeviceFaults>,
 }
 
-fn resolve<'a>(target: &str, found: &'a Found, registry: &Registry) -> Result<Target<'a>, Failure> {
+fn resolve<'a>(
+    target: &str,
+    found: &'a UserStorages,
+    registry: &ResourceRegistry,
+) -> Result<FaultTarget<'a>, ExitFailure> {
     let storages = &found.storages;
     if let Ok(path) = Path::new(target).canonicalize() {
         if let Some(storage) = storages.iter().find(|storage| storage.served.directories().contains(&path)) {
-            return Ok(Target { storage, devices: storage.devices.iter().collect() });
+            return Ok(FaultTarget { storage, devices: storage.devices.iter().collect() });
         }
-        if Served::is_elsewhere(registry, &path) {
-            return Err(Failure::Mistake(format!(
+        if ServedStorage::is_elsewhere(registry, &path) {
+            return Err(ExitFailure::Mistake(format!(
                 "{} is a server's volume, attached by the kernel's NVMe/TCP initiator: its devices are not on this host. \
                  Put faults on the devices of the pool, in the console of the host that serves it",
                 path.display()
@@ -175,20 +179,20 @@ fn resolve<'a>(target: &str, found: &'a Found, registry: &Registry) -> Result<Ta
         storage.devices.iter().filter(|device| device.device == target).map(move |device| (storage, device))
     });
     match (named.next(), named.next()) {
-        (Some((storage, device)), None) => Ok(Target { storage, devices: vec![device] }),
-        (Some((one, _)), Some((other, _))) => Err(Failure::Mistake(format!(
+        (Some((storage, device)), None) => Ok(FaultTarget { storage, devices: vec![device] }),
+        (Some((one, _)), Some((other, _))) => Err(ExitFailure::Mistake(format!(
             "there are several devices called {target}: name the directory instead, {} or {}",
             place(one),
             place(other)
         ))),
-        (None, _) => Err(Failure::Mistake(format!(
+        (None, _) => Err(ExitFailure::Mistake(format!(
             "'{target}' is neither a directory that modelled storage is mounted on nor the name of a device{}",
             known(found)
         ))),
     }
 }
 
-fn place(storage: &Storage) -> String {
+fn place(storage: &FaultedStorage) -> String {
     let directories = storage.served.directories();
     let paths: Vec<String> = directories.iter().map(|path| path.display().to_string()).collect();
     if paths.is_empty() { "a storage that is not mounted".into() } else { paths.join(", ") }
@@ -207,7 +211,7 @@ fn nothing() -> String {
 }
 
 /// The end of a message that says what could have been meant.
-fn known(found: &Found) -> String {
+fn known(found: &UserStorages) -> String {
     let silent: String = found.silent.iter().map(|silent| format!("\n  {silent}")).collect();
     if found.storages.is_empty() && found.silent.is_empty() {
         return format!("\n  {}: `underlay mount` or `underlay run` does", nothing());
@@ -215,19 +219,19 @@ fn known(found: &Found) -> String {
     if found.storages.is_empty() {
         return silent;
     }
-    let line = |storage: &Storage| {
+    let line = |storage: &FaultedStorage| {
         let names: Vec<&str> = storage.devices.iter().map(|device| device.device.as_str()).collect();
         format!("\n  {}: {}", place(storage), names.join(", "))
     };
     format!("\n  being served now:{}{silent}", found.storages.iter().map(line).collect::<String>())
 }
 
-fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
+fn carry_out(act: FaultRequest, target: &FaultTarget<'_>) -> Result<(), ExitFailure> {
     let served = &target.storage.served;
     let names: Vec<String> = target.devices.iter().map(|device| device.device.clone()).collect();
     match act {
-        Act::List { .. } => {}
-        Act::Inject { fault, for_s } => {
+        FaultRequest::List { .. } => {}
+        FaultRequest::Inject { fault, for_s } => {
             // Where none has the extent, the first says so.
             let having = target.devices.iter().filter(|device| {
                 fault.extent().is_none_or(|extent| extent.start_bytes < device.capacity_bytes)
@@ -236,8 +240,8 @@ fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
             let names = if having.is_empty() { names } else { having };
             for (index, name) in names.iter().enumerate() {
                 served.inject(name, fault.clone(), for_s).map_err(|error| match &names[..index] {
-                    [] => Failure::from(error),
-                    some => Failure::Failed(format!(
+                    [] => ExitFailure::from(error),
+                    some => ExitFailure::Failed(format!(
                         "{name}: {error}. Already failing as asked: {}. `underlay fault {} clear` ends that",
                         some.join(", "),
                         some[0]
@@ -250,7 +254,7 @@ fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
             };
             output::print(&format!("{}: {fault}, {end}", names.join(", ")));
         }
-        Act::Cut(cut) => {
+        FaultRequest::Cut(cut) => {
             let survival = served.cut_power(&names, cut)?;
             output::print(&format!(
                 "{}: no power; of the unflushed writes {} survived, {} in part, {} are lost. \
@@ -261,19 +265,19 @@ fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
                 survival.lost
             ));
         }
-        Act::Clear => {
+        FaultRequest::Clear => {
             for name in &names {
                 served.clear(Some(name))?;
             }
             output::print(&format!("{}: all faults cleared", names.join(", ")));
         }
-        Act::Return => {
+        FaultRequest::Return => {
             let mut returned: Vec<&str> = Vec::new();
             // First: file systems are mounted on what is there.
             let vanished = target
                 .devices
                 .iter()
-                .filter(|device| device.faults.iter().any(|active| active.fault == Fault::Vanish));
+                .filter(|device| device.faults.iter().any(|active| active.fault == DeviceFault::Vanish));
             for device in vanished {
                 served.bring_back(&device.device)?;
                 returned.push(&device.device);
@@ -295,7 +299,7 @@ fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
                 output::print(&format!("{}: mounted again", place(target.storage)));
             }
             if returned.is_empty() && !is_unfinished {
-                return Err(Failure::Mistake(format!("{} has not vanished", names.join(", "))));
+                return Err(ExitFailure::Mistake(format!("{} has not vanished", names.join(", "))));
             }
             if !returned.is_empty() {
                 output::print(&format!("{}: back again", returned.join(", ")));
@@ -306,7 +310,7 @@ fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
 }
 
 /// `is_all` where all that is served is in it.
-fn list(found: &[Storage], json: bool, is_all: bool) -> ExitCode {
+fn list(found: &[FaultedStorage], json: bool, is_all: bool) -> ExitCode {
     if json {
         let entries: Vec<serde_json::Value> = found
             .iter()
@@ -370,8 +374,8 @@ mod tests {
     #[test]
     fn an_extent_has_two_ends() {
         let read = |text| parse_extent(text).map_err(|error| error.to_string());
-        assert_eq!(read("0..1GiB"), Ok(Extent { start_bytes: 0, end_bytes: 1 << 30 }));
-        assert_eq!(read("4096 .. 1 MiB"), Ok(Extent { start_bytes: 4096, end_bytes: 1 << 20 }));
+        assert_eq!(read("0..1GiB"), Ok(ByteExtent { start_bytes: 0, end_bytes: 1 << 30 }));
+        assert_eq!(read("4096 .. 1 MiB"), Ok(ByteExtent { start_bytes: 4096, end_bytes: 1 << 20 }));
         assert!(read("1GiB").unwrap_err().contains("0..1GiB"));
         assert!(read("0..1 Gib").unwrap_err().contains("GiB"));
     }

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use underlay_systems::gateway;
 use underlay_systems::system::SystemError;
 
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
 /// What can be said of it where it isn't installed.
@@ -33,7 +33,7 @@ fn asks_for_help(arguments: &[OsString]) -> bool {
 }
 
 /// Becomes the gateway; it only returns where that can't be.
-pub(crate) fn gateway(arguments: &[OsString]) -> Result<ExitCode, Failure> {
+pub(crate) fn gateway(arguments: &[OsString]) -> Result<ExitCode, ExitFailure> {
     let program = match find() {
         Err(missing) if asks_for_help(arguments) => {
             output::print(HELP);
@@ -42,15 +42,15 @@ pub(crate) fn gateway(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         found => found?,
     };
     let error = Command::new(&program).args(arguments).exec();
-    Err(Failure::Failed(format!("cannot start {}: {error}", program.display())))
+    Err(ExitFailure::Failed(format!("cannot start {}: {error}", program.display())))
 }
 
 /// The program beside this one, or in a directory of `PATH` in which only root can put something.
-pub(crate) fn find() -> Result<PathBuf, Failure> {
+pub(crate) fn find() -> Result<PathBuf, ExitFailure> {
     gateway::find("underlay gateway").map_err(|error| match error {
         SystemError::Missing { missing, remedy, .. } => {
-            Failure::Missing(format!("missing: {missing}\n  what to do: {remedy}"))
+            ExitFailure::Missing(format!("missing: {missing}\n  what to do: {remedy}"))
         }
-        other => Failure::Failed(other.to_string()),
+        other => ExitFailure::Failed(other.to_string()),
     })
 }

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use underlay_attach::registry::{Owner, Resource};
-use underlay_attach::{Note, OwnFolder, Registry};
+use underlay_attach::registry::{OwnedResource, RegistryOwner};
+use underlay_attach::{OwnFolder, RegistryNote, ResourceRegistry};
 use underlay_files::control_socket::{Answer, Connection, ControlSocket};
-use underlay_hosts::{Report, WorkerProgress};
+use underlay_hosts::{ProgressReport, WorkerProgress};
 use underlay_record::{LiveLoad, LiveService, LiveWorker, ServiceMoment};
 use underlay_sync::UnsimulatedMutex;
 
@@ -26,34 +26,39 @@ const MAX_PARTS: usize = 16 * MAX_MOMENTS;
 /// A question: `{"command":"figures","since_ms":0}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) enum Question {
+pub(crate) enum ServiceQuestion {
     /// With the moments after that one.
     Figures { since_ms: u64 },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
-pub(crate) enum Reply {
+pub(crate) enum ServiceReply {
     Figures(LiveService),
     Failed { problem: String },
 }
 
 /// Tells until it is dropped.
-pub(crate) struct Told {
+pub(crate) struct ServiceReporter {
     service: Arc<UnsimulatedMutex<LiveService>>,
     added: UnsimulatedMutex<Option<Instant>>,
     socket: Option<ControlSocket>,
     folder: Option<OwnFolder>,
-    registry: Registry,
-    note: Option<Note>,
+    registry: ResourceRegistry,
+    note: Option<RegistryNote>,
 }
 
-impl Told {
+impl ServiceReporter {
     /// `None` where there can be no socket.
-    pub(crate) fn begin(kind: &str, what: String, state: &str, registry: &Registry) -> Option<Told> {
+    pub(crate) fn begin(
+        kind: &str,
+        what: String,
+        state: &str,
+        registry: &ResourceRegistry,
+    ) -> Option<ServiceReporter> {
         let folder = OwnFolder::temporary(PURPOSE, registry).ok()?;
         let path = folder.path().join(SOCKET);
-        let note = registry.note(Resource::Service { control: path.clone() }).ok()?;
+        let note = registry.note(OwnedResource::Service { control: path.clone() }).ok()?;
         let service = Arc::new(UnsimulatedMutex::new(LiveService {
             kind: kind.to_owned(),
             what,
@@ -63,12 +68,14 @@ impl Told {
         let asked = Arc::clone(&service);
         let answer = move |line: &[u8]| {
             Answer::from(match serde_json::from_slice(line) {
-                Ok(Question::Figures { since_ms }) => Reply::Figures(since(&asked.lock(), since_ms)),
-                Err(error) => Reply::Failed { problem: format!("not a question: {error}") },
+                Ok(ServiceQuestion::Figures { since_ms }) => {
+                    ServiceReply::Figures(since(&asked.lock(), since_ms))
+                }
+                Err(error) => ServiceReply::Failed { problem: format!("not a question: {error}") },
             })
         };
         // Made first: whatever fails from here on takes folder and note back.
-        let mut told = Told {
+        let mut told = ServiceReporter {
             service,
             added: UnsimulatedMutex::new(None),
             socket: None,
@@ -88,7 +95,7 @@ impl Told {
     }
 
     /// Adds what is so now, where the last moment is a second old or nothing follows.
-    pub(crate) fn add(&self, whole: &Report, workers: &[WorkerProgress]) {
+    pub(crate) fn add(&self, whole: &ProgressReport, workers: &[WorkerProgress]) {
         {
             let mut added = self.added.lock();
             let is_due = added.is_none_or(|at| at.elapsed() >= INTERVAL);
@@ -114,8 +121,8 @@ impl Told {
 
     /// Does something while `report` is asked once a second for a worker's part of a run, of which there may be none.
     pub(crate) fn while_reporting<T>(
-        told: Option<&Told>,
-        report: &(dyn Fn() -> (Option<Report>, bool) + Sync),
+        told: Option<&ServiceReporter>,
+        report: &(dyn Fn() -> (Option<ProgressReport>, bool) + Sync),
         act: impl FnOnce() -> T,
     ) -> T {
         let Some(told) = told else { return act() };
@@ -144,7 +151,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for ServiceReporter {
     fn drop(&mut self) {
         self.socket.take();
         self.folder.take();
@@ -177,7 +184,7 @@ fn without_moments(service: &LiveService) -> LiveService {
     LiveService { kind: kind.clone(), what: what.clone(), state: state.clone(), moments: Vec::new() }
 }
 
-fn load_of(report: &Report) -> LiveLoad {
+fn load_of(report: &ProgressReport) -> LiveLoad {
     LiveLoad {
         throughput_per_s: report.throughput_per_s,
         mean_us: report.mean_us,
@@ -203,16 +210,16 @@ fn worker_of(worker: &WorkerProgress) -> LiveWorker {
 }
 
 /// The loads and workers of this user that tell of themselves: owner and socket, oldest first.
-pub(crate) fn controls(registry: &Registry) -> Vec<(Owner, PathBuf)> {
+pub(crate) fn controls(registry: &ResourceRegistry) -> Vec<(RegistryOwner, PathBuf)> {
     registry.service_controls().into_iter().filter(|(_, control)| control.exists()).collect()
 }
 
 /// What one of them tells after a moment; `None` where it does not answer.
 pub(crate) fn ask(control: &std::path::Path, since_ms: u64, limit: Duration) -> Option<LiveService> {
-    let mut connection = Connection::<Question, Reply>::open(control, limit).ok()?;
-    match connection.ask(&Question::Figures { since_ms }).ok()? {
-        Reply::Figures(service) => Some(service),
-        Reply::Failed { .. } => None,
+    let mut connection = Connection::<ServiceQuestion, ServiceReply>::open(control, limit).ok()?;
+    match connection.ask(&ServiceQuestion::Figures { since_ms }).ok()? {
+        ServiceReply::Figures(service) => Some(service),
+        ServiceReply::Failed { .. } => None,
     }
 }
 
@@ -223,21 +230,26 @@ mod tests {
     #[test]
     fn what_is_told_can_be_asked_for_until_it_ends() {
         let folder = tempfile::tempdir().unwrap();
-        let registry = Registry::at(&folder.path().join("registry")).unwrap();
-        let told = Told::begin("load", "run of null".to_owned(), "connects", &registry).unwrap();
+        let registry = ResourceRegistry::at(&folder.path().join("registry")).unwrap();
+        let told = ServiceReporter::begin("load", "run of null".to_owned(), "connects", &registry).unwrap();
         let [(owner, control)] = controls(&registry).try_into().unwrap();
         assert_eq!(owner.process.pid, std::process::id());
         let limit = Duration::from_secs(20);
         assert_eq!(ask(&control, 0, limit).unwrap().moments, []);
         told.say("running");
-        let report = Report { operations: 7, throughput_per_s: 5.0, mean_us: 3.0, ..Report::default() };
+        let report = ProgressReport {
+            operations: 7,
+            throughput_per_s: 5.0,
+            mean_us: 3.0,
+            ..ProgressReport::default()
+        };
         let worker =
             |name: &str| WorkerProgress { worker: name.to_owned(), report, ..WorkerProgress::default() };
         let workers = [
             worker("a:1"),
             WorkerProgress { is_lost: true, ..worker("b:1") },
             WorkerProgress { has_failed: true, ..worker("c:1") },
-            WorkerProgress { report: Report { has_ended: true, ..report }, ..worker("d:1") },
+            WorkerProgress { report: ProgressReport { has_ended: true, ..report }, ..worker("d:1") },
         ];
         told.add(&report, &workers);
         // Within the same second, nothing new.
@@ -252,7 +264,7 @@ mod tests {
         assert_eq!(seen, [("running", 5.0, 7), ("lost", 0.0, 7), ("failed", 0.0, 7), ("done", 0.0, 7)]);
         assert_eq!(ask(&control, service.moments[0].at_ms, limit).unwrap().moments, []);
         // The end is told whenever it comes.
-        told.add(&Report { has_ended: true, ..report }, &[]);
+        told.add(&ProgressReport { has_ended: true, ..report }, &[]);
         assert_eq!(told.service.lock().moments.len(), 2);
         drop(told);
         assert!(controls(&registry).is_empty() && ask(&control, 0, limit).is_none());
@@ -261,9 +273,9 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_back_hides_no_moment() {
         let folder = tempfile::tempdir().unwrap();
-        let registry = Registry::at(&folder.path().join("registry")).unwrap();
-        let told = Told::begin("load", String::new(), "running", &registry).unwrap();
-        let ended = Report { has_ended: true, ..Report::default() };
+        let registry = ResourceRegistry::at(&folder.path().join("registry")).unwrap();
+        let told = ServiceReporter::begin("load", String::new(), "running", &registry).unwrap();
+        let ended = ProgressReport { has_ended: true, ..ProgressReport::default() };
         told.add(&ended, &[]);
         // As if it had been an hour later.
         let late_ms = {
@@ -278,9 +290,9 @@ mod tests {
     #[test]
     fn a_long_load_of_many_workers_stays_within_its_bound() {
         let folder = tempfile::tempdir().unwrap();
-        let registry = Registry::at(&folder.path().join("registry")).unwrap();
-        let told = Told::begin("load", String::new(), "running", &registry).unwrap();
-        let ended = Report { has_ended: true, ..Report::default() };
+        let registry = ResourceRegistry::at(&folder.path().join("registry")).unwrap();
+        let told = ServiceReporter::begin("load", String::new(), "running", &registry).unwrap();
+        let ended = ProgressReport { has_ended: true, ..ProgressReport::default() };
         let workers = vec![WorkerProgress::default(); 160];
         (0..2 * MAX_MOMENTS).for_each(|_| told.add(&ended, &workers));
         assert_eq!(told.service.lock().moments.len(), MAX_PARTS / 160);

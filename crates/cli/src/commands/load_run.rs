@@ -4,11 +4,11 @@ use std::path::Path;
 
 use underlay_report::load::{LoadError, LoadedRun, RunDirectory};
 
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 
-pub(super) fn load(directory: &Path) -> Result<LoadedRun, Failure> {
+pub(super) fn load(directory: &Path) -> Result<LoadedRun, ExitFailure> {
     RunDirectory::load(directory).map_err(|error| match &error {
-        LoadError::Read { source, .. } => Failure::of_place(error.to_string(), source),
-        _ => Failure::Mistake(error.to_string()),
+        LoadError::Read { source, .. } => ExitFailure::of_place(error.to_string(), source),
+        _ => ExitFailure::Mistake(error.to_string()),
     })
 }

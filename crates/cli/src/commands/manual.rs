@@ -11,29 +11,29 @@ use clap::builder::PossibleValuesParser;
 use clap_complete::Shell;
 use underlay_files::{Access, Folder};
 use underlay_storage::catalogue;
-use underlay_workload::Mix;
+use underlay_workload::OperationMix;
 
 use super::new::{bundled, storage};
-use crate::arguments::Arguments;
-use crate::exit_codes::Failure;
+use crate::arguments::CliArguments;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
-pub(crate) fn completions(shell: Shell) -> Result<ExitCode, Failure> {
+pub(crate) fn completions(shell: Shell) -> Result<ExitCode, ExitFailure> {
     let mut script = Vec::new();
-    let mut command = with_known_values(shown(Arguments::command()));
+    let mut command = with_known_values(shown(CliArguments::command()));
     clap_complete::generate(shell, &mut command, "underlay", &mut script);
     output::print(&String::from_utf8_lossy(&script));
     Ok(ExitCode::SUCCESS)
 }
 
 /// A page for each command: `underlay.1`, `underlay-run.1`.
-pub(crate) fn man(folder: &Path) -> Result<ExitCode, Failure> {
+pub(crate) fn man(folder: &Path) -> Result<ExitCode, ExitFailure> {
     let failed = |error: io::Error| {
-        Failure::of_place(format!("cannot write the man pages to {}: {error}", folder.display()), &error)
+        ExitFailure::of_place(format!("cannot write the man pages to {}: {error}", folder.display()), &error)
     };
     let pages = Folder::make(folder, Access::Readable).map_err(failed)?;
     // The commit changes the page of no command.
-    let mut command = shown(Arguments::command()).version(env!("CARGO_PKG_VERSION"));
+    let mut command = shown(CliArguments::command()).version(env!("CARGO_PKG_VERSION"));
     command.build();
     write_pages(command, true, &pages).map_err(failed)?;
     output::print(&format!("the man pages are in {0}: man -l {0}/underlay.1", folder.display()));
@@ -63,7 +63,7 @@ fn with_known_values(command: clap::Command) -> clap::Command {
             taking_one_of(bundled::names().collect(), "like", new)
         })
         .mut_subcommand("ycsb", |ycsb| {
-            taking_one_of(Mix::NAMES.to_vec(), "mix", taking_one_of(systems(), "system", ycsb))
+            taking_one_of(OperationMix::NAMES.to_vec(), "mix", taking_one_of(systems(), "system", ycsb))
         })
         .mut_subcommand("mount", |mount| {
             let mount = taking_one_of(devices.clone(), "medium", mount);

@@ -11,20 +11,22 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_attach::{AttachError, AttachSpec, Attached, Filesystem, Registry, choice, mounts};
+use underlay_attach::{
+    AttachError, AttachSpec, AttachedStorage, FilesystemKind, ResourceRegistry, choice, mounts,
+};
 use underlay_config::units;
 use underlay_record::{Certificate, LatencySummary};
 use underlay_report::quantity;
 use underlay_storage::catalogue::{self, LayoutPreset};
-use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Pace, StackSpec, VolumeSpec};
-use underlay_study::machine::{self, Placement};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, PacingMode, StackSpec, VolumeSpec};
+use underlay_study::machine::{self, CpuPlacement};
 use underlay_study::run::{certificate, storage};
 use underlay_study::spec::{MAX_TIME, StorageSpec, Study};
 
-use crate::arguments::{Initial, MountArguments};
-use crate::exit_codes::{Failure, INTERRUPTED};
+use crate::arguments::{InitialStateArgument, MountArguments};
+use crate::exit_codes::{ExitFailure, INTERRUPTED};
 use crate::{output, signals, umask};
-use disk::{Disk, State};
+use disk::{DiskState, MountedDisk};
 
 const DEFAULT_DEVICE_BYTES: u64 = 8 << 30;
 const CHUNK_BYTES: u64 = 64 << 10;
@@ -36,11 +38,11 @@ const REMOUNT_LIMIT: Duration = Duration::from_secs(60);
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What is mounted, before it is said where.
-struct Wanted {
+struct MountRequest {
     /// As messages call it.
     title: String,
     stack: StackSpec,
-    filesystem: Filesystem,
+    filesystem: FilesystemKind,
     /// The name of the attachment, where one is asked for.
     attachment: Option<String>,
     /// How far the kernel is to read ahead.
@@ -49,19 +51,21 @@ struct Wanted {
     is_blank: Option<bool>,
 }
 
-pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, ExitFailure> {
     super::clean::mention_leftovers();
     if let Some(time) = arguments.time
         && !(1.0..=MAX_TIME).contains(&time)
     {
         let time = crate::arguments::as_typed(time);
-        return Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to {MAX_TIME}")));
+        return Err(ExitFailure::Mistake(format!(
+            "--time is {time}: expected a factor from 1 to {MAX_TIME}"
+        )));
     }
     if let Some(name) = &arguments.attachment
         && !choice::ATTACHMENTS.iter().any(|way| way.name == name)
     {
         let names: Vec<&str> = choice::ATTACHMENTS.iter().map(|way| way.name).collect();
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "--attachment is '{name}': expected one of {}",
             names.join(", ")
         )));
@@ -71,9 +75,9 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     }
     check_mount_point(&arguments.dir)?;
     let stop = signals::stop_flag()?;
-    let registry = Registry::open()?;
-    let mut disk = Disk::open(arguments, &registry)?;
-    let Wanted { title, mut stack, filesystem, attachment, read_ahead_bytes, is_blank } =
+    let registry = ResourceRegistry::open()?;
+    let mut disk = MountedDisk::open(arguments, &registry)?;
+    let MountRequest { title, mut stack, filesystem, attachment, read_ahead_bytes, is_blank } =
         match &arguments.storage {
             _ if volume::is_url(&arguments.medium) => remote_volume(arguments)?,
             Some(name) => storage_of_study(arguments, name, disk.folder(), &registry, &stop)?,
@@ -87,15 +91,15 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     }
     let devices: Vec<&DeviceSpec> = stack.volumes.iter().flat_map(VolumeSpec::devices).collect();
     let state = match is_blank {
-        Some(is_blank) if is_blank || arguments.format => State::Blank,
-        Some(_) => State::Whole,
+        Some(is_blank) if is_blank || arguments.format => DiskState::Blank,
+        Some(_) => DiskState::Whole,
         None => disk.examine(&stack, filesystem)?,
     };
     space::check(&devices, disk.folder())?;
     let dilation = stack.dilation;
     let mut spec = AttachSpec {
         filesystem: Some(filesystem),
-        format: state == State::Blank,
+        format: state == DiskState::Blank,
         // One volume is the directory itself, of several each has one below it.
         mount_point: (stack.volumes.len() == 1).then(|| arguments.dir.clone()),
         mount_root: arguments.dir.clone(),
@@ -108,7 +112,7 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     // The next step removes what `--format` replaces, so anything else in the way must be reported before it.
     attachment.probe()?;
     if spec.format {
-        spec.filesystem.map_or(Ok(()), Filesystem::probe)?;
+        spec.filesystem.map_or(Ok(()), FilesystemKind::probe)?;
     }
     match &spec.mount_point {
         Some(mount_point) => mounts::check_empty(mount_point)?,
@@ -119,7 +123,7 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     }
     disk.begin(state)?;
     let mut attached = attachment.attach(&spec, &registry);
-    if let (Err(AttachError::NoFilesystem(_)), State::Unfinished) = (&attached, state) {
+    if let (Err(AttachError::NoFilesystem(_)), DiskState::Unfinished) = (&attached, state) {
         // There is no whole file system, so nobody has written to it. Whatever else keeps it from being mounted passes.
         spec.format = true;
         attached = attachment.attach(&spec, &registry);
@@ -130,7 +134,7 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
         attached.read_ahead(bytes, &registry)?;
     }
     if arguments.immediate {
-        attached.set_pace(Pace::Immediate)?;
+        attached.set_pace(PacingMode::Immediate)?;
     }
     attached.begin_measurement(SAMPLE_INTERVAL_S)?;
     let code = if arguments.command.is_empty() {
@@ -160,8 +164,8 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
 }
 
 /// Said before anything is made: a directory that is not there is made by the attachment.
-fn check_mount_point(dir: &Path) -> Result<(), Failure> {
-    let cannot = |why: &str| Failure::Mistake(format!("cannot mount on {}: {why}", dir.display()));
+fn check_mount_point(dir: &Path) -> Result<(), ExitFailure> {
+    let cannot = |why: &str| ExitFailure::Mistake(format!("cannot mount on {}: {why}", dir.display()));
     match std::fs::metadata(dir) {
         Ok(found) if found.is_dir() => Ok(()),
         Ok(_) => Err(cannot("it is not a directory")),
@@ -176,8 +180,8 @@ fn check_mount_point(dir: &Path) -> Result<(), Failure> {
     }
 }
 
-fn not_written(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::of_place(format!("cannot write {}: {error}", file.display()), error)
+fn not_written(file: &Path, error: &std::io::Error) -> ExitFailure {
+    ExitFailure::of_place(format!("cannot write {}: {error}", file.display()), error)
 }
 
 /// `--storage`: as a study describes it, but at the size that the study's scale makes of it.
@@ -185,21 +189,21 @@ fn storage_of_study(
     arguments: &MountArguments,
     name: &str,
     images: &Path,
-    registry: &Registry,
+    registry: &ResourceRegistry,
     stop: &AtomicBool,
-) -> Result<Wanted, Failure> {
+) -> Result<MountRequest, ExitFailure> {
     let file = Path::new(&arguments.medium);
     if file.extension().is_none_or(|extension| extension != "toml") {
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "--storage goes with a study's file, as in `underlay mount my-study.toml DIR --storage {name}`; \
              '{}' is none",
             arguments.medium
         )));
     }
-    let study = super::read_study::read_study(file, underlay_study::spec::Form::default())?;
+    let study = super::read_study::read_study(file, underlay_study::spec::StudyForm::default())?;
     let Some(storage) = study.storages.iter().find(|storage| storage.name == name) else {
         let names: Vec<&str> = study.storages.iter().map(|storage| storage.name.as_str()).collect();
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "{} has no storage '{name}': it has {}",
             file.display(),
             names.join(", ")
@@ -211,16 +215,16 @@ fn storage_of_study(
         None => study.scale.time,
     };
     let Some(stack) = storage::stack(storage, images, study.scale.data, time, study.run.seed) else {
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "[storage.{name}] of {} is real storage: there is nothing to mount, use its directories",
             file.display()
         )));
     };
-    Ok(Wanted {
+    Ok(MountRequest {
         title: format!("[storage.{name}] of {}", file.display()),
         stack,
         filesystem: storage::filesystem(storage).ok_or_else(|| {
-            Failure::Mistake(format!(
+            ExitFailure::Mistake(format!(
                 "[storage.{name}] of {} has no file system: there is nothing to mount",
                 file.display()
             ))
@@ -232,10 +236,10 @@ fn storage_of_study(
 }
 
 /// The factor of slow motion that a run of the study would have here.
-fn factor_here(study: &Study, registry: &Registry, stop: &AtomicBool) -> Result<f64, Failure> {
-    let placement = Placement::measure()?;
+fn factor_here(study: &Study, registry: &ResourceRegistry, stop: &AtomicBool) -> Result<f64, ExitFailure> {
+    let placement = CpuPlacement::measure()?;
     let chosen = machine::choose(study, &placement, registry, stop, &mut |_| {})?
-        .ok_or_else(|| Failure::Stopped("stopped: nothing is mounted".to_owned()))?;
+        .ok_or_else(|| ExitFailure::Stopped("stopped: nothing is mounted".to_owned()))?;
     let time = chosen.time;
     output::say(format_args!(
         "slow motion x{time}, as a run of {} would use on this host right now",
@@ -245,10 +249,10 @@ fn factor_here(study: &Study, registry: &Registry, stop: &AtomicBool) -> Result<
 }
 
 /// The file system that a volume of a server holds stays; a blank one gets what is asked for.
-fn remote_volume(arguments: &MountArguments) -> Result<Wanted, Failure> {
+fn remote_volume(arguments: &MountArguments) -> Result<MountRequest, ExitFailure> {
     let asked = filesystem(arguments)?;
     let found = volume::find(arguments)?;
-    Ok(Wanted {
+    Ok(MountRequest {
         title: arguments.medium.clone(),
         stack: found.stack,
         filesystem: match found.filesystem {
@@ -262,23 +266,27 @@ fn remote_volume(arguments: &MountArguments) -> Result<Wanted, Failure> {
 }
 
 /// The one that is asked for.
-fn filesystem(arguments: &MountArguments) -> Result<Option<Filesystem>, Failure> {
+fn filesystem(arguments: &MountArguments) -> Result<Option<FilesystemKind>, ExitFailure> {
     match arguments.filesystem.as_deref() {
         None => Ok(None),
-        Some("xfs") => Ok(Some(Filesystem::Xfs)),
-        Some("ext4") => Ok(Some(Filesystem::Ext4)),
-        Some(other) => Err(Failure::Mistake(format!("--filesystem is '{other}': expected xfs or ext4"))),
+        Some("xfs") => Ok(Some(FilesystemKind::Xfs)),
+        Some("ext4") => Ok(Some(FilesystemKind::Ext4)),
+        Some(other) => Err(ExitFailure::Mistake(format!("--filesystem is '{other}': expected xfs or ext4"))),
     }
 }
 
 /// A published set-up: its devices put together as they were, each of the size that is asked for.
-fn whole_layout(arguments: &MountArguments, layout: &LayoutPreset, disk: &Disk) -> Result<Wanted, Failure> {
+fn whole_layout(
+    arguments: &MountArguments,
+    layout: &LayoutPreset,
+    disk: &MountedDisk,
+) -> Result<MountRequest, ExitFailure> {
     let device_bytes = size(arguments)?.or(disk.device_bytes()).unwrap_or(DEFAULT_DEVICE_BYTES);
     let spec = StorageSpec::of_layout(layout, device_bytes, initial(arguments));
     let time = arguments.time.unwrap_or(1.0);
     let stack = storage::stack(&spec, disk.folder(), 1.0, time, SEED)
-        .ok_or_else(|| Failure::Failed(format!("the layout {} has no devices", layout.name)))?;
-    Ok(Wanted {
+        .ok_or_else(|| ExitFailure::Failed(format!("the layout {} has no devices", layout.name)))?;
+    Ok(MountRequest {
         title: format!("the layout {}", layout.name),
         stack,
         filesystem: filesystem(arguments)?.or(disk.filesystem()).unwrap_or_default(),
@@ -290,27 +298,27 @@ fn whole_layout(arguments: &MountArguments, layout: &LayoutPreset, disk: &Disk) 
 
 fn initial(arguments: &MountArguments) -> InitialState {
     match arguments.initial {
-        Initial::Fresh => InitialState::Fresh,
-        Initial::Steady => InitialState::Steady,
+        InitialStateArgument::Fresh => InitialState::Fresh,
+        InitialStateArgument::Steady => InitialState::Steady,
     }
 }
 
 /// Of a device, where one is asked for.
-fn size(arguments: &MountArguments) -> Result<Option<u64>, Failure> {
+fn size(arguments: &MountArguments) -> Result<Option<u64>, ExitFailure> {
     let Some(text) = &arguments.size else { return Ok(None) };
     match units::parse_bytes(text) {
         Ok(bytes) if bytes < MIN_DEVICE_BYTES => {
-            Err(Failure::Mistake(format!("--size {text}: expected a device of 1 MiB at least")))
+            Err(ExitFailure::Mistake(format!("--size {text}: expected a device of 1 MiB at least")))
         }
         Ok(bytes) => Ok(Some(bytes)),
-        Err(problem) => Err(Failure::Mistake(format!("--size {text}: {problem}"))),
+        Err(problem) => Err(ExitFailure::Mistake(format!("--size {text}: {problem}"))),
     }
 }
 
-fn striped_medium(arguments: &MountArguments, disk: &Disk) -> Result<Wanted, Failure> {
+fn striped_medium(arguments: &MountArguments, disk: &MountedDisk) -> Result<MountRequest, ExitFailure> {
     let filesystem = filesystem(arguments)?.or(disk.filesystem()).unwrap_or_default();
     let devices = devices(arguments, disk)?;
-    Ok(Wanted {
+    Ok(MountRequest {
         title: arguments.medium.clone(),
         stack: StackSpec {
             volumes: vec![VolumeSpec::striped("disk", devices, CHUNK_BYTES)],
@@ -325,12 +333,12 @@ fn striped_medium(arguments: &MountArguments, disk: &Disk) -> Result<Wanted, Fai
 }
 
 /// `hdd-7200-sata`, `hdd-7200-satax6` or `my-disk.toml`: a medium and how many of it.
-fn medium_and_count(text: &str) -> Result<(catalogue::Medium, u32), Failure> {
+fn medium_and_count(text: &str) -> Result<(catalogue::CatalogueMedium, u32), ExitFailure> {
     if text.ends_with(".toml") {
         if underlay_files::read_text(Path::new(text), super::read_study::MAX_FILE_BYTES)
             .is_ok_and(|file| file.contains("[storage."))
         {
-            return Err(Failure::Mistake(format!(
+            return Err(ExitFailure::Mistake(format!(
                 "{text} is a study, not a medium: choose one of its storages with --storage"
             )));
         }
@@ -346,21 +354,21 @@ fn medium_and_count(text: &str) -> Result<(catalogue::Medium, u32), Failure> {
     {
         return match count {
             1..=64 => Ok((medium, count)),
-            _ => Err(Failure::Mistake(format!("{count} devices: expected 1 to 64"))),
+            _ => Err(ExitFailure::Mistake(format!("{count} devices: expected 1 to 64"))),
         };
     }
-    Err(Failure::Mistake(format!("{unknown}; or a layout: {}", layouts().join(", "))))
+    Err(ExitFailure::Mistake(format!("{unknown}; or a layout: {}", layouts().join(", "))))
 }
 
 fn layouts() -> Vec<String> {
     catalogue::layouts().iter().map(|layout| layout.name.clone()).collect()
 }
 
-fn devices(arguments: &MountArguments, disk: &Disk) -> Result<Vec<DeviceSpec>, Failure> {
+fn devices(arguments: &MountArguments, disk: &MountedDisk) -> Result<Vec<DeviceSpec>, ExitFailure> {
     let (medium, count) = medium_and_count(&arguments.medium)?;
     let asked = size(arguments)?;
     let refused = |why: String| {
-        Failure::Mistake(format!("--size {}: {why}", arguments.size.as_deref().unwrap_or_default()))
+        ExitFailure::Mistake(format!("--size {}: {why}", arguments.size.as_deref().unwrap_or_default()))
     };
     // A volume's rates follow its size. Without one it is the catalogue's own, of which a part is served.
     let medium = match asked {
@@ -394,7 +402,7 @@ fn devices(arguments: &MountArguments, disk: &Disk) -> Result<Vec<DeviceSpec>, F
         .collect())
 }
 
-fn wait(attached: &Attached, stop: &AtomicBool) -> Result<(), Failure> {
+fn wait(attached: &AttachedStorage, stop: &AtomicBool) -> Result<(), ExitFailure> {
     let mut healthy = Instant::now();
     let mut is_said = false;
     while !stop.load(Ordering::Relaxed) {
@@ -425,7 +433,7 @@ fn wait(attached: &Attached, stop: &AtomicBool) -> Result<(), Failure> {
 }
 
 /// Runs the user's command; a signal to us is passed on, so that nothing holds the disk when we take it away.
-fn run_command(arguments: &MountArguments, stop: &AtomicBool) -> Result<ExitCode, Failure> {
+fn run_command(arguments: &MountArguments, stop: &AtomicBool) -> Result<ExitCode, ExitFailure> {
     let (program, rest) = arguments.command.split_first().expect("the caller saw a command");
     let mut command = Command::new(program);
     command.args(rest);
@@ -437,13 +445,14 @@ fn run_command(arguments: &MountArguments, stop: &AtomicBool) -> Result<ExitCode
             Ok(())
         });
     }
-    let mut child = command
-        .spawn()
-        .map_err(|error| Failure::Mistake(format!("cannot run {}: {error}", program.to_string_lossy())))?;
+    let mut child = command.spawn().map_err(|error| {
+        ExitFailure::Mistake(format!("cannot run {}: {error}", program.to_string_lossy()))
+    })?;
     let mut passed_on = false;
     loop {
-        let ended =
-            child.try_wait().map_err(|error| Failure::Failed(format!("waiting for the command: {error}")))?;
+        let ended = child
+            .try_wait()
+            .map_err(|error| ExitFailure::Failed(format!("waiting for the command: {error}")))?;
         if let Some(status) = ended {
             use std::os::unix::process::ExitStatusExt as _;
             // As shells have it for a program that a signal ended.
@@ -464,8 +473,8 @@ fn run_command(arguments: &MountArguments, stop: &AtomicBool) -> Result<ExitCode
 fn conclude(
     arguments: &MountArguments,
     dilation: f64,
-    attached: &Attached,
-) -> Result<Option<String>, Failure> {
+    attached: &AttachedStorage,
+) -> Result<Option<String>, ExitFailure> {
     let activity = attached.end_measurement()?;
     let paths = attached.path_records();
     for device in &activity {

@@ -17,10 +17,10 @@ use underlay_study::spec::{Study, SystemSpec};
 
 use super::read_study::study_of_text;
 use crate::arguments::NewArguments;
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
-pub(crate) fn new(arguments: &NewArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn new(arguments: &NewArguments) -> Result<ExitCode, ExitFailure> {
     let name = name_of(&arguments.name)?;
     let is_printed = arguments.out.as_deref() == Some(Path::new("-"));
     let out = arguments.out.clone().filter(|_| !is_printed);
@@ -35,7 +35,7 @@ pub(crate) fn new(arguments: &NewArguments) -> Result<ExitCode, Failure> {
         }
     };
     // Whatever is wrong with what was asked for is known before there is a file.
-    let study = study_of_text(&file, &text, underlay_study::spec::Form::default())?;
+    let study = study_of_text(&file, &text, underlay_study::spec::StudyForm::default())?;
     if is_printed {
         output::print(&text);
         return Ok(ExitCode::SUCCESS);
@@ -46,7 +46,7 @@ pub(crate) fn new(arguments: &NewArguments) -> Result<ExitCode, Failure> {
 }
 
 /// A study's name; `disks.toml`, which it is written to, stands for `disks`.
-fn name_of(text: &str) -> Result<&str, Failure> {
+fn name_of(text: &str) -> Result<&str, ExitFailure> {
     let name = text.strip_suffix(".toml").unwrap_or(text);
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if !name.is_empty() && name.len() <= 40 && !name.starts_with('-') && name.chars().all(is_name) {
@@ -56,17 +56,17 @@ fn name_of(text: &str) -> Result<&str, Failure> {
         true => "; --out FILE writes it elsewhere",
         false => "",
     };
-    Err(Failure::Mistake(format!(
+    Err(ExitFailure::Mistake(format!(
         "'{text}' is not a valid study name: use up to 40 lowercase letters, digits and hyphens, beginning with no \
          hyphen{elsewhere}"
     )))
 }
 
 /// Puts the file in its place once it is whole, and never in the place of another.
-pub(super) fn create(file: &Path, text: &str) -> Result<(), Failure> {
+pub(super) fn create(file: &Path, text: &str) -> Result<(), ExitFailure> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let failed = |error: std::io::Error| {
-        Failure::of_place(format!("cannot write {}: {error}", file.display()), &error)
+        ExitFailure::of_place(format!("cannot write {}: {error}", file.display()), &error)
     };
     let mut part = tempfile::Builder::new()
         .prefix(".underlay-new-")
@@ -78,7 +78,7 @@ pub(super) fn create(file: &Path, text: &str) -> Result<(), Failure> {
     match part.persist_noclobber(file) {
         Ok(_) => Ok(()),
         Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => {
-            Err(Failure::Mistake(format!(
+            Err(ExitFailure::Mistake(format!(
                 "{} already exists and was left unchanged: choose another name, or remove it first",
                 file.display()
             )))

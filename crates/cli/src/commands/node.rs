@@ -5,28 +5,28 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use underlay_attach::Registry;
-use underlay_attach::registry::{Owner, closed_to_us};
+use underlay_attach::ResourceRegistry;
+use underlay_attach::registry::{RegistryOwner, closed_to_us};
 use underlay_files::control_socket::Connection;
 use underlay_record::{NodeChoice, NodeShard, NodeState};
 use underlay_study::session::nodes::{NodeCommand, NodeReply, controls};
 
 use crate::arguments::{NodeAction, NodeArguments};
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::harmless::harmless;
 use crate::output;
 
 /// A node that starts replays its log and gets what it missed, which takes minutes on a slow disk.
 const REPLY_LIMIT: Duration = Duration::from_secs(3600);
 
-pub(crate) fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn node(arguments: &NodeArguments) -> Result<ExitCode, ExitFailure> {
     if let NodeAction::Stop { node } | NodeAction::Kill { node } | NodeAction::Start { node } =
         &arguments.action
     {
         NodeChoice::parse(node)
-            .map_err(|problem| Failure::Mistake(format!("'{node}' is no node: {problem}")))?;
+            .map_err(|problem| ExitFailure::Mistake(format!("'{node}' is no node: {problem}")))?;
     }
-    let runs = controls(&Registry::open()?);
+    let runs = controls(&ResourceRegistry::open()?);
     let (owner, control) = the_one(runs, arguments.process)?;
     // Nobody had to name it.
     let run = format!("in {}", of(&owner));
@@ -53,7 +53,7 @@ pub(crate) fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
 }
 
 /// `underlay run study.toml (process 17)`
-fn of(owner: &Owner) -> String {
+fn of(owner: &RegistryOwner) -> String {
     let pid = owner.process.pid;
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words: Vec<String> = line
@@ -66,24 +66,27 @@ fn of(owner: &Owner) -> String {
 }
 
 /// The run that is meant.
-fn the_one(mut runs: Vec<(Owner, PathBuf)>, process: Option<u32>) -> Result<(Owner, PathBuf), Failure> {
-    let told = |runs: &[(Owner, PathBuf)]| -> String {
+fn the_one(
+    mut runs: Vec<(RegistryOwner, PathBuf)>,
+    process: Option<u32>,
+) -> Result<(RegistryOwner, PathBuf), ExitFailure> {
+    let told = |runs: &[(RegistryOwner, PathBuf)]| -> String {
         runs.iter().map(|(owner, _)| format!("\n  {}", of(owner))).collect()
     };
     if let Some(process) = process {
         let place = runs.iter().position(|(owner, _)| owner.process.pid == process);
         return match place {
             Some(place) => Ok(runs.swap_remove(place)),
-            None => Err(Failure::Mistake(format!(
+            None => Err(ExitFailure::Mistake(format!(
                 "process {process} measures no system of several nodes now{}",
                 if runs.is_empty() { String::new() } else { format!("; these do:{}", told(&runs)) }
             ))),
         };
     }
     match runs.len() {
-        0 => Err(Failure::Mistake(nothing())),
+        0 => Err(ExitFailure::Mistake(nothing())),
         1 => Ok(runs.swap_remove(0)),
-        _ => Err(Failure::Mistake(format!("which run? Name its process with --process:{}", told(&runs)))),
+        _ => Err(ExitFailure::Mistake(format!("which run? Name its process with --process:{}", told(&runs)))),
     }
 }
 
@@ -103,12 +106,16 @@ fn nothing() -> String {
     )
 }
 
-fn ask(control: &Path, command: &NodeCommand) -> Result<NodeReply, Failure> {
+fn ask(control: &Path, command: &NodeCommand) -> Result<NodeReply, ExitFailure> {
     let asked = Connection::<NodeCommand, NodeReply>::open(control, REPLY_LIMIT);
     match asked.and_then(|mut connection| connection.ask(command)) {
         Ok(reply) => Ok(reply),
-        Err(error) if is_over(&error) => Err(Failure::Failed("the measurement has just ended".to_owned())),
-        Err(error) => Err(Failure::Failed(format!("can't reach the run at {}: {error}", control.display()))),
+        Err(error) if is_over(&error) => {
+            Err(ExitFailure::Failed("the measurement has just ended".to_owned()))
+        }
+        Err(error) => {
+            Err(ExitFailure::Failed(format!("can't reach the run at {}: {error}", control.display())))
+        }
     }
 }
 
@@ -117,24 +124,24 @@ fn is_over(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | ConnectionRefused | UnexpectedEof)
 }
 
-fn nodes_of(control: &Path) -> Result<Vec<NodeState>, Failure> {
+fn nodes_of(control: &Path) -> Result<Vec<NodeState>, ExitFailure> {
     match ask(control, &NodeCommand::List)? {
         NodeReply::Nodes { nodes } => Ok(nodes),
         reply => Err(refused(reply)),
     }
 }
 
-fn done(control: &Path, command: &NodeCommand) -> Result<String, Failure> {
+fn done(control: &Path, command: &NodeCommand) -> Result<String, ExitFailure> {
     match ask(control, command)? {
         NodeReply::Done { node } => Ok(node),
         reply => Err(refused(reply)),
     }
 }
 
-fn refused(reply: NodeReply) -> Failure {
+fn refused(reply: NodeReply) -> ExitFailure {
     match reply {
-        NodeReply::Failed { problem } => Failure::Mistake(problem),
-        other => Failure::Failed(format!("the run gave an unexpected answer: {other:?}")),
+        NodeReply::Failed { problem } => ExitFailure::Mistake(problem),
+        other => ExitFailure::Failed(format!("the run gave an unexpected answer: {other:?}")),
     }
 }
 

@@ -8,58 +8,58 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_predict::{Estimate, Prediction, Refusal};
+use underlay_predict::{CellPrediction, EstimatedValue, PredictionRefusal};
 use underlay_report::quantity;
-use underlay_study::selection::Selection;
-use underlay_study::spec::Form;
+use underlay_study::selection::CellSelection;
+use underlay_study::spec::StudyForm;
 
-use super::predicting::{self, Sources};
+use super::predicting::{self, MeasuredSources};
 use super::read_study::read_study;
 use crate::arguments::PredictArguments;
-use crate::exit_codes::{Failure, INCOMPLETE};
+use crate::exit_codes::{ExitFailure, INCOMPLETE};
 use crate::output;
 
 /// What scripts get.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Answers {
+pub(super) struct PredictAnswers {
     study: String,
     /// Those that answers come from.
     measured_cells: usize,
     /// Measured cells that nothing can be learnt from.
-    left_out: Vec<Refused>,
-    cells: Vec<Answer>,
+    left_out: Vec<RefusedCell>,
+    cells: Vec<PredictAnswer>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(in crate::commands) struct Refused {
+pub(in crate::commands) struct RefusedCell {
     cell: String,
     why: String,
     #[serde(flatten)]
-    refusal: Refusal,
+    refusal: PredictionRefusal,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Answer {
+struct PredictAnswer {
     cell: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    prediction: Option<Prediction>,
+    prediction: Option<CellPrediction>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    refused: Option<Refused>,
+    refused: Option<RefusedCell>,
 }
 
-impl Refused {
-    fn of(cell: &str, refusal: &Refusal) -> Refused {
-        Refused { cell: cell.to_owned(), why: refusal.to_string(), refusal: refusal.clone() }
+impl RefusedCell {
+    fn of(cell: &str, refusal: &PredictionRefusal) -> RefusedCell {
+        RefusedCell { cell: cell.to_owned(), why: refusal.to_string(), refusal: refusal.clone() }
     }
 
     /// Measured cells that nothing can be learnt from.
-    pub(in crate::commands) fn left_out(sources: &Sources) -> Vec<Refused> {
-        sources.left_out.iter().map(|(cell, refusal)| Refused::of(cell, refusal)).collect()
+    pub(in crate::commands) fn left_out(sources: &MeasuredSources) -> Vec<RefusedCell> {
+        sources.left_out.iter().map(|(cell, refusal)| RefusedCell::of(cell, refusal)).collect()
     }
 }
 
 /// Measured cells that nothing can be learnt from, each with its reason.
-pub(in crate::commands) fn print_left_out(left_out: &[Refused]) {
+pub(in crate::commands) fn print_left_out(left_out: &[RefusedCell]) {
     if !left_out.is_empty() {
         let cells = quantity::plural(left_out.len(), "measured cell");
         output::print(&format!("\n{cells} can't be learnt from:"));
@@ -68,7 +68,7 @@ pub(in crate::commands) fn print_left_out(left_out: &[Refused]) {
 }
 
 /// A line for each reason, with the cells that it holds for.
-fn print_refused<'a>(refused: impl IntoIterator<Item = &'a Refused>) {
+fn print_refused<'a>(refused: impl IntoIterator<Item = &'a RefusedCell>) {
     let mut told: Vec<(&str, Vec<String>)> = Vec::new();
     for one in refused {
         match told.iter_mut().find(|(why, _)| *why == one.why) {
@@ -81,20 +81,20 @@ fn print_refused<'a>(refused: impl IntoIterator<Item = &'a Refused>) {
     }
 }
 
-pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, ExitFailure> {
     let Some(study) = &arguments.study else {
         return held_out::held_out(&arguments.from, arguments.json);
     };
-    let form = Form { short: arguments.short, overrides: &arguments.selection.set };
+    let form = StudyForm { short: arguments.short, overrides: &arguments.selection.set };
     let study = read_study(study, form)?;
-    let selection = Selection::of(&study, &arguments.selection.limit()).map_err(Failure::Mistake)?;
+    let selection = CellSelection::of(&study, &arguments.selection.limit()).map_err(ExitFailure::Mistake)?;
     let sources = predicting::read(&arguments.from)?;
     // A script gets the reasons cell by cell.
     if sources.cells.is_empty() && !arguments.json {
         return Err(sources.nothing_to_learn_from());
     }
     let calibration = sources.calibration();
-    let cells: Vec<Answer> = predicting::questions(&study)
+    let cells: Vec<PredictAnswer> = predicting::questions(&study)
         .into_iter()
         .filter(|(cell, _)| selection.has(cell))
         .map(|(cell, point)| answer(cell.id, point.and_then(|point| calibration.predict(&point))))
@@ -104,10 +104,10 @@ pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, Failure>
     } else {
         ExitCode::SUCCESS
     };
-    let answers = Answers {
+    let answers = PredictAnswers {
         study: study.name.clone(),
         measured_cells: sources.cells.len(),
-        left_out: Refused::left_out(&sources),
+        left_out: RefusedCell::left_out(&sources),
         cells,
     };
     match arguments.json {
@@ -117,17 +117,17 @@ pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, Failure>
     Ok(code)
 }
 
-fn answer(cell: String, predicted: Result<Prediction, Refusal>) -> Answer {
+fn answer(cell: String, predicted: Result<CellPrediction, PredictionRefusal>) -> PredictAnswer {
     match predicted {
-        Ok(prediction) => Answer { cell, prediction: Some(prediction), refused: None },
+        Ok(prediction) => PredictAnswer { cell, prediction: Some(prediction), refused: None },
         Err(refusal) => {
-            let refused = Refused::of(&cell, &refusal);
-            Answer { cell, prediction: None, refused: Some(refused) }
+            let refused = RefusedCell::of(&cell, &refusal);
+            PredictAnswer { cell, prediction: None, refused: Some(refused) }
         }
     }
 }
 
-fn print(answers: &Answers, sources: &Sources) {
+fn print(answers: &PredictAnswers, sources: &MeasuredSources) {
     let mut table = Table::new();
     table.load_style(NOTHING);
     let has_cache = answers
@@ -142,7 +142,7 @@ fn print(answers: &Answers, sources: &Sources) {
     let mut assumptions: Vec<&String> = Vec::new();
     for cell in &answers.cells {
         let Some(prediction) = &cell.prediction else { continue };
-        let rate = |estimate: Estimate| {
+        let rate = |estimate: EstimatedValue| {
             format!(
                 "{} ({} to {})",
                 quantity::rate(estimate.value),
@@ -151,7 +151,7 @@ fn print(answers: &Answers, sources: &Sources) {
             )
         };
         let overloaded = || "grows".to_owned();
-        let time = |estimate: Estimate| match prediction.is_saturated {
+        let time = |estimate: EstimatedValue| match prediction.is_saturated {
             true => overloaded(),
             false => format!(
                 "{} ({} to {})",
@@ -192,7 +192,7 @@ fn print(answers: &Answers, sources: &Sources) {
     if table.row_count() > 0 {
         output::print(&(output::table(&table) + "\n"));
     }
-    let refused: Vec<&Refused> = answers.cells.iter().filter_map(|cell| cell.refused.as_ref()).collect();
+    let refused: Vec<&RefusedCell> = answers.cells.iter().filter_map(|cell| cell.refused.as_ref()).collect();
     let predicted = answers.cells.len() - refused.len();
     output::print(&output::paragraph(&format!(
         "{} predicted from {}; in brackets, what each figure is within with a probability of 95 %.",

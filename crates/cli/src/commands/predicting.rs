@@ -5,18 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use underlay_predict::attribution;
-use underlay_predict::simulation::Arrivals;
-use underlay_predict::{Calibration, DeviceJob, MeasuredCell, PAST_MEMORY, Point, Refusal};
-use underlay_record::{Cell, Explained, NotExplained, RunRecord, soundness};
+use underlay_predict::simulation::OperationArrivals;
+use underlay_predict::{Calibration, CellPoint, DeviceJob, MeasuredCell, PAST_MEMORY, PredictionRefusal};
+use underlay_record::{Cell, NotExplained, RunExplanation, RunRecord, soundness};
 use underlay_report::load::LoadedRun;
 use underlay_study::fio_job::FioJob;
 use underlay_study::modelled;
-use underlay_study::plan::{self, CellWork, Entry};
+use underlay_study::plan::{self, CellParts, CellWork};
 use underlay_study::spec::{BenchmarkSpec, Study};
 
 use super::load_run::load;
 use super::which_run::run_directory;
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
 /// A run with its study.
@@ -26,14 +26,14 @@ pub(super) struct SourceRun {
 }
 
 /// Cells that were measured, and those that can't be used.
-pub(super) struct Sources {
+pub(super) struct MeasuredSources {
     pub runs: Vec<SourceRun>,
     pub cells: Vec<Arc<MeasuredCell>>,
     /// (cell, why not)
-    pub left_out: Vec<(String, Refusal)>,
+    pub left_out: Vec<(String, PredictionRefusal)>,
 }
 
-impl Sources {
+impl MeasuredSources {
     pub(super) fn calibration(&self) -> Calibration {
         Calibration::new(self.cells.clone())
     }
@@ -52,23 +52,23 @@ impl Sources {
     }
 
     /// For whoever needs at least one.
-    pub(super) fn nothing_to_learn_from(&self) -> Failure {
+    pub(super) fn nothing_to_learn_from(&self) -> ExitFailure {
         let reasons: String = self.left_out_in_words().iter().map(|line| format!("\n  {line}")).collect();
-        Failure::Mistake(format!(
+        ExitFailure::Mistake(format!(
             "there is nothing to learn from: no request or fio cell on modelled storage was undisturbed and steady, with a certificate \
              that holds{reasons}"
         ))
     }
 
     /// Where the time of those cells went.
-    pub(super) fn explained(&self, is_wanted: impl Fn(&str) -> bool) -> Explained {
+    pub(super) fn explained(&self, is_wanted: impl Fn(&str) -> bool) -> RunExplanation {
         let calibration = self.calibration();
-        let mut explained = Explained::default();
-        let refused = |cell: &str, why: &Refusal| NotExplained {
+        let mut explained = RunExplanation::default();
+        let refused = |cell: &str, why: &PredictionRefusal| NotExplained {
             cell: cell.to_owned(),
             why: why.to_string(),
             unsound: match why {
-                Refusal::Unsound { unsound } => Some(unsound.clone()),
+                PredictionRefusal::Unsound { unsound } => Some(unsound.clone()),
                 _ => None,
             },
         };
@@ -86,8 +86,8 @@ impl Sources {
 }
 
 /// Reads runs. What of them can't be used is told.
-pub(super) fn read(directories: &[PathBuf]) -> Result<Sources, Failure> {
-    let mut sources = Sources { runs: Vec::new(), cells: Vec::new(), left_out: Vec::new() };
+pub(super) fn read(directories: &[PathBuf]) -> Result<MeasuredSources, ExitFailure> {
+    let mut sources = MeasuredSources { runs: Vec::new(), cells: Vec::new(), left_out: Vec::new() };
     for directory in directories {
         let run = source_run(directory)?;
         measured_cells(&run.loaded, &run.study, &mut sources);
@@ -97,7 +97,7 @@ pub(super) fn read(directories: &[PathBuf]) -> Result<Sources, Failure> {
 }
 
 /// The same of runs that must have something to learn from.
-pub(super) fn sources(directories: &[PathBuf]) -> Result<Sources, Failure> {
+pub(super) fn sources(directories: &[PathBuf]) -> Result<MeasuredSources, ExitFailure> {
     let sources = read(directories)?;
     match sources.cells.is_empty() {
         true => Err(sources.nothing_to_learn_from()),
@@ -105,12 +105,12 @@ pub(super) fn sources(directories: &[PathBuf]) -> Result<Sources, Failure> {
     }
 }
 
-fn source_run(directory: &Path) -> Result<SourceRun, Failure> {
+fn source_run(directory: &Path) -> Result<SourceRun, ExitFailure> {
     let directory = run_directory(directory);
     let loaded = load(&directory)?;
     loaded.doubts().iter().for_each(output::say);
     let study = modelled::study_of_run(&loaded.run).map_err(|problem| {
-        Failure::Mistake(format!(
+        ExitFailure::Mistake(format!(
             "the study of {} can't be read any more, so nothing is known of its storages: {problem}",
             directory.display()
         ))
@@ -119,9 +119,9 @@ fn source_run(directory: &Path) -> Result<SourceRun, Failure> {
 }
 
 /// Where the time of a run's operations went, for its report. Empty where its storages aren't modelled, or it is of jobs and commands alone.
-pub(super) fn explained(loaded: &LoadedRun) -> Explained {
-    let Ok(study) = modelled::study_of_run(&loaded.run) else { return Explained::default() };
-    let mut sources = Sources { runs: Vec::new(), cells: Vec::new(), left_out: Vec::new() };
+pub(super) fn explained(loaded: &LoadedRun) -> RunExplanation {
+    let Ok(study) = modelled::study_of_run(&loaded.run) else { return RunExplanation::default() };
+    let mut sources = MeasuredSources { runs: Vec::new(), cells: Vec::new(), left_out: Vec::new() };
     measured_cells(loaded, &study, &mut sources);
     let asks: Vec<String> = plan::entries(&study)
         .into_iter()
@@ -135,7 +135,7 @@ pub(super) fn explained(loaded: &LoadedRun) -> Explained {
     sources.explained(|cell| asks.iter().any(|id| id == cell))
 }
 
-fn measured_cells(loaded: &LoadedRun, study: &Study, sources: &mut Sources) {
+fn measured_cells(loaded: &LoadedRun, study: &Study, sources: &mut MeasuredSources) {
     let mut by_cell: BTreeMap<&str, Vec<&RunRecord>> = BTreeMap::new();
     for record in &loaded.records {
         by_cell.entry(&record.cell.id).or_default().push(record);
@@ -163,7 +163,7 @@ fn measured_cells(loaded: &LoadedRun, study: &Study, sources: &mut Sources) {
             }
         });
         let usable = measured.and_then(|cell| match &cell.point.not_modelled {
-            Some(what) => Err(Refusal::Layer { what: what.clone() }),
+            Some(what) => Err(PredictionRefusal::Layer { what: what.clone() }),
             None => Ok(cell),
         });
         match usable {
@@ -176,14 +176,14 @@ fn measured_cells(loaded: &LoadedRun, study: &Study, sources: &mut Sources) {
 }
 
 /// Every cell of a study as a question, in its order.
-pub(super) fn questions(study: &Study) -> Vec<(Cell, Result<Point, Refusal>)> {
+pub(super) fn questions(study: &Study) -> Vec<(Cell, Result<CellPoint, PredictionRefusal>)> {
     plan::entries(study).into_iter().map(|entry| (entry.cell.clone(), point(study, &entry))).collect()
 }
 
 /// A cell of a study as a point.
-pub(super) fn point(study: &Study, entry: &Entry<'_>) -> Result<Point, Refusal> {
-    let Entry { cell, system, workload, .. } = entry;
-    let refused = |what: &str| Err(Refusal::Work { what: what.to_owned() });
+pub(super) fn point(study: &Study, entry: &CellParts<'_>) -> Result<CellPoint, PredictionRefusal> {
+    let CellParts { cell, system, workload, .. } = entry;
+    let refused = |what: &str| Err(PredictionRefusal::Work { what: what.to_owned() });
     let (size, requests) = match (entry.asked, cell.requests()) {
         (CellWork::Requests(size), Some(requests)) => (size, requests),
         (CellWork::Benchmark(benchmark), _) => return point_of_job(study, entry, benchmark),
@@ -194,28 +194,28 @@ pub(super) fn point(study: &Study, entry: &Entry<'_>) -> Result<Point, Refusal> 
         }
     };
     let arrivals = match &requests.rate {
-        underlay_record::Rate::Unthrottled => Arrivals::Closed,
-        underlay_record::Rate::Steady { per_s } => match workload.arrivals {
-            underlay_workload::Arrivals::Constant => Arrivals::Even { per_s: *per_s },
-            underlay_workload::Arrivals::Poisson => Arrivals::Poisson { per_s: *per_s },
+        underlay_record::OfferedRate::Unthrottled => OperationArrivals::Closed,
+        underlay_record::OfferedRate::Steady { per_s } => match workload.arrivals {
+            underlay_workload::ArrivalProcess::Constant => OperationArrivals::Even { per_s: *per_s },
+            underlay_workload::ArrivalProcess::Poisson => OperationArrivals::Poisson { per_s: *per_s },
         },
-        underlay_record::Rate::Changing { .. } => {
+        underlay_record::OfferedRate::Changing { .. } => {
             return refused("a rate that changes: only steady ones are predicted");
         }
-        underlay_record::Rate::Highest { .. } => {
+        underlay_record::OfferedRate::Highest { .. } => {
             return refused("a search for the highest rate: only given ones are predicted");
         }
     };
     let servers = system.servers.max(1);
     let (storage, not_modelled) = match modelled::storage_of(study, entry) {
         Ok(storage) => (storage, None),
-        Err(what) => (modelled::Modelled::default(), Some(what)),
+        Err(what) => (modelled::ModelledStorage::default(), Some(what)),
     };
     let records = study.records_here(system.share(size.records));
     let cores = study
         .machine
         .map(|machine| machine.cores.saturating_mul(servers).saturating_mul(system.nodes.max(1)));
-    Ok(Point {
+    Ok(CellPoint {
         id: cell.id.clone(),
         system: system.kind.clone(),
         settings: modelled::settings(study, entry),
@@ -239,8 +239,8 @@ pub(super) fn point(study: &Study, entry: &Entry<'_>) -> Result<Point, Refusal> 
 }
 
 /// What a job of fio asks for.
-fn fio_job(benchmark: &BenchmarkSpec) -> Result<FioJob, Refusal> {
-    let refused = |what: String| Refusal::Work { what };
+fn fio_job(benchmark: &BenchmarkSpec) -> Result<FioJob, PredictionRefusal> {
+    let refused = |what: String| PredictionRefusal::Work { what };
     let job = benchmark.fio_job().ok_or_else(|| {
         refused("a command: nothing tells how many of its operations are under way at a time".to_owned())
     })?;
@@ -255,18 +255,22 @@ fn device_job(job: &FioJob) -> DeviceJob {
 }
 
 /// A cell of fio's as a point: memory has no part in it.
-fn point_of_job(study: &Study, entry: &Entry<'_>, benchmark: &BenchmarkSpec) -> Result<Point, Refusal> {
+fn point_of_job(
+    study: &Study,
+    entry: &CellParts<'_>,
+    benchmark: &BenchmarkSpec,
+) -> Result<CellPoint, PredictionRefusal> {
     let job = fio_job(benchmark)?;
-    let Entry { cell, system, .. } = entry;
+    let CellParts { cell, system, .. } = entry;
     let (storage, not_modelled) = match modelled::storage_of(study, entry) {
         Ok(storage) if storage.volumes.iter().map(|volume| volume.directories.max(1)).sum::<u32>() > 1 => {
             (storage, Some("a storage of several directories, of which a job of fio uses one".to_owned()))
         }
         Ok(storage) => (storage, None),
-        Err(what) => (modelled::Modelled::default(), Some(what)),
+        Err(what) => (modelled::ModelledStorage::default(), Some(what)),
     };
     let data_bytes = study.bytes_here(benchmark.data_bytes) as f64;
-    Ok(Point {
+    Ok(CellPoint {
         id: cell.id.clone(),
         system: system.kind.clone(),
         settings: BTreeMap::from([("job".to_owned(), job.in_words())]),
@@ -275,7 +279,7 @@ fn point_of_job(study: &Study, entry: &Entry<'_>, benchmark: &BenchmarkSpec) -> 
         mix: cell.workload.clone(),
         distribution: PAST_MEMORY.to_owned(),
         threads: job.at_once,
-        arrivals: Arrivals::Closed,
+        arrivals: OperationArrivals::Closed,
         records: data_bytes / job.block_bytes as f64,
         record_bytes: job.block_bytes as f64,
         memory_bytes: data_bytes,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use underlay_files::{Access, Folder};
-use underlay_record::Explained;
+use underlay_record::RunExplanation;
 use underlay_report::ab::AbComparison;
 use underlay_report::load::LoadedRun;
 
@@ -14,10 +14,10 @@ use super::load_run::load;
 use super::predicting::explained;
 use super::which_run::{newest_run, run_directory};
 use crate::arguments::ReportArguments;
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
-pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, ExitFailure> {
     if let [a, b] = arguments.runs.as_slice() {
         return compare(arguments, &run_directory(a), &run_directory(b));
     }
@@ -45,7 +45,7 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn print(loaded: &LoadedRun, explained: &Explained) {
+pub(crate) fn print(loaded: &LoadedRun, explained: &RunExplanation) {
     let (width, colour) = (output::width(), output::colour());
     output::print(&underlay_report::terminal::comparison_explained(loaded, explained, width, colour));
     if output::is_terminal() {
@@ -54,7 +54,7 @@ pub(crate) fn print(loaded: &LoadedRun, explained: &Explained) {
 }
 
 /// Two runs of the same cells.
-fn compare(arguments: &ReportArguments, a: &Path, b: &Path) -> Result<ExitCode, Failure> {
+fn compare(arguments: &ReportArguments, a: &Path, b: &Path) -> Result<ExitCode, ExitFailure> {
     let (loaded_a, loaded_b) = (load(a)?, load(b)?);
     let names = [a, b].map(|path| path.display().to_string());
     let compared = AbComparison::of((&names[0], &loaded_a), (&names[1], &loaded_b));
@@ -86,12 +86,16 @@ fn mention_doubts(loaded: &LoadedRun) {
 }
 
 /// Writes the report of a run into its directory, and says where it is.
-pub(crate) fn write_page(loaded: &LoadedRun, explained: &Explained, run: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn write_page(
+    loaded: &LoadedRun,
+    explained: &RunExplanation,
+    run: &Path,
+) -> Result<PathBuf, ExitFailure> {
     write_into(run, "report.html", &underlay_report::html::render_explained(loaded, explained))
 }
 
 /// Only into a directory of this user's: another one may hold links set as a trap.
-fn write_into(run: &Path, name: &str, page: &str) -> Result<PathBuf, Failure> {
+fn write_into(run: &Path, name: &str, page: &str) -> Result<PathBuf, ExitFailure> {
     let written =
         Folder::open(run).and_then(|folder| folder.replace(name, Access::Readable, page.as_bytes()));
     let page = run.join(name);
@@ -100,7 +104,7 @@ fn write_into(run: &Path, name: &str, page: &str) -> Result<PathBuf, Failure> {
             "cannot write {}: {error}. --out FILE puts the report elsewhere, --json and --csv print it",
             page.display()
         );
-        Failure::of_place(text, &error)
+        ExitFailure::of_place(text, &error)
     })
 }
 
@@ -115,9 +119,9 @@ fn is_no_page(path: &Path) -> bool {
     is_file && read(&mut begin).is_ok_and(|bytes| bytes > 0) && !begin.eq_ignore_ascii_case(PAGE_BEGINS)
 }
 
-pub(crate) fn write(path: &Path, page: &str) -> Result<PathBuf, Failure> {
+pub(crate) fn write(path: &Path, page: &str) -> Result<PathBuf, ExitFailure> {
     if is_no_page(path) {
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "{} exists and is not an HTML page: name another file, or remove it first",
             path.display()
         )));
@@ -126,11 +130,11 @@ pub(crate) fn write(path: &Path, page: &str) -> Result<PathBuf, Failure> {
         Ok(()) => Ok(path.to_path_buf()),
         // `--out /dev/stdout | head`: whoever reads has read enough.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(path.to_path_buf()),
-        Err(error) => Err(Failure::of_place(format!("cannot write {}: {error}", path.display()), &error)),
+        Err(error) => Err(ExitFailure::of_place(format!("cannot write {}: {error}", path.display()), &error)),
     }
 }
 
-fn open(page: &Path) -> Result<(), Failure> {
+fn open(page: &Path) -> Result<(), ExitFailure> {
     let quiet = |program: &str| {
         Command::new(program)
             .arg(page)
@@ -144,7 +148,7 @@ fn open(page: &Path) -> Result<(), Failure> {
             return Ok(());
         }
     }
-    Err(Failure::Missing(format!(
+    Err(ExitFailure::Missing(format!(
         "no program here opens a browser (xdg-open comes with the package xdg-utils): open {} by hand",
         page.display()
     )))

@@ -8,21 +8,21 @@ use underlay_record::WallRecord;
 use underlay_record::cell::SKIPPED_ON_COMMAND;
 use underlay_report::quantity;
 use underlay_study::run::{RunDirectory, RunOptions, RunOutcome};
-use underlay_study::spec::{Form, MAX_TIME, Study};
+use underlay_study::spec::{MAX_TIME, Study, StudyForm};
 
-use super::console::{Beside, Stay};
+use super::console::{CompanionConsole, ConsoleStay};
 use super::read_study::{read, read_study};
 use super::which_run::{newest_run, run_directory};
 use crate::arguments::RunArguments;
-use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED, MISSING};
-use crate::progress::Terminal;
+use crate::exit_codes::{ExitFailure, INCOMPLETE, INTERRUPTED, MISSING};
+use crate::progress::TerminalProgress;
 use crate::{output, signals};
 
 const QUICKSTART: &str = "studies/quickstart.toml";
 
-pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, ExitFailure> {
     let signalled = signals::listen()?;
-    let stay = Stay::of(arguments.console_stays.as_deref())?;
+    let stay = ConsoleStay::of(arguments.console_stays.as_deref())?;
     let mut beside = None;
     let concluded = run_to_end(arguments, signalled.stop(), &mut beside);
     let Some(beside) = beside else { return concluded.map(ExitCode::from) };
@@ -39,10 +39,10 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 fn run_to_end(
     arguments: &RunArguments,
     stop: &AtomicBool,
-    beside: &mut Option<Beside>,
-) -> Result<u8, Failure> {
+    beside: &mut Option<CompanionConsole>,
+) -> Result<u8, ExitFailure> {
     super::clean::mention_leftovers();
-    let terminal = Terminal::new(arguments.quiet);
+    let terminal = TerminalProgress::new(arguments.quiet);
     let outcome = if let Some(run) = &arguments.resume {
         let directory = run.as_deref().map_or_else(newest_run, |run| Ok(run_directory(run)))?;
         let held = underlay_study::run::study_of(&directory)?;
@@ -50,7 +50,7 @@ fn run_to_end(
             refuse_another_study(study, &held, &directory)?;
         }
         output::say(format_args!("resuming {}", directory.display()));
-        *beside = arguments.console.then(|| Beside::start(&directory));
+        *beside = arguments.console.then(|| CompanionConsole::start(&directory));
         let options = RunOptions {
             directory,
             work: arguments.work.clone(),
@@ -61,11 +61,12 @@ fn run_to_end(
     } else {
         let file = arguments.study.as_deref().unwrap_or(Path::new(QUICKSTART));
         if arguments.study.is_none() && !file.exists() {
-            return Err(Failure::Mistake(
+            return Err(ExitFailure::Mistake(
                 "name a study, as in `underlay run my-disks.toml`; `underlay new my-disks` writes one to start from".into(),
             ));
         }
-        let study = read_study(file, Form { short: arguments.short, overrides: &arguments.selection.set })?;
+        let study =
+            read_study(file, StudyForm { short: arguments.short, overrides: &arguments.selection.set })?;
         if !study.notes.is_empty() {
             output::say(&study.notes);
         }
@@ -79,7 +80,7 @@ fn run_to_end(
             None => RunDirectory::create_beside_others(&named_by_time(&study.name))?,
         };
         let directory = arguments.out.clone().unwrap_or_else(|| below_here(held.path()));
-        *beside = arguments.console.then(|| Beside::start(&directory));
+        *beside = arguments.console.then(|| CompanionConsole::start(&directory));
         let options =
             RunOptions { directory, work: arguments.work.clone(), time, limit: arguments.selection.limit() };
         underlay_study::run::start_in(held, &study, &options, &terminal, stop)
@@ -90,7 +91,7 @@ fn run_to_end(
 }
 
 /// Where none of the systems can run, for want of what the user has to supply, there is nothing to measure and no reason to begin.
-fn refuse_what_cannot_run(study: &Study) -> Result<(), Failure> {
+fn refuse_what_cannot_run(study: &Study) -> Result<(), ExitFailure> {
     let mut missing = None;
     for system in &study.systems {
         match underlay_systems::find(&system.kind).map(|kind| kind.supplied()) {
@@ -102,18 +103,18 @@ fn refuse_what_cannot_run(study: &Study) -> Result<(), Failure> {
 }
 
 /// A run goes on with the study that it holds: one that is named beside it must be the same.
-fn refuse_another_study(path: &Path, held: &str, run: &Path) -> Result<(), Failure> {
+fn refuse_another_study(path: &Path, held: &str, run: &Path) -> Result<(), ExitFailure> {
     if read(path)? == held {
         return Ok(());
     }
-    Err(Failure::Mistake(format!(
+    Err(ExitFailure::Mistake(format!(
         "{} is not the study of {}: leave it out to resume that run, or leave out --resume to start a new one",
         path.display(),
         run.display()
     )))
 }
 
-fn conclude(outcome: &RunOutcome) -> Result<u8, Failure> {
+fn conclude(outcome: &RunOutcome) -> Result<u8, ExitFailure> {
     let directory = outcome.directory.display();
     let lost = outcome.failed + outcome.unavailable + outcome.skipped;
     if outcome.completed + outcome.disturbed + lost > 0 {
@@ -201,12 +202,12 @@ fn told(wall: &WallRecord, is_complete: bool) -> String {
     told
 }
 
-fn factor_of(time: f64) -> Result<f64, Failure> {
+fn factor_of(time: f64) -> Result<f64, ExitFailure> {
     if (1.0..=MAX_TIME).contains(&time) {
         return Ok(time);
     }
     let time = crate::arguments::as_typed(time);
-    Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to {MAX_TIME}")))
+    Err(ExitFailure::Mistake(format!("--time is {time}: expected a factor from 1 to {MAX_TIME}")))
 }
 
 /// A path as a user reads and types it: relative to the working directory where it is below that.

@@ -6,30 +6,30 @@ use std::process::ExitCode;
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
-use underlay_record::{Explained, RunRecord};
-use underlay_report::export::{AbExport, Export};
+use underlay_record::{RunExplanation, RunRecord};
+use underlay_report::export::{AbExport, ReportExport};
 
 use super::{advise, check, doctor, predict};
 use crate::arguments::SchemaOf;
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
-pub(crate) fn schema(of: SchemaOf) -> Result<ExitCode, Failure> {
+pub(crate) fn schema(of: SchemaOf) -> Result<ExitCode, ExitFailure> {
     let schema = match of {
         SchemaOf::Study => {
             output::print(&serde_json::to_string_pretty(&study::schema()).expect("a schema is plain JSON"));
             return Ok(ExitCode::SUCCESS);
         }
         SchemaOf::Record => schemars::schema_for!(RunRecord),
-        SchemaOf::Report => printed::<Export>(),
+        SchemaOf::Report => printed::<ReportExport>(),
         SchemaOf::Comparison => printed::<AbExport<'_>>(),
-        SchemaOf::Check => printed::<check::Answer>(),
-        SchemaOf::Doctor => printed::<Vec<doctor::Entry>>(),
-        SchemaOf::Predict => printed::<predict::Answers>(),
-        SchemaOf::HeldOut => printed::<predict::held_out::Answer>(),
-        SchemaOf::Explain => printed::<Explained>(),
-        SchemaOf::AdviseStorage => printed::<advise::storage::Answer<'_>>(),
-        SchemaOf::AdviseMemory => printed::<advise::memory::Answer<'_>>(),
+        SchemaOf::Check => printed::<check::CheckAnswer>(),
+        SchemaOf::Doctor => printed::<Vec<doctor::DoctorEntry>>(),
+        SchemaOf::Predict => printed::<predict::PredictAnswers>(),
+        SchemaOf::HeldOut => printed::<predict::held_out::HeldOutAnswer>(),
+        SchemaOf::Explain => printed::<RunExplanation>(),
+        SchemaOf::AdviseStorage => printed::<advise::storage::StorageAnswer<'_>>(),
+        SchemaOf::AdviseMemory => printed::<advise::memory::MemoryAnswer<'_>>(),
     };
     output::print(&serde_json::to_string_pretty(&schema).expect("a schema is plain JSON"));
     Ok(ExitCode::SUCCESS)

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use underlay_files::Folder;
 
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 
 /// A run's directory, for which its `run.json` stands too.
 pub(super) fn run_directory(named: &Path) -> PathBuf {
@@ -21,14 +21,14 @@ pub(super) fn run_directory(named: &Path) -> PathBuf {
 }
 
 /// The run of this user below `runs/` that began last. What another user put there does not count.
-pub(super) fn newest_run() -> Result<PathBuf, Failure> {
+pub(super) fn newest_run() -> Result<PathBuf, ExitFailure> {
     newest_below(Path::new("runs"))
 }
 
-fn newest_below(runs: &Path) -> Result<PathBuf, Failure> {
+fn newest_below(runs: &Path) -> Result<PathBuf, ExitFailure> {
     let shown = runs.display();
     let entries = std::fs::read_dir(runs).map_err(|error| {
-        Failure::Mistake(format!("there is no run below {shown}/ ({error}): name its directory"))
+        ExitFailure::Mistake(format!("there is no run below {shown}/ ({error}): name its directory"))
     })?;
     let found: Vec<(SystemTime, PathBuf)> = entries
         .filter_map(Result::ok)
@@ -37,7 +37,9 @@ fn newest_below(runs: &Path) -> Result<PathBuf, Failure> {
         .filter_map(|path| Some((std::fs::metadata(path.join("run.json")).ok()?.modified().ok()?, path)))
         .collect();
     let Some((_, newest)) = found.iter().max() else {
-        return Err(Failure::Mistake(format!("there is no run of yours below {shown}/: name its directory")));
+        return Err(ExitFailure::Mistake(format!(
+            "there is no run of yours below {shown}/: name its directory"
+        )));
     };
     // Runs of one second began in the order of their numbers, and may have written their first file in another.
     let (base, _) = base_and_number(newest);

@@ -15,24 +15,24 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use underlay_attach::{OwnFolder, Registry};
+use underlay_attach::{OwnFolder, ResourceRegistry};
 use underlay_config::units;
 use underlay_files::{Access, Folder};
-use underlay_record::{Generator, Measured};
+use underlay_record::{GeneratorCost, MeasuredWindow};
 use underlay_study::session::nodes::NodeDesk;
-use underlay_study::session::{Enforcement, Outcome, Place, Session, SessionError};
-use underlay_study::standstill::{PauseMeter, Steps};
-use underlay_systems::system::{Settings, StoragePaths, System};
+use underlay_study::session::{BudgetEnforcement, LoadOutcome, ServerSession, ServerSite, SessionError};
+use underlay_study::standstill::{PauseMeter, StepClock};
+use underlay_systems::system::{StoragePaths, System, SystemSettings};
 use underlay_workload::ycsb::{OutputOptions, RunFacts};
 use underlay_workload::{
-    Aftermath, Arrivals, Control, Mix, OperationKind, Origin, Properties, PropertyErrors, RateProfile,
-    RunError, RunSpec, Workload,
+    ArrivalProcess, CoreWorkload, OperationKind, OperationMix, PropertyErrors, PropertyOrigin, RateProfile,
+    RunAftermath, RunError, RunHandle, RunSpec, YcsbProperties,
 };
 
 use crate::arguments::{RateArgument, YcsbArguments, YcsbArrivals, YcsbPhase};
-use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
+use crate::exit_codes::{ExitFailure, INCOMPLETE, INTERRUPTED};
 use crate::{output, signals};
-use cautions::{Circumstances, asked, caution, standstill, unfinished};
+use cautions::{RunCircumstances, asked, caution, standstill, unfinished};
 use rates::rate_parts;
 use summary::sum_up;
 
@@ -44,7 +44,7 @@ const DEFAULT_MEMORY: &str = "512 MiB";
 /// A year. Longer measurements are a slip of the keyboard.
 const MAX_SECONDS: f64 = 365.0 * 86_400.0;
 
-pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, ExitFailure> {
     let properties = properties(arguments)?;
     let workload = properties.workload().map_err(mistaken)?;
     let options = OutputOptions::of(&properties).map_err(mistaken)?;
@@ -67,10 +67,10 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     }
     let system = underlay_systems::find(&arguments.system).ok_or_else(|| {
         let known = underlay_systems::names().join(", ");
-        Failure::Mistake(format!("there is no system '{}': expected one of {known}", arguments.system))
+        ExitFailure::Mistake(format!("there is no system '{}': expected one of {known}", arguments.system))
     })?;
     if !system.capabilities().jobs.is_empty() {
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "{0} runs jobs, not YCSB workloads: `underlay new my-jobs --system {0}` writes a study of its jobs",
             system.name()
         )));
@@ -89,7 +89,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         directory(arguments, system, &spec, directory_given)?
     };
     if spec.mix.scans() && !system.capabilities().scan {
-        return Err(Failure::Mistake(format!("the mix has scans, and {} cannot scan", system.name())));
+        return Err(ExitFailure::Mistake(format!("the mix has scans, and {} cannot scan", system.name())));
     }
     refuse_what_does_not_go_together(arguments, system, &spec.workload, &options)?;
     results::check_places(&options, &[arguments.hlog.as_deref(), arguments.raw.as_deref()])?;
@@ -99,22 +99,22 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     }
 
     let stop = signals::stop_flag()?;
-    let registry = Registry::open()?;
+    let registry = ResourceRegistry::open()?;
     // For the system's socket and log.
     let scratch = OwnFolder::temporary("ycsb", &registry)?;
     let memory = arguments.memory.as_deref().unwrap_or(DEFAULT_MEMORY);
     let budget_bytes = units::parse_bytes(memory)
-        .map_err(|problem| Failure::Mistake(format!("--memory {memory}: {problem}")))?;
+        .map_err(|problem| ExitFailure::Mistake(format!("--memory {memory}: {problem}")))?;
     let budget_of_data = (!data.is_empty()).then_some(budget_bytes);
     let place = data.first().cloned();
     let paths = StoragePaths { data, scratch: scratch.path().to_path_buf(), ..StoragePaths::default() };
     let enforcement = match runs_elsewhere {
-        true => Enforcement::None,
-        false => Enforcement::Kernel { name: "ycsb", registry: &registry },
+        true => BudgetEnforcement::None,
+        false => BudgetEnforcement::Kernel { name: "ycsb", registry: &registry },
     };
-    let session = Session::start(
+    let session = ServerSession::start(
         system,
-        vec![Place { paths, budget_bytes, share: None }],
+        vec![ServerSite { paths, budget_bytes, share: None }],
         enforcement,
         &settings,
         &stop,
@@ -125,7 +125,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
 
     let meter = PauseMeter::watch(session.groups());
     if let Some(wanted) = wanted {
-        let steps = Steps::begin(&meter);
+        let steps = StepClock::begin(&meter);
         let outcome = search::search(&spec, wanted, &|thread| session.connect(thread), &stop, &steps);
         let stopped = steps.problem();
         let found = match outcome {
@@ -149,7 +149,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
             printed = results::print(measured, RunFacts::default(), SystemTime::now(), &options);
             let at_that_rate = RunSpec { rate_per_s: found.found.holds_per_s, ..spec.clone() };
             let asked = asked(&at_that_rate, &options);
-            caution(measured, &Circumstances { budget_bytes: budget_of_data, ..asked });
+            caution(measured, &RunCircumstances { budget_bytes: budget_of_data, ..asked });
         }
         search::print(&found.found);
         printed.and(finished)?;
@@ -166,7 +166,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     // Only a study tells figures.
     let desk = session.servers().nodes().map(|nodes| NodeDesk::new(nodes, &|| {}, spec.dilation));
     let begin_events = desk.as_ref().map(NodeDesk::beginning);
-    let mut control = Control::with_stop(Arc::clone(&stop));
+    let mut control = RunHandle::with_stop(Arc::clone(&stop));
     control.keeps_intervals = results::needs_intervals(&options, arguments.hlog.as_deref());
     control.keeps_particulars = true;
     control.keeps_stopped_run = true;
@@ -179,7 +179,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         let raw = arguments.raw.as_deref();
         results::with_status(&control, &options, || session.run(&spec, &control, raw, None))
     };
-    let Outcome { measured: outcome, raw_problem } = match &desk {
+    let LoadOutcome { measured: outcome, raw_problem } = match &desk {
         Some(desk) => desk.attend(&[], &registry, &stop, act)?,
         None => act(),
     };
@@ -187,7 +187,8 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         output::say(format_args!("node: {}", underlay_report::node_event_in_words(&event)));
     }
     let points = points.map(JoinHandle::join).transpose();
-    let points = points.map_err(|_| Failure::Failed("the reader of single latencies panicked".to_owned()))?;
+    let points =
+        points.map_err(|_| ExitFailure::Failed("the reader of single latencies panicked".to_owned()))?;
     let mut measured = match outcome {
         Ok(measured) => measured,
         Err(RunError::Stopped) => {
@@ -197,7 +198,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         }
         Err(error) => return Err(ended(error, &session)),
     };
-    let Aftermath { unstarted, outside, window, .. } = control.aftermath();
+    let RunAftermath { unstarted, outside, window, .. } = control.aftermath();
     measured.stopped_processes = window.map_or_else(Vec::new, |window| meter.stopped_over(&window));
     drop(meter);
     let was_killed = say_killed(&session);
@@ -206,7 +207,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let began = began.get().copied().unwrap_or_else(SystemTime::now);
     if !(system.capabilities().keeps_nothing || measured.stopped) {
         // After the session's end: a system that still works would take cores from the generator.
-        let enough_per_s = Generator::MIN_HEADROOM * measured.throughput_per_s;
+        let enough_per_s = GeneratorCost::MIN_HEADROOM * measured.throughput_per_s;
         measured.generator.ceiling_per_s = underlay_workload::null_ceiling_up_to(&spec, enough_per_s).ok();
     }
     let mut printed = Ok(());
@@ -219,10 +220,10 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         sum_up(&measured);
     }
     let asked = asked(&spec, &options);
-    caution(&measured, &Circumstances { budget_bytes: budget_of_data, unstarted, outside, ..asked });
+    caution(&measured, &RunCircumstances { budget_bytes: budget_of_data, unstarted, outside, ..asked });
     // A file that fails must not lose the measurement: all are tried, and the first error comes last.
     let logged = results::write_logs(&intervals, began, &options, arguments.hlog.as_deref());
-    let written = raw_problem.map_or(Ok(()), |problem| Err(Failure::Failed(problem)));
+    let written = raw_problem.map_or(Ok(()), |problem| Err(ExitFailure::Failed(problem)));
     if measured.stopped {
         let what = "stopped: the figures are those of the part that was measured by then";
         say_stopped(what, arguments, place.as_deref());
@@ -247,12 +248,12 @@ fn refuse_what_is_the_clusters(
     arguments: &YcsbArguments,
     system: &dyn System,
     directory: Option<&Path>,
-) -> Result<(), Failure> {
+) -> Result<(), ExitFailure> {
     let key = system.capabilities().elsewhere.unwrap_or_default();
     let given = [("--dir", directory.is_some()), ("--memory", arguments.memory.is_some())];
     match given.into_iter().find(|&(_, is_given)| is_given) {
         None => Ok(()),
-        Some((option, _)) => Err(Failure::Mistake(format!(
+        Some((option, _)) => Err(ExitFailure::Mistake(format!(
             "{option} does not go with --set {key}: the cluster is already running, on its own storage and memory"
         ))),
     }
@@ -262,10 +263,10 @@ fn refuse_what_is_the_clusters(
 fn refuse_what_does_not_go_together(
     arguments: &YcsbArguments,
     system: &dyn System,
-    workload: &Workload,
+    workload: &CoreWorkload,
     options: &OutputOptions,
-) -> Result<(), Failure> {
-    let mistake = |text: String| Err(Failure::Mistake(text));
+) -> Result<(), ExitFailure> {
+    let mistake = |text: String| Err(ExitFailure::Mistake(text));
     if workload.data_integrity && system.capabilities().keeps_nothing {
         return mistake(format!("dataintegrity checks what is read, and {} stores nothing", system.name()));
     }
@@ -288,18 +289,18 @@ fn refuse_what_does_not_go_together(
 }
 
 /// A run that failed and brought nothing back.
-fn ended(error: RunError, session: &Session) -> Failure {
+fn ended(error: RunError, session: &ServerSession) -> ExitFailure {
     match error {
-        RunError::Spec { problems } => Failure::Mistake(problems.join("; ")),
+        RunError::Spec { problems } => ExitFailure::Mistake(problems.join("; ")),
         error => match session.servers().health() {
-            Ok(()) => Failure::Failed(error.to_string()),
+            Ok(()) => ExitFailure::Failed(error.to_string()),
             Err(health) => health.into(),
         },
     }
 }
 
 /// Says it where the kernel has killed processes of the system, which may have gone on without them.
-fn say_killed(session: &Session) -> bool {
+fn say_killed(session: &ServerSession) -> bool {
     let killed = session.check_oom_kills(0, "while it ran");
     if let Err(why) = &killed {
         output::say(format_args!("note: {}", session.explain(why.clone())));
@@ -319,15 +320,15 @@ fn say_stopped(what: &str, arguments: &YcsbArguments, place: Option<&Path>) {
     output::say(format_args!("{what}{data}"));
 }
 
-fn mistaken(mistakes: PropertyErrors) -> Failure {
+fn mistaken(mistakes: PropertyErrors) -> ExitFailure {
     match mistakes.0.len() {
-        1 => Failure::Mistake(mistakes.to_string()),
-        _ => Failure::Mistakes(mistakes.to_string()),
+        1 => ExitFailure::Mistake(mistakes.to_string()),
+        _ => ExitFailure::Mistakes(mistakes.to_string()),
     }
 }
 
-fn properties(arguments: &YcsbArguments) -> Result<Properties, Failure> {
-    let mut properties = Properties::new();
+fn properties(arguments: &YcsbArguments) -> Result<YcsbProperties, ExitFailure> {
+    let mut properties = YcsbProperties::new();
     for file in &arguments.property_files {
         properties.read_file(file).map_err(mistaken)?;
     }
@@ -335,25 +336,25 @@ fn properties(arguments: &YcsbArguments) -> Result<Properties, Failure> {
         properties.add_argument(argument).map_err(mistaken)?;
     }
     if arguments.status {
-        properties.add("status", "true", Origin::Argument("-s".to_owned()));
+        properties.add("status", "true", PropertyOrigin::Argument("-s".to_owned()));
     }
     if let Some(label) = &arguments.label {
-        properties.add("label", label, Origin::Argument(format!("--label {label}")));
+        properties.add("label", label, PropertyOrigin::Argument(format!("--label {label}")));
     }
     Ok(properties)
 }
 
-fn spec(arguments: &YcsbArguments, workload: Workload) -> Result<RunSpec, Failure> {
+fn spec(arguments: &YcsbArguments, workload: CoreWorkload) -> Result<RunSpec, ExitFailure> {
     let workload = if arguments.mix.is_none() { workload.with_core_defaults() } else { workload };
     let mix = match (arguments.phase, &arguments.mix) {
-        (YcsbPhase::Load, None) => Mix::parse("load"),
+        (YcsbPhase::Load, None) => OperationMix::parse("load"),
         (YcsbPhase::Load, Some(_)) => {
-            return Err(Failure::Mistake("--mix goes with `ycsb run`: a load only inserts".into()));
+            return Err(ExitFailure::Mistake("--mix goes with `ycsb run`: a load only inserts".into()));
         }
-        (YcsbPhase::Run, Some(name)) => Mix::parse(name),
+        (YcsbPhase::Run, Some(name)) => OperationMix::parse(name),
         (YcsbPhase::Run, None) => Ok(workload.mix()),
     }
-    .map_err(|unknown| Failure::Mistake(unknown.to_string()))?;
+    .map_err(|unknown| ExitFailure::Mistake(unknown.to_string()))?;
     let operation_limit = if arguments.phase == YcsbPhase::Run { workload.operation_count } else { None };
     let limited = operation_limit.is_some() || mix.visits_every_record();
     let duration = match (arguments.duration, workload.max_execution_time) {
@@ -368,7 +369,7 @@ fn spec(arguments: &YcsbArguments, workload: Workload) -> Result<RunSpec, Failur
         Some(RateArgument::Constant(rate)) => (Some(*rate), None),
         Some(changing) => {
             let parts = rate_parts(changing, warmup, duration)?;
-            (None, Some(RateProfile::of(&parts).map_err(Failure::Mistake)?))
+            (None, Some(RateProfile::of(&parts).map_err(ExitFailure::Mistake)?))
         }
     };
     let has_rate = rate_per_s.is_some() || rate_profile.is_some();
@@ -378,27 +379,27 @@ fn spec(arguments: &YcsbArguments, workload: Workload) -> Result<RunSpec, Failur
         rate_profile,
         arrivals: match arguments.arrivals {
             Some(_) if !has_rate => {
-                return Err(Failure::Mistake(
+                return Err(ExitFailure::Mistake(
                     "--arrivals says how operations of a rate follow one another: expected --rate as well"
                         .into(),
                 ));
             }
-            None | Some(YcsbArrivals::Constant) => Arrivals::Constant,
-            Some(YcsbArrivals::Poisson) => Arrivals::Poisson,
+            None | Some(YcsbArrivals::Constant) => ArrivalProcess::Constant,
+            Some(YcsbArrivals::Poisson) => ArrivalProcess::Poisson,
         },
         warmup,
         duration,
         operation_limit,
         series_intervals: SERIES_INTERVALS,
         workload: Arc::new(workload),
-        ..RunSpec::new(Arc::new(Workload::new(1, 1, 1)), mix)
+        ..RunSpec::new(Arc::new(CoreWorkload::new(1, 1, 1)), mix)
     })
 }
 
 /// The seconds that an option asks for.
-fn seconds(option: &str, value: f64) -> Result<Duration, Failure> {
+fn seconds(option: &str, value: f64) -> Result<Duration, ExitFailure> {
     if !(0.0..=MAX_SECONDS).contains(&value) {
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "--{option} is {value:?}: expected a number of seconds from 0 to {MAX_SECONDS:.0}, which is a year"
         )));
     }
@@ -408,18 +409,18 @@ fn seconds(option: &str, value: f64) -> Result<Duration, Failure> {
 fn settings(
     arguments: &YcsbArguments,
     system: &dyn System,
-    workload: &Workload,
-) -> Result<Settings, Failure> {
-    let mut settings = Settings {
+    workload: &CoreWorkload,
+) -> Result<SystemSettings, ExitFailure> {
+    let mut settings = SystemSettings {
         fields: workload.field_count,
         field_bytes: workload.field_length.max_bytes(),
         timeout: CLIENT_TIMEOUT,
-        ..Settings::default()
+        ..SystemSettings::default()
     };
     for setting in &arguments.settings {
         let (key, value) = setting
             .split_once('=')
-            .ok_or_else(|| Failure::Mistake(format!("--set {setting}: expected KEY=VALUE")))?;
+            .ok_or_else(|| ExitFailure::Mistake(format!("--set {setting}: expected KEY=VALUE")))?;
         settings.values.insert(key.trim().to_owned(), value.trim().to_owned());
     }
     let mistakes = system.check_settings(&settings.values);
@@ -428,13 +429,13 @@ fn settings(
     }
     let lines: Vec<String> =
         mistakes.iter().map(|(key, expected)| format!("--set {key}: {expected}")).collect();
-    Err(Failure::Mistake(lines.join("\n")))
+    Err(ExitFailure::Mistake(lines.join("\n")))
 }
 
 /// What YCSB's own binding calls `--dir`.
 const ROCKSDB_DIRECTORY: &str = "rocksdb.dir";
 
-fn given_directory(arguments: &YcsbArguments, properties: &Properties) -> Option<PathBuf> {
+fn given_directory(arguments: &YcsbArguments, properties: &YcsbProperties) -> Option<PathBuf> {
     let by_property = || properties.get(ROCKSDB_DIRECTORY).filter(|_| arguments.system == "rocksdb");
     arguments.dir.clone().or_else(|| by_property().map(|property| PathBuf::from(&property.value)))
 }
@@ -445,7 +446,7 @@ fn directory(
     system: &dyn System,
     spec: &RunSpec,
     given: Option<PathBuf>,
-) -> Result<Vec<PathBuf>, Failure> {
+) -> Result<Vec<PathBuf>, ExitFailure> {
     let Some(directory) = given else {
         if system.capabilities().keeps_nothing {
             return Ok(Vec::new());
@@ -454,7 +455,7 @@ fn directory(
             Some(key) => format!(", or --set {key}=... for a cluster that is already running"),
             None => String::new(),
         };
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "--dir is missing: expected the directory where {} keeps its data{or}",
             arguments.system
         )));
@@ -462,14 +463,14 @@ fn directory(
     let asks_for_records = spec.mix.share(OperationKind::Insert) < 1.0;
     let needs_records = asks_for_records && !system.capabilities().keeps_nothing;
     if needs_records && is_empty(&system.folder_on(&directory)) {
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "no {0} data in {1}: load some first with `underlay ycsb load {0} --dir {1}` and the same properties",
             system.name(),
             directory.display()
         )));
     }
     let folder = Folder::make(&directory, Access::Private).map_err(|error| {
-        Failure::of_place(format!("cannot keep data in {}: {error}", directory.display()), &error)
+        ExitFailure::of_place(format!("cannot keep data in {}: {error}", directory.display()), &error)
     })?;
     Ok(vec![folder.path().to_path_buf()])
 }
@@ -486,10 +487,10 @@ fn is_empty(folder: &Path) -> bool {
 /// even where the system fails on its way out.
 fn finish(
     arguments: &YcsbArguments,
-    session: Session,
+    session: ServerSession,
     stop: &AtomicBool,
     place: Option<&Path>,
-) -> Result<(), Failure> {
+) -> Result<(), ExitFailure> {
     // Who stops is not kept waiting for a server that may have stopped too, or hangs: dropping the session ends it at once, and
     // what it has said to have stored is there.
     let unsettled = || {
@@ -520,12 +521,12 @@ fn finish(
 }
 
 /// Whether most operations found no record: they are not those that were loaded.
-fn found_almost_nothing(measured: &Measured) -> bool {
+fn found_almost_nothing(measured: &MeasuredWindow) -> bool {
     let missing: u64 = measured.by_operation.values().map(|stats| stats.missing).sum();
     missing > measured.operations / 2
 }
 
 /// Records that were not what was written.
-fn mismatches(measured: &Measured) -> u64 {
+fn mismatches(measured: &MeasuredWindow) -> u64 {
     measured.integrity.as_ref().map_or(0, |integrity| integrity.mismatches)
 }

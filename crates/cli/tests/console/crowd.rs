@@ -17,7 +17,7 @@ const PAGES: usize = 200;
 /// How long they are open.
 const OPEN: Duration = Duration::from_secs(25);
 /// Of the console's process: a build with debug information begins with some 40 MiB.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// The most that a process ever had in memory.
 fn peak_bytes(process: u32) -> u64 {
@@ -66,7 +66,7 @@ fn two_hundred_pages_and_slow_readers_take_bounded_memory() {
     }
     assert!(seen > 1 << 20, "pages got {seen} bytes");
     let peak_bytes = peak_bytes(console.0.id());
-    assert!(peak_bytes < MOST_BYTES, "the console took {} MiB", peak_bytes >> 20);
+    assert!(peak_bytes < MAX_BYTES, "the console took {} MiB", peak_bytes >> 20);
     drop(pages);
     assert!(run.0.wait().unwrap().success());
     let found = records(&playground.path("runs/one"));

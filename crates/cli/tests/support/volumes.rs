@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use underlay_nvme::initiator::{Controller, Options, RemoteDevice};
+use underlay_nvme::initiator::{ControllerOptions, NvmeController, RemoteDevice};
 
 use super::Playground;
 
@@ -54,9 +54,12 @@ impl VolumeServer {
     }
 
     /// Connects to a volume, once: a lost connection is not looked for.
-    pub(crate) fn connect(&self, nqn: &str) -> (Controller, RemoteDevice) {
-        let options = Options { loss_timeout: Duration::from_millis(1), ..Options::new(&self.address, nqn) };
-        let controller = Controller::connect(options).unwrap();
+    pub(crate) fn connect(&self, nqn: &str) -> (NvmeController, RemoteDevice) {
+        let options = ControllerOptions {
+            loss_timeout: Duration::from_millis(1),
+            ..ControllerOptions::new(&self.address, nqn)
+        };
+        let controller = NvmeController::connect(options).unwrap();
         let device = controller.namespace(1).unwrap();
         (controller, device)
     }

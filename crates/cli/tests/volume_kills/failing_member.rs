@@ -5,12 +5,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use underlay_nvme::initiator::{Controller, Options, RemoteDevice};
-use underlay_storage::device::{BlockDevice, Request};
-use underlay_storage::faults::Fault;
+use underlay_nvme::initiator::{ControllerOptions, NvmeController, RemoteDevice};
+use underlay_storage::device::{BlockDevice, DeviceRequest};
+use underlay_storage::faults::DeviceFault;
 use underlay_volume::pool::MemberState;
-use underlay_volume::server::Connection;
-use underlay_volume::server::protocol::{Command, PoolState, Reply};
+use underlay_volume::server::PoolConnection;
+use underlay_volume::server::protocol::{PoolCommand, PoolReply, PoolState};
 
 use crate::parts::{Part, Random};
 use crate::support::{Playground, stderr, stdout};
@@ -44,7 +44,7 @@ const MOMENTS: [Moment; 4] = [Moment::Before, Moment::At, Moment::Opening, Momen
 struct Strike {
     moment: Moment,
     member: String,
-    fault: Fault,
+    fault: DeviceFault,
     /// Initiators come back to the next server and know what they kept; otherwise they are gone with the first one.
     come_back: bool,
     /// So long the fault lasts while writers go on.
@@ -56,13 +56,13 @@ struct Strike {
 impl Strike {
     fn draw(number: u64, random: &mut Random) -> Strike {
         let fault = match random.below(3) {
-            0 => Fault::Errors {
+            0 => DeviceFault::Errors {
                 operations: Vec::new(),
                 rate: [1.0, 0.3][random.below(2) as usize],
                 extent: None,
                 seed: random.below(u64::MAX),
             },
-            _ => Fault::Vanish,
+            _ => DeviceFault::Vanish,
         };
         Strike {
             moment: MOMENTS[(number % 4) as usize],
@@ -74,8 +74,8 @@ impl Strike {
         }
     }
 
-    fn command(&self) -> Command {
-        Command::Fault { device: self.member.clone(), fault: self.fault.clone() }
+    fn command(&self) -> PoolCommand {
+        PoolCommand::Fault { device: self.member.clone(), fault: self.fault.clone() }
     }
 
     /// As the server notes it: a device does not return because its server does.
@@ -85,21 +85,22 @@ impl Strike {
     }
 }
 
-fn ask(playground: &Playground, command: &Command) -> Reply {
-    Connection::open(&playground.path(CONTROL)).unwrap().ask(command).unwrap()
+fn ask(playground: &Playground, command: &PoolCommand) -> PoolReply {
+    PoolConnection::open(&playground.path(CONTROL)).unwrap().ask(command).unwrap()
 }
 
 fn state_of(playground: &Playground, member: &str) -> MemberState {
-    let Reply::State(PoolState { members, .. }) = ask(playground, &Command::List) else {
+    let PoolReply::State(PoolState { members, .. }) = ask(playground, &PoolCommand::List) else {
         panic!("that is no state")
     };
     members.iter().find(|one| one.name == member).unwrap().state
 }
 
-fn connect(server: &VolumeServer, come_back: bool) -> Vec<(Controller, RemoteDevice)> {
+fn connect(server: &VolumeServer, come_back: bool) -> Vec<(NvmeController, RemoteDevice)> {
     let one = |volume: &&str| match come_back {
         true => {
-            let controller = Controller::connect(Options::new(&server.address, server.nqn(volume))).unwrap();
+            let controller =
+                NvmeController::connect(ControllerOptions::new(&server.address, server.nqn(volume))).unwrap();
             let device = controller.namespace(1).unwrap();
             (controller, device)
         }
@@ -119,7 +120,7 @@ struct Seen {
 /// Writers go on over errors until it is over; what they do until `during` returns.
 fn under_load<T>(
     parts: &mut [Part],
-    devices: &[(Controller, RemoteDevice)],
+    devices: &[(NvmeController, RemoteDevice)],
     random: &mut Random,
     seen: &Seen,
     is_dying: &AtomicBool,
@@ -158,7 +159,7 @@ fn under_load<T>(
 /// What can be read is right, and of mirrored volumes everything can; by part, what could not be read.
 fn look(
     parts: &mut [Part],
-    devices: &[(Controller, RemoteDevice)],
+    devices: &[(NvmeController, RemoteDevice)],
     takes_over: bool,
 ) -> Result<Vec<Vec<u64>>, String> {
     let mut unread = Vec::new();
@@ -204,13 +205,13 @@ fn strike(
         let dying = || is_dying.store(!strike.come_back, Ordering::SeqCst);
         match strike.moment {
             Moment::Before => {
-                assert_eq!(ask(playground, &strike.command()), Reply::Done);
+                assert_eq!(ask(playground, &strike.command()), PoolReply::Done);
                 std::thread::sleep(gap);
                 dying();
                 first.kill();
             }
             Moment::At => std::thread::scope(|scope| {
-                let mut control = Connection::open(&playground.path(CONTROL)).unwrap();
+                let mut control = PoolConnection::open(&playground.path(CONTROL)).unwrap();
                 // Whether it is answered, or heard at all, is up to the kill.
                 scope.spawn(move || drop(control.ask(&strike.command())));
                 std::thread::sleep(gap / 10);
@@ -229,7 +230,7 @@ fn strike(
     let serve_again = || {
         let server = again();
         if strike.moment == Moment::Replay {
-            assert_eq!(ask(playground, &strike.command()), Reply::Done);
+            assert_eq!(ask(playground, &strike.command()), PoolReply::Done);
         }
         server
     };
@@ -269,7 +270,7 @@ fn strike(
     }
     assert_eq!(seen.mirrored.load(Ordering::SeqCst), 0, "a mirrored volume answered with errors: {strike:?}");
 
-    assert_eq!(ask(playground, &Command::ClearFaults { device: None }), Reply::Done);
+    assert_eq!(ask(playground, &PoolCommand::ClearFaults { device: None }), PoolReply::Done);
     look(parts, &devices, !strike.come_back)
         .map_err(|problem| format!("when the member is back: {problem}"))?;
     let resync = || {
@@ -295,7 +296,7 @@ fn strike(
     let mut failed_flushes = 0;
     for part in parts.iter_mut() {
         let device = &devices[part.volume].1;
-        let flushed = device.execute(Request::Flush);
+        let flushed = device.execute(DeviceRequest::Flush);
         let blocks = part.verify_what_is_read(device, flushed.is_ok())?;
         match flushed {
             // Nothing that was answered is gone, then.
@@ -320,7 +321,7 @@ fn strike(
             if round == 0 {
                 part.rewrite(device, &lost).map_err(|error| format!("writing again: {error}"))?;
             } else {
-                device.execute(Request::Flush).map_err(|error| format!("at the end: {error}"))?;
+                device.execute(DeviceRequest::Flush).map_err(|error| format!("at the end: {error}"))?;
                 part.verify(device)?;
             }
         }

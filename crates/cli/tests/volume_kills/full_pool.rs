@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use underlay_nvme::initiator::{Controller, Options};
-use underlay_storage::device::{BlockDevice, DeviceError, Request};
+use underlay_nvme::initiator::{ControllerOptions, NvmeController};
+use underlay_storage::device::{BlockDevice, DeviceError, DeviceRequest};
 
 use crate::parts::{BLOCK, Random, fill};
 use crate::support::stderr;
@@ -40,11 +40,11 @@ capacity = "64 MiB"
 "#;
 
 fn write(device: &dyn BlockDevice, offset_bytes: u64, data: Vec<u8>) -> Result<(), DeviceError> {
-    device.execute(Request::Write { offset_bytes, data, fua: false }).map(drop)
+    device.execute(DeviceRequest::Write { offset_bytes, data, fua: false }).map(drop)
 }
 
 fn flush(device: &dyn BlockDevice) -> Result<(), DeviceError> {
-    device.execute(Request::Flush).map(drop)
+    device.execute(DeviceRequest::Flush).map(drop)
 }
 
 /// Whole slabs, which do not compress: a compressed volume needs as much space.
@@ -54,7 +54,7 @@ fn content(slab: u64, version: u64) -> Vec<u8> {
 }
 
 fn read(device: &dyn BlockDevice, slab: u64) -> Result<Vec<u8>, DeviceError> {
-    device.execute(Request::Read { offset_bytes: slab * SLAB, buffer: vec![1; SLAB as usize] })
+    device.execute(DeviceRequest::Read { offset_bytes: slab * SLAB, buffer: vec![1; SLAB as usize] })
 }
 
 /// Writes until there is no space, in slabs and then in single blocks; how many slabs it took.
@@ -90,7 +90,7 @@ fn strike(number: u64, random: &mut Random) -> Outcome {
     let spare = if number % 3 == (number / 3) % 3 { 1 + random.below(KEPT / 2) } else { 0 };
     let first = VolumeServer::start(&playground, &["--immediate"]);
     let address = first.address.clone();
-    let controller = Controller::connect(Options::new(&address, first.nqn(volume))).unwrap();
+    let controller = NvmeController::connect(ControllerOptions::new(&address, first.nqn(volume))).unwrap();
     let kept = controller.namespace(1).unwrap();
     // Flushed, so never touched by what follows.
     write(&kept, KEPT * SLAB, content(KEPT, 1)).unwrap();
@@ -109,7 +109,7 @@ fn strike(number: u64, random: &mut Random) -> Outcome {
     let filled = fill_up(&filler);
     assert!(filled > spare, "{filled} slabs");
     if spare > 0 {
-        filler.execute(Request::Discard { offset_bytes: 0, length_bytes: spare * SLAB }).unwrap();
+        filler.execute(DeviceRequest::Discard { offset_bytes: 0, length_bytes: spare * SLAB }).unwrap();
         flush(&filler).unwrap();
     }
     drop((filler, filling));
@@ -141,7 +141,7 @@ fn strike(number: u64, random: &mut Random) -> Outcome {
 
     // Space alone brings nothing back.
     let (filling, filler) = server.connect(&server.nqn("filler"));
-    filler.execute(Request::Discard { offset_bytes: 0, length_bytes: filled * SLAB }).unwrap();
+    filler.execute(DeviceRequest::Discard { offset_bytes: 0, length_bytes: filled * SLAB }).unwrap();
     flush(&filler).unwrap();
     drop((filler, filling));
     for (index, &slab) in lost.iter().enumerate() {

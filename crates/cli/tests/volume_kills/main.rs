@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use parts::{Part, Random};
 use support::{Playground, stderr, wait_for};
-use underlay_nvme::initiator::{Controller, Options};
-use underlay_storage::device::{BlockDevice, Request};
+use underlay_nvme::initiator::{ControllerOptions, NvmeController};
+use underlay_storage::device::{BlockDevice, DeviceRequest};
 use volumes::VolumeServer;
 
 const KILLS_VARIABLE: &str = "UNDERLAY_VOLUME_KILLS";
@@ -150,9 +150,9 @@ fn an_initiator_goes_on_when_the_server_comes_back() {
     let address = first.address.clone();
     let mut parts: Vec<Part> =
         (0..VOLUMES.len()).map(|volume| Part::new(VOLUMES[volume], volume, 0)).collect();
-    let controllers: Vec<Controller> = VOLUMES
+    let controllers: Vec<NvmeController> = VOLUMES
         .iter()
-        .map(|volume| Controller::connect(Options::new(&address, first.nqn(volume))).unwrap())
+        .map(|volume| NvmeController::connect(ControllerOptions::new(&address, first.nqn(volume))).unwrap())
         .collect();
     let is_over = AtomicBool::new(false);
     let server = std::thread::scope(|scope| {
@@ -164,7 +164,7 @@ fn an_initiator_goes_on_when_the_server_comes_back() {
                     part.step(&device, &mut random)
                         .unwrap_or_else(|error| panic!("{}: {error}", VOLUMES[part.volume]));
                 }
-                device.execute(Request::Flush).unwrap();
+                device.execute(DeviceRequest::Flush).unwrap();
             });
         }
         let mut server = first;

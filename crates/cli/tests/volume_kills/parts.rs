@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use underlay_storage::device::{BlockDevice, DeviceError, Request};
+use underlay_storage::device::{BlockDevice, DeviceError, DeviceRequest};
 
 pub(crate) const BLOCK: u64 = 4096;
 /// Each writer has a part of a volume to itself.
@@ -86,7 +86,7 @@ impl Part {
     pub(crate) fn step(&mut self, device: &dyn BlockDevice, random: &mut Random) -> Result<(), DeviceError> {
         match random.below(10) {
             0 => {
-                device.execute(Request::Flush)?;
+                device.execute(DeviceRequest::Flush)?;
                 self.flushes += 1;
                 Ok(())
             }
@@ -123,8 +123,8 @@ impl Part {
             self.asked[index as usize].push(version);
         }
         device.execute(match is_write {
-            true => Request::Write { offset_bytes, data, fua },
-            false => Request::Discard { offset_bytes, length_bytes: count * BLOCK },
+            true => DeviceRequest::Write { offset_bytes, data, fua },
+            false => DeviceRequest::Discard { offset_bytes, length_bytes: count * BLOCK },
         })?;
         for index in start as usize..(start + count) as usize {
             self.answered[index] = self.asked[index].pop().unwrap_or(0);
@@ -168,7 +168,7 @@ impl Part {
 
     fn read(&self, device: &dyn BlockDevice, start: u64, count: u64) -> Result<Vec<u8>, DeviceError> {
         let offset_bytes = (self.first_block + start) * BLOCK;
-        device.execute(Request::Read { offset_bytes, buffer: vec![1; (count * BLOCK) as usize] })
+        device.execute(DeviceRequest::Read { offset_bytes, buffer: vec![1; (count * BLOCK) as usize] })
     }
 
     fn accept(&mut self, index: usize, found: &[u8], takes_over: bool) -> Result<(), String> {

@@ -36,7 +36,7 @@ impl EventKind {
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub(crate) struct Event {
+pub(crate) struct HistoryEvent {
     pub at_s: f64,
     pub kind: EventKind,
     /// The cell that ran.

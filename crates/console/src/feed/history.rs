@@ -4,7 +4,7 @@ use underlay_record::LiveSample;
 
 /// A sample, and when it was taken.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Moment {
+pub(crate) struct SampleMoment {
     /// Seconds since 1970.
     pub at_s: f64,
     pub sample: LiveSample,
@@ -18,15 +18,15 @@ pub(crate) const MAX_STEP_S: f64 = 3.0;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct History {
-    moments: Vec<Moment>,
+pub(crate) struct RunHistory {
+    moments: Vec<SampleMoment>,
     bytes: usize,
 }
 
 const MAX_MOMENTS: usize = 2_400;
 const MAX_BYTES: usize = 16 << 20;
 
-impl History {
+impl RunHistory {
     /// `bytes` is about what the sample takes.
     pub(crate) fn add(&mut self, at_s: f64, sample: LiveSample, bytes: usize) {
         // A clock that was set back must not turn lines around.
@@ -37,7 +37,7 @@ impl History {
                 && last.sample.phase == sample.phase
                 && last.sample.preparing == sample.preparing
         });
-        self.moments.push(Moment { at_s, sample, begins: !is_joined, bytes });
+        self.moments.push(SampleMoment { at_s, sample, begins: !is_joined, bytes });
         self.bytes += bytes;
         while self.moments.len() > MAX_MOMENTS || (self.bytes > MAX_BYTES && self.moments.len() > 2) {
             self.thin();
@@ -60,16 +60,16 @@ impl History {
         self.bytes = self.moments.iter().map(|moment| moment.bytes).sum();
     }
 
-    pub(crate) fn moments(&self) -> &[Moment] {
+    pub(crate) fn moments(&self) -> &[SampleMoment] {
         &self.moments
     }
 
-    pub(crate) fn latest(&self) -> Option<&Moment> {
+    pub(crate) fn latest(&self) -> Option<&SampleMoment> {
         self.moments.last()
     }
 
     /// Those from a moment on.
-    pub(crate) fn since(&self, from_s: f64) -> &[Moment] {
+    pub(crate) fn since(&self, from_s: f64) -> &[SampleMoment] {
         &self.moments[self.moments.partition_point(|moment| moment.at_s < from_s)..]
     }
 }
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn cells_phases_and_gaps_begin_anew_also_once_samples_were_thinned() {
-        let mut history = History::default();
+        let mut history = RunHistory::default();
         let taken = [
             (1.0, sample(0, "filling caches"), true),
             (2.0, sample(0, "filling caches"), false),
@@ -98,7 +98,7 @@ mod tests {
             (63.0, sample(1, "measuring"), false),
         ];
         taken.iter().for_each(|(at_s, sample, _)| history.add(*at_s, sample.clone(), 1));
-        let begins = |history: &History| -> Vec<(f64, bool)> {
+        let begins = |history: &RunHistory| -> Vec<(f64, bool)> {
             history.moments().iter().map(|moment| (moment.at_s, moment.begins)).collect()
         };
         assert_eq!(begins(&history), taken.map(|(at_s, _, begins)| (at_s, begins)));
@@ -115,7 +115,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_stays_within_its_bounds_and_in_order(steps in proptest::collection::vec((-5.0..50.0f64, 1usize..200_000), 1..4000)) {
-            let mut history = History::default();
+            let mut history = RunHistory::default();
             let mut now = 1e9;
             for (step, bytes) in &steps {
                 now += step;

@@ -16,7 +16,7 @@ const MAX_CHUNKS: usize = (MAX_FEED_BYTES as usize + MAX_FEED_LINE_BYTES) / CHUN
 const MAX_FILES: usize = 6;
 
 /// Follows a run's feed from the beginning, over the change to a new file. Whatever is no line of a feed is passed over.
-pub(crate) struct Tail {
+pub(crate) struct FeedTail {
     directory: PathBuf,
     file: Option<File>,
     /// Whether the older part has been read.
@@ -27,9 +27,9 @@ pub(crate) struct Tail {
     skips: bool,
 }
 
-impl Tail {
-    pub(crate) fn new(directory: &Path) -> Tail {
-        Tail {
+impl FeedTail {
+    pub(crate) fn new(directory: &Path) -> FeedTail {
+        FeedTail {
             directory: directory.to_owned(),
             file: None,
             is_past_earlier: false,
@@ -126,7 +126,7 @@ mod tests {
         format!("\n{}\n", serde_json::to_string(&FeedLine { at_ms, entry }).unwrap())
     }
 
-    fn read(tail: &mut Tail) -> Vec<u64> {
+    fn read(tail: &mut FeedTail) -> Vec<u64> {
         let mut found = Vec::new();
         tail.read(|line, _| found.push(line.at_ms)).unwrap();
         found
@@ -136,13 +136,13 @@ mod tests {
     fn what_is_written_later_is_read_later_over_the_change_of_files() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        let mut tail = Tail::new(folder.path());
+        let mut tail = FeedTail::new(folder.path());
         assert!(read(&mut tail).is_empty());
         std::fs::write(at(EARLIER_FEED_FILE), line(1)).unwrap();
         std::fs::write(at(FEED_FILE), line(2)).unwrap();
         // It began before the older part was there; another reader begins with it.
         assert_eq!(read(&mut tail), [2]);
-        assert_eq!(read(&mut Tail::new(folder.path())), [1, 2]);
+        assert_eq!(read(&mut FeedTail::new(folder.path())), [1, 2]);
         let append = |text: &str| {
             let mut file = std::fs::OpenOptions::new().append(true).open(at(FEED_FILE)).unwrap();
             file.write_all(text.as_bytes()).unwrap();
@@ -168,7 +168,7 @@ mod tests {
         let file = File::create(folder.path().join(FEED_FILE)).unwrap();
         // Zeros that take no room.
         file.set_len(1 << 40).unwrap();
-        let mut tail = Tail::new(folder.path());
+        let mut tail = FeedTail::new(folder.path());
         assert!(read(&mut tail).is_empty() && read(&mut tail).is_empty());
     }
 
@@ -177,7 +177,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("other"), line(1)).unwrap();
         std::os::unix::fs::symlink("other", folder.path().join(FEED_FILE)).unwrap();
-        assert!(Tail::new(folder.path()).read(|_, _| panic!("it was followed")).is_err());
+        assert!(FeedTail::new(folder.path()).read(|_, _| panic!("it was followed")).is_err());
     }
 
     proptest! {
@@ -185,7 +185,7 @@ mod tests {
         fn noise_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
             let folder = tempfile::tempdir().unwrap();
             std::fs::write(folder.path().join(FEED_FILE), bytes).unwrap();
-            Tail::new(folder.path()).read(|_, _| {}).unwrap();
+            FeedTail::new(folder.path()).read(|_, _| {}).unwrap();
         }
     }
 }

@@ -18,14 +18,14 @@ const MAX_NODES: usize = 1_000;
 const MAX_GAUGES: usize = 200;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Turn {
+pub(super) struct StateTransition {
     pub kind: EventKind,
     pub what: String,
     pub is_bad: bool,
 }
 
-fn of_system(what: String, is_bad: bool) -> Turn {
-    Turn { kind: EventKind::System, what, is_bad }
+fn of_system(what: String, is_bad: bool) -> StateTransition {
+    StateTransition { kind: EventKind::System, what, is_bad }
 }
 
 /// Gauges that are 0 or 1, and what they mean when they turn.
@@ -40,7 +40,7 @@ const STATES: [(&str, &str, &str); 2] = [
 
 /// What is kept from one look to the next.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct TransitionDetector {
     is_throttled: bool,
     /// Gauges of work that goes on, and when there last was some.
     working: BTreeMap<String, f64>,
@@ -50,14 +50,14 @@ pub(super) struct Turns {
     nodes: BTreeMap<String, (Option<NodeRole>, NodeCondition)>,
 }
 
-impl Turns {
+impl TransitionDetector {
     /// Between two samples of a cell, of which the second was taken at this time.
     pub(super) fn of_samples(
         &mut self,
         at_s: f64,
         before: Option<&LiveSample>,
         now: &LiveSample,
-    ) -> Vec<Turn> {
+    ) -> Vec<StateTransition> {
         let mut turned = states(before, now);
         turned.extend(self.work(at_s, now));
         turned.extend(self.elections(now));
@@ -82,7 +82,7 @@ impl Turns {
     }
 
     /// Gauges of work that goes on, such as compactions: many short ones in a row are one.
-    fn work(&mut self, at_s: f64, now: &LiveSample) -> Vec<Turn> {
+    fn work(&mut self, at_s: f64, now: &LiveSample) -> Vec<StateTransition> {
         let mut turned = Vec::new();
         for (name, now) in &now.gauges {
             let Some(work) = bare(name).strip_suffix("_running") else { continue };
@@ -100,7 +100,7 @@ impl Turns {
     }
 
     /// Masters, as far as gauges tell them.
-    fn elections(&mut self, now: &LiveSample) -> Vec<Turn> {
+    fn elections(&mut self, now: &LiveSample) -> Vec<StateTransition> {
         let mut turned = Vec::new();
         for (name, node) in &now.gauges {
             let shard = bare(name).strip_prefix("master_of_shard_").and_then(|shard| shard.parse().ok());
@@ -112,20 +112,21 @@ impl Turns {
             if let Some(before) = self.masters.insert(shard, node).filter(|before| *before != node) {
                 let what =
                     format!("node {node} was elected master of shard {shard}, which was node {before}");
-                turned.push(Turn { kind: EventKind::Node, what, is_bad: false });
+                turned.push(StateTransition { kind: EventKind::Node, what, is_bad: false });
             }
         }
         turned
     }
 
     /// Since the nodes were looked at before. Those that were sent away or brought back are told of by the run.
-    pub(super) fn of_nodes(&mut self, nodes: &[NodeState]) -> Vec<Turn> {
+    pub(super) fn of_nodes(&mut self, nodes: &[NodeState]) -> Vec<StateTransition> {
         let mut turned = Vec::new();
         for node in nodes.iter().take(MAX_NODES) {
             let now = (node.role, node.condition);
             let Some(then) = self.nodes.insert(node.name.clone(), now) else { continue };
             let shard = node.only_shard().map_or_else(String::new, |shard| format!(" of shard {shard}"));
-            let mut turn = |what: String, is_bad| turned.push(Turn { kind: EventKind::Node, what, is_bad });
+            let mut turn =
+                |what: String, is_bad| turned.push(StateTransition { kind: EventKind::Node, what, is_bad });
             match (then.0, now.0) {
                 // The feed tells it, to whoever comes later too.
                 _ if !self.masters.is_empty() => {}
@@ -146,7 +147,7 @@ impl Turns {
 }
 
 /// Gauges that are 0 or 1.
-fn states(before: Option<&LiveSample>, now: &LiveSample) -> Vec<Turn> {
+fn states(before: Option<&LiveSample>, now: &LiveSample) -> Vec<StateTransition> {
     let mut turned = Vec::new();
     for (name, now) in &now.gauges {
         let then = before.and_then(|before| before.gauges.get(name)).copied().unwrap_or(0.0) > 0.0;
@@ -164,7 +165,7 @@ pub(crate) fn bare(gauge: &str) -> &str {
 }
 
 /// Mirrors and volumes that are no longer whole, or are again.
-fn layers(before: Option<&LiveSample>, now: &LiveSample) -> Vec<Turn> {
+fn layers(before: Option<&LiveSample>, now: &LiveSample) -> Vec<StateTransition> {
     let mut turned = Vec::new();
     for layer in &now.layers {
         let is_same = |other: &&underlay_record::LayerActivity| {
@@ -179,7 +180,7 @@ fn layers(before: Option<&LiveSample>, now: &LiveSample) -> Vec<Turn> {
         };
         let mut turn = |what: &str, is_bad| {
             let what = format!("{}: {what}", layer.title());
-            turned.push(Turn { kind: EventKind::Device, what, is_bad });
+            turned.push(StateTransition { kind: EventKind::Device, what, is_bad });
         };
         match of("members_resyncing") {
             (false, true) => turn("resync began", false),
@@ -201,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    fn words(turned: Vec<Turn>) -> Vec<String> {
+    fn words(turned: Vec<StateTransition>) -> Vec<String> {
         turned.into_iter().map(|turn| turn.what).collect()
     }
 
@@ -211,7 +212,7 @@ mod tests {
 
     #[test]
     fn many_short_compactions_in_a_row_are_one_event() {
-        let mut turns = Turns::default();
+        let mut turns = TransitionDetector::default();
         let at = |second: f64, running: f64| (second, with_gauge("current_compactions_running", running));
         let seen = [
             at(1.0, 0.0),
@@ -239,7 +240,7 @@ mod tests {
     fn writes_that_are_held_back_are_told_in_words() {
         let (free, stopped) =
             (with_gauge("current_writes_stopped", 0.0), with_gauge("current_writes_stopped", 1.0));
-        let mut turns = Turns::default();
+        let mut turns = TransitionDetector::default();
         let turned = turns.of_samples(1.0, Some(&free), &stopped);
         assert!(turned[0].is_bad && turned[0].what.starts_with("writes are stopped"), "{turned:?}");
         assert!(turns.of_samples(2.0, Some(&stopped), &stopped).is_empty());
@@ -252,7 +253,7 @@ mod tests {
             budget: Some(LiveBudget { cpu_throttled_share: Some(share), ..LiveBudget::default() }),
             ..LiveSample::default()
         };
-        let mut turns = Turns::default();
+        let mut turns = TransitionDetector::default();
         let shares = [0.0, 0.9, 0.1, 0.8, 0.7, 0.9, 0.4, 0.1, 0.1, 0.0];
         let told: Vec<String> = shares
             .windows(2)
@@ -276,7 +277,7 @@ mod tests {
             let layer = LayerActivity { name: "data.mirror".to_owned(), figures, ..LayerActivity::default() };
             LiveSample { layers: vec![layer], ..LiveSample::default() }
         };
-        let mut turns = Turns::default();
+        let mut turns = TransitionDetector::default();
         let told: Vec<String> = [with(0.0, 0.0), with(1.0, 0.0), with(1.0, 1.0), with(0.0, 0.0)]
             .windows(2)
             .flat_map(|pair| words(turns.of_samples(0.0, Some(&pair[0]), &pair[1])))
@@ -294,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_master_that_gauges_tell_is_told_from_them_alone() {
-        let mut turns = Turns::default();
+        let mut turns = TransitionDetector::default();
         let told: Vec<String> = [2.0, 2.0, 0.0, 3.0, 3.0]
             .into_iter()
             .flat_map(|node| {
@@ -324,7 +325,7 @@ mod tests {
         };
         let (master, replica) = (Some(NodeRole::Master), Some(NodeRole::Replica));
         use NodeCondition::{Away, Ended, Serving};
-        let mut turns = Turns::default();
+        let mut turns = TransitionDetector::default();
         assert!(turns.of_nodes(&[node("n1", master, Serving), node("n2", replica, Serving)]).is_empty());
         let after = [node("n1", None, Away), node("n2", master, Serving)];
         assert_eq!(words(turns.of_nodes(&after)), ["n2 was elected master of shard 1"]);

@@ -8,9 +8,9 @@ use underlay_record::{
 };
 use underlay_report::{node_event_so_far, quantity};
 
-use super::History;
-use super::event::{Event, EventKind};
-use super::turns::Turns;
+use super::RunHistory;
+use super::event::{EventKind, HistoryEvent};
+use super::turns::TransitionDetector;
 
 /// Events that are kept; the oldest go.
 const MAX_EVENTS: usize = 2_000;
@@ -34,7 +34,7 @@ pub(crate) struct CellView {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Watched {
+pub(crate) struct WatchedFeed {
     /// How many cells the plan has.
     pub planned: usize,
     pub cells: BTreeMap<u32, CellView>,
@@ -50,8 +50,8 @@ pub(crate) struct Watched {
     pub remaining: Option<(f64, f64)>,
     /// How it ended, in words; absent while it goes on.
     pub ended: Option<(f64, String)>,
-    pub events: VecDeque<Event>,
-    pub history: History,
+    pub events: VecDeque<HistoryEvent>,
+    pub history: RunHistory,
     pub storage: Option<StorageRecord>,
     pub topology: Option<TopologyRecord>,
     pub parts: Option<PartsRecord>,
@@ -59,10 +59,10 @@ pub(crate) struct Watched {
     /// Nodes that went away in the cell that runs.
     pub node_events: Vec<NodeEventRecord>,
     pub last_s: f64,
-    turns: Turns,
+    turns: TransitionDetector,
 }
 
-impl Watched {
+impl WatchedFeed {
     pub(crate) fn take(&mut self, line: FeedLine, bytes: usize) {
         let at_s = line.at_ms as f64 / 1e3;
         self.last_s = at_s;
@@ -100,7 +100,7 @@ impl Watched {
             FeedEntry::CellStarted { position } => {
                 if self.running != Some(position) {
                     self.node_events.clear();
-                    self.turns = Turns::default();
+                    self.turns = TransitionDetector::default();
                     (self.storage, self.topology, self.parts) = (None, None, None);
                     self.event_of(at_s, EventKind::Cell, Some(position), "started".to_owned(), false);
                 }
@@ -213,7 +213,7 @@ impl Watched {
         if self.events.len() >= MAX_EVENTS {
             self.events.pop_front();
         }
-        self.events.push_back(Event { at_s, kind, position, what: cut(what), is_bad });
+        self.events.push_back(HistoryEvent { at_s, kind, position, what: cut(what), is_bad });
     }
 
     /// How long all that is left takes from `now_s` on, as estimated.
@@ -242,8 +242,8 @@ fn cut(text: String) -> String {
 mod tests {
     use super::*;
 
-    fn taken(entries: impl IntoIterator<Item = FeedEntry>) -> Watched {
-        let mut watched = Watched { planned: 3, ..Watched::default() };
+    fn taken(entries: impl IntoIterator<Item = FeedEntry>) -> WatchedFeed {
+        let mut watched = WatchedFeed { planned: 3, ..WatchedFeed::default() };
         for (second, entry) in (1000..).zip(entries) {
             watched.take(FeedLine { at_ms: second * 1000, entry }, 100);
         }

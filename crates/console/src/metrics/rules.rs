@@ -35,7 +35,7 @@ const OTHER_UNITS: [(&[&str], &str); 2] = [
     ),
 ];
 
-struct Sample {
+struct MetricSample {
     name: String,
     labels: BTreeMap<String, String>,
 }
@@ -115,7 +115,7 @@ pub(crate) fn broken(text: &str) -> Vec<String> {
 }
 
 /// `name{label="value",…} number`, with `\\`, `\"` and `\n` in values.
-fn sample(line: &str) -> Option<Sample> {
+fn sample(line: &str) -> Option<MetricSample> {
     let (name, rest) = line.split_once('{')?;
     let mut labels = BTreeMap::new();
     let mut letters = rest.chars();
@@ -145,5 +145,5 @@ fn sample(line: &str) -> Option<Sample> {
     }
     let number: String = letters.collect();
     number.strip_prefix(' ')?.parse::<f64>().ok()?;
-    Some(Sample { name: name.to_owned(), labels })
+    Some(MetricSample { name: name.to_owned(), labels })
 }

@@ -1,11 +1,11 @@
 //! The record of a cell.
 
 use maud::{Markup, html};
-use underlay_record::{CellStatus, RunRecord, Verdict};
+use underlay_record::{CellStatus, CertificateVerdict, RunRecord};
 use underlay_report::quantity::{self, count};
 
-use super::Frame;
-use super::frame::Place;
+use super::PageFrame;
+use super::frame::NavigationTarget;
 use super::words::{date_and_time, escaped, prose};
 
 pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
@@ -50,10 +50,11 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
                 h2 { "Certificate" }
                 p {
                     @match record.verdict().unwrap_or(seal.verdict) {
-                        Verdict::Faithful => { span.badge.faithful { "faithful" } }
-                        Verdict::Doubtful => { span.badge.doubtful { "doubtful" } }
-                        Verdict::RealStorage => { span.badge.plain { "real storage" } }
-                        Verdict::Disturbed => { span.badge.doubtful { "disturbed " (record.disturbed_by().unwrap_or_default().in_words()) } " " (record.disturbances_in_words()) "." }
+                        CertificateVerdict::Faithful => { span.badge.faithful { "faithful" } }
+                        CertificateVerdict::Doubtful => { span.badge.doubtful { "doubtful" } }
+                        CertificateVerdict::RealStorage => { span.badge.plain { "real storage" } }
+                        CertificateVerdict::Disturbed => { span.badge.doubtful {
+                            "disturbed " (record.disturbed_by().unwrap_or_default().in_words()) } " " (record.disturbances_in_words()) "." }
                     }
                 }
                 div.scroll tabindex="0" role="region" aria-label="Checks of the certificate" { table {
@@ -95,5 +96,5 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
             dl.facts-list { @for (name, value) in record.settings.iter().chain(&record.versions) { dt { (name) } dd { (value) } } }
         }
     };
-    Frame { place: Some(Place::Runs), ..Frame::of(&title, content) }.draw()
+    PageFrame { place: Some(NavigationTarget::Runs), ..PageFrame::of(&title, content) }.draw()
 }

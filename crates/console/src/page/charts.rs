@@ -5,18 +5,18 @@ use underlay_record::{DeviceId, LayerActivity, LiveDevice, LiveSample};
 use underlay_report::html::time_chart::{TimeChart, TimeLine, TimeMark, TimeShade};
 use underlay_report::quantity;
 
-use super::Span;
+use super::ChartSpan;
 use super::words::{moment, ticks};
-use crate::feed::{Event, EventKind, History, Moment, bare};
+use crate::feed::{EventKind, HistoryEvent, RunHistory, SampleMoment, bare};
 use crate::hub::FollowedRun;
 
 /// A chart: what its element is called, its title, and what it shows.
-struct Chart {
+struct HistoryChart {
     id: &'static str,
     title: &'static str,
     /// Empty where labels have units, for which there is no room beside it.
     y_title: &'static str,
-    lines: fn(&[&Moment]) -> Vec<TimeLine>,
+    lines: fn(&[&SampleMoment]) -> Vec<TimeLine>,
     label: fn(f64) -> String,
     /// Its figures are in modelled time, so that those of a phase in which devices take none compare with nothing.
     is_modelled: bool,
@@ -27,8 +27,8 @@ struct Chart {
     is_log: bool,
 }
 
-const CHARTS: [Chart; 13] = [
-    Chart {
+const CHARTS: [HistoryChart; 13] = [
+    HistoryChart {
         id: "throughput",
         title: "Throughput",
         y_title: "ops/s",
@@ -39,7 +39,7 @@ const CHARTS: [Chart; 13] = [
         is_share: false,
         is_log: false,
     },
-    Chart {
+    HistoryChart {
         id: "progress",
         title: "Progress that the benchmark prints",
         y_title: "",
@@ -50,7 +50,7 @@ const CHARTS: [Chart; 13] = [
         is_share: false,
         is_log: false,
     },
-    Chart {
+    HistoryChart {
         id: "latency",
         title: "Latency of operations",
         y_title: "logarithmic",
@@ -67,7 +67,7 @@ const CHARTS: [Chart; 13] = [
         is_share: false,
         is_log: true,
     },
-    Chart {
+    HistoryChart {
         id: "iops",
         title: "Requests at the devices",
         y_title: "IOPS",
@@ -78,7 +78,7 @@ const CHARTS: [Chart; 13] = [
         is_share: false,
         is_log: false,
     },
-    Chart {
+    HistoryChart {
         id: "bandwidth",
         title: "Bandwidth of the devices",
         y_title: "",
@@ -89,7 +89,7 @@ const CHARTS: [Chart; 13] = [
         is_share: false,
         is_log: false,
     },
-    Chart {
+    HistoryChart {
         id: "depth",
         title: "Queue depth of the devices",
         y_title: "requests",
@@ -100,7 +100,7 @@ const CHARTS: [Chart; 13] = [
         is_share: false,
         is_log: false,
     },
-    Chart {
+    HistoryChart {
         id: "fidelity",
         title: "Device latency: modelled and delivered",
         y_title: "mean",
@@ -116,7 +116,7 @@ const CHARTS: [Chart; 13] = [
         is_share: false,
         is_log: false,
     },
-    Chart {
+    HistoryChart {
         id: "device-p50",
         title: "Device latency, p50: modelled (m) and delivered (d)",
         y_title: "logarithmic",
@@ -127,7 +127,7 @@ const CHARTS: [Chart; 13] = [
         is_share: false,
         is_log: true,
     },
-    Chart {
+    HistoryChart {
         id: "device-p99",
         title: "Device latency, p99: modelled (m) and delivered (d)",
         y_title: "logarithmic",
@@ -138,7 +138,7 @@ const CHARTS: [Chart; 13] = [
         is_share: false,
         is_log: true,
     },
-    Chart {
+    HistoryChart {
         id: "hits",
         title: "Hit rates of layers",
         y_title: "share",
@@ -149,7 +149,7 @@ const CHARTS: [Chart; 13] = [
         is_share: true,
         is_log: false,
     },
-    Chart {
+    HistoryChart {
         id: "cpu",
         title: "CPU of the system",
         y_title: "CPUs",
@@ -165,7 +165,7 @@ const CHARTS: [Chart; 13] = [
         is_share: false,
         is_log: false,
     },
-    Chart {
+    HistoryChart {
         id: "memory",
         title: "Memory of the system, page cache included",
         y_title: "",
@@ -185,7 +185,7 @@ const CHARTS: [Chart; 13] = [
         is_share: false,
         is_log: false,
     },
-    Chart {
+    HistoryChart {
         id: "background",
         title: "The system's own work",
         y_title: "count",
@@ -239,8 +239,8 @@ pub(super) fn frames(piece: &dyn Fn(&str) -> Markup) -> Markup {
 
 /// The charts of a whole run that have anything to show, with their titles.
 pub(super) fn pictures(run: &FollowedRun) -> Vec<(&'static str, Markup)> {
-    let pieces = fragments(run, Span::All);
-    let picture = |chart: &Chart| {
+    let pieces = fragments(run, ChartSpan::All);
+    let picture = |chart: &HistoryChart| {
         let (_, markup) = pieces.iter().find(|(id, _)| *id == format!("c-{}", chart.id))?;
         markup.0.starts_with("<svg").then(|| (chart.title, markup.clone()))
     };
@@ -248,7 +248,7 @@ pub(super) fn pictures(run: &FollowedRun) -> Vec<(&'static str, Markup)> {
 }
 
 /// Every chart and its table.
-pub(super) fn fragments(run: &FollowedRun, span: Span) -> Vec<(String, Markup)> {
+pub(super) fn fragments(run: &FollowedRun, span: ChartSpan) -> Vec<(String, Markup)> {
     let history = &run.watched.history;
     let to_s = history.latest().map_or(run.watched.last_s, |latest| latest.at_s);
     let first_s = history.moments().first().map_or(to_s, |first| first.at_s);
@@ -257,7 +257,7 @@ pub(super) fn fragments(run: &FollowedRun, span: Span) -> Vec<(String, Markup)> 
     let moments = history.since(from_s);
     let (marks, told) = marks(run, from_s);
     let shades = shades(moments);
-    let shown = Shown::of(moments);
+    let shown = ShownMoments::of(moments);
     let mut pieces = Vec::new();
     for chart in &CHARTS {
         let lines: Vec<TimeLine> =
@@ -276,8 +276,8 @@ pub(super) fn fragments(run: &FollowedRun, span: Span) -> Vec<(String, Markup)> 
 }
 
 /// A chart that has had no figures at all takes no room.
-fn nothing(chart: &Chart, history: &History) -> Markup {
-    let all: Vec<&Moment> = history.moments().iter().collect();
+fn nothing(chart: &HistoryChart, history: &RunHistory) -> Markup {
+    let all: Vec<&SampleMoment> = history.moments().iter().collect();
     html! {
         @if (chart.lines)(&all).iter().any(|line| !line.is_empty()) { p.muted.small.none { "No figures in this time." } }
         @else { p.muted.small.none.never { "No figures yet." } }
@@ -285,24 +285,24 @@ fn nothing(chart: &Chart, history: &History) -> Markup {
 }
 
 /// The moments that charts show, of which some leave out those in which devices took no modelled time.
-struct Shown<'a> {
-    all: Vec<&'a Moment>,
-    measured: Vec<&'a Moment>,
+struct ShownMoments<'a> {
+    all: Vec<&'a SampleMoment>,
+    measured: Vec<&'a SampleMoment>,
 }
 
-impl<'a> Shown<'a> {
-    fn of(moments: &'a [Moment]) -> Shown<'a> {
+impl<'a> ShownMoments<'a> {
+    fn of(moments: &'a [SampleMoment]) -> ShownMoments<'a> {
         let measured = moments.iter().filter(|moment| !moment.sample.preparing).collect();
-        Shown { all: moments.iter().collect(), measured }
+        ShownMoments { all: moments.iter().collect(), measured }
     }
 
-    fn of_chart(&self, chart: &Chart) -> &[&'a Moment] {
+    fn of_chart(&self, chart: &HistoryChart) -> &[&'a SampleMoment] {
         if chart.is_modelled { &self.measured } else { &self.all }
     }
 }
 
 /// Times in which caches were filled or data loaded.
-fn shades(moments: &[Moment]) -> Vec<TimeShade> {
+fn shades(moments: &[SampleMoment]) -> Vec<TimeShade> {
     let mut shades: Vec<TimeShade> = Vec::new();
     for (place, moment) in moments.iter().enumerate().filter(|(_, moment)| moment.sample.preparing) {
         // Until the next one, which is of what follows: unless nothing was known for a while.
@@ -323,7 +323,7 @@ fn shades(moments: &[Moment]) -> Vec<TimeShade> {
 }
 
 fn draw(
-    chart: &Chart,
+    chart: &HistoryChart,
     lines: Vec<TimeLine>,
     marks: &[TimeMark],
     shades: &[TimeShade],
@@ -415,7 +415,12 @@ fn thinned(lines: &[TimeLine]) -> Vec<TimeLine> {
     lines.iter().map(thin).collect()
 }
 
-fn line(all: &[&Moment], colour: usize, name: &str, pick: impl Fn(&LiveSample) -> Option<f64>) -> TimeLine {
+fn line(
+    all: &[&SampleMoment],
+    colour: usize,
+    name: &str,
+    pick: impl Fn(&LiveSample) -> Option<f64>,
+) -> TimeLine {
     let values = all.iter().map(|moment| (moment.at_s, moment.begins, pick(&moment.sample)));
     TimeLine { colour, name: name.to_owned(), parts: parts(values) }
 }
@@ -448,7 +453,7 @@ fn mean_of(sample: &LiveSample, pick: impl Fn(&LiveDevice) -> Option<f64>) -> Op
 }
 
 /// A line a device; the busiest where there are too many.
-fn of_devices(all: &[&Moment], pick: impl Fn(&LiveDevice) -> Option<f64>) -> Vec<TimeLine> {
+fn of_devices(all: &[&SampleMoment], pick: impl Fn(&LiveDevice) -> Option<f64>) -> Vec<TimeLine> {
     let mut ids: Vec<&DeviceId> = Vec::new();
     for device in all.iter().flat_map(|moment| &moment.sample.devices) {
         if !ids.contains(&&device.id) && ids.len() < 256 {
@@ -465,7 +470,7 @@ fn of_devices(all: &[&Moment], pick: impl Fn(&LiveDevice) -> Option<f64>) -> Vec
 
 /// What the model asked for and what was delivered, of the devices with the most requests.
 fn of_devices_twice(
-    all: &[&Moment],
+    all: &[&SampleMoment],
     modelled: impl Fn(&LiveDevice) -> Option<f64>,
     delivered: impl Fn(&LiveDevice) -> Option<f64>,
 ) -> Vec<TimeLine> {
@@ -503,7 +508,7 @@ fn busiest(mut lines: Vec<TimeLine>) -> Vec<TimeLine> {
 }
 
 /// Of every layer that counts hits and misses, the share of hits since the sample before.
-fn hit_rates(all: &[&Moment]) -> Vec<TimeLine> {
+fn hit_rates(all: &[&SampleMoment]) -> Vec<TimeLine> {
     let counted =
         |layer: &LayerActivity| Some((*layer.figures.get("read_hits")?, *layer.figures.get("read_misses")?));
     let mut names: Vec<String> = Vec::new();
@@ -513,10 +518,10 @@ fn hit_rates(all: &[&Moment]) -> Vec<TimeLine> {
         }
     }
     let of = |(colour, name): (usize, &String)| {
-        let at = |moment: &Moment| {
+        let at = |moment: &SampleMoment| {
             moment.sample.layers.iter().find(|layer| layer.title() == *name).and_then(counted)
         };
-        let share = |pair: &[&Moment]| {
+        let share = |pair: &[&SampleMoment]| {
             let ((hits, misses), (hits_before, misses_before)) = (at(pair[1])?, at(pair[0])?);
             let (hits, misses) = (hits - hits_before, misses - misses_before);
             // Another cell or phase, counting began anew, or nothing was read.
@@ -530,7 +535,7 @@ fn hit_rates(all: &[&Moment]) -> Vec<TimeLine> {
 }
 
 /// What benchmark commands print of their progress: a line for each figure and unit.
-fn printed(all: &[&Moment]) -> Vec<TimeLine> {
+fn printed(all: &[&SampleMoment]) -> Vec<TimeLine> {
     let mut figures: Vec<(&str, &str)> = Vec::new();
     for figure in all.iter().filter_map(|moment| moment.sample.figure.as_ref()) {
         let known = (figure.name.as_str(), figure.unit.as_str());
@@ -547,7 +552,7 @@ fn printed(all: &[&Moment]) -> Vec<TimeLine> {
     (1..).zip(figures).map(of).collect()
 }
 
-fn gauges(all: &[&Moment]) -> Vec<TimeLine> {
+fn gauges(all: &[&SampleMoment]) -> Vec<TimeLine> {
     let mut names: Vec<&String> = all.iter().flat_map(|moment| moment.sample.gauges.keys()).collect();
     names.sort_unstable();
     names.dedup();
@@ -566,7 +571,7 @@ fn gauges(all: &[&Moment]) -> Vec<TimeLine> {
 
 /// Marks in every chart for what happened to nodes and devices, and what they mean.
 fn marks(run: &FollowedRun, from_s: f64) -> (Vec<TimeMark>, Markup) {
-    let is_marked = |event: &&Event| {
+    let is_marked = |event: &&HistoryEvent| {
         event.at_s >= from_s && event.is_bad && matches!(event.kind, EventKind::Node | EventKind::Device)
     };
     let mut found: Vec<(f64, Vec<&str>)> = Vec::new();

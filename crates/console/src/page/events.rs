@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::words::{moment, prose};
-use crate::feed::{Event, EventKind};
+use crate::feed::{EventKind, HistoryEvent};
 use crate::hub::FollowedRun;
 
 /// Of the newest, on the page; the API has all that are kept.
@@ -36,7 +36,7 @@ pub(super) fn list(run: &FollowedRun) -> Markup {
     }
 }
 
-fn row(run: &FollowedRun, event: &Event) -> Markup {
+fn row(run: &FollowedRun, event: &HistoryEvent) -> Markup {
     let planned = run.planned_of(event);
     html! {
         tr.bad[event.is_bad] data-event=(event.kind.word()) {

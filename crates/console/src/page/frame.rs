@@ -2,16 +2,16 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use super::Topic;
+use super::PageTopic;
 use super::words::prose;
 
 /// A page before it is drawn.
-pub(crate) struct Frame<'a> {
+pub(crate) struct PageFrame<'a> {
     pub title: &'a str,
     /// What is kept up to date on it.
-    pub topic: Option<&'a Topic>,
+    pub topic: Option<&'a PageTopic>,
     /// Of those that every page leads to, the one that this page belongs to.
-    pub place: Option<Place>,
+    pub place: Option<NavigationTarget>,
     /// Load it again after so many seconds.
     pub refresh_s: Option<u32>,
     pub content: Markup,
@@ -19,27 +19,27 @@ pub(crate) struct Frame<'a> {
 
 /// What every page leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum NavigationTarget {
     Runs,
     Studies,
     Host,
 }
 
-const PLACES: [(Place, &str, &str); 3] = [
-    (Place::Runs, "/", "Runs"),
-    (Place::Studies, "/studies", "Studies"),
-    (Place::Host, "/host", "This host"),
+const PLACES: [(NavigationTarget, &str, &str); 3] = [
+    (NavigationTarget::Runs, "/", "Runs"),
+    (NavigationTarget::Studies, "/studies", "Studies"),
+    (NavigationTarget::Host, "/host", "This host"),
 ];
 
-impl<'a> Frame<'a> {
-    pub(crate) fn of(title: &'a str, content: Markup) -> Frame<'a> {
-        Frame { title, topic: None, place: None, refresh_s: None, content }
+impl<'a> PageFrame<'a> {
+    pub(crate) fn of(title: &'a str, content: Markup) -> PageFrame<'a> {
+        PageFrame { title, topic: None, place: None, refresh_s: None, content }
     }
 }
 
-impl Frame<'_> {
+impl PageFrame<'_> {
     pub(crate) fn draw(self) -> Markup {
-        let topic = self.topic.map(Topic::to_string);
+        let topic = self.topic.map(PageTopic::to_string);
         html! {
             (DOCTYPE)
             html lang="en" {
@@ -82,7 +82,7 @@ pub(crate) fn problem(title: &str, text: &str) -> Markup {
             p { a href="/" { "All runs" } }
         }
     };
-    Frame::of(title, content).draw()
+    PageFrame::of(title, content).draw()
 }
 
 /// Asks before something is done: the same request again, with the word that it is meant. The button that does nothing has the focus.
@@ -108,5 +108,5 @@ pub(crate) fn confirm(
             }
         }
     };
-    Frame::of(question, content).draw()
+    PageFrame::of(question, content).draw()
 }

@@ -3,21 +3,26 @@
 use maud::{Markup, html};
 use underlay_report::quantity::{self, count};
 
-use super::frame::Place;
+use super::frame::NavigationTarget;
 use super::words::escaped;
-use super::{Frame, Topic};
-use crate::host::{Service, Storage};
-use crate::hub::Hub;
+use super::{PageFrame, PageTopic};
+use crate::host::{LiveServiceInfo, ServedStorageInfo};
+use crate::hub::ConsoleHub;
 
-pub(crate) fn host(hub: &Hub) -> Markup {
+pub(crate) fn host(hub: &ConsoleHub) -> Markup {
     let content = html! {
         div.head { h1 { "This host" } p.muted { "What this user has up now. Other users' things are not shown." } }
         @for (id, markup) in fragments(hub) { section { div #(id) { (markup) } } }
     };
-    Frame { topic: Some(&Topic::Host), place: Some(Place::Host), ..Frame::of("This host", content) }.draw()
+    PageFrame {
+        topic: Some(&PageTopic::Host),
+        place: Some(NavigationTarget::Host),
+        ..PageFrame::of("This host", content)
+    }
+    .draw()
 }
 
-pub(super) fn fragments(hub: &Hub) -> Vec<(String, Markup)> {
+pub(super) fn fragments(hub: &ConsoleHub) -> Vec<(String, Markup)> {
     vec![
         ("host-runs".to_owned(), running(hub)),
         ("host-loads".to_owned(), super::loads::loads(hub)),
@@ -26,7 +31,7 @@ pub(super) fn fragments(hub: &Hub) -> Vec<(String, Markup)> {
     ]
 }
 
-fn running(hub: &Hub) -> Markup {
+fn running(hub: &ConsoleHub) -> Markup {
     let running = hub.host.running();
     html! {
         h2 { "Runs" }
@@ -44,7 +49,7 @@ fn running(hub: &Hub) -> Markup {
     }
 }
 
-fn storages(hub: &Hub) -> Markup {
+fn storages(hub: &ConsoleHub) -> Markup {
     let storages = hub.host.storages();
     html! {
         h2 { "Mounts and storages" }
@@ -67,7 +72,7 @@ fn storages(hub: &Hub) -> Markup {
 }
 
 /// Totals since counting began.
-fn figures(storage: &Storage) -> Markup {
+fn figures(storage: &ServedStorageInfo) -> Markup {
     // Each table is a landmark, with a name that no other has.
     let place = match (&storage.pool, storage.directories.first()) {
         (Some(pool), _) => format!("pool {pool}, {}", storage.id),
@@ -97,7 +102,7 @@ fn figures(storage: &Storage) -> Markup {
     }
 }
 
-fn services(hub: &Hub) -> Markup {
+fn services(hub: &ConsoleHub) -> Markup {
     let services = hub.host.services();
     html! {
         h2 { "Volume servers, gateways, workers and mounts" }
@@ -127,7 +132,7 @@ fn services(hub: &Hub) -> Markup {
 }
 
 /// The status of a gateway: what waits for its store first.
-fn gateway(service: &Service) -> Markup {
+fn gateway(service: &LiveServiceInfo) -> Markup {
     let of = |name: &str| service.figures.get(name).copied().unwrap_or(0.0);
     let (hits, misses) = (of("cache_hits"), of("cache_misses"));
     let is_failing = of("oldest_pending_s") > 0.0 && of("flush_failures") > 0.0;
@@ -152,7 +157,7 @@ fn gateway(service: &Service) -> Markup {
 }
 
 /// A storage's devices with what can be done to each; `address` takes it.
-pub(super) fn device_controls(hub: &Hub, storage: &Storage, address: &str) -> Markup {
+pub(super) fn device_controls(hub: &ConsoleHub, storage: &ServedStorageInfo, address: &str) -> Markup {
     let hidden = |device: Option<&str>| {
         html! {
             input type="hidden" name="form" value=(hub.form_secret.reveal());

@@ -8,8 +8,8 @@ use underlay_report::quantity;
 use super::charts;
 use super::words::{moment, now_s, ticks};
 use crate::feed::MAX_STEP_S;
-use crate::host::Service;
-use crate::hub::Hub;
+use crate::host::LiveServiceInfo;
+use crate::hub::ConsoleHub;
 
 /// What charts show, in seconds.
 const SPAN_S: f64 = 300.0;
@@ -18,9 +18,9 @@ const MAX_LINES: usize = 7;
 /// Of a load; no more are drawn.
 const MAX_WORKERS: usize = 256;
 
-pub(super) fn loads(hub: &Hub) -> Markup {
+pub(super) fn loads(hub: &ConsoleHub) -> Markup {
     let services = hub.host.services();
-    let mut telling: Vec<(&Service, &LiveService)> =
+    let mut telling: Vec<(&LiveServiceInfo, &LiveService)> =
         services.iter().filter_map(|service| Some((service, service.live.as_ref()?))).collect();
     // What a load comes to before its parts.
     telling.sort_by_key(|(service, live)| (live.kind != "load", service.process));
@@ -33,7 +33,7 @@ pub(super) fn loads(hub: &Hub) -> Markup {
     }
 }
 
-fn load(service: &Service, live: &LiveService) -> Markup {
+fn load(service: &LiveServiceInfo, live: &LiveService) -> Markup {
     let id = format!("load-{}", service.process);
     html! {
         h3 id=(id) { (live.kind) ": " (live.what) }
@@ -202,7 +202,7 @@ mod tests {
             moments: vec![moment(1_000_000, "running"), moment(1_001_000, "lost")],
             ..LiveService::default()
         };
-        let service = Service { live: Some(live.clone()), ..Service::default() };
+        let service = LiveServiceInfo { live: Some(live.clone()), ..LiveServiceInfo::default() };
         let shown = load(&service, &live).into_string();
         assert!(shown.contains("As last seen at"), "{shown}");
         assert!(shown.contains("! lost") && shown.contains("a:7400") && !shown.contains("<b>"), "{shown}");

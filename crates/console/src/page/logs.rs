@@ -10,10 +10,10 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 use underlay_files::plain_file;
 
-use super::frame::Place;
+use super::frame::NavigationTarget;
 use super::words::escaped;
-use super::{Frame, Topic};
-use crate::hub::{FollowedRun, Hub};
+use super::{PageFrame, PageTopic};
+use crate::hub::{ConsoleHub, FollowedRun};
 
 /// Of a log's end.
 const SHOWN_BYTES: u64 = 48 << 10;
@@ -21,11 +21,11 @@ const MAX_LOGS: usize = 200;
 const MAX_DEPTH: usize = 5;
 const MAX_ENTRIES: usize = 20_000;
 
-pub(crate) fn logs(hub: &Hub, name: &str, file: Option<&str>) -> Result<Markup, String> {
+pub(crate) fn logs(hub: &ConsoleHub, name: &str, file: Option<&str>) -> Result<Markup, String> {
     let found = hub.with(name, found)?;
     let address = format!("/runs/{}", escaped(name));
     let chosen = file.filter(|file| found.contains_key(*file));
-    let topic = chosen.map(|file| Topic::Log { name: name.to_owned(), file: file.to_owned() });
+    let topic = chosen.map(|file| PageTopic::Log { name: name.to_owned(), file: file.to_owned() });
     let text = chosen.map(|file| fragments(hub, name, file)).transpose()?;
     let content = html! {
         div.head { h1 { "Logs" } p.muted { a href=(address) { (name) } } }
@@ -42,14 +42,23 @@ pub(crate) fn logs(hub: &Hub, name: &str, file: Option<&str>) -> Result<Markup, 
             section { h2 { (log) } div #log-text { @for (_, markup) in &pieces { (markup) } } }
         } @else if file.is_some() { section { p { "That log is not there any more." } } }
     };
-    Ok(Frame { topic: topic.as_ref(), place: Some(Place::Runs), ..Frame::of("Logs", content) }.draw())
+    Ok(PageFrame {
+        topic: topic.as_ref(),
+        place: Some(NavigationTarget::Runs),
+        ..PageFrame::of("Logs", content)
+    }
+    .draw())
 }
 
 /// The same for programs: which logs there are, and the end of the one that is named; nothing where that is not there.
 ///
 /// # Errors
 /// When the run or the log can't be read.
-pub(crate) fn logs_as_json(hub: &Hub, name: &str, file: Option<&str>) -> Result<Option<Value>, String> {
+pub(crate) fn logs_as_json(
+    hub: &ConsoleHub,
+    name: &str,
+    file: Option<&str>,
+) -> Result<Option<Value>, String> {
     let found = hub.with(name, found)?;
     let Some(file) = file else {
         let logs = found.iter().map(|(log, path)| {
@@ -62,7 +71,7 @@ pub(crate) fn logs_as_json(hub: &Hub, name: &str, file: Option<&str>) -> Result<
     Ok(Some(json!({ "file": file, "end": text })))
 }
 
-pub(super) fn fragments(hub: &Hub, name: &str, file: &str) -> Result<Vec<(String, Markup)>, String> {
+pub(super) fn fragments(hub: &ConsoleHub, name: &str, file: &str) -> Result<Vec<(String, Markup)>, String> {
     let found = hub.with(name, found)?;
     let Some(path) = found.get(file) else { return Err(format!("the log {file} is not there any more")) };
     let text = end_of(path).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -7,12 +7,12 @@ use underlay_record::{CellState, PlannedCell};
 use underlay_report::quantity;
 
 use super::words::{escaped, now_s};
-use crate::hub::{FollowedRun, Hub};
+use crate::hub::{ConsoleHub, FollowedRun};
 
 /// A matrix of more rows than this is scrolled.
 const MAX_ROWS: usize = 400;
 
-pub(super) fn matrix(hub: &Hub, run: &FollowedRun) -> Markup {
+pub(super) fn matrix(hub: &ConsoleHub, run: &FollowedRun) -> Markup {
     let plan = &run.run.plan;
     let several = run.run.systems.len() > 1;
     let labels: Vec<String> = plan.iter().map(|planned| planned.cell.label()).collect();
@@ -61,7 +61,7 @@ pub(super) fn matrix(hub: &Hub, run: &FollowedRun) -> Markup {
     }
 }
 
-fn chip(hub: &Hub, run: &FollowedRun, position: u32, planned: &PlannedCell) -> Markup {
+fn chip(hub: &ConsoleHub, run: &FollowedRun, position: u32, planned: &PlannedCell) -> Markup {
     let view = run.cell(position);
     let state = view.state;
     let has_record = state.has_ended();

@@ -4,14 +4,14 @@ use maud::{Markup, html};
 use underlay_record::CellState;
 use underlay_report::quantity;
 
-use super::frame::Place;
+use super::frame::NavigationTarget;
 use super::words::{date_and_time, escaped, moment, now_s, prose};
-use super::{Frame, Span, Topic, charts, events, matrix, topology};
-use crate::hub::{FollowedRun, Hub};
-use crate::recorded::Tally;
+use super::{ChartSpan, PageFrame, PageTopic, charts, events, matrix, topology};
+use crate::hub::{ConsoleHub, FollowedRun};
+use crate::recorded::StateTally;
 
-pub(crate) fn run(hub: &Hub, run: &FollowedRun, span: Span) -> Markup {
-    let topic = Topic::Run { name: run.name.clone(), span };
+pub(crate) fn run(hub: &ConsoleHub, run: &FollowedRun, span: ChartSpan) -> Markup {
+    let topic = PageTopic::Run { name: run.name.clone(), span };
     let address = format!("/runs/{}", escaped(&run.name));
     let pieces = fragments(hub, run, span);
     let piece = |id: &str| -> Markup {
@@ -37,7 +37,7 @@ pub(crate) fn run(hub: &Hub, run: &FollowedRun, span: Span) -> Markup {
             div #now { (piece("now")) }
             p.spans {
                 "Show: "
-                @for other in Span::ALL {
+                @for other in ChartSpan::ALL {
                     @if other == span { strong aria-current="true" { (other.word()) } } @else { a href={ (address) "?span=" (other.key()) "#charts" } { (other.word()) } }
                     " "
                 }
@@ -48,7 +48,12 @@ pub(crate) fn run(hub: &Hub, run: &FollowedRun, span: Span) -> Markup {
         section #certificate { h2 { "Certificate" } div #seal { (piece("seal")) } }
         section #events { h2 { "Events" } (events::filter()) div #event-list { (piece("event-list")) } }
     };
-    Frame { topic: Some(&topic), place: Some(Place::Runs), ..Frame::of(&run.name, content) }.draw()
+    PageFrame {
+        topic: Some(&topic),
+        place: Some(NavigationTarget::Runs),
+        ..PageFrame::of(&run.name, content)
+    }
+    .draw()
 }
 
 /// What was seen while it ran, for a report that is taken elsewhere.
@@ -66,7 +71,7 @@ pub(crate) fn appendix(run: &FollowedRun) -> Markup {
     }
 }
 
-pub(super) fn fragments(hub: &Hub, run: &FollowedRun, span: Span) -> Vec<(String, Markup)> {
+pub(super) fn fragments(hub: &ConsoleHub, run: &FollowedRun, span: ChartSpan) -> Vec<(String, Markup)> {
     let mut pieces = vec![
         ("status".to_owned(), status(hub, run)),
         ("matrix".to_owned(), matrix::matrix(hub, run)),
@@ -81,7 +86,7 @@ pub(super) fn fragments(hub: &Hub, run: &FollowedRun, span: Span) -> Vec<(String
 }
 
 /// The run in a line: how far it is, and how to stop it or what to read now that it has ended.
-fn status(hub: &Hub, run: &FollowedRun) -> Markup {
+fn status(hub: &ConsoleHub, run: &FollowedRun) -> Markup {
     let tally = run.tally();
     let (total, ended) = (tally.total(), tally.ended());
     let state = match (run.is_running(), ended < total) {
@@ -129,7 +134,7 @@ fn ended_as(run: &FollowedRun, ended: usize, has_left: bool) -> Markup {
 }
 
 /// The parts of the bar, those that have ended first.
-fn widths(tally: &Tally) -> Vec<(CellState, usize, usize)> {
+fn widths(tally: &StateTally) -> Vec<(CellState, usize, usize)> {
     let total = tally.total().max(1);
     let mut from = 0;
     tally
@@ -207,7 +212,7 @@ pub(crate) fn about_to_begin(name: &str) -> Markup {
             p { "The run is being prepared: this host is measured before the first cell. This page shows it as soon as it begins." }
         }
     };
-    Frame { refresh_s: Some(2), ..Frame::of(name, content) }.draw()
+    PageFrame { refresh_s: Some(2), ..PageFrame::of(name, content) }.draw()
 }
 
 /// The certificate as it forms: what of it can be told already, and what is on record.

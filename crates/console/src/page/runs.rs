@@ -6,22 +6,22 @@ use maud::{Markup, html};
 use underlay_record::CellState;
 use underlay_report::quantity;
 
-use super::frame::Place;
+use super::frame::NavigationTarget;
 use super::matrix::class_of;
 use super::words::{date_and_time, escaped, prose};
-use super::{Frame, Topic};
-use crate::hub::Hub;
-use crate::runs::Summary;
+use super::{PageFrame, PageTopic};
+use crate::hub::ConsoleHub;
+use crate::runs::RunSummary;
 
 /// So much of a second goes on counting the cells of runs that nobody has looked at yet; the rest follow in the next.
 const COUNTING: Duration = Duration::from_millis(300);
 
-pub(crate) fn runs(hub: &Hub, words: &str) -> Markup {
+pub(crate) fn runs(hub: &ConsoleHub, words: &str) -> Markup {
     // Words may be those of states, for which all cells are counted.
     let limit = words.is_empty().then_some(COUNTING);
-    let found: Vec<Summary> = hub.list(limit).into_iter().filter(|run| run.matches(words)).collect();
+    let found: Vec<RunSummary> = hub.list(limit).into_iter().filter(|run| run.matches(words)).collect();
     // A list that was searched stays what was found.
-    let topic = words.is_empty().then_some(Topic::Runs);
+    let topic = words.is_empty().then_some(PageTopic::Runs);
     let content = html! {
         section {
             h1 { "Runs" }
@@ -36,14 +36,15 @@ pub(crate) fn runs(hub: &Hub, words: &str) -> Markup {
             }
         }
     };
-    Frame { topic: topic.as_ref(), place: Some(Place::Runs), ..Frame::of("Runs", content) }.draw()
+    PageFrame { topic: topic.as_ref(), place: Some(NavigationTarget::Runs), ..PageFrame::of("Runs", content) }
+        .draw()
 }
 
-pub(super) fn fragments(hub: &Hub) -> Vec<(String, Markup)> {
+pub(super) fn fragments(hub: &ConsoleHub) -> Vec<(String, Markup)> {
     vec![("list".to_owned(), table(&hub.list(Some(COUNTING)), "", hub))]
 }
 
-fn table(found: &[Summary], words: &str, hub: &Hub) -> Markup {
+fn table(found: &[RunSummary], words: &str, hub: &ConsoleHub) -> Markup {
     html! {
         @if found.is_empty() {
             p.muted {
@@ -67,7 +68,7 @@ fn table(found: &[Summary], words: &str, hub: &Hub) -> Markup {
     }
 }
 
-fn row(run: &Summary) -> Markup {
+fn row(run: &RunSummary) -> Markup {
     let address = format!("/runs/{}", escaped(&run.name));
     if let Some(problem) = &run.problem {
         return html! {

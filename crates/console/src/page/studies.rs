@@ -7,11 +7,11 @@ use maud::{Markup, html};
 use underlay_files::plain_file;
 use underlay_report::quantity;
 
-use super::Frame;
-use super::frame::Place;
+use super::PageFrame;
+use super::frame::NavigationTarget;
 use super::words::{escaped, prose};
-use crate::host::{Checked, Mistake};
-use crate::hub::Hub;
+use crate::host::{StudyCheck, StudyMistake};
+use crate::hub::ConsoleHub;
 
 const MAX_LISTED: usize = 500;
 /// A longer study is listed without its title.
@@ -20,7 +20,7 @@ const MAX_TITLED_BYTES: u64 = 256 << 10;
 const BEGINNING: &str = "name = \"my-study\"\nbaseline = \"hdd\"\n\n[system.rocksdb]\nmemory = \"256 MiB\"\n\n[storage.hdd]\ndevices = [{ medium = \"hdd-7200-sata\" }]\n\n[storage.flash]\ndevices = [{ medium = \"ssd-sata\" }]\n\n[workload.ycsb]\ndata = \"1 GB\"\nmixes = [\"a\", \"c\"]\nthreads = 8\n\n[run]\nwarmup = \"5 s\"\nduration = \"20 s\"\nrepetitions = 1\n";
 
 /// The names of the studies in the directory.
-pub(crate) fn study_files(hub: &Hub) -> Vec<String> {
+pub(crate) fn study_files(hub: &ConsoleHub) -> Vec<String> {
     let entries = std::fs::read_dir(&hub.studies).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(|name| name.ends_with(".toml")).take(MAX_LISTED).collect();
@@ -29,7 +29,7 @@ pub(crate) fn study_files(hub: &Hub) -> Vec<String> {
 }
 
 /// The studies in the directory, by their names.
-pub(crate) fn studies(hub: &Hub) -> Markup {
+pub(crate) fn studies(hub: &ConsoleHub) -> Markup {
     let names = study_files(hub);
     // A relative one says nothing to somebody who did not start the console.
     let directory = std::path::absolute(&hub.studies).unwrap_or_else(|_| hub.studies.clone());
@@ -49,12 +49,18 @@ pub(crate) fn studies(hub: &Hub) -> Markup {
             p.buttons { a.button href="/studies/edit" { "Write a new one" } }
         }
     };
-    Frame { place: Some(Place::Studies), ..Frame::of("Studies", content) }.draw()
+    PageFrame { place: Some(NavigationTarget::Studies), ..PageFrame::of("Studies", content) }.draw()
 }
 
 /// The editor of a study. Without a text, a new one begins.
 /// `read` tells what the file held when it was read; nothing of a new one.
-pub(crate) fn editor(hub: &Hub, file: &str, text: Option<&str>, read: &str, said: Option<&str>) -> Markup {
+pub(crate) fn editor(
+    hub: &ConsoleHub,
+    file: &str,
+    text: Option<&str>,
+    read: &str,
+    said: Option<&str>,
+) -> Markup {
     let text = text.unwrap_or(BEGINNING);
     let checked = hub.host.check(&hub.studies.join(file), text);
     let title = if file.is_empty() { "A new study" } else { file };
@@ -87,16 +93,16 @@ pub(crate) fn editor(hub: &Hub, file: &str, text: Option<&str>, read: &str, said
             }
         }
     };
-    Frame { place: Some(Place::Studies), ..Frame::of(title, content) }.draw()
+    PageFrame { place: Some(NavigationTarget::Studies), ..PageFrame::of(title, content) }.draw()
 }
 
 /// The lines of mistakes, from 1.
-fn wrong_lines(checked: &Checked) -> HashSet<usize> {
+fn wrong_lines(checked: &StudyCheck) -> HashSet<usize> {
     checked.mistakes.iter().filter(|mistake| !mistake.is_note).filter_map(|mistake| mistake.line).collect()
 }
 
 /// What came of checking, with the lines that it is about.
-pub(crate) fn check_result(checked: &Checked) -> Markup {
+pub(crate) fn check_result(checked: &StudyCheck) -> Markup {
     html! {
         @if checked.is_sound() {
             p.sound data-short[checked.has_short] {
@@ -109,7 +115,7 @@ pub(crate) fn check_result(checked: &Checked) -> Markup {
     }
 }
 
-fn one(mistake: &Mistake) -> Markup {
+fn one(mistake: &StudyMistake) -> Markup {
     html! {
         li.bad[!mistake.is_note] data-line=[mistake.line] {
             @if let (Some(line), Some(column)) = (mistake.line, mistake.column) { button.small type="button" data-goto=(line) data-column=(column) { "line " (line) } " " }

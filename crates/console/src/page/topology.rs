@@ -8,10 +8,10 @@ use maud::{Markup, html};
 use underlay_record::{LiveSample, NodeCondition};
 
 use super::words::escaped;
-use crate::host::Storage;
-use crate::hub::{FollowedRun, Hub};
+use crate::host::ServedStorageInfo;
+use crate::hub::{ConsoleHub, FollowedRun};
 
-pub(super) fn picture(hub: &Hub, run: &FollowedRun) -> Markup {
+pub(super) fn picture(hub: &ConsoleHub, run: &FollowedRun) -> Markup {
     let Some(storage) = run.watched.storage.as_ref().filter(|_| run.watched.running.is_some()) else {
         return html! { p.muted { @if run.is_running() { "No system runs now." } @else { "The run has ended, and with it its system." } } };
     };
@@ -21,7 +21,7 @@ pub(super) fn picture(hub: &Hub, run: &FollowedRun) -> Markup {
     let sample = latest.filter(|sample| sample.position == run.watched.running).unwrap_or(&empty);
     let planned = run.watched.running.and_then(|position| run.run.plan.get(position as usize));
     let guessed = run.watched.parts.is_none().then(|| guess::parts(planned, &run.nodes, storage));
-    let ground = things::Ground {
+    let ground = things::GraphSource {
         planned,
         storage,
         sample,
@@ -34,13 +34,13 @@ pub(super) fn picture(hub: &Hub, run: &FollowedRun) -> Markup {
 }
 
 /// The storages that a run serves now, its pools among them.
-fn own_storages(hub: &Hub, run: &FollowedRun) -> Vec<Storage> {
+fn own_storages(hub: &ConsoleHub, run: &FollowedRun) -> Vec<ServedStorageInfo> {
     let Some(process) = run.process else { return Vec::new() };
     hub.host.storages().into_iter().filter(|storage| storage.process == Some(process)).collect()
 }
 
 /// What can be done to nodes and devices, each with a question before.
-pub(super) fn controls(hub: &Hub, run: &FollowedRun) -> Markup {
+pub(super) fn controls(hub: &ConsoleHub, run: &FollowedRun) -> Markup {
     if run.process.is_none() {
         return html! {};
     }

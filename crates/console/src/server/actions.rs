@@ -9,48 +9,50 @@ use axum::Extension;
 use axum::extract::{Form, Path, State};
 use serde_json::{Value, json};
 
-use super::Shared;
-use super::answer::{Answer, Page, Refusal};
-use super::caller::{Asking, Caller, Form as ReadAs};
+use super::ServerShared;
+use super::answer::{ActionRefusal, HtmlPage, PageAnswer};
+use super::caller::{AnswerForm as ReadAs, CallerInfo, RequestCaller};
 use super::entry::ADDRESS_VALID;
 use super::named_runs::{run_directory, with_run};
-use super::work::{Kind, Target, Turn};
+use super::work::{CommandTarget, WorkKind, WorkPermit};
 use crate::host::{NodeAction, RunAction};
 use crate::page;
 use crate::page::escaped;
 
 pub(super) use faults::{fault_of_host, fault_of_run};
-use fields::Fields;
-pub(super) use fields::Pairs;
+use fields::FormFields;
+pub(super) use fields::FormPairs;
 
-type Of = State<Arc<Shared>>;
-type Asks = Extension<Asking>;
-type Outcome = Result<Answer, Refusal>;
+type ActionState = State<Arc<ServerShared>>;
+type ActionCaller = Extension<CallerInfo>;
+type ActionResult = Result<PageAnswer, ActionRefusal>;
 
 /// A request to do something, before it is done.
-pub(super) struct Asked {
-    pub asking: Asking,
-    pub fields: Fields,
+pub(super) struct ActionRequest {
+    pub asking: CallerInfo,
+    pub fields: FormFields,
 }
 
-impl Asked {
+impl ActionRequest {
     /// What came of it: for programs in words, for a person where they were.
-    pub(super) fn done(&self, told: &Value, back: &str) -> Outcome {
-        Answer::done(self.asking.form, told, back)
+    pub(super) fn done(&self, told: &Value, back: &str) -> ActionResult {
+        PageAnswer::done(self.asking.form, told, back)
     }
 
     /// The question whether that is meant, where nobody has said so yet. A program means what it says.
-    fn unconfirmed(&self, question: &Question<'_>) -> Option<Outcome> {
-        if self.asking.caller == Caller::OwnProgram || self.fields.text("confirmed") == "yes" {
+    fn unconfirmed(&self, question: &ActionConfirmation<'_>) -> Option<ActionResult> {
+        if self.asking.caller == RequestCaller::OwnProgram || self.fields.text("confirmed") == "yes" {
             return None;
         }
-        let Question { question, what, does, action, back } = question;
+        let ActionConfirmation { question, what, does, action, back } = question;
         let fields = self.fields.all();
         Some(match self.asking.form {
-            ReadAs::Json => Err(Refusal::conflict(format!("{question} {what} Send confirmed=yes to do it."))),
-            ReadAs::Page => Answer::view(
+            ReadAs::Json => {
+                Err(ActionRefusal::conflict(format!("{question} {what} Send confirmed=yes to do it.")))
+            }
+            ReadAs::Page => PageAnswer::view(
                 ReadAs::Page,
-                || Ok(Page::Framed(page::confirm(question, what, does, action, back, &fields))),
+                || Ok(HtmlPage::Framed(page::confirm(question, what, does, action, back, &fields))),
                 || Ok(String::new()),
             ),
         })
@@ -59,9 +61,9 @@ impl Asked {
     /// Does what is meant, or asks whether it is.
     fn once_confirmed(
         &self,
-        question: &Question<'_>,
-        act: impl FnOnce() -> Result<String, Refusal>,
-    ) -> Outcome {
+        question: &ActionConfirmation<'_>,
+        act: impl FnOnce() -> Result<String, ActionRefusal>,
+    ) -> ActionResult {
         if let Some(outcome) = self.unconfirmed(question) {
             return outcome;
         }
@@ -70,7 +72,7 @@ impl Asked {
 }
 
 /// What is asked before something is done.
-struct Question<'a> {
+struct ActionConfirmation<'a> {
     question: &'a str,
     /// What comes of it.
     what: &'a str,
@@ -83,28 +85,33 @@ struct Question<'a> {
 }
 
 /// Checks who asks, and with which fields.
-fn asked(shared: &Shared, asking: Asking, pairs: Pairs, known: &[&str]) -> Result<Asked, Refusal> {
-    let fields = Fields::of(pairs, known, asking.caller)?;
-    let asked = Asked { asking, fields };
+fn asked(
+    shared: &ServerShared,
+    asking: CallerInfo,
+    pairs: FormPairs,
+    known: &[&str],
+) -> Result<ActionRequest, ActionRefusal> {
+    let fields = FormFields::of(pairs, known, asking.caller)?;
+    let asked = ActionRequest { asking, fields };
     match asking.caller {
-        Caller::OwnProgram => Ok(asked),
-        Caller::Session if shared.hub.form_secret.is(asked.fields.text("form")) => Ok(asked),
-        Caller::Session => Err(Refusal::forbidden(
+        RequestCaller::OwnProgram => Ok(asked),
+        RequestCaller::Session if shared.hub.form_secret.is(asked.fields.text("form")) => Ok(asked),
+        RequestCaller::Session => Err(ActionRefusal::forbidden(
             "this form is not from this console, which may have restarted: reload the page",
         )),
         // The guard lets it in nowhere but to look.
-        Caller::Monitor => Err(Refusal::forbidden("the token of --token-file only reads")),
+        RequestCaller::Monitor => Err(ActionRefusal::forbidden("the token of --token-file only reads")),
     }
 }
 
 /// Does what is asked for on a thread of its kind.
 pub(super) async fn act(
-    shared: Arc<Shared>,
-    (asking, Form(pairs)): (Asking, Form<Pairs>),
+    shared: Arc<ServerShared>,
+    (asking, Form(pairs)): (CallerInfo, Form<FormPairs>),
     known: &'static [&'static str],
-    kind: Kind,
-    act: impl FnOnce(&Shared, &Asked) -> Outcome + Send + 'static,
-) -> Outcome {
+    kind: WorkKind,
+    act: impl FnOnce(&ServerShared, &ActionRequest) -> ActionResult + Send + 'static,
+) -> ActionResult {
     let asked = asked(&shared, asking, pairs, known)?;
     let turn = shared.work.turn(kind).await?;
     turn.spend(move || act(&shared, &asked)).await?
@@ -115,23 +122,23 @@ pub(super) fn run_address(name: &str) -> String {
 }
 
 pub(super) async fn skip(
-    State(shared): Of,
-    Extension(asking): Asks,
+    State(shared): ActionState,
+    Extension(asking): ActionCaller,
     Path(name): Path<String>,
-    form: Form<Pairs>,
-) -> Outcome {
-    act(shared, (asking, form), &["position"], Kind::Command, move |shared, asked| {
+    form: Form<FormPairs>,
+) -> ActionResult {
+    act(shared, (asking, form), &["position"], WorkKind::Command, move |shared, asked| {
         let back = run_address(&name);
         let position: u32 = asked.fields.number("position", "a cell's place in the plan, from 0")?;
         // Not through what pages share: whatever keeps a page waiting does not keep a command.
         let directory = run_directory(shared, &name)?;
-        let head = shared.hub.runs.head(&name).map_err(Refusal::failed)?;
+        let head = shared.hub.runs.head(&name).map_err(ActionRefusal::failed)?;
         let planned = head.plan.get(position as usize);
         let cell = planned.map(|planned| format!("{}, repetition {}", planned.cell.id, planned.repetition));
         let cell = cell.ok_or_else(|| {
-            Refusal::missing(format!("the plan has no cell {position}: it has {} cells, from 0", head.plan.len()))
+            ActionRefusal::missing(format!("the plan has no cell {position}: it has {} cells, from 0", head.plan.len()))
         })?;
-        let question = Question {
+        let question = ActionConfirmation {
             question: &format!("Skip {cell}?"),
             what: "It is recorded as skipped on command, and the run goes on with the next cell. `underlay run --resume` measures it later.",
             does: "Skip it",
@@ -139,25 +146,25 @@ pub(super) async fn skip(
             back: &back,
         };
         asked.once_confirmed(&question, || {
-            let target = Target::Run { directory: directory.clone(), action: "skip" };
+            let target = CommandTarget::Run { directory: directory.clone(), action: "skip" };
             let _held = shared.under_way.begin(target)?;
             let outcome = shared.hub.host.command_run(&directory, RunAction::Skip(position));
-            outcome.map(|()| format!("{cell} is skipped")).map_err(Refusal::conflict)
+            outcome.map(|()| format!("{cell} is skipped")).map_err(ActionRefusal::conflict)
         })
     })
     .await
 }
 
 pub(super) async fn stop(
-    State(shared): Of,
-    Extension(asking): Asks,
+    State(shared): ActionState,
+    Extension(asking): ActionCaller,
     Path(name): Path<String>,
-    form: Form<Pairs>,
-) -> Outcome {
-    act(shared, (asking, form), &[], Kind::Command, move |shared, asked| {
+    form: Form<FormPairs>,
+) -> ActionResult {
+    act(shared, (asking, form), &[], WorkKind::Command, move |shared, asked| {
         let back = run_address(&name);
         let directory = run_directory(shared, &name)?;
-        let question = Question {
+        let question = ActionConfirmation {
             question: "Stop the run?",
             what: "It ends as by Ctrl-C: what was finished is kept, the cell that runs is not, and `underlay run --resume` goes on.",
             does: "Stop it",
@@ -165,21 +172,21 @@ pub(super) async fn stop(
             back: &back,
         };
         asked.once_confirmed(&question, || {
-            let target = Target::Run { directory: directory.clone(), action: "stop" };
+            let target = CommandTarget::Run { directory: directory.clone(), action: "stop" };
             let _held = shared.under_way.begin(target)?;
             let outcome = shared.hub.host.command_run(&directory, RunAction::Stop);
-            outcome.map(|()| "the run stops".to_owned()).map_err(Refusal::conflict)
+            outcome.map(|()| "the run stops".to_owned()).map_err(ActionRefusal::conflict)
         })
     })
     .await
 }
 
 pub(super) async fn node(
-    State(shared): Of,
-    Extension(asking): Asks,
+    State(shared): ActionState,
+    Extension(asking): ActionCaller,
     Path(name): Path<String>,
-    Form(pairs): Form<Pairs>,
-) -> Outcome {
+    Form(pairs): Form<FormPairs>,
+) -> ActionResult {
     let asked = asked(&shared, asking, pairs, &["node", "action"])?;
     let node = asked.fields.needed("node")?.to_owned();
     let (command, word) = match asked.fields.text("action") {
@@ -187,11 +194,13 @@ pub(super) async fn node(
         "kill" => (NodeAction::Kill, "Kill"),
         "start" => (NodeAction::Start, "Start"),
         other => {
-            return Err(Refusal::invalid(format!("action: expected stop, kill or start, not {other:?}")));
+            return Err(ActionRefusal::invalid(format!(
+                "action: expected stop, kill or start, not {other:?}"
+            )));
         }
     };
     let back = format!("{}#topology", run_address(&name));
-    let question = Question {
+    let question = ActionConfirmation {
         question: &format!("{word} node {node}?"),
         what: "What clients notice of it is in the record of the cell.",
         does: word,
@@ -202,13 +211,13 @@ pub(super) async fn node(
         return outcome;
     }
     let process = {
-        let (shared, turn) = (Arc::clone(&shared), shared.work.turn(Kind::Look).await?);
+        let (shared, turn) = (Arc::clone(&shared), shared.work.turn(WorkKind::Look).await?);
         turn.spend(move || with_run(&shared, &name, |run| run.process)).await??
     };
-    let process = process.ok_or_else(|| Refusal::conflict("the run has ended"))?;
+    let process = process.ok_or_else(|| ActionRefusal::conflict("the run has ended"))?;
     // Before a thread is taken, and for as long as the command lasts.
-    let held = shared.under_way.begin(Target::Node { process, node: node.clone(), action: word })?;
-    let turn: Turn = shared.work.turn(Kind::Node).await?;
+    let held = shared.under_way.begin(CommandTarget::Node { process, node: node.clone(), action: word })?;
+    let turn: WorkPermit = shared.work.turn(WorkKind::Node).await?;
     let host = Arc::clone(&shared.hub.host);
     if asking.form == ReadAs::Page {
         // It may take minutes, for which no page waits: events tell what came of it.
@@ -224,13 +233,17 @@ pub(super) async fn node(
         outcome
     };
     let done = turn.spend(commanded).await?;
-    asked.done(&json!({ "done": done.map_err(Refusal::conflict)? }), &back)
+    asked.done(&json!({ "done": done.map_err(ActionRefusal::conflict)? }), &back)
 }
 
-pub(super) async fn stop_service(State(shared): Of, Extension(asking): Asks, form: Form<Pairs>) -> Outcome {
-    act(shared, (asking, form), &["process"], Kind::Command, |shared, asked| {
+pub(super) async fn stop_service(
+    State(shared): ActionState,
+    Extension(asking): ActionCaller,
+    form: Form<FormPairs>,
+) -> ActionResult {
+    act(shared, (asking, form), &["process"], WorkKind::Command, |shared, asked| {
         let process: u32 = asked.fields.number("process", "the number of a process")?;
-        let question = Question {
+        let question = ActionConfirmation {
             question: &format!("Stop process {process}?"),
             what: "It ends in order: what it serves is taken away, and whoever uses it loses it.",
             does: "Stop it",
@@ -238,27 +251,34 @@ pub(super) async fn stop_service(State(shared): Of, Extension(asking): Asks, for
             back: "/host",
         };
         asked.once_confirmed(&question, || {
-            let _held = shared.under_way.begin(Target::Process(process))?;
-            shared.hub.host.stop_service(process).map_err(Refusal::conflict)
+            let _held = shared.under_way.begin(CommandTarget::Process(process))?;
+            shared.hub.host.stop_service(process).map_err(ActionRefusal::conflict)
         })
     })
     .await
 }
 
 /// Another address that opens a session. It goes to whoever may do everything already: the socket's owner.
-pub(super) async fn new_address(State(shared): Of, Extension(asking): Asks, form: Form<Pairs>) -> Outcome {
-    if asking.caller != Caller::OwnProgram {
-        return Err(Refusal::forbidden(
+pub(super) async fn new_address(
+    State(shared): ActionState,
+    Extension(asking): ActionCaller,
+    form: Form<FormPairs>,
+) -> ActionResult {
+    if asking.caller != RequestCaller::OwnProgram {
+        return Err(ActionRefusal::forbidden(
             "a new address is printed by `underlay console --new-address`, for the console's user alone",
         ));
     }
-    act(shared, (asking, form), &["into"], Kind::Entry, |shared, asked| {
-        let failed = |error: std::io::Error| Refusal::failed(format!("there is no new address: {error}"));
+    act(shared, (asking, form), &["into"], WorkKind::Entry, |shared, asked| {
+        let failed =
+            |error: std::io::Error| ActionRefusal::failed(format!("there is no new address: {error}"));
         let valid_s = ADDRESS_VALID.as_secs();
         let told = match asked.fields.text("into") {
             "" => json!({ "address": shared.entry.issue().map_err(failed)?, "valid_s": valid_s }),
             "file" => json!({ "file": shared.entry.issue_into_file().map_err(failed)?, "valid_s": valid_s }),
-            other => return Err(Refusal::invalid(format!("into: expected file or nothing, not {other:?}"))),
+            other => {
+                return Err(ActionRefusal::invalid(format!("into: expected file or nothing, not {other:?}")));
+            }
         };
         asked.done(&told, "/")
     })

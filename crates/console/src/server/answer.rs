@@ -11,7 +11,7 @@ use maud::Markup;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::caller::Form;
+use super::caller::AnswerForm;
 use super::outsiders;
 use crate::page;
 
@@ -46,61 +46,65 @@ const JSON: &str = "application/json";
 const MAX_SAID_BYTES: usize = 4 << 10;
 
 /// What is sent.
-pub(super) type Sent = Response<Body>;
+pub(super) type SentResponse = Response<Body>;
 
 /// An answer in the form that its reader wants. Only the functions below make one, so that no handler answers a program with a page.
-pub(super) struct Answer(Sent);
+pub(super) struct PageAnswer(SentResponse);
 
 /// A page, with what it may load.
-pub(super) enum Page {
+pub(super) enum HtmlPage {
     /// With the console's own frame and style sheets.
     Framed(Markup),
     /// A document with its styles in itself.
     Report(String),
 }
 
-impl Answer {
+impl PageAnswer {
     /// What people see as a page and programs as JSON.
     pub(super) fn view(
-        form: Form,
-        page: impl FnOnce() -> Result<Page, Refusal>,
-        data: impl FnOnce() -> Result<String, Refusal>,
-    ) -> Result<Answer, Refusal> {
+        form: AnswerForm,
+        page: impl FnOnce() -> Result<HtmlPage, ActionRefusal>,
+        data: impl FnOnce() -> Result<String, ActionRefusal>,
+    ) -> Result<PageAnswer, ActionRefusal> {
         match form {
-            Form::Page => Ok(Answer(page()?.sent())),
-            Form::Json => Ok(Answer(sent(StatusCode::OK, JSON, data()?))),
+            AnswerForm::Page => Ok(PageAnswer(page()?.sent())),
+            AnswerForm::Json => Ok(PageAnswer(sent(StatusCode::OK, JSON, data()?))),
         }
     }
 
     /// What only programs ask for.
-    pub(super) fn json(value: &impl Serialize) -> Result<Answer, Refusal> {
-        Ok(Answer(sent(StatusCode::OK, JSON, json_text(value)?)))
+    pub(super) fn json(value: &impl Serialize) -> Result<PageAnswer, ActionRefusal> {
+        Ok(PageAnswer(sent(StatusCode::OK, JSON, json_text(value)?)))
     }
 
     /// What has one form, whoever reads it: figures for Prometheus, a file, pieces of a page.
-    pub(super) fn in_one_form(content_type: &'static str, body: impl Into<Body>) -> Answer {
-        Answer(sent(StatusCode::OK, content_type, body))
+    pub(super) fn in_one_form(content_type: &'static str, body: impl Into<Body>) -> PageAnswer {
+        PageAnswer(sent(StatusCode::OK, content_type, body))
     }
 
     /// A report that is kept as a file.
-    pub(super) fn report_file(page: String) -> Answer {
-        Answer(Page::Report(page).sent())
+    pub(super) fn report_file(page: String) -> PageAnswer {
+        PageAnswer(HtmlPage::Report(page).sent())
     }
 
     /// A piece of a page, for the page that asked for it.
-    pub(super) fn piece(piece: Markup) -> Answer {
-        Answer(sent(StatusCode::OK, HTML, piece.into_string()))
+    pub(super) fn piece(piece: Markup) -> PageAnswer {
+        PageAnswer(sent(StatusCode::OK, HTML, piece.into_string()))
     }
 
     /// Something was done: programs read what, and a person goes back to where they were.
-    pub(super) fn done(form: Form, told: &impl Serialize, back: &str) -> Result<Answer, Refusal> {
+    pub(super) fn done(
+        form: AnswerForm,
+        told: &impl Serialize,
+        back: &str,
+    ) -> Result<PageAnswer, ActionRefusal> {
         match form {
-            Form::Json => Answer::json(told),
-            Form::Page => see(back).map(Answer),
+            AnswerForm::Json => PageAnswer::json(told),
+            AnswerForm::Page => see(back).map(PageAnswer),
         }
     }
 
-    pub(super) fn with_header(mut self, name: HeaderName, value: &str) -> Answer {
+    pub(super) fn with_header(mut self, name: HeaderName, value: &str) -> PageAnswer {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.0.headers_mut().insert(name, value);
         }
@@ -108,11 +112,11 @@ impl Answer {
     }
 }
 
-impl Page {
-    fn sent(self) -> Sent {
+impl HtmlPage {
+    fn sent(self) -> SentResponse {
         match self {
-            Page::Framed(page) => sent(StatusCode::OK, HTML, page.into_string()),
-            Page::Report(page) => {
+            HtmlPage::Framed(page) => sent(StatusCode::OK, HTML, page.into_string()),
+            HtmlPage::Report(page) => {
                 let mut answer = sent(StatusCode::OK, HTML, page);
                 let policy = HeaderValue::from_static(REPORT_POLICY);
                 answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
@@ -122,41 +126,41 @@ impl Page {
     }
 }
 
-impl IntoResponse for Answer {
-    fn into_response(self) -> Sent {
+impl IntoResponse for PageAnswer {
+    fn into_response(self) -> SentResponse {
         self.0
     }
 }
 
-pub(super) fn json_text(value: &impl Serialize) -> Result<String, Refusal> {
-    serde_json::to_string(value).map_err(|error| Refusal::failed(error.to_string()))
+pub(super) fn json_text(value: &impl Serialize) -> Result<String, ActionRefusal> {
+    serde_json::to_string(value).map_err(|error| ActionRefusal::failed(error.to_string()))
 }
 
 /// To another page, by GET.
 ///
 /// # Errors
 /// When that is no address.
-pub(super) fn see(place: &str) -> Result<Sent, Refusal> {
-    let place = HeaderValue::from_str(place).map_err(|_| Refusal::invalid("that is no address"))?;
+pub(super) fn see(place: &str) -> Result<SentResponse, ActionRefusal> {
+    let place = HeaderValue::from_str(place).map_err(|_| ActionRefusal::invalid("that is no address"))?;
     let mut answer = StatusCode::SEE_OTHER.into_response();
     answer.headers_mut().insert(header::LOCATION, place);
     Ok(answer)
 }
 
 /// A page that goes on to another one by itself.
-pub(super) fn page_that_goes_on(place: &str) -> Sent {
+pub(super) fn page_that_goes_on(place: &str) -> SentResponse {
     with_own_style(sent(StatusCode::OK, HTML, outsiders::page_that_goes_on(place).into_string()))
 }
 
 /// Of a page that has the style of outsiders' pages in it.
-fn with_own_style(mut answer: Sent) -> Sent {
+fn with_own_style(mut answer: SentResponse) -> SentResponse {
     if let Ok(policy) = HeaderValue::from_str(&OUTSIDERS_POLICY) {
         answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
     }
     answer
 }
 
-fn sent(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Sent {
+fn sent(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> SentResponse {
     let mut answer = Response::new(body.into());
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -165,7 +169,7 @@ fn sent(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -
 
 /// Why something is not answered or not done. Where it is sent it has no form yet: [`finish`] gives it that of its reader.
 #[derive(Clone, Debug)]
-pub(super) struct Refusal {
+pub(super) struct ActionRefusal {
     status: StatusCode,
     problem: String,
     /// What programs are told beside `problem`.
@@ -183,58 +187,58 @@ enum RefusalPage {
     Outside { next: String, link: Option<String> },
 }
 
-impl Refusal {
-    fn new(status: StatusCode, problem: impl Into<String>) -> Refusal {
-        Refusal { status, problem: problem.into(), more: Map::new(), page: RefusalPage::Plain }
+impl ActionRefusal {
+    fn new(status: StatusCode, problem: impl Into<String>) -> ActionRefusal {
+        ActionRefusal { status, problem: problem.into(), more: Map::new(), page: RefusalPage::Plain }
     }
 
     /// 400: the request makes no sense, whatever the state of things.
-    pub(super) fn invalid(problem: impl Into<String>) -> Refusal {
-        Refusal::new(StatusCode::BAD_REQUEST, problem)
+    pub(super) fn invalid(problem: impl Into<String>) -> ActionRefusal {
+        ActionRefusal::new(StatusCode::BAD_REQUEST, problem)
     }
 
     /// 403: the caller may not ask for it.
-    pub(super) fn forbidden(problem: impl Into<String>) -> Refusal {
-        Refusal::new(StatusCode::FORBIDDEN, problem)
+    pub(super) fn forbidden(problem: impl Into<String>) -> ActionRefusal {
+        ActionRefusal::new(StatusCode::FORBIDDEN, problem)
     }
 
     /// 404: what it names is not there.
-    pub(super) fn missing(problem: impl Into<String>) -> Refusal {
-        Refusal::new(StatusCode::NOT_FOUND, problem)
+    pub(super) fn missing(problem: impl Into<String>) -> ActionRefusal {
+        ActionRefusal::new(StatusCode::NOT_FOUND, problem)
     }
 
     /// 409: it can't be done as things are now.
-    pub(super) fn conflict(problem: impl Into<String>) -> Refusal {
-        Refusal::new(StatusCode::CONFLICT, problem)
+    pub(super) fn conflict(problem: impl Into<String>) -> ActionRefusal {
+        ActionRefusal::new(StatusCode::CONFLICT, problem)
     }
 
     /// 413: a form is longer than any may be.
-    pub(super) fn too_long() -> Refusal {
+    pub(super) fn too_long() -> ActionRefusal {
         let limit = MAX_FORM_BYTES >> 20;
-        Refusal::new(
+        ActionRefusal::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the request is too long: expected {limit} MiB at most"),
         )
     }
 
     /// 500: it should have worked.
-    pub(super) fn failed(problem: impl Into<String>) -> Refusal {
-        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, problem)
+    pub(super) fn failed(problem: impl Into<String>) -> ActionRefusal {
+        ActionRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, problem)
     }
 
     /// 503: too much is under way, or what was asked for takes too long.
-    pub(super) fn busy(problem: impl Into<String>) -> Refusal {
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, problem)
+    pub(super) fn busy(problem: impl Into<String>) -> ActionRefusal {
+        ActionRefusal::new(StatusCode::SERVICE_UNAVAILABLE, problem)
     }
 
     /// Somebody is not let in: why, and what to do next.
-    pub(super) fn outside(status: StatusCode, problem: &str, next: impl Into<String>) -> Refusal {
+    pub(super) fn outside(status: StatusCode, problem: &str, next: impl Into<String>) -> ActionRefusal {
         let page = RefusalPage::Outside { next: next.into(), link: None };
-        Refusal { page, ..Refusal::new(status, problem) }
+        ActionRefusal { page, ..ActionRefusal::new(status, problem) }
     }
 
-    /// Of [`outside`](Refusal::outside): where the next step leads.
-    pub(super) fn leading_to(mut self, address: String) -> Refusal {
+    /// Of [`outside`](ActionRefusal::outside): where the next step leads.
+    pub(super) fn leading_to(mut self, address: String) -> ActionRefusal {
         if let RefusalPage::Outside { link, .. } = &mut self.page {
             *link = Some(address);
         }
@@ -242,21 +246,21 @@ impl Refusal {
     }
 
     /// The page on which a person goes on.
-    pub(super) fn on_page(mut self, page: Markup) -> Refusal {
+    pub(super) fn on_page(mut self, page: Markup) -> ActionRefusal {
         self.page = RefusalPage::GoesOn(page.into_string());
         self
     }
 
     /// More for programs, beside `problem`.
-    pub(super) fn telling(mut self, key: &str, value: Value) -> Refusal {
+    pub(super) fn telling(mut self, key: &str, value: Value) -> ActionRefusal {
         self.more.insert(key.to_owned(), value);
         self
     }
 
-    fn sent_as(self, form: Form) -> Sent {
-        let Refusal { status, problem, mut more, page } = self;
+    fn sent_as(self, form: AnswerForm) -> SentResponse {
+        let ActionRefusal { status, problem, mut more, page } = self;
         let mut answer = match (form, page) {
-            (Form::Json, page) => {
+            (AnswerForm::Json, page) => {
                 let problem = match page {
                     RefusalPage::Outside { next, .. } => format!("{problem} {next}"),
                     _ => problem,
@@ -264,11 +268,11 @@ impl Refusal {
                 more.insert("problem".to_owned(), problem.into());
                 sent(status, JSON, Value::Object(more).to_string())
             }
-            (Form::Page, RefusalPage::Plain) => {
+            (AnswerForm::Page, RefusalPage::Plain) => {
                 sent(status, HTML, page::problem(title(status), &problem).into_string())
             }
-            (Form::Page, RefusalPage::GoesOn(page)) => sent(status, HTML, page),
-            (Form::Page, RefusalPage::Outside { next, link }) => {
+            (AnswerForm::Page, RefusalPage::GoesOn(page)) => sent(status, HTML, page),
+            (AnswerForm::Page, RefusalPage::Outside { next, link }) => {
                 let page = outsiders::page(title(status), &problem, &next, link.as_deref());
                 with_own_style(sent(status, HTML, page.into_string()))
             }
@@ -295,8 +299,8 @@ fn title(status: StatusCode) -> &'static str {
     }
 }
 
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Sent {
+impl IntoResponse for ActionRefusal {
+    fn into_response(self) -> SentResponse {
         let mut answer = self.status.into_response();
         answer.extensions_mut().insert(self);
         answer
@@ -304,19 +308,21 @@ impl IntoResponse for Refusal {
 }
 
 /// What is sent in the end: every refusal in the form of its reader, those of the framework too, and what no answer says by itself.
-pub(super) async fn finish(mut answer: Sent, form: Form, method: &Method) -> Sent {
-    if let Some(refusal) = answer.extensions_mut().remove::<Refusal>() {
+pub(super) async fn finish(mut answer: SentResponse, form: AnswerForm, method: &Method) -> SentResponse {
+    if let Some(refusal) = answer.extensions_mut().remove::<ActionRefusal>() {
         answer = refusal.sent_as(form);
     } else if answer.status().is_client_error() || answer.status().is_server_error() {
         let (head, body) = answer.into_parts();
         let said = to_bytes(body, MAX_SAID_BYTES).await.unwrap_or_default();
         let refusal = match head.status {
-            StatusCode::PAYLOAD_TOO_LARGE => Refusal::too_long(),
+            StatusCode::PAYLOAD_TOO_LARGE => ActionRefusal::too_long(),
             StatusCode::METHOD_NOT_ALLOWED => {
-                Refusal::new(head.status, format!("{method} is not allowed here: see docs/console.md"))
+                ActionRefusal::new(head.status, format!("{method} is not allowed here: see docs/console.md"))
             }
-            other if said.is_empty() => Refusal::new(other, other.canonical_reason().unwrap_or("problem")),
-            other => Refusal::new(other, String::from_utf8_lossy(&said)),
+            other if said.is_empty() => {
+                ActionRefusal::new(other, other.canonical_reason().unwrap_or("problem"))
+            }
+            other => ActionRefusal::new(other, String::from_utf8_lossy(&said)),
         };
         answer = refusal.sent_as(form);
         if let Some(allowed) = head.headers.get(header::ALLOW) {

@@ -3,17 +3,17 @@
 use axum::http::header;
 use underlay_report::html::time_chart;
 
-use super::answer::{Answer, Refusal};
+use super::answer::{ActionRefusal, PageAnswer};
 
-pub(super) fn asset(name: &str) -> Result<Answer, Refusal> {
+pub(super) fn asset(name: &str) -> Result<PageAnswer, ActionRefusal> {
     let (kind, text) = match name {
         "report.css" => ("text/css", time_chart::STYLE),
         "console.css" => ("text/css", include_str!("../assets/console.css")),
         "console.js" => ("text/javascript", include_str!("../assets/console.js")),
         "worker.js" => ("text/javascript", include_str!("../assets/worker.js")),
         "icon.svg" => ("image/svg+xml", include_str!("../assets/icon.svg")),
-        _ => return Err(Refusal::missing("there is no such file")),
+        _ => return Err(ActionRefusal::missing("there is no such file")),
     };
     // Kept while the page is open, and asked for again after an upgrade.
-    Ok(Answer::in_one_form(kind, text).with_header(header::CACHE_CONTROL, "private, max-age=60"))
+    Ok(PageAnswer::in_one_form(kind, text).with_header(header::CACHE_CONTROL, "private, max-age=60"))
 }

@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, header};
 
 /// By which of the console's sockets a request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum SocketKind {
     Network,
     /// The Unix socket, on which only this user's programs are heard.
     OwnSocket,
@@ -12,7 +12,7 @@ pub(super) enum Way {
 
 /// Who asks, and so what they may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Caller {
+pub(super) enum RequestCaller {
     /// A browser's session: everything, by our own forms.
     Session,
     /// A client with the token of `--token-file`. It only reads, since any program that takes the port first receives that token.
@@ -23,24 +23,28 @@ pub(super) enum Caller {
 
 /// In which form an answer is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum AnswerForm {
     Page,
     Json,
 }
 
 /// What the guard found out about a request; handlers get it as an extension.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asking {
-    pub caller: Caller,
-    pub form: Form,
+pub(super) struct CallerInfo {
+    pub caller: RequestCaller,
+    pub form: AnswerForm,
 }
 
-impl Form {
+impl AnswerForm {
     /// Programs read JSON: those that send a token, come by the Unix socket or ask for it. So does everybody below `/api/`.
-    pub(super) fn of(way: Way, headers: &HeaderMap, path: &str) -> Form {
+    pub(super) fn of(way: SocketKind, headers: &HeaderMap, path: &str) -> AnswerForm {
         let is_for_programs = path == "/api" || path.starts_with("/api/") || path == "/metrics";
-        let is_program = way == Way::OwnSocket || headers.contains_key(header::AUTHORIZATION);
-        if is_for_programs || is_program || prefers_json(headers) { Form::Json } else { Form::Page }
+        let is_program = way == SocketKind::OwnSocket || headers.contains_key(header::AUTHORIZATION);
+        if is_for_programs || is_program || prefers_json(headers) {
+            AnswerForm::Json
+        } else {
+            AnswerForm::Page
+        }
     }
 }
 
@@ -65,30 +69,30 @@ mod tests {
 
     use super::*;
 
-    fn form(path: &str, headers: &[(HeaderName, &str)]) -> Form {
+    fn form(path: &str, headers: &[(HeaderName, &str)]) -> AnswerForm {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
-        Form::of(Way::Network, &map, path)
+        AnswerForm::of(SocketKind::Network, &map, path)
     }
 
     #[test]
     fn programs_read_json_and_browsers_pages() {
         const CHROMIUM: &str =
             "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8";
-        assert_eq!(form("/", &[(header::ACCEPT, CHROMIUM)]), Form::Page);
-        assert_eq!(form("/", &[]), Form::Page);
-        assert_eq!(form("/", &[(header::ACCEPT, "*/*")]), Form::Page);
-        assert_eq!(form("/", &[(header::ACCEPT, "application/json")]), Form::Json);
-        assert_eq!(form("/", &[(header::ACCEPT, "text/plain, Application/JSON;q=0.9")]), Form::Json);
-        assert_eq!(form("/", &[(header::ACCEPT, "text/html, application/json")]), Form::Page);
-        assert_eq!(form("/", &[(header::AUTHORIZATION, "Bearer wrong")]), Form::Json);
-        assert_eq!(form("/apiary", &[]), Form::Page);
+        assert_eq!(form("/", &[(header::ACCEPT, CHROMIUM)]), AnswerForm::Page);
+        assert_eq!(form("/", &[]), AnswerForm::Page);
+        assert_eq!(form("/", &[(header::ACCEPT, "*/*")]), AnswerForm::Page);
+        assert_eq!(form("/", &[(header::ACCEPT, "application/json")]), AnswerForm::Json);
+        assert_eq!(form("/", &[(header::ACCEPT, "text/plain, Application/JSON;q=0.9")]), AnswerForm::Json);
+        assert_eq!(form("/", &[(header::ACCEPT, "text/html, application/json")]), AnswerForm::Page);
+        assert_eq!(form("/", &[(header::AUTHORIZATION, "Bearer wrong")]), AnswerForm::Json);
+        assert_eq!(form("/apiary", &[]), AnswerForm::Page);
         for path in ["/api", "/api/", "/api/runs", "/metrics"] {
-            assert_eq!(form(path, &[(header::ACCEPT, CHROMIUM)]), Form::Json, "{path}");
+            assert_eq!(form(path, &[(header::ACCEPT, CHROMIUM)]), AnswerForm::Json, "{path}");
         }
-        assert_eq!(Form::of(Way::OwnSocket, &HeaderMap::new(), "/"), Form::Json);
+        assert_eq!(AnswerForm::of(SocketKind::OwnSocket, &HeaderMap::new(), "/"), AnswerForm::Json);
     }
 
     proptest! {

@@ -16,8 +16,8 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::time::{Instant, Sleep};
 use tokio_openssl::SslStream;
 
-use super::caller::Way;
-use super::visits::Visits;
+use super::caller::SocketKind;
+use super::visits::ConnectionLimits;
 
 /// A request's head comes within this time, or not at all.
 const HEAD_LIMIT: Duration = Duration::from_secs(15);
@@ -33,7 +33,7 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Goes on until it is dropped. With `tls`, nothing is read before a handshake in which both sides have shown who they are.
 pub(super) async fn accept(listener: TcpListener, router: Router, tls: Option<SslContext>) {
-    let visits = Visits::default();
+    let visits = ConnectionLimits::default();
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -44,10 +44,10 @@ pub(super) async fn accept(listener: TcpListener, router: Router, tls: Option<Ss
         };
         let _ = stream.set_nodelay(true);
         let visitor = visits.arrive();
-        let router = router.clone().layer(Extension(visitor.clone())).layer(Extension(Way::Network));
+        let router = router.clone().layer(Extension(visitor.clone())).layer(Extension(SocketKind::Network));
         let (tls, own) = (tls.clone(), visitor.clone());
         let task = tokio::spawn(async move {
-            let stream = Impatient::new(stream);
+            let stream = WriteTimeoutStream::new(stream);
             match tls {
                 None => serve(stream, router).await,
                 Some(context) => {
@@ -65,7 +65,7 @@ pub(super) async fn accept(listener: TcpListener, router: Router, tls: Option<Ss
 
 /// The same for programs of this user alone. They have places of their own, so that no page takes them all.
 pub(super) async fn accept_own(listener: UnixListener, router: Router) {
-    let visits = Visits::default();
+    let visits = ConnectionLimits::default();
     let this_user = rustix::process::geteuid().as_raw();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -77,9 +77,9 @@ pub(super) async fn accept_own(listener: UnixListener, router: Router) {
             continue;
         }
         let visitor = visits.arrive();
-        let router = router.clone().layer(Extension(visitor.clone())).layer(Extension(Way::OwnSocket));
+        let router = router.clone().layer(Extension(visitor.clone())).layer(Extension(SocketKind::OwnSocket));
         tokio::spawn(async move {
-            serve(Impatient::new(stream), router).await;
+            serve(WriteTimeoutStream::new(stream), router).await;
             drop(visitor);
         });
     }
@@ -87,8 +87,8 @@ pub(super) async fn accept_own(listener: UnixListener, router: Router) {
 
 async fn handshake(
     context: &SslContext,
-    stream: Impatient<TcpStream>,
-) -> Option<SslStream<Impatient<TcpStream>>> {
+    stream: WriteTimeoutStream<TcpStream>,
+) -> Option<SslStream<WriteTimeoutStream<TcpStream>>> {
     let mut stream = SslStream::new(Ssl::new(context).ok()?, stream).ok()?;
     Pin::new(&mut stream).accept().await.ok()?;
     Some(stream)
@@ -102,15 +102,15 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
 }
 
 /// A stream on which a write that does not get on is an error after a while.
-struct Impatient<S> {
+struct WriteTimeoutStream<S> {
     stream: S,
     /// Since a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Impatient<S> {
-    fn new(stream: S) -> Impatient<S> {
-        Impatient { stream, waiting: None }
+impl<S> WriteTimeoutStream<S> {
+    fn new(stream: S) -> WriteTimeoutStream<S> {
+        WriteTimeoutStream { stream, waiting: None }
     }
 
     fn judged<T>(&mut self, context: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -126,7 +126,7 @@ impl<S> Impatient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -136,7 +136,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -180,7 +180,7 @@ mod tests {
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            assert!(Impatient::new(stream).is_write_vectored());
+            assert!(WriteTimeoutStream::new(stream).is_write_vectored());
         });
     }
 }

@@ -8,31 +8,31 @@ use std::time::{Duration, Instant};
 use underlay_sync::UnsimulatedMutex;
 
 use super::own_files::AddressFile;
-use crate::access::Secret;
+use crate::access::AccessSecret;
 
 /// For so long an address that nobody has opened opens a session.
 pub const ADDRESS_VALID: Duration = Duration::from_secs(300);
 
-pub(crate) struct Entry {
+pub(crate) struct LoginAddress {
     place: String,
-    pending: UnsimulatedMutex<Pending>,
+    pending: UnsimulatedMutex<PendingLogin>,
 }
 
-struct Pending {
+struct PendingLogin {
     /// What opens a session, and until when.
-    secret: Option<(Secret, Instant)>,
+    secret: Option<(AccessSecret, Instant)>,
     file: AddressFile,
     /// The console ends: nothing opens a session any more.
     is_closed: bool,
 }
 
-impl Pending {
+impl PendingLogin {
     fn end(&mut self) {
         self.secret = None;
         self.file.remove();
     }
 
-    fn living(&mut self) -> Option<&Secret> {
+    fn living(&mut self) -> Option<&AccessSecret> {
         if self.secret.as_ref().is_some_and(|(_, until)| Instant::now() >= *until) {
             self.end();
         }
@@ -40,10 +40,13 @@ impl Pending {
     }
 }
 
-impl Entry {
-    /// Nothing opens a session before [`issue`](Entry::issue).
-    pub(super) fn new(place: String, file: AddressFile) -> Entry {
-        Entry { place, pending: UnsimulatedMutex::new(Pending { secret: None, file, is_closed: false }) }
+impl LoginAddress {
+    /// Nothing opens a session before [`issue`](LoginAddress::issue).
+    pub(super) fn new(place: String, file: AddressFile) -> LoginAddress {
+        LoginAddress {
+            place,
+            pending: UnsimulatedMutex::new(PendingLogin { secret: None, file, is_closed: false }),
+        }
     }
 
     /// A new address; the one before it opens nothing any more.
@@ -68,12 +71,12 @@ impl Entry {
         written
     }
 
-    fn renew(&self, pending: &mut Pending) -> io::Result<String> {
+    fn renew(&self, pending: &mut PendingLogin) -> io::Result<String> {
         pending.end();
         if pending.is_closed {
             return Err(io::Error::other("the console ends"));
         }
-        let secret = Secret::generate().map_err(io::Error::other)?;
+        let secret = AccessSecret::generate().map_err(io::Error::other)?;
         let address = format!("{}?token={}", self.place, secret.reveal());
         pending.secret = Some((secret, Instant::now() + ADDRESS_VALID));
         Ok(address)
@@ -118,8 +121,10 @@ mod tests {
     #[test]
     fn an_address_opens_one_session_and_the_next_is_made_when_asked_for() {
         let folder = tempfile::tempdir().unwrap();
-        let entry =
-            Entry::new("http://here:1/".to_owned(), AddressFile::in_folder(folder.path(), "console-1"));
+        let entry = LoginAddress::new(
+            "http://here:1/".to_owned(),
+            AddressFile::in_folder(folder.path(), "console-1"),
+        );
         for nothing in ["", "wrong"] {
             assert!(!entry.is_used_up_by(nothing) && !entry.is_opened_by(nothing));
         }
@@ -133,8 +138,10 @@ mod tests {
     #[test]
     fn an_address_that_nobody_opens_dies_and_its_file_goes_with_it() {
         let folder = tempfile::tempdir().unwrap();
-        let entry =
-            Entry::new("http://here:1/".to_owned(), AddressFile::in_folder(folder.path(), "console-1"));
+        let entry = LoginAddress::new(
+            "http://here:1/".to_owned(),
+            AddressFile::in_folder(folder.path(), "console-1"),
+        );
         let file = entry.issue_into_file().unwrap();
         let secret = secret_in(std::fs::read_to_string(&file).unwrap().trim());
         entry.expire();
@@ -151,8 +158,10 @@ mod tests {
     #[test]
     fn a_console_that_ends_makes_no_address_and_leaves_the_file_of_the_next_one() {
         let folder = tempfile::tempdir().unwrap();
-        let entry =
-            Entry::new("http://here:1/".to_owned(), AddressFile::in_folder(folder.path(), "console-1"));
+        let entry = LoginAddress::new(
+            "http://here:1/".to_owned(),
+            AddressFile::in_folder(folder.path(), "console-1"),
+        );
         let file = entry.issue_into_file().unwrap();
         entry.close();
         assert!(!file.exists() && entry.issue_into_file().is_err() && entry.issue().is_err());

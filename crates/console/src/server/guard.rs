@@ -14,10 +14,10 @@ use axum::response::IntoResponse as _;
 use futures_core::Stream as _;
 use tokio::time::timeout;
 
-use super::Shared;
-use super::answer::{self, MAX_FORM_BYTES, Refusal, Sent};
-use super::caller::{Asking, Caller, Form, Way};
-use super::visits::Visitor;
+use super::ServerShared;
+use super::answer::{self, ActionRefusal, MAX_FORM_BYTES, SentResponse};
+use super::caller::{AnswerForm, CallerInfo, RequestCaller, SocketKind};
+use super::visits::CountedConnection;
 use crate::access::{bearer, cookie, host_name, is_own_origin, port_of};
 
 const COOKIE: &str = "underlay-console";
@@ -33,24 +33,29 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// How a browser comes in, for those who have not.
 pub(super) const HOW_TO_ENTER: &str = "In a terminal of the user who started it, `underlay console --new-address` prints an address: open that in the browser within five minutes. It opens one session.";
 
-pub(super) async fn guard(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Sent {
-    let visitor = request.extensions().get::<Visitor>().cloned();
-    let way = request.extensions().get::<Way>().copied().unwrap_or(Way::Network);
-    let form = Form::of(way, request.headers(), request.uri().path());
+pub(super) async fn guard(
+    State(shared): State<Arc<ServerShared>>,
+    mut request: Request,
+    next: Next,
+) -> SentResponse {
+    let visitor = request.extensions().get::<CountedConnection>().cloned();
+    let way = request.extensions().get::<SocketKind>().copied().unwrap_or(SocketKind::Network);
+    let form = AnswerForm::of(way, request.headers(), request.uri().path());
     let method = request.method().clone();
     let answer = match judge(&shared, way, &request) {
-        Ok(Judgement::In(_)) if !visitor.as_ref().is_some_and(Visitor::let_in) => {
-            Refusal::busy("too many connections are open: close some pages of this console").into_response()
+        Ok(GuardVerdict::In(_)) if !visitor.as_ref().is_some_and(CountedConnection::let_in) => {
+            ActionRefusal::busy("too many connections are open: close some pages of this console")
+                .into_response()
         }
-        Ok(Judgement::In(_)) if announced_bytes(request.headers()) > MAX_FORM_BYTES as u64 => {
+        Ok(GuardVerdict::In(_)) if announced_bytes(request.headers()) > MAX_FORM_BYTES as u64 => {
             drain(request.into_body()).await;
-            Refusal::too_long().into_response()
+            ActionRefusal::too_long().into_response()
         }
-        Ok(Judgement::In(caller)) => {
-            request.extensions_mut().insert(Asking { caller, form });
+        Ok(GuardVerdict::In(caller)) => {
+            request.extensions_mut().insert(CallerInfo { caller, form });
             next.run(request).await
         }
-        Ok(Judgement::Opened(answer)) => answer,
+        Ok(GuardVerdict::Opened(answer)) => answer,
         Err(refusal) => refusal.into_response(),
     };
     answer::finish(answer, form, &method).await
@@ -76,24 +81,26 @@ async fn drain(body: Body) {
     let _ = timeout(DRAIN_LIMIT, take).await;
 }
 
-enum Judgement {
-    In(Caller),
+enum GuardVerdict {
+    In(RequestCaller),
     /// A browser's session begins, or goes on without what was in its address.
-    Opened(Sent),
+    Opened(SentResponse),
 }
 
 /// A header that may be there once: of two, one could mean something else than the other.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, ActionRefusal> {
     let mut all = headers.get_all(name).iter();
     let Some(first) = all.next() else { return Ok(None) };
     match (first.to_str(), all.next()) {
         (Ok(text), None) => Ok(Some(text)),
-        (_, Some(_)) => Err(Refusal::invalid(format!("the request has more than one {name} header"))),
-        (Err(_), None) => Err(Refusal::invalid(format!("the request's {name} header is not plain text"))),
+        (_, Some(_)) => Err(ActionRefusal::invalid(format!("the request has more than one {name} header"))),
+        (Err(_), None) => {
+            Err(ActionRefusal::invalid(format!("the request's {name} header is not plain text")))
+        }
     }
 }
 
-fn judge(shared: &Shared, way: Way, request: &Request) -> Result<Judgement, Refusal> {
+fn judge(shared: &ServerShared, way: SocketKind, request: &Request) -> Result<GuardVerdict, ActionRefusal> {
     let headers = request.headers();
     let host = single(headers, &header::HOST)?;
     let (origin, authorization) =
@@ -104,28 +111,28 @@ fn judge(shared: &Shared, way: Way, request: &Request) -> Result<Judgement, Refu
         // A request may name its host in its first line as well.
         .filter(|host| request.uri().authority().is_none_or(|named| named.as_str() == *host))
         .ok_or_else(|| {
-            Refusal::outside(
+            ActionRefusal::outside(
                 StatusCode::MISDIRECTED_REQUEST,
                 "This name is not one that the console answers to.",
                 "Use an address or `localhost`, or start the console with `--name` and this name.",
             )
         })?;
     let is_reading = matches!(*request.method(), Method::GET | Method::HEAD);
-    if way == Way::OwnSocket {
+    if way == SocketKind::OwnSocket {
         // Where somebody forwards the socket to a port, pages reach it.
         if origin.is_some() || site.is_some() || mode.is_some() {
-            return Err(Refusal::forbidden(
+            return Err(ActionRefusal::forbidden(
                 "the console's Unix socket is for programs: a browser opens the address that the console printed",
             ));
         }
-        return Ok(Judgement::In(Caller::OwnProgram));
+        return Ok(GuardVerdict::In(RequestCaller::OwnProgram));
     }
     let is_own = origin.is_none_or(|origin| is_own_origin(origin, shared.scheme(), host));
     // A link from elsewhere may lead here; a request that a page elsewhere makes may not.
     let is_followed_link = mode == Some("navigate") && request.method() == Method::GET;
     let is_own_site = site.is_none_or(|site| matches!(site, "same-origin" | "none")) || is_followed_link;
     if !is_own || !is_own_site {
-        return Err(Refusal::outside(
+        return Err(ActionRefusal::outside(
             StatusCode::FORBIDDEN,
             "This request comes from a page that is not the console's.",
             "Open the console itself, and do it there.",
@@ -134,14 +141,14 @@ fn judge(shared: &Shared, way: Way, request: &Request) -> Result<Judgement, Refu
     let is_token = |text: &str| shared.token.as_ref().is_some_and(|token| token.is(text));
     if let Some(authorization) = authorization {
         return match bearer(authorization).is_some_and(is_token) {
-            true if is_reading => Ok(Judgement::In(Caller::Monitor)),
-            true => Err(Refusal::forbidden(format!(
+            true if is_reading => Ok(GuardVerdict::In(RequestCaller::Monitor)),
+            true => Err(ActionRefusal::forbidden(format!(
                 "the token of --token-file only reads. Commands are for programs of the console's user, by its Unix socket: curl \
                  --unix-socket {} http://localhost{}",
                 shared.socket.path().display(),
                 request.uri().path()
             ))),
-            false => Err(Refusal::outside(
+            false => Err(ActionRefusal::outside(
                 StatusCode::UNAUTHORIZED,
                 "This is not the token of this console's --token-file.",
                 "Send what is in that file as `Authorization: Bearer TOKEN`; without the option there is no token, and programs of the \
@@ -158,11 +165,11 @@ fn judge(shared: &Shared, way: Way, request: &Request) -> Result<Judgement, Refu
     let is_at_its_name = is_for_browsers(shared, host);
     if let Some(token) = token_of(request.uri().query()) {
         let is_led_here = site.is_some_and(|site| !matches!(site, "same-origin" | "none"));
-        let opening = Opening { host, is_at_its_name, is_led_here, knows };
-        return opened(shared, request, token, &opening).map(Judgement::Opened);
+        let opening = LoginOpening { host, is_at_its_name, is_led_here, knows };
+        return opened(shared, request, token, &opening).map(GuardVerdict::Opened);
     }
     if !is_at_its_name {
-        return Err(Refusal::outside(
+        return Err(ActionRefusal::outside(
             StatusCode::UNAUTHORIZED,
             "Browsers reach the console at its own name, `u-….localhost`, not at this one.",
             format!(
@@ -171,7 +178,7 @@ fn judge(shared: &Shared, way: Way, request: &Request) -> Result<Judgement, Refu
         ));
     }
     if !knows {
-        return Err(Refusal::outside(
+        return Err(ActionRefusal::outside(
             StatusCode::UNAUTHORIZED,
             "This browser has no session with this console: it never opened one, or the console has restarted.",
             HOW_TO_ENTER,
@@ -179,13 +186,13 @@ fn judge(shared: &Shared, way: Way, request: &Request) -> Result<Judgement, Refu
     }
     // A browser always says where a POST comes from.
     if !is_reading && origin.is_none() {
-        return Err(Refusal::forbidden("this request does not say which page it comes from"));
+        return Err(ActionRefusal::forbidden("this request does not say which page it comes from"));
     }
-    Ok(Judgement::In(Caller::Session))
+    Ok(GuardVerdict::In(RequestCaller::Session))
 }
 
 /// How an address with a token was opened.
-struct Opening<'a> {
+struct LoginOpening<'a> {
     host: &'a str,
     is_at_its_name: bool,
     /// By a link on a page of another name.
@@ -195,15 +202,20 @@ struct Opening<'a> {
 }
 
 /// Begins a session by what an address has, if that is the one to use next.
-fn opened(shared: &Shared, request: &Request, token: &str, opening: &Opening<'_>) -> Result<Sent, Refusal> {
-    let Opening { host, is_at_its_name, is_led_here, knows } = *opening;
+fn opened(
+    shared: &ServerShared,
+    request: &Request,
+    token: &str,
+    opening: &LoginOpening<'_>,
+) -> Result<SentResponse, ActionRefusal> {
+    let LoginOpening { host, is_at_its_name, is_led_here, knows } = *opening;
     let is_get = request.method() == Method::GET;
     // Who is in already, and opens an old address from a list of pages.
     if is_get && is_at_its_name && knows {
         return answer::see(&without_token(request));
     }
     if shared.token.as_ref().is_some_and(|reading| reading.is(token)) {
-        return Err(Refusal::outside(
+        return Err(ActionRefusal::outside(
             StatusCode::FORBIDDEN,
             "This is the token of --token-file. It is for monitors, which only read, and opens no page.",
             HOW_TO_ENTER,
@@ -214,7 +226,7 @@ fn opened(shared: &Shared, request: &Request, token: &str, opening: &Opening<'_>
         let port = port_of(host).map(|port| format!(":{port}")).unwrap_or_default();
         let page = request.uri().path();
         let address = format!("{}://{}{port}{page}?token={token}", shared.scheme(), shared.name);
-        return Err(Refusal::outside(
+        return Err(ActionRefusal::outside(
             StatusCode::UNAUTHORIZED,
             "This address has the right token at the wrong name. The console has a name of its own, so that no other program of this \
              host gets its cookie.",
@@ -223,7 +235,7 @@ fn opened(shared: &Shared, request: &Request, token: &str, opening: &Opening<'_>
         .leading_to(address));
     }
     if !is_get || !is_at_its_name || !shared.entry.is_used_up_by(token) {
-        return Err(Refusal::outside(
+        return Err(ActionRefusal::outside(
             StatusCode::FORBIDDEN,
             "This address is no longer valid: it has been used, is older than five minutes, or is another console's.",
             HOW_TO_ENTER,
@@ -243,13 +255,13 @@ fn opened(shared: &Shared, request: &Request, token: &str, opening: &Opening<'_>
     Ok(answer)
 }
 
-fn cookie_name(shared: &Shared) -> &'static str {
+fn cookie_name(shared: &ServerShared) -> &'static str {
     if shared.is_tls { COOKIE_BY_TLS } else { COOKIE }
 }
 
 /// The name that was drawn for this start, of which no other server gets a cookie. By TLS any name of this host's: a cookie alone opens
 /// nothing there.
-fn is_for_browsers(shared: &Shared, host: &str) -> bool {
+fn is_for_browsers(shared: &ServerShared, host: &str) -> bool {
     if shared.is_tls {
         return shared.names.allow(host);
     }

@@ -12,21 +12,21 @@ use underlay_record::RunRecord;
 use underlay_report::ab::AbComparison;
 use underlay_report::{RunDirectory, html};
 
-use super::answer::{Answer, MAX_FORM_BYTES, Page, Refusal, json_text};
-use super::caller::{Asking, Caller};
+use super::answer::{ActionRefusal, HtmlPage, MAX_FORM_BYTES, PageAnswer, json_text};
+use super::caller::{CallerInfo, RequestCaller};
 use super::guard::guard;
 use super::named_runs::{load_run, run_directory, with_run};
-use super::work::{Kind, on_a_thread};
-use super::{Shared, actions, assets, stream, studies};
-use crate::page::{self, Span, Topic};
+use super::work::{WorkKind, on_a_thread};
+use super::{ServerShared, actions, assets, stream, studies};
+use crate::page::{self, ChartSpan, PageTopic};
 use crate::{api, metrics};
 
-type Of = State<Arc<Shared>>;
-type Asks = Extension<Asking>;
-type Outcome = Result<Answer, Refusal>;
+type RouteState = State<Arc<ServerShared>>;
+type RouteCaller = Extension<CallerInfo>;
+type RouteResult = Result<PageAnswer, ActionRefusal>;
 
 /// What pages show is below `/api/` too, where everybody gets it as JSON.
-pub(super) fn router(shared: Arc<Shared>) -> Router {
+pub(super) fn router(shared: Arc<ServerShared>) -> Router {
     Router::new()
         .route("/", get(runs))
         .route("/api/runs", get(runs))
@@ -68,48 +68,56 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-async fn asset(Path(name): Path<String>) -> Outcome {
+async fn asset(Path(name): Path<String>) -> RouteResult {
     assets::asset(&name)
 }
 
-async fn nothing() -> Outcome {
-    Err(Refusal::missing("there is no such page: docs/console.md lists what programs may ask for"))
+async fn nothing() -> RouteResult {
+    Err(ActionRefusal::missing("there is no such page: docs/console.md lists what programs may ask for"))
 }
 
 #[derive(Deserialize)]
-struct Words {
+struct SearchQuery {
     #[serde(default)]
     q: String,
 }
 
-async fn runs(State(shared): Of, Extension(asking): Asks, Query(Words { q }): Query<Words>) -> Outcome {
-    on_a_thread(shared, Kind::Look, move |shared| {
+async fn runs(
+    State(shared): RouteState,
+    Extension(asking): RouteCaller,
+    Query(SearchQuery { q }): Query<SearchQuery>,
+) -> RouteResult {
+    on_a_thread(shared, WorkKind::Look, move |shared| {
         let found = || shared.hub.list(None).into_iter().filter(|run| run.matches(&q)).collect::<Vec<_>>();
-        Answer::view(asking.form, || Ok(Page::Framed(page::runs(&shared.hub, &q))), || json_text(&found()))
+        PageAnswer::view(
+            asking.form,
+            || Ok(HtmlPage::Framed(page::runs(&shared.hub, &q))),
+            || json_text(&found()),
+        )
     })
     .await
 }
 
 #[derive(Deserialize)]
-struct Shown {
+struct SpanQuery {
     span: Option<String>,
 }
 
 async fn run(
-    State(shared): Of,
-    Extension(asking): Asks,
+    State(shared): RouteState,
+    Extension(asking): RouteCaller,
     Path(name): Path<String>,
-    Query(shown): Query<Shown>,
-) -> Outcome {
-    let span = shown.span.as_deref().and_then(Span::of).unwrap_or_default();
-    on_a_thread(shared, Kind::Look, move |shared| {
-        Answer::view(
+    Query(shown): Query<SpanQuery>,
+) -> RouteResult {
+    let span = shown.span.as_deref().and_then(ChartSpan::of).unwrap_or_default();
+    on_a_thread(shared, WorkKind::Look, move |shared| {
+        PageAnswer::view(
             asking.form,
             || {
                 if shared.hub.is_about_to_begin(&name) {
-                    return Ok(Page::Framed(page::about_to_begin(&name)));
+                    return Ok(HtmlPage::Framed(page::about_to_begin(&name)));
                 }
-                with_run(shared, &name, |run| Page::Framed(page::run(&shared.hub, run, span)))
+                with_run(shared, &name, |run| HtmlPage::Framed(page::run(&shared.hub, run, span)))
             },
             || json_text(&with_run(shared, &name, api::run)?),
         )
@@ -117,17 +125,21 @@ async fn run(
     .await
 }
 
-fn rendered(shared: &Shared, name: &str) -> Result<String, Refusal> {
+fn rendered(shared: &ServerShared, name: &str) -> Result<String, ActionRefusal> {
     let loaded = load_run(shared, name)?;
     let explained = shared.hub.host.explain(&loaded);
     Ok(html::render_explained(&loaded, &explained))
 }
 
-async fn report(State(shared): Of, Extension(asking): Asks, Path(name): Path<String>) -> Outcome {
-    on_a_thread(shared, Kind::Look, move |shared| {
-        Answer::view(
+async fn report(
+    State(shared): RouteState,
+    Extension(asking): RouteCaller,
+    Path(name): Path<String>,
+) -> RouteResult {
+    on_a_thread(shared, WorkKind::Look, move |shared| {
+        PageAnswer::view(
             asking.form,
-            || Ok(Page::Report(html::without_script(&rendered(shared, &name)?))),
+            || Ok(HtmlPage::Report(html::without_script(&rendered(shared, &name)?))),
             || Ok(underlay_report::export::json(&*load_run(shared, &name)?)),
         )
     })
@@ -135,8 +147,8 @@ async fn report(State(shared): Of, Extension(asking): Asks, Path(name): Path<Str
 }
 
 /// The report with what was seen while it ran: a file that needs nothing but itself.
-async fn export(State(shared): Of, Path(name): Path<String>) -> Outcome {
-    on_a_thread(shared, Kind::Look, move |shared| {
+async fn export(State(shared): RouteState, Path(name): Path<String>) -> RouteResult {
+    on_a_thread(shared, WorkKind::Look, move |shared| {
         let mut page = rendered(shared, &name)?;
         let appendix = with_run(shared, &name, page::appendix)?.into_string();
         let end = page.rfind("</main>").unwrap_or(page.len());
@@ -146,31 +158,31 @@ async fn export(State(shared): Of, Path(name): Path<String>) -> Outcome {
             .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' })
             .collect();
         let disposition = format!("attachment; filename=\"{plain}.html\"");
-        Ok(Answer::report_file(page).with_header(header::CONTENT_DISPOSITION, &disposition))
+        Ok(PageAnswer::report_file(page).with_header(header::CONTENT_DISPOSITION, &disposition))
     })
     .await
 }
 
 #[derive(Deserialize)]
-struct Which {
+struct LogQuery {
     file: Option<String>,
 }
 
 async fn logs(
-    State(shared): Of,
-    Extension(asking): Asks,
+    State(shared): RouteState,
+    Extension(asking): RouteCaller,
     Path(name): Path<String>,
-    Query(which): Query<Which>,
-) -> Outcome {
-    on_a_thread(shared, Kind::Look, move |shared| {
+    Query(which): Query<LogQuery>,
+) -> RouteResult {
+    on_a_thread(shared, WorkKind::Look, move |shared| {
         run_directory(shared, &name)?;
         let file = which.file.as_deref();
-        Answer::view(
+        PageAnswer::view(
             asking.form,
-            || page::logs(&shared.hub, &name, file).map(Page::Framed).map_err(Refusal::failed),
-            || match page::logs_as_json(&shared.hub, &name, file).map_err(Refusal::failed)? {
+            || page::logs(&shared.hub, &name, file).map(HtmlPage::Framed).map_err(ActionRefusal::failed),
+            || match page::logs_as_json(&shared.hub, &name, file).map_err(ActionRefusal::failed)? {
                 Some(told) => json_text(&told),
-                None => Err(Refusal::missing("that log is not there any more")),
+                None => Err(ActionRefusal::missing("that log is not there any more")),
             },
         )
     })
@@ -178,27 +190,27 @@ async fn logs(
 }
 
 /// A cell's record, if the run's plan has it.
-fn record_of(shared: &Shared, name: &str, file: &str) -> Result<RunRecord, Refusal> {
+fn record_of(shared: &ServerShared, name: &str, file: &str) -> Result<RunRecord, ActionRefusal> {
     let (directory, head, planned) = with_run(shared, name, |run| {
         let planned = run.run.plan.iter().find(|planned| planned.file == file);
         (run.directory.clone(), run.run.clone(), planned.cloned())
     })?;
-    let none = || Refusal::missing(format!("there is no record {file:?} of {name} yet"));
+    let none = || ActionRefusal::missing(format!("there is no record {file:?} of {name} yet"));
     let planned = planned.ok_or_else(none)?;
     let record = RunDirectory::record(&directory, &head, &planned);
-    record.map_err(|error| Refusal::failed(error.to_string()))?.ok_or_else(none)
+    record.map_err(|error| ActionRefusal::failed(error.to_string()))?.ok_or_else(none)
 }
 
 async fn cell(
-    State(shared): Of,
-    Extension(asking): Asks,
+    State(shared): RouteState,
+    Extension(asking): RouteCaller,
     Path((name, file)): Path<(String, String)>,
-) -> Outcome {
-    on_a_thread(shared, Kind::Look, move |shared| {
+) -> RouteResult {
+    on_a_thread(shared, WorkKind::Look, move |shared| {
         let record = record_of(shared, &name, &file)?;
-        Answer::view(
+        PageAnswer::view(
             asking.form,
-            || Ok(Page::Framed(page::cell(&name, &file, &record))),
+            || Ok(HtmlPage::Framed(page::cell(&name, &file, &record))),
             || json_text(&record),
         )
     })
@@ -206,107 +218,128 @@ async fn cell(
 }
 
 /// The names of `run=` in a query, which may be there twice.
-fn two_runs(query: &[(String, String)]) -> Result<(String, String), Refusal> {
+fn two_runs(query: &[(String, String)]) -> Result<(String, String), ActionRefusal> {
     let names: Vec<&String> = query.iter().filter(|(key, _)| key == "run").map(|(_, name)| name).collect();
     match names.as_slice() {
         // The list has the newest first.
         [newer, older] => Ok(((*older).clone(), (*newer).clone())),
-        [_] => Err(Refusal::invalid("mark two runs to compare them (`?run=B&run=A`): one is marked")),
-        others => Err(Refusal::invalid(format!(
+        [_] => Err(ActionRefusal::invalid("mark two runs to compare them (`?run=B&run=A`): one is marked")),
+        others => Err(ActionRefusal::invalid(format!(
             "mark two runs to compare them (`?run=B&run=A`): {} are marked",
             others.len()
         ))),
     }
 }
 
-type Pairs = Query<Vec<(String, String)>>;
+type ComparePairs = Query<Vec<(String, String)>>;
 
-async fn compare(State(shared): Of, Extension(asking): Asks, Query(query): Pairs) -> Outcome {
-    on_a_thread(shared, Kind::Look, move |shared| {
+async fn compare(
+    State(shared): RouteState,
+    Extension(asking): RouteCaller,
+    Query(query): ComparePairs,
+) -> RouteResult {
+    on_a_thread(shared, WorkKind::Look, move |shared| {
         let (a, b) = two_runs(&query)?;
         let (loaded_a, loaded_b) = (load_run(shared, &a)?, load_run(shared, &b)?);
         let compared = AbComparison::of((&a, &loaded_a), (&b, &loaded_b));
-        Answer::view(
+        PageAnswer::view(
             asking.form,
-            || Ok(Page::Report(html::without_script(&html::ab::render(&compared)))),
+            || Ok(HtmlPage::Report(html::without_script(&html::ab::render(&compared)))),
             || Ok(underlay_report::export::ab_json(&compared)),
         )
     })
     .await
 }
 
-async fn host(State(shared): Of, Extension(asking): Asks) -> Outcome {
-    on_a_thread(shared, Kind::Look, move |shared| {
-        Answer::view(
+async fn host(State(shared): RouteState, Extension(asking): RouteCaller) -> RouteResult {
+    on_a_thread(shared, WorkKind::Look, move |shared| {
+        PageAnswer::view(
             asking.form,
-            || Ok(Page::Framed(page::host(&shared.hub))),
+            || Ok(HtmlPage::Framed(page::host(&shared.hub))),
             || json_text(&api::host(&shared.hub)),
         )
     })
     .await
 }
 
-fn topics(query: &[(String, String)]) -> Vec<Topic> {
+fn topics(query: &[(String, String)]) -> Vec<PageTopic> {
     let asked = query.iter().filter(|(key, _)| key == "topic");
-    let mut topics: Vec<Topic> = asked.filter_map(|(_, topic)| Topic::parse(topic)).collect();
+    let mut topics: Vec<PageTopic> = asked.filter_map(|(_, topic)| PageTopic::parse(topic)).collect();
     topics.truncate(stream::MAX_TOPICS);
     topics
 }
 
 /// Pieces of pages have the forms of pages in them, which nobody needs who only reads.
-fn check_shows_pages(asking: Asking) -> Result<(), Refusal> {
+fn check_shows_pages(asking: CallerInfo) -> Result<(), ActionRefusal> {
     match asking.caller {
-        Caller::Monitor => Err(Refusal::forbidden("this is a fragment of a page: monitors read /api/")),
-        Caller::Session | Caller::OwnProgram => Ok(()),
+        RequestCaller::Monitor => {
+            Err(ActionRefusal::forbidden("this is a fragment of a page: monitors read /api/"))
+        }
+        RequestCaller::Session | RequestCaller::OwnProgram => Ok(()),
     }
 }
 
-async fn events(State(shared): Of, Extension(asking): Asks, Query(query): Pairs) -> Outcome {
+async fn events(
+    State(shared): RouteState,
+    Extension(asking): RouteCaller,
+    Query(query): ComparePairs,
+) -> RouteResult {
     check_shows_pages(asking)?;
     match topics(&query) {
-        none if none.is_empty() => Err(Refusal::invalid("expected ?topic=…")),
+        none if none.is_empty() => Err(ActionRefusal::invalid("expected ?topic=…")),
         topics => stream::open(&shared, topics),
     }
 }
 
 /// The same for who asks again and again.
-async fn pieces(State(shared): Of, Extension(asking): Asks, Query(query): Pairs) -> Outcome {
+async fn pieces(
+    State(shared): RouteState,
+    Extension(asking): RouteCaller,
+    Query(query): ComparePairs,
+) -> RouteResult {
     check_shows_pages(asking)?;
-    on_a_thread(shared, Kind::Look, move |shared| {
+    on_a_thread(shared, WorkKind::Look, move |shared| {
         let mut text = String::from("[");
         for topic in topics(&query) {
-            let fragments = shared.drawn.fragments(&shared.hub, &topic).map_err(Refusal::missing)?;
+            let fragments = shared.drawn.fragments(&shared.hub, &topic).map_err(ActionRefusal::missing)?;
             let pieces: Vec<_> = fragments.iter().map(|piece| String::from_utf8_lossy(&piece.json)).collect();
             let topic = serde_json::Value::from(topic.to_string());
             let comma = if text.len() > 1 { "," } else { "" };
             text.push_str(&format!("{comma}{{\"topic\":{topic},\"pieces\":{{{}}}}}", pieces.join(",")));
         }
         text.push(']');
-        Ok(Answer::in_one_form("application/json", text))
+        Ok(PageAnswer::in_one_form("application/json", text))
     })
     .await
 }
 
-async fn prometheus(State(shared): Of) -> Outcome {
-    on_a_thread(shared, Kind::Look, |shared| {
-        Ok(Answer::in_one_form("text/plain; version=0.0.4; charset=utf-8", metrics::text(&shared.hub)))
+async fn prometheus(State(shared): RouteState) -> RouteResult {
+    on_a_thread(shared, WorkKind::Look, |shared| {
+        Ok(PageAnswer::in_one_form("text/plain; version=0.0.4; charset=utf-8", metrics::text(&shared.hub)))
     })
     .await
 }
 
 #[derive(Deserialize)]
-struct Since {
+struct SinceQuery {
     #[serde(default)]
     since_s: f64,
 }
 
-async fn samples(State(shared): Of, Path(name): Path<String>, Query(since): Query<Since>) -> Outcome {
-    on_a_thread(shared, Kind::Look, move |shared| {
-        Answer::json(&with_run(shared, &name, |run| api::samples(run, since.since_s))?)
+async fn samples(
+    State(shared): RouteState,
+    Path(name): Path<String>,
+    Query(since): Query<SinceQuery>,
+) -> RouteResult {
+    on_a_thread(shared, WorkKind::Look, move |shared| {
+        PageAnswer::json(&with_run(shared, &name, |run| api::samples(run, since.since_s))?)
     })
     .await
 }
 
-async fn recent_events(State(shared): Of, Path(name): Path<String>) -> Outcome {
-    on_a_thread(shared, Kind::Look, move |shared| Answer::json(&with_run(shared, &name, api::events)?)).await
+async fn recent_events(State(shared): RouteState, Path(name): Path<String>) -> RouteResult {
+    on_a_thread(shared, WorkKind::Look, move |shared| {
+        PageAnswer::json(&with_run(shared, &name, api::events)?)
+    })
+    .await
 }

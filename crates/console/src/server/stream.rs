@@ -13,11 +13,11 @@ use futures_core::Stream;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
-use super::Shared;
-use super::answer::{Answer, Refusal};
-use super::work::Kind;
-use crate::drawn::Piece;
-use crate::page::Topic;
+use super::ServerShared;
+use super::answer::{ActionRefusal, PageAnswer};
+use super::work::WorkKind;
+use crate::drawn::PagePiece;
+use crate::page::PageTopic;
 
 /// Open at once. Who comes later asks again and again instead.
 pub(super) const MAX_STREAMS: usize = 256;
@@ -29,22 +29,22 @@ const SIGN_EVERY: u32 = 15;
 /// Messages that a slow reader may be behind.
 const BEHIND: usize = 2;
 /// Intervals that it may stay so far behind.
-const PATIENCE: u32 = 20;
+const MAX_INTERVALS_BEHIND: u32 = 20;
 
 /// By TLS, what is sent is copied part by part: no part is longer.
 const MAX_PART_BYTES: usize = 16 << 10;
 
 /// In parts, which all who are sent the same share.
-type Message = VecDeque<Bytes>;
+type StreamMessage = VecDeque<Bytes>;
 
 /// What is read of a channel.
-struct Messages {
-    receiver: Receiver<Message>,
+struct StreamMessages {
+    receiver: Receiver<StreamMessage>,
     /// The rest of the message that is being sent.
-    rest: Message,
+    rest: StreamMessage,
 }
 
-impl Stream for Messages {
+impl Stream for StreamMessages {
     type Item = Result<Bytes, Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -65,20 +65,20 @@ impl Stream for Messages {
     }
 }
 
-pub(super) fn open(shared: &Arc<Shared>, topics: Vec<Topic>) -> Result<Answer, Refusal> {
-    let place = shared.streams.take().ok_or_else(|| Refusal::busy("too many streams are open"))?;
+pub(super) fn open(shared: &Arc<ServerShared>, topics: Vec<PageTopic>) -> Result<PageAnswer, ActionRefusal> {
+    let place = shared.streams.take().ok_or_else(|| ActionRefusal::busy("too many streams are open"))?;
     let (sender, receiver) = mpsc::channel(BEHIND);
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         feed(shared, topics, sender).await;
         drop(place);
     });
-    let messages = Messages { receiver, rest: Message::new() };
-    Ok(Answer::in_one_form("text/event-stream", Body::from_stream(messages)))
+    let messages = StreamMessages { receiver, rest: StreamMessage::new() };
+    Ok(PageAnswer::in_one_form("text/event-stream", Body::from_stream(messages)))
 }
 
 /// Sends what has changed until the reader goes, or does not keep up.
-async fn feed(shared: Arc<Shared>, topics: Vec<Topic>, sender: Sender<Message>) {
+async fn feed(shared: Arc<ServerShared>, topics: Vec<PageTopic>, sender: Sender<StreamMessage>) {
     // Of each piece that was sent, so that it is sent again only when it is another one.
     let mut sent: HashMap<(usize, String), u64> = HashMap::new();
     let (mut quiet, mut behind) = (0, 0);
@@ -99,7 +99,7 @@ async fn feed(shared: Arc<Shared>, topics: Vec<Topic>, sender: Sender<Message>) 
                     behind += 1;
                     // Everything anew, once there is room.
                     sent.clear();
-                    if behind > PATIENCE {
+                    if behind > MAX_INTERVALS_BEHIND {
                         return;
                     }
                 }
@@ -113,18 +113,19 @@ async fn feed(shared: Arc<Shared>, topics: Vec<Topic>, sender: Sender<Message>) 
 }
 
 async fn changed(
-    shared: &Arc<Shared>,
-    topics: &[Topic],
+    shared: &Arc<ServerShared>,
+    topics: &[PageTopic],
     sent: &mut HashMap<(usize, String), u64>,
-) -> Option<Message> {
-    let mut message = Message::new();
+) -> Option<StreamMessage> {
+    let mut message = StreamMessage::new();
     for (index, topic) in topics.iter().enumerate() {
         let (hub, asked) = (Arc::clone(shared), topic.clone());
-        let Ok(turn) = shared.work.turn(Kind::Draw).await else { continue };
+        let Ok(turn) = shared.work.turn(WorkKind::Draw).await else { continue };
         let drawn = turn.spend(move || hub.drawn.fragments(&hub.hub, &asked)).await;
         let Ok(Ok(fragments)) = drawn else { continue };
         let mut is_first = true;
-        let is_new = |piece: &&Piece| sent.insert((index, piece.id.clone()), piece.hash) != Some(piece.hash);
+        let is_new =
+            |piece: &&PagePiece| sent.insert((index, piece.id.clone()), piece.hash) != Some(piece.hash);
         for piece in fragments.iter().filter(is_new) {
             let before: &'static [u8] =
                 if std::mem::take(&mut is_first) { b"data: {\"pieces\":{" } else { b"," };
@@ -149,7 +150,7 @@ mod tests {
         let whole = Bytes::from(vec![7; 3 * MAX_PART_BYTES + 5]);
         sender.try_send(VecDeque::from([Bytes::from_static(b"first"), whole.clone()])).unwrap();
         drop(sender);
-        let mut messages = Messages { receiver, rest: Message::new() };
+        let mut messages = StreamMessages { receiver, rest: StreamMessage::new() };
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut parts = Vec::new();
         while let Poll::Ready(Some(Ok(part))) = Pin::new(&mut messages).poll_next(&mut context) {

@@ -16,11 +16,11 @@ use serde::Deserialize;
 use serde_json::json;
 use underlay_files::{Access, Folder};
 
-use super::Shared;
-use super::actions::{Asked, Pairs, act, run_address};
-use super::answer::{Answer, Page, Refusal, json_text};
-use super::caller::{Asking, Form as ReadAs};
-use super::work::{Kind, on_a_thread};
+use super::ServerShared;
+use super::actions::{ActionRequest, FormPairs, act, run_address};
+use super::answer::{ActionRefusal, HtmlPage, PageAnswer, json_text};
+use super::caller::{AnswerForm as ReadAs, CallerInfo};
+use super::work::{WorkKind, on_a_thread};
 use crate::api;
 use crate::page;
 use crate::page::escaped;
@@ -32,15 +32,18 @@ const HOLD_POLL: Duration = Duration::from_millis(10);
 /// Where a text is checked whose file has no name yet.
 const UNNAMED: &str = "study.toml";
 
-type Of = State<Arc<Shared>>;
-type Asks = Extension<Asking>;
-type Outcome = Result<Answer, Refusal>;
+type StudyRouteState = State<Arc<ServerShared>>;
+type StudyRouteCaller = Extension<CallerInfo>;
+type StudyRouteResult = Result<PageAnswer, ActionRefusal>;
 
-pub(super) async fn list(State(shared): Of, Extension(asking): Asks) -> Outcome {
-    on_a_thread(shared, Kind::Look, move |shared| {
-        Answer::view(
+pub(super) async fn list(
+    State(shared): StudyRouteState,
+    Extension(asking): StudyRouteCaller,
+) -> StudyRouteResult {
+    on_a_thread(shared, WorkKind::Look, move |shared| {
+        PageAnswer::view(
             asking.form,
-            || Ok(Page::Framed(page::studies(&shared.hub))),
+            || Ok(HtmlPage::Framed(page::studies(&shared.hub))),
             || json_text(&page::study_files(&shared.hub)),
         )
     })
@@ -48,21 +51,25 @@ pub(super) async fn list(State(shared): Of, Extension(asking): Asks) -> Outcome 
 }
 
 #[derive(Deserialize)]
-pub(super) struct Which {
+pub(super) struct StudyQuery {
     file: Option<String>,
 }
 
-pub(super) async fn edit(State(shared): Of, Extension(asking): Asks, Query(which): Query<Which>) -> Outcome {
-    on_a_thread(shared, Kind::Check, move |shared| {
+pub(super) async fn edit(
+    State(shared): StudyRouteState,
+    Extension(asking): StudyRouteCaller,
+    Query(which): Query<StudyQuery>,
+) -> StudyRouteResult {
+    on_a_thread(shared, WorkKind::Check, move |shared| {
         let file = which.file.unwrap_or_default();
         let text = match file.is_empty() {
             true => None,
             false => Some(read(&shared.hub.studies, &file)?),
         };
         let mark = text.as_deref().map(mark_of).unwrap_or_default();
-        Answer::view(
+        PageAnswer::view(
             asking.form,
-            || Ok(Page::Framed(page::editor(&shared.hub, &file, text.as_deref(), &mark, None))),
+            || Ok(HtmlPage::Framed(page::editor(&shared.hub, &file, text.as_deref(), &mark, None))),
             || json_text(&json!({ "file": file, "text": text, "read": mark })),
         )
     })
@@ -70,29 +77,33 @@ pub(super) async fn edit(State(shared): Of, Extension(asking): Asks, Query(which
 }
 
 /// A study with the mark of its text, which `/studies/save` takes as `read`.
-pub(super) async fn one(State(shared): Of, Path(file): Path<String>) -> Outcome {
-    on_a_thread(shared, Kind::Look, move |shared| {
+pub(super) async fn one(State(shared): StudyRouteState, Path(file): Path<String>) -> StudyRouteResult {
+    on_a_thread(shared, WorkKind::Look, move |shared| {
         let text = read(&shared.hub.studies, &file)?;
         let mark = mark_of(&text);
-        let answer = Answer::json(&json!({ "file": file, "text": text, "read": mark }))?;
+        let answer = PageAnswer::json(&json!({ "file": file, "text": text, "read": mark }))?;
         Ok(answer.with_header(header::ETAG, &format!("\"{mark}\"")))
     })
     .await
 }
 
 /// Checks a text as it is typed: nothing is changed, but it is a POST since texts are long.
-pub(super) async fn check(State(shared): Of, Extension(asking): Asks, form: Form<Pairs>) -> Outcome {
-    act(shared, (asking, form), &["file", "text", "read"], Kind::Check, |shared, asked| {
+pub(super) async fn check(
+    State(shared): StudyRouteState,
+    Extension(asking): StudyRouteCaller,
+    form: Form<FormPairs>,
+) -> StudyRouteResult {
+    act(shared, (asking, form), &["file", "text", "read"], WorkKind::Check, |shared, asked| {
         let file = match asked.fields.text("file") {
             named if check_name(named).is_ok() => named,
             // Of a new one a person has not said it yet.
             other if other.is_empty() || asked.asking.form == ReadAs::Page => UNNAMED,
-            other => return Err(Refusal::invalid(check_name(other).unwrap_err())),
+            other => return Err(ActionRefusal::invalid(check_name(other).unwrap_err())),
         };
         let checked = shared.hub.host.check(&shared.hub.studies.join(file), asked.fields.text("text"));
         match asked.asking.form {
-            ReadAs::Page => Ok(Answer::piece(page::check_result(&checked))),
-            ReadAs::Json => Answer::json(&api::checked(&shared.hub.studies, &checked)),
+            ReadAs::Page => Ok(PageAnswer::piece(page::check_result(&checked))),
+            ReadAs::Json => PageAnswer::json(&api::checked(&shared.hub.studies, &checked)),
         }
     })
     .await
@@ -100,36 +111,40 @@ pub(super) async fn check(State(shared): Of, Extension(asking): Asks, form: Form
 
 /// What to do with a study after saving it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Then {
+enum AfterSave {
     Save,
     Start { short: bool },
 }
 
-pub(super) async fn save(State(shared): Of, Extension(asking): Asks, form: Form<Pairs>) -> Outcome {
+pub(super) async fn save(
+    State(shared): StudyRouteState,
+    Extension(asking): StudyRouteCaller,
+    form: Form<FormPairs>,
+) -> StudyRouteResult {
     // What only saves waits for no run that begins.
     let starts = form.0.iter().any(|(name, value)| name == "then" && value.starts_with("start"));
-    let kind = if starts { Kind::Start } else { Kind::Check };
+    let kind = if starts { WorkKind::Start } else { WorkKind::Check };
     act(shared, (asking, form), &["file", "text", "read", "then"], kind, saved).await
 }
 
-fn saved(shared: &Shared, asked: &Asked) -> Outcome {
+fn saved(shared: &ServerShared, asked: &ActionRequest) -> StudyRouteResult {
     let (hub, file) = (&shared.hub, asked.fields.text("file"));
     // As forms have them, lines end with both.
     let typed = asked.fields.get("text").map(|text| text.replace("\r\n", "\n"));
     // Nothing that was typed is lost.
-    let again = |refusal: Refusal, said: &str, read: &str| match asked.asking.form {
+    let again = |refusal: ActionRefusal, said: &str, read: &str| match asked.asking.form {
         ReadAs::Page => refusal.on_page(page::editor(hub, file, typed.as_deref(), read, Some(said))),
         ReadAs::Json => refusal,
     };
     let mark = asked.fields.get("read");
     let began_with = mark.unwrap_or_default();
-    check_name(file).map_err(|problem| again(Refusal::invalid(&problem), &problem, began_with))?;
+    check_name(file).map_err(|problem| again(ActionRefusal::invalid(&problem), &problem, began_with))?;
     let then = match asked.fields.text("then") {
-        "" | "save" => Then::Save,
-        "start" => Then::Start { short: false },
-        "start-short" => Then::Start { short: true },
+        "" | "save" => AfterSave::Save,
+        "start" => AfterSave::Start { short: false },
+        "start-short" => AfterSave::Start { short: true },
         other => {
-            return Err(Refusal::invalid(format!(
+            return Err(ActionRefusal::invalid(format!(
                 "then: expected save, start or start-short, not {other:?}"
             )));
         }
@@ -137,20 +152,23 @@ fn saved(shared: &Shared, asked: &Asked) -> Outcome {
     let place = hub.studies.join(file);
     let text = match &typed {
         Some(text) => text.clone(),
-        None if then == Then::Save => return Err(Refusal::invalid("the field \"text\" is missing")),
+        None if then == AfterSave::Save => {
+            return Err(ActionRefusal::invalid("the field \"text\" is missing"));
+        }
         // It is started as it is.
         None => read(&hub.studies, file)?,
     };
-    if then != Then::Save {
+    if then != AfterSave::Save {
         let checked = hub.host.check(&place, &text);
         if !checked.is_sound() {
             let said = "It was not started, since it has mistakes.";
-            let refusal = Refusal::conflict(said).telling("errors", api::mistakes(&hub.studies, &checked));
+            let refusal =
+                ActionRefusal::conflict(said).telling("errors", api::mistakes(&hub.studies, &checked));
             return Err(again(refusal, said, began_with));
         }
-        if then == (Then::Start { short: true }) && !checked.has_short {
+        if then == (AfterSave::Start { short: true }) && !checked.has_short {
             let said = "It was not started: it has no `[short]` section, and so no short form.";
-            return Err(again(Refusal::conflict(said), said, began_with));
+            return Err(again(ActionRefusal::conflict(said), said, began_with));
         }
     }
     if typed.is_some() {
@@ -158,7 +176,7 @@ fn saved(shared: &Shared, asked: &Asked) -> Outcome {
         let _saving = shared.saving.lock();
         let _held = hold(&hub.studies).map_err(|error| {
             let said = format!("{file} was not saved: {}: {error}", hub.studies.display());
-            again(Refusal::busy(&said), &said, began_with)
+            again(ActionRefusal::busy(&said), &said, began_with)
         })?;
         // What somebody else wrote there meanwhile is not lost without a word. A program that says nothing of it replaces it.
         if mark.is_some() || asked.asking.form == ReadAs::Page {
@@ -171,7 +189,7 @@ fn saved(shared: &Shared, asked: &Asked) -> Outcome {
                     "{file} has changed since you opened it. It was not saved: save again to replace it, or choose another name."
                 );
                 return Err(again(
-                    Refusal::conflict(&said).telling("read", now.as_str().into()),
+                    ActionRefusal::conflict(&said).telling("read", now.as_str().into()),
                     &said,
                     &now,
                 ));
@@ -181,11 +199,11 @@ fn saved(shared: &Shared, asked: &Asked) -> Outcome {
             .and_then(|folder| folder.replace(file, access_of(&place), text.as_bytes()));
         if let Err(error) = written {
             let said = format!("{file} was not saved: {error}");
-            return Err(again(Refusal::failed(&said), &said, began_with));
+            return Err(again(ActionRefusal::failed(&said), &said, began_with));
         }
     }
     let mark = mark_of(&text);
-    let Then::Start { short } = then else {
+    let AfterSave::Start { short } = then else {
         let told = json!({ "done": format!("{file} is saved"), "file": file, "read": mark });
         return asked.done(&told, &format!("/studies/edit?file={}", escaped(file)));
     };
@@ -199,7 +217,7 @@ fn saved(shared: &Shared, asked: &Asked) -> Outcome {
         Err(problem) => {
             let saved = if typed.is_some() { "It was saved and not started" } else { "It was not started" };
             let said = format!("{saved}: {problem}");
-            Err(again(Refusal::conflict(&said).telling("read", mark.as_str().into()), &said, &mark))
+            Err(again(ActionRefusal::conflict(&said).telling("read", mark.as_str().into()), &said, &mark))
         }
     }
 }
@@ -244,12 +262,12 @@ fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-fn read(studies: &FilePath, name: &str) -> Result<String, Refusal> {
-    check_name(name).map_err(Refusal::invalid)?;
+fn read(studies: &FilePath, name: &str) -> Result<String, ActionRefusal> {
+    check_name(name).map_err(ActionRefusal::invalid)?;
     let bytes = underlay_files::plain_file::read(&studies.join(name), MAX_STUDY_BYTES)
-        .map_err(|error| Refusal::failed(format!("{name}: {error}")))?
-        .ok_or_else(|| Refusal::missing(format!("there is no {name} in {}", studies.display())))?;
-    String::from_utf8(bytes).map_err(|_| Refusal::conflict(format!("{name} is not text (UTF-8)")))
+        .map_err(|error| ActionRefusal::failed(format!("{name}: {error}")))?
+        .ok_or_else(|| ActionRefusal::missing(format!("there is no {name} in {}", studies.display())))?;
+    String::from_utf8(bytes).map_err(|_| ActionRefusal::conflict(format!("{name} is not text (UTF-8)")))
 }
 
 /// Tells one text of a study from another.

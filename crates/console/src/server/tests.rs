@@ -14,11 +14,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use underlay_record::live::FEED_FILE;
-use underlay_record::{CellEnd, CellState, Explained, FeedEntry, FeedLine, LiveLoad, LiveSample, NodeState};
+use underlay_record::{
+    CellEnd, CellState, FeedEntry, FeedLine, LiveLoad, LiveSample, NodeState, RunExplanation,
+};
 
 use super::*;
 use crate::host::{
-    Checked, FaultAction, Mistake, NodeAction, RunAction, Running, Service, Storage, StorageDevice,
+    FaultAction, LiveServiceInfo, NodeAction, RunAction, RunningRun, ServedStorageInfo, StorageDevice,
+    StudyCheck, StudyMistake,
 };
 
 const MARKUP: &str = "<script>alert(1)</script>";
@@ -29,14 +32,14 @@ const HUNG: &str = "hung";
 /// A host on which one run goes on.
 #[derive(Default)]
 struct Fake {
-    running: Vec<Running>,
+    running: Vec<RunningRun>,
     commands: Mutex<Vec<String>>,
     /// What a command for [`HUNG`] waits for.
     hung: Mutex<()>,
 }
 
-impl Host for Fake {
-    fn running(&self) -> Vec<Running> {
+impl ConsoleHost for Fake {
+    fn running(&self) -> Vec<RunningRun> {
         self.running.clone()
     }
     fn command_run(&self, _: &Path, command: RunAction) -> Result<(), String> {
@@ -49,18 +52,22 @@ impl Host for Fake {
     fn command_node(&self, _: u32, node: &str, _: NodeAction) -> Result<String, String> {
         Err(format!("there is no {node}"))
     }
-    fn storages(&self) -> Vec<Storage> {
+    fn storages(&self) -> Vec<ServedStorageInfo> {
         let device = |name: &str, powered| StorageDevice {
             name: name.to_owned(),
             powered,
             ..StorageDevice::default()
         };
         vec![
-            Storage { id: "x".to_owned(), command: MARKUP.to_owned(), ..Storage::default() },
-            Storage {
+            ServedStorageInfo {
+                id: "x".to_owned(),
+                command: MARKUP.to_owned(),
+                ..ServedStorageInfo::default()
+            },
+            ServedStorageInfo {
                 id: "dark".to_owned(),
                 devices: vec![device("sda", false), device("sdb", false), device("sdc", true)],
-                ..Storage::default()
+                ..ServedStorageInfo::default()
             },
         ]
     }
@@ -78,24 +85,30 @@ impl Host for Fake {
             _ => Err("no".to_owned()),
         }
     }
-    fn services(&self) -> Vec<Service> {
+    fn services(&self) -> Vec<LiveServiceInfo> {
         Vec::new()
     }
     fn stop_service(&self, process: u32) -> Result<String, String> {
         Err(format!("there is no {process}"))
     }
-    fn explain(&self, _: &underlay_report::LoadedRun) -> Explained {
-        Explained::default()
+    fn explain(&self, _: &underlay_report::LoadedRun) -> RunExplanation {
+        RunExplanation::default()
     }
-    fn check(&self, file: &Path, text: &str) -> Checked {
+    fn check(&self, file: &Path, text: &str) -> StudyCheck {
         if text.starts_with("sound") {
-            return Checked { has_short: !text.contains("without"), ..Checked::default() };
+            return StudyCheck { has_short: !text.contains("without"), ..StudyCheck::default() };
         }
         let message = format!("unknown word {text}");
         let file = Some(file.display().to_string());
-        Checked {
-            mistakes: vec![Mistake { file, line: Some(3), column: Some(1), message, ..Mistake::default() }],
-            ..Checked::default()
+        StudyCheck {
+            mistakes: vec![StudyMistake {
+                file,
+                line: Some(3),
+                column: Some(1),
+                message,
+                ..StudyMistake::default()
+            }],
+            ..StudyCheck::default()
         }
     }
     fn study_title(&self, _: &str) -> Option<String> {
@@ -190,21 +203,21 @@ impl Served {
         std::fs::create_dir_all(run.join("cells")).unwrap();
         std::fs::write(run.join("run.json"), head()).unwrap();
         std::fs::write(run.join(FEED_FILE), feed()).unwrap();
-        let running = vec![Running { directory: run.canonicalize().unwrap(), process: 1 }];
+        let running = vec![RunningRun { directory: run.canonicalize().unwrap(), process: 1 }];
         let host = Arc::new(Fake { running, ..Fake::default() });
-        let token = Secret::generate().unwrap();
+        let token = AccessSecret::generate().unwrap();
         let own_folder = tempfile::tempdir().unwrap();
-        let options = Options {
-            listen: Listen::At((Ipv4Addr::LOCALHOST, 0).into()),
+        let options = ConsoleOptions {
+            listen: ListenAddress::At((Ipv4Addr::LOCALHOST, 0).into()),
             runs: folder.path().to_owned(),
             opens_on: opens_on.map(str::to_owned),
             studies: folder.path().to_owned(),
-            names: Names::new(["lab.example".to_owned()]),
+            names: HostNames::new(["lab.example".to_owned()]),
             token: Some(token.clone()),
             own_folder: own_folder.path().to_owned(),
             tls: None,
         };
-        let console = Console::listen(options, Arc::clone(&host) as Arc<dyn Host>).unwrap();
+        let console = ConsoleServer::listen(options, Arc::clone(&host) as Arc<dyn ConsoleHost>).unwrap();
         let (address, socket) = (console.address(), console.socket().to_owned());
         let url = console.new_address().unwrap();
         let name = url.trim_start_matches("http://").split('/').next().unwrap().to_owned();

@@ -15,23 +15,23 @@ pub(super) const MAX_KNOWN: usize = 512;
 pub(super) const MAX_STRANGERS: usize = 128;
 
 #[derive(Default)]
-pub(super) struct Visits(Arc<UnsimulatedMutex<Inner>>);
+pub(super) struct ConnectionLimits(Arc<UnsimulatedMutex<ConnectionTable>>);
 
 #[derive(Default)]
-struct Inner {
+struct ConnectionTable {
     next: u64,
     known: usize,
     /// In the order of their arrival.
-    strangers: VecDeque<Stranger>,
+    strangers: VecDeque<UnknownConnection>,
 }
 
-struct Stranger {
+struct UnknownConnection {
     number: u64,
     from: IpAddr,
     task: AbortHandle,
 }
 
-impl Inner {
+impl ConnectionTable {
     /// Ends the first connection from wherever most come from.
     fn end_one(&mut self) {
         let mut from: HashMap<IpAddr, usize> = HashMap::new();
@@ -57,36 +57,40 @@ fn network_of(address: IpAddr) -> IpAddr {
 
 /// A connection, until it is dropped. Requests on it have a clone of it.
 #[derive(Clone)]
-pub(super) struct Visitor(Arc<Visit>);
+pub(super) struct CountedConnection(Arc<ConnectionEntry>);
 
-struct Visit {
+struct ConnectionEntry {
     number: u64,
     is_known: AtomicBool,
-    all: Arc<UnsimulatedMutex<Inner>>,
+    all: Arc<UnsimulatedMutex<ConnectionTable>>,
 }
 
-impl Visits {
-    pub(super) fn arrive(&self) -> Visitor {
+impl ConnectionLimits {
+    pub(super) fn arrive(&self) -> CountedConnection {
         let mut inner = self.0.lock();
         inner.next += 1;
-        let visit = Visit { number: inner.next, is_known: AtomicBool::new(false), all: Arc::clone(&self.0) };
-        Visitor(Arc::new(visit))
+        let visit = ConnectionEntry {
+            number: inner.next,
+            is_known: AtomicBool::new(false),
+            all: Arc::clone(&self.0),
+        };
+        CountedConnection(Arc::new(visit))
     }
 
     /// `task` serves the connection. Where there are too many strangers, that of one of them ends.
-    pub(super) fn served_by(&self, visitor: &Visitor, from: IpAddr, task: AbortHandle) {
+    pub(super) fn served_by(&self, visitor: &CountedConnection, from: IpAddr, task: AbortHandle) {
         let mut inner = self.0.lock();
         if visitor.0.is_known.load(Ordering::SeqCst) || task.is_finished() {
             return;
         }
-        inner.strangers.push_back(Stranger { number: visitor.0.number, from, task });
+        inner.strangers.push_back(UnknownConnection { number: visitor.0.number, from, task });
         if inner.strangers.len() > MAX_STRANGERS {
             inner.end_one();
         }
     }
 }
 
-impl Visitor {
+impl CountedConnection {
     /// It has shown what lets it in. False where too many have.
     pub(super) fn let_in(&self) -> bool {
         let visit = &self.0;
@@ -106,7 +110,7 @@ impl Visitor {
     }
 }
 
-impl Drop for Visit {
+impl Drop for ConnectionEntry {
     fn drop(&mut self) {
         let mut inner = self.all.lock();
         match self.is_known.load(Ordering::SeqCst) {
@@ -128,7 +132,7 @@ mod tests {
     fn a_stranger_too_many_takes_the_place_of_the_first_one() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let visits = Visits::default();
+            let visits = ConnectionLimits::default();
             let arrive = || {
                 let visitor = visits.arrive();
                 let task = tokio::spawn(std::future::pending::<()>());
@@ -155,7 +159,7 @@ mod tests {
     fn whoever_comes_from_elsewhere_is_not_crowded_out() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let visits = Visits::default();
+            let visits = ConnectionLimits::default();
             let arrive = |from: IpAddr| {
                 let visitor = visits.arrive();
                 let task = tokio::spawn(std::future::pending::<()>());
@@ -177,9 +181,9 @@ mod tests {
 
     #[test]
     fn those_who_were_let_in_have_a_bound_too() {
-        let visits = Visits::default();
-        let mut known: Vec<Visitor> = (0..MAX_KNOWN).map(|_| visits.arrive()).collect();
-        assert!(known.iter().all(Visitor::let_in));
+        let visits = ConnectionLimits::default();
+        let mut known: Vec<CountedConnection> = (0..MAX_KNOWN).map(|_| visits.arrive()).collect();
+        assert!(known.iter().all(CountedConnection::let_in));
         let late = visits.arrive();
         assert!(!late.let_in());
         known.pop();

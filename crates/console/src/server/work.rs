@@ -10,12 +10,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use underlay_sync::UnsimulatedMutex;
 
-use super::Shared;
-use super::answer::{Answer, Refusal};
+use super::ServerShared;
+use super::answer::{ActionRefusal, PageAnswer};
 
 /// What is done, and so beside what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WorkKind {
     /// Reads files and draws a page.
     Look,
     /// Draws pieces of pages that are open.
@@ -34,8 +34,8 @@ pub(super) enum Kind {
     Start,
 }
 
-struct Row {
-    kind: Kind,
+struct WorkRow {
+    kind: WorkKind,
     /// As in "too many … are under way".
     name: &'static str,
     threads: usize,
@@ -45,19 +45,19 @@ struct Row {
     limit: Duration,
 }
 
-const fn row(kind: Kind, name: &'static str, threads: usize, wait_s: u64, limit_s: u64) -> Row {
-    Row { kind, name, threads, wait: Duration::from_secs(wait_s), limit: Duration::from_secs(limit_s) }
+const fn row(kind: WorkKind, name: &'static str, threads: usize, wait_s: u64, limit_s: u64) -> WorkRow {
+    WorkRow { kind, name, threads, wait: Duration::from_secs(wait_s), limit: Duration::from_secs(limit_s) }
 }
 
-const ROWS: [Row; 8] = [
-    row(Kind::Look, "pages", 16, 10, 30),
-    row(Kind::Draw, "pieces of pages", 8, 10, 30),
-    row(Kind::Check, "checks of studies", 4, 10, 30),
-    row(Kind::Command, "commands for runs and services", 4, 2, 20),
-    row(Kind::Fault, "commands for devices", 8, 2, 60),
-    row(Kind::Node, "commands for nodes", 6, 0, 3700),
-    row(Kind::Entry, "new addresses", 2, 10, 30),
-    row(Kind::Start, "starts of runs", 2, 2, 90),
+const ROWS: [WorkRow; 8] = [
+    row(WorkKind::Look, "pages", 16, 10, 30),
+    row(WorkKind::Draw, "pieces of pages", 8, 10, 30),
+    row(WorkKind::Check, "checks of studies", 4, 10, 30),
+    row(WorkKind::Command, "commands for runs and services", 4, 2, 20),
+    row(WorkKind::Fault, "commands for devices", 8, 2, 60),
+    row(WorkKind::Node, "commands for nodes", 6, 0, 3700),
+    row(WorkKind::Entry, "new addresses", 2, 10, 30),
+    row(WorkKind::Start, "starts of runs", 2, 2, 90),
 ];
 
 /// Threads for all that may be under way.
@@ -66,27 +66,27 @@ pub(super) fn max_threads() -> usize {
 }
 
 /// The threads of each kind that are free.
-pub(crate) struct Work(Vec<(&'static Row, Arc<Semaphore>)>);
+pub(crate) struct WorkPermits(Vec<(&'static WorkRow, Arc<Semaphore>)>);
 
 /// One of them, until it is dropped.
-pub(super) struct Turn {
-    row: &'static Row,
+pub(super) struct WorkPermit {
+    row: &'static WorkRow,
     permit: OwnedSemaphorePermit,
 }
 
-impl Work {
-    pub(super) fn new() -> Work {
-        Work(ROWS.iter().map(|row| (row, Arc::new(Semaphore::new(row.threads)))).collect())
+impl WorkPermits {
+    pub(super) fn new() -> WorkPermits {
+        WorkPermits(ROWS.iter().map(|row| (row, Arc::new(Semaphore::new(row.threads)))).collect())
     }
 
     /// # Errors
     /// When none becomes free soon.
-    pub(super) async fn turn(&self, kind: Kind) -> Result<Turn, Refusal> {
+    pub(super) async fn turn(&self, kind: WorkKind) -> Result<WorkPermit, ActionRefusal> {
         let found = self.0.iter().find(|(row, _)| row.kind == kind).map(|(row, free)| (*row, free));
         let (row, free) = found.expect("each kind has its row, as a test says");
         match timeout(row.wait, Arc::clone(free).acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(Turn { row, permit }),
-            _ => Err(Refusal::busy(format!(
+            Ok(Ok(permit)) => Ok(WorkPermit { row, permit }),
+            _ => Err(ActionRefusal::busy(format!(
                 "too many {} are under way, {} at most: try again when one of them has ended",
                 row.name, row.threads
             ))),
@@ -94,7 +94,7 @@ impl Work {
     }
 }
 
-impl Turn {
+impl WorkPermit {
     /// Does it on a thread of its kind.
     ///
     /// # Errors
@@ -102,8 +102,8 @@ impl Turn {
     pub(super) async fn spend<T: Send + 'static>(
         self,
         act: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Refusal> {
-        let Turn { row, permit } = self;
+    ) -> Result<T, ActionRefusal> {
+        let WorkPermit { row, permit } = self;
         let task = tokio::task::spawn_blocking(move || {
             let outcome = act();
             drop(permit);
@@ -111,10 +111,10 @@ impl Turn {
         });
         match timeout(row.limit, task).await {
             Ok(Ok(outcome)) => Ok(outcome),
-            Ok(Err(_)) => Err(Refusal::failed(
+            Ok(Err(_)) => Err(ActionRefusal::failed(
                 "this is a bug in underlay: the console's standard error says more about it",
             )),
-            Err(_) => Err(Refusal::busy(format!(
+            Err(_) => Err(ActionRefusal::busy(format!(
                 "no answer after {} s: the request goes on and may still succeed; other {} continue",
                 row.limit.as_secs(),
                 row.name
@@ -137,17 +137,17 @@ impl Turn {
 /// # Errors
 /// When it refuses, takes too long, or there is no thread for it.
 pub(super) async fn on_a_thread(
-    shared: Arc<Shared>,
-    kind: Kind,
-    act: impl FnOnce(&Shared) -> Result<Answer, Refusal> + Send + 'static,
-) -> Result<Answer, Refusal> {
+    shared: Arc<ServerShared>,
+    kind: WorkKind,
+    act: impl FnOnce(&ServerShared) -> Result<PageAnswer, ActionRefusal> + Send + 'static,
+) -> Result<PageAnswer, ActionRefusal> {
     let turn = shared.work.turn(kind).await?;
     turn.spend(move || act(&shared)).await?
 }
 
 /// What a command is for. One that does not answer takes one thread and no more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Target {
+pub(super) enum CommandTarget {
     Storage(String),
     /// The same action on the same node: another action on it may be the way out.
     Node {
@@ -163,53 +163,53 @@ pub(super) enum Target {
     Process(u32),
 }
 
-impl Target {
+impl CommandTarget {
     /// As in "another command for this …".
     fn word(&self) -> &'static str {
         match self {
-            Target::Storage(_) => "storage",
-            Target::Node { .. } => "node",
-            Target::Run { .. } => "run",
-            Target::Process(_) => "process",
+            CommandTarget::Storage(_) => "storage",
+            CommandTarget::Node { .. } => "node",
+            CommandTarget::Run { .. } => "run",
+            CommandTarget::Process(_) => "process",
         }
     }
 }
 
 /// The commands that are under way.
 #[derive(Default)]
-pub(crate) struct UnderWay(Arc<UnsimulatedMutex<Commands>>);
+pub(crate) struct RunningCommands(Arc<UnsimulatedMutex<CommandTable>>);
 
 #[derive(Default)]
-struct Commands {
+struct CommandTable {
     /// When each began.
-    begun: HashMap<Target, Instant>,
+    begun: HashMap<CommandTarget, Instant>,
     /// The console ends: no command begins any more.
     is_closed: bool,
 }
 
 /// A command, until it is dropped.
-pub(super) struct Held {
-    commands: Arc<UnsimulatedMutex<Commands>>,
-    target: Target,
+pub(super) struct CommandGuard {
+    commands: Arc<UnsimulatedMutex<CommandTable>>,
+    target: CommandTarget,
 }
 
-impl UnderWay {
+impl RunningCommands {
     /// # Errors
     /// When another command for that target is under way, or the console ends.
-    pub(super) fn begin(&self, target: Target) -> Result<Held, Refusal> {
+    pub(super) fn begin(&self, target: CommandTarget) -> Result<CommandGuard, ActionRefusal> {
         let mut commands = self.0.lock();
         if commands.is_closed {
-            return Err(Refusal::busy("the console ends: start it again, and send the command then"));
+            return Err(ActionRefusal::busy("the console ends: start it again, and send the command then"));
         }
         if let Some(begun) = commands.begun.get(&target) {
-            return Err(Refusal::busy(format!(
+            return Err(ActionRefusal::busy(format!(
                 "another command for this {} has been under way for {} s: wait for it, or see whether its process hangs",
                 target.word(),
                 begun.elapsed().as_secs()
             )));
         }
         commands.begun.insert(target.clone(), Instant::now());
-        Ok(Held { commands: Arc::clone(&self.0), target })
+        Ok(CommandGuard { commands: Arc::clone(&self.0), target })
     }
 
     /// From now on no command begins.
@@ -219,11 +219,11 @@ impl UnderWay {
 
     /// Whether this process does something to a storage, which stays half-done if the process ends now. Everything else is done by others.
     pub(super) fn changes_storage(&self) -> bool {
-        self.0.lock().begun.keys().any(|target| matches!(target, Target::Storage(_)))
+        self.0.lock().begun.keys().any(|target| matches!(target, CommandTarget::Storage(_)))
     }
 }
 
-impl Drop for Held {
+impl Drop for CommandGuard {
     fn drop(&mut self) {
         self.commands.lock().begun.remove(&self.target);
     }
@@ -233,31 +233,31 @@ impl Drop for Held {
 mod tests {
     use super::*;
 
-    fn threads(kind: Kind) -> usize {
+    fn threads(kind: WorkKind) -> usize {
         ROWS.iter().find(|row| row.kind == kind).unwrap().threads
     }
 
     #[test]
     fn each_kind_has_its_own_row() {
         for kind in [
-            Kind::Look,
-            Kind::Draw,
-            Kind::Check,
-            Kind::Command,
-            Kind::Fault,
-            Kind::Node,
-            Kind::Entry,
-            Kind::Start,
+            WorkKind::Look,
+            WorkKind::Draw,
+            WorkKind::Check,
+            WorkKind::Command,
+            WorkKind::Fault,
+            WorkKind::Node,
+            WorkKind::Entry,
+            WorkKind::Start,
         ] {
-            let own: Vec<&Row> = ROWS.iter().filter(|row| row.kind == kind).collect();
+            let own: Vec<&WorkRow> = ROWS.iter().filter(|row| row.kind == kind).collect();
             assert!(own.len() == 1 && own[0].threads > 0, "{kind:?}");
         }
     }
 
     #[test]
     fn one_command_at_a_time_is_under_way_for_a_storage() {
-        let all = UnderWay::default();
-        let storage = |name: &str| Target::Storage(name.to_owned());
+        let all = RunningCommands::default();
+        let storage = |name: &str| CommandTarget::Storage(name.to_owned());
         let one = all.begin(storage("a")).unwrap_or_else(|refusal| panic!("{refusal:?}"));
         assert!(all.begin(storage("a")).is_err() && all.begin(storage("b")).is_ok());
         drop(one);
@@ -266,22 +266,22 @@ mod tests {
 
     #[test]
     fn a_node_that_hangs_takes_one_thread_for_each_action() {
-        let all = UnderWay::default();
-        let node = |action| Target::Node { process: 1, node: "a".to_owned(), action };
+        let all = RunningCommands::default();
+        let node = |action| CommandTarget::Node { process: 1, node: "a".to_owned(), action };
         let _starts = all.begin(node("start")).unwrap_or_else(|refusal| panic!("{refusal:?}"));
         assert!(all.begin(node("start")).is_err() && all.begin(node("kill")).is_ok());
     }
 
     #[test]
     fn a_console_that_ends_begins_no_command_and_knows_which_it_has_to_wait_for() {
-        let all = UnderWay::default();
-        let run = Target::Run { directory: PathBuf::from("/runs/one"), action: "stop" };
+        let all = RunningCommands::default();
+        let run = CommandTarget::Run { directory: PathBuf::from("/runs/one"), action: "stop" };
         let _run = all.begin(run).unwrap_or_else(|refusal| panic!("{refusal:?}"));
         assert!(!all.changes_storage());
-        let storage = all.begin(Target::Storage("a".to_owned()));
+        let storage = all.begin(CommandTarget::Storage("a".to_owned()));
         let storage = storage.unwrap_or_else(|refusal| panic!("{refusal:?}"));
         all.close();
-        assert!(all.changes_storage() && all.begin(Target::Storage("b".to_owned())).is_err());
+        assert!(all.changes_storage() && all.begin(CommandTarget::Storage("b".to_owned())).is_err());
         drop(storage);
         assert!(!all.changes_storage());
     }
@@ -297,21 +297,21 @@ mod tests {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let ended = Arc::new(std::sync::Mutex::new(ended));
         runtime.block_on(async {
-            let work = Work::new();
-            for _ in 0..threads(Kind::Node) {
+            let work = WorkPermits::new();
+            for _ in 0..threads(WorkKind::Node) {
                 let ended = Arc::clone(&ended);
-                work.turn(Kind::Node).await.unwrap_or_else(|refusal| panic!("{refusal:?}")).leave_to_it(
+                work.turn(WorkKind::Node).await.unwrap_or_else(|refusal| panic!("{refusal:?}")).leave_to_it(
                     move || {
                         let _ = ended.lock().unwrap().recv();
                     },
                 );
             }
-            assert!(work.turn(Kind::Node).await.is_err());
-            let turn = work.turn(Kind::Look).await.unwrap_or_else(|refusal| panic!("{refusal:?}"));
+            assert!(work.turn(WorkKind::Node).await.is_err());
+            let turn = work.turn(WorkKind::Look).await.unwrap_or_else(|refusal| panic!("{refusal:?}"));
             assert_eq!(turn.spend(|| 7).await.unwrap_or_else(|refusal| panic!("{refusal:?}")), 7);
             // A panic gives its thread back.
-            for _ in 0..2 * threads(Kind::Start) {
-                let turn = work.turn(Kind::Start).await.unwrap_or_else(|refusal| panic!("{refusal:?}"));
+            for _ in 0..2 * threads(WorkKind::Start) {
+                let turn = work.turn(WorkKind::Start).await.unwrap_or_else(|refusal| panic!("{refusal:?}"));
                 assert!(turn.spend::<()>(|| panic!("expected by this test")).await.is_err());
             }
         });

@@ -108,7 +108,7 @@ impl Committer {
         let is_broken = Arc::new(AtomicBool::new(false));
         let has_ended = Arc::new(AtomicBool::new(false));
         let (broken, ended) = (Arc::clone(&is_broken), Ended(Arc::clone(&has_ended)));
-        underlay_sync::thread::Builder::new().name("metadata".to_owned()).spawn(move || {
+        underlay_sync::thread::ThreadBuilder::new().name("metadata".to_owned()).spawn(move || {
             let _ended = ended;
             run(&database, disk.as_deref(), &waiting, &broken, applied);
         })?;

@@ -65,7 +65,7 @@ impl AccessLog {
         let mut file = open_file(path)?;
         let (lines, waiting) = sync_channel::<String>(MOST_WAITING);
         let coming = Arc::clone(&next);
-        underlay_sync::thread::Builder::new()
+        underlay_sync::thread::ThreadBuilder::new()
             .name("access-log".to_owned())
             .spawn(move || {
                 while let Ok(line) = waiting.recv() {

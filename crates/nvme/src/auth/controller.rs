@@ -1,34 +1,37 @@
 //! The controller's side.
 
 use super::group::DhGroup;
-use super::hash::Hash;
-use super::message::{Challenge, Failure, FailureCode, Message, Negotiate, Reply, Success1};
-use super::response::{Context, Prover};
-use super::secret::Secret;
-use super::{AuthError, Entropy, MessageError};
+use super::hash::AuthHash;
+use super::message::{
+    AuthMessage, ChallengeMessage, FailureCode, FailureMessage, NegotiateMessage, ReplyMessage,
+    Success1Message,
+};
+use super::response::{ProverSide, ResponseContext};
+use super::secret::AuthSecret;
+use super::{AuthError, MessageError, SessionEntropy};
 
 /// What a subsystem knows of a host that may come in.
 #[derive(Clone, Debug)]
 pub struct ControllerSecrets {
     /// What the host has to prove to know.
-    pub host: Secret,
+    pub host: AuthSecret,
     /// What the controller proves to know when the host asks; without it such a host is refused.
-    pub controller: Option<Secret>,
+    pub controller: Option<AuthSecret>,
 }
 
 /// What a controller takes, the best first.
 #[derive(Clone, Debug)]
-pub struct Policy {
-    pub hashes: Vec<Hash>,
+pub struct AuthPolicy {
+    pub hashes: Vec<AuthHash>,
     pub groups: Vec<DhGroup>,
 }
 
-impl Default for Policy {
+impl Default for AuthPolicy {
     /// All hashes; the exchange over 2048 bits where the host offers it, so that a connection is not slow to begin.
-    fn default() -> Policy {
+    fn default() -> AuthPolicy {
         use DhGroup::{Ffdhe2048, Ffdhe3072, Ffdhe4096, Ffdhe6144, Ffdhe8192, Null};
-        Policy {
-            hashes: vec![Hash::Sha256, Hash::Sha384, Hash::Sha512],
+        AuthPolicy {
+            hashes: vec![AuthHash::Sha256, AuthHash::Sha384, AuthHash::Sha512],
             groups: vec![Ffdhe2048, Ffdhe3072, Ffdhe4096, Ffdhe6144, Ffdhe8192, Null],
         }
     }
@@ -36,7 +39,7 @@ impl Default for Policy {
 
 /// How far it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum AuthProgress {
     /// The host has to send something, or to fetch what is there for it.
     UnderWay,
     /// The host is who it says.
@@ -45,10 +48,10 @@ pub enum Progress {
     Failed(AuthError),
 }
 
-enum State {
+enum ControllerAuthState {
     Idle,
     Challenged {
-        hash: Hash,
+        hash: AuthHash,
         group: DhGroup,
     },
     /// The controller's proof is out, and the host says whether it takes it.
@@ -60,23 +63,23 @@ enum State {
 /// those for Authentication Receive come out by [`ControllerSession::next_message`].
 pub struct ControllerSession {
     secrets: ControllerSecrets,
-    policy: Policy,
+    policy: AuthPolicy,
     host_nqn: String,
     subsystem_nqn: String,
-    entropy: Entropy,
+    entropy: SessionEntropy,
     transaction: u16,
-    state: State,
+    state: ControllerAuthState,
     outgoing: Option<Vec<u8>>,
-    progress: Progress,
+    progress: AuthProgress,
 }
 
 impl ControllerSession {
     pub fn new(
         secrets: ControllerSecrets,
-        policy: Policy,
+        policy: AuthPolicy,
         host_nqn: &str,
         subsystem_nqn: &str,
-        entropy: Entropy,
+        entropy: SessionEntropy,
     ) -> ControllerSession {
         ControllerSession {
             secrets,
@@ -85,13 +88,13 @@ impl ControllerSession {
             subsystem_nqn: subsystem_nqn.to_owned(),
             entropy,
             transaction: 0,
-            state: State::Idle,
+            state: ControllerAuthState::Idle,
             outgoing: None,
-            progress: Progress::UnderWay,
+            progress: AuthProgress::UnderWay,
         }
     }
 
-    pub fn progress(&self) -> &Progress {
+    pub fn progress(&self) -> &AuthProgress {
         &self.progress
     }
 
@@ -103,19 +106,21 @@ impl ControllerSession {
 
     /// Takes a message of Authentication Send. The command itself succeeds in any case: a failure is told by the next
     /// message, or by the end of the connection.
-    pub fn receive(&mut self, bytes: &[u8]) -> &Progress {
+    pub fn receive(&mut self, bytes: &[u8]) -> &AuthProgress {
         // Over, unless a step sets the next state: after any mistake the host has to begin again.
-        let state = std::mem::replace(&mut self.state, State::Over);
-        let outcome = match Message::decode(bytes) {
+        let state = std::mem::replace(&mut self.state, ControllerAuthState::Over);
+        let outcome = match AuthMessage::decode(bytes) {
             Err(error) => Err((FailureCode::IncorrectPayload, error.into())),
             Ok(message) => match (state, message) {
-                (State::Idle, Message::Negotiate(negotiate)) => self.challenge(&negotiate),
-                (State::Challenged { hash, group }, Message::Reply(reply)) => self.judge(hash, group, &reply),
-                (State::Proved, Message::Success2 { transaction }) => {
-                    self.check_transaction(transaction).map(|()| self.progress = Progress::Authenticated)
+                (ControllerAuthState::Idle, AuthMessage::Negotiate(negotiate)) => self.challenge(&negotiate),
+                (ControllerAuthState::Challenged { hash, group }, AuthMessage::Reply(reply)) => {
+                    self.judge(hash, group, &reply)
                 }
-                (_, Message::Failure2(failure)) => {
-                    self.progress = Progress::Failed(AuthError::Refused(failure.code));
+                (ControllerAuthState::Proved, AuthMessage::Success2 { transaction }) => {
+                    self.check_transaction(transaction).map(|()| self.progress = AuthProgress::Authenticated)
+                }
+                (_, AuthMessage::Failure2(failure)) => {
+                    self.progress = AuthProgress::Failed(AuthError::Refused(failure.code));
                     self.outgoing = None;
                     return &self.progress;
                 }
@@ -123,14 +128,14 @@ impl ControllerSession {
             },
         };
         if let Err((code, error)) = outcome {
-            let failure = Failure { transaction: self.transaction, code };
-            self.outgoing = Some(Message::Failure1(failure).encode());
-            self.progress = Progress::Failed(error);
+            let failure = FailureMessage { transaction: self.transaction, code };
+            self.outgoing = Some(AuthMessage::Failure1(failure).encode());
+            self.progress = AuthProgress::Failed(error);
         }
         &self.progress
     }
 
-    fn challenge(&mut self, negotiate: &Negotiate) -> Result<(), (FailureCode, AuthError)> {
+    fn challenge(&mut self, negotiate: &NegotiateMessage) -> Result<(), (FailureCode, AuthError)> {
         self.transaction = negotiate.transaction;
         let refused = |code| (code, AuthError::Refused(code));
         if negotiate.wants_secure_channel {
@@ -140,7 +145,7 @@ impl ControllerSession {
         let hash = hash.ok_or_else(|| refused(FailureCode::HashNotUsable))?;
         let group = self.policy.groups.iter().copied().find(|group| negotiate.groups.contains(group));
         let group = group.ok_or_else(|| refused(FailureCode::DhGroupNotUsable))?;
-        let challenge = Challenge {
+        let challenge = ChallengeMessage {
             transaction: self.transaction,
             hash,
             group,
@@ -148,12 +153,17 @@ impl ControllerSession {
             challenge: self.entropy.challenge[..hash.length_bytes()].to_vec(),
             public_value: group.public_value(&self.entropy.exponent),
         };
-        self.outgoing = Some(Message::Challenge(challenge).encode());
-        self.state = State::Challenged { hash, group };
+        self.outgoing = Some(AuthMessage::Challenge(challenge).encode());
+        self.state = ControllerAuthState::Challenged { hash, group };
         Ok(())
     }
 
-    fn judge(&mut self, hash: Hash, group: DhGroup, reply: &Reply) -> Result<(), (FailureCode, AuthError)> {
+    fn judge(
+        &mut self,
+        hash: AuthHash,
+        group: DhGroup,
+        reply: &ReplyMessage,
+    ) -> Result<(), (FailureCode, AuthError)> {
         self.check_transaction(reply.transaction)?;
         let unproved = |error| (FailureCode::AuthenticationFailed, error);
         if reply.response.len() != hash.length_bytes() {
@@ -169,7 +179,7 @@ impl ControllerSession {
                     .ok_or((FailureCode::IncorrectPayload, AuthError::PublicValue(group)))?,
             ),
         };
-        let context = Context {
+        let context = ResponseContext {
             hash,
             transaction: self.transaction,
             host_nqn: &self.host_nqn,
@@ -178,7 +188,7 @@ impl ControllerSession {
         };
         let challenge = &self.entropy.challenge[..hash.length_bytes()];
         let (secret, sequence) = (&self.secrets.host, self.entropy.sequence);
-        if !context.verify(Prover::Host, secret, challenge, sequence, &reply.response) {
+        if !context.verify(ProverSide::Host, secret, challenge, sequence, &reply.response) {
             return Err(unproved(AuthError::HostUnproved));
         }
         let response = match &reply.challenge {
@@ -188,16 +198,19 @@ impl ControllerSession {
             Some(theirs) => {
                 let secret = self.secrets.controller.as_ref();
                 let secret = secret.ok_or(unproved(AuthError::NoControllerSecret))?;
-                Some(context.respond(Prover::Controller, secret, theirs, reply.sequence))
+                Some(context.respond(ProverSide::Controller, secret, theirs, reply.sequence))
             }
         };
         let is_over = response.is_none();
-        let success =
-            Success1 { transaction: self.transaction, hash_bytes: hash.length_bytes() as u8, response };
-        self.outgoing = Some(Message::Success1(success).encode());
+        let success = Success1Message {
+            transaction: self.transaction,
+            hash_bytes: hash.length_bytes() as u8,
+            response,
+        };
+        self.outgoing = Some(AuthMessage::Success1(success).encode());
         match is_over {
-            true => self.progress = Progress::Authenticated,
-            false => self.state = State::Proved,
+            true => self.progress = AuthProgress::Authenticated,
+            false => self.state = ControllerAuthState::Proved,
         }
         Ok(())
     }

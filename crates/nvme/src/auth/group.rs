@@ -70,14 +70,14 @@ impl DhGroup {
 
     /// The public value of a secret exponent; empty without an exchange.
     pub(super) fn public_value(self, exponent: &[u8; EXPONENT_BYTES]) -> Vec<u8> {
-        let Some(field) = Field::of(self) else { return Vec::new() };
+        let Some(field) = PrimeField::of(self) else { return Vec::new() };
         let generator = BoxedUint::from_be_slice_truncated(&[GENERATOR], field.bits);
         field.power(generator, exponent)
     }
 
     /// The key that both sides come to, or `None` for a value that no honest side sends.
     pub(super) fn shared_key(self, public_value: &[u8], exponent: &[u8; EXPONENT_BYTES]) -> Option<Vec<u8>> {
-        let field = Field::of(self)?;
+        let field = PrimeField::of(self)?;
         let value = BoxedUint::from_be_slice(public_value, field.bits).ok()?;
         // 0, 1 and p - 1 give a key that everybody knows (RFC 7919, section 5.1).
         let one = BoxedUint::from_be_slice_truncated(&[1], field.bits);
@@ -87,21 +87,21 @@ impl DhGroup {
     }
 }
 
-struct Field {
+struct PrimeField {
     bits: u32,
     prime: BoxedUint,
     parameters: BoxedMontyParams,
 }
 
-impl Field {
-    fn of(group: DhGroup) -> Option<Field> {
+impl PrimeField {
+    fn of(group: DhGroup) -> Option<PrimeField> {
         let hex = group.prime_hex()?;
         let bits = hex.len() as u32 * 4;
         let prime: Option<BoxedUint> = BoxedUint::from_be_hex(hex, bits).into();
         let prime = prime.expect("the constants are hexadecimal numbers of their length");
         let odd: Option<Odd<BoxedUint>> = Odd::new(prime.clone()).into();
         let parameters = BoxedMontyParams::new_vartime(odd.expect("the constants are odd"));
-        Some(Field { bits, prime, parameters })
+        Some(PrimeField { bits, prime, parameters })
     }
 
     /// Big endian, as long as the prime.
@@ -134,7 +134,7 @@ mod tests {
     fn values_that_give_a_known_key_are_refused() {
         let group = DhGroup::Ffdhe2048;
         let number = |value: BoxedUint| value.to_be_bytes().into_vec();
-        let field = Field::of(group).unwrap();
+        let field = PrimeField::of(group).unwrap();
         let small = |value: u8| BoxedUint::from_be_slice_truncated(&[value], field.bits);
         for (value, is_good) in [
             (small(0), false),

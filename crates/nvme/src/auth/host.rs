@@ -1,21 +1,22 @@
 //! The host's side.
 
 use super::group::DhGroup;
-use super::hash::Hash;
+use super::hash::AuthHash;
 use super::message::{
-    Challenge, Failure, FailureCode, Message, MessageError, Negotiate, Reply, Success1, same,
+    AuthMessage, ChallengeMessage, FailureCode, FailureMessage, MessageError, NegotiateMessage, ReplyMessage,
+    Success1Message, same,
 };
-use super::response::{Context, Prover};
-use super::secret::Secret;
-use super::{AuthError, Entropy};
+use super::response::{ProverSide, ResponseContext};
+use super::secret::AuthSecret;
+use super::{AuthError, SessionEntropy};
 
 /// What a host knows.
 #[derive(Clone, Debug)]
 pub struct HostSecrets {
     /// What it proves to know.
-    pub host: Secret,
+    pub host: AuthSecret,
     /// What the controller has to prove to know, where it has to.
-    pub controller: Option<Secret>,
+    pub controller: Option<AuthSecret>,
 }
 
 /// What comes next.
@@ -31,15 +32,15 @@ pub enum HostStep {
     Failed { send: Option<Vec<u8>>, error: AuthError },
 }
 
-enum State {
+enum HostAuthState {
     Negotiating,
-    Replied(Proof),
+    Replied(ControllerProof),
     Over,
 }
 
 /// What the controller's response is checked by.
-struct Proof {
-    hash: Hash,
+struct ControllerProof {
+    hash: AuthHash,
     session_key: Option<Vec<u8>>,
     sequence: u32,
 }
@@ -50,19 +51,24 @@ pub struct HostSession {
     host_nqn: String,
     subsystem_nqn: String,
     groups: Vec<DhGroup>,
-    entropy: Entropy,
-    state: State,
+    entropy: SessionEntropy,
+    state: HostAuthState,
 }
 
 impl HostSession {
-    pub fn new(secrets: HostSecrets, host_nqn: &str, subsystem_nqn: &str, entropy: Entropy) -> HostSession {
+    pub fn new(
+        secrets: HostSecrets,
+        host_nqn: &str,
+        subsystem_nqn: &str,
+        entropy: SessionEntropy,
+    ) -> HostSession {
         HostSession {
             secrets,
             host_nqn: host_nqn.to_owned(),
             subsystem_nqn: subsystem_nqn.to_owned(),
             groups: DhGroup::ALL.to_vec(),
             entropy,
-            state: State::Negotiating,
+            state: HostAuthState::Negotiating,
         }
     }
 
@@ -74,10 +80,10 @@ impl HostSession {
 
     /// The first message.
     pub fn start(&self) -> Vec<u8> {
-        Message::Negotiate(Negotiate {
+        AuthMessage::Negotiate(NegotiateMessage {
             transaction: self.entropy.transaction,
             wants_secure_channel: false,
-            hashes: Hash::ALL.to_vec(),
+            hashes: AuthHash::ALL.to_vec(),
             groups: self.groups.clone(),
         })
         .encode()
@@ -85,18 +91,20 @@ impl HostSession {
 
     /// Takes the controller's answer.
     pub fn receive(&mut self, bytes: &[u8]) -> HostStep {
-        let state = std::mem::replace(&mut self.state, State::Over);
+        let state = std::mem::replace(&mut self.state, HostAuthState::Over);
         let outcome =
-            Message::decode(bytes).map_err(AuthError::from).and_then(|message| match (state, message) {
-                (State::Negotiating, Message::Challenge(challenge)) => self.reply(&challenge),
-                (State::Replied(proof), Message::Success1(success)) => self.check(&proof, &success),
-                (_, Message::Failure1(failure)) => Err(AuthError::Refused(failure.code)),
+            AuthMessage::decode(bytes).map_err(AuthError::from).and_then(|message| match (state, message) {
+                (HostAuthState::Negotiating, AuthMessage::Challenge(challenge)) => self.reply(&challenge),
+                (HostAuthState::Replied(proof), AuthMessage::Success1(success)) => {
+                    self.check(&proof, &success)
+                }
+                (_, AuthMessage::Failure1(failure)) => Err(AuthError::Refused(failure.code)),
                 _ => Err(AuthError::OutOfOrder),
             });
         outcome.unwrap_or_else(|error| HostStep::Failed { send: self.farewell(&error), error })
     }
 
-    fn reply(&mut self, challenge: &Challenge) -> Result<HostStep, AuthError> {
+    fn reply(&mut self, challenge: &ChallengeMessage) -> Result<HostStep, AuthError> {
         self.check_transaction(challenge.transaction)?;
         if !self.groups.contains(&challenge.group) {
             return Err(AuthError::NotOffered(challenge.group.name()));
@@ -111,9 +119,9 @@ impl HostSession {
         };
         let context = self.context(challenge.hash, session_key.as_deref());
         let response =
-            context.respond(Prover::Host, &self.secrets.host, &challenge.challenge, challenge.sequence);
+            context.respond(ProverSide::Host, &self.secrets.host, &challenge.challenge, challenge.sequence);
         let asks = self.secrets.controller.is_some();
-        let reply = Reply {
+        let reply = ReplyMessage {
             transaction: self.entropy.transaction,
             sequence: if asks { self.entropy.sequence } else { 0 },
             response,
@@ -121,20 +129,20 @@ impl HostSession {
             public_value: challenge.group.public_value(&self.entropy.exponent),
         };
         let (hash, sequence) = (challenge.hash, self.entropy.sequence);
-        self.state = State::Replied(Proof { hash, session_key, sequence });
-        Ok(HostStep::Exchange(Message::Reply(reply).encode()))
+        self.state = HostAuthState::Replied(ControllerProof { hash, session_key, sequence });
+        Ok(HostStep::Exchange(AuthMessage::Reply(reply).encode()))
     }
 
-    fn check(&self, proof: &Proof, success: &Success1) -> Result<HostStep, AuthError> {
+    fn check(&self, proof: &ControllerProof, success: &Success1Message) -> Result<HostStep, AuthError> {
         self.check_transaction(success.transaction)?;
         let Some(secret) = &self.secrets.controller else { return Ok(HostStep::Finished) };
         let response = success.response.as_deref().ok_or(AuthError::ControllerSilent)?;
         same("a response", response.len(), proof.hash.length_bytes())?;
         let context = self.context(proof.hash, proof.session_key.as_deref());
         let challenge = self.challenge(proof.hash);
-        match context.verify(Prover::Controller, secret, challenge, proof.sequence, response) {
+        match context.verify(ProverSide::Controller, secret, challenge, proof.sequence, response) {
             true => Ok(HostStep::SendAndFinish(
-                Message::Success2 { transaction: self.entropy.transaction }.encode(),
+                AuthMessage::Success2 { transaction: self.entropy.transaction }.encode(),
             )),
             false => Err(AuthError::ControllerUnproved),
         }
@@ -147,12 +155,12 @@ impl HostSession {
         Err(MessageError::Transaction(transaction, self.entropy.transaction).into())
     }
 
-    fn challenge(&self, hash: Hash) -> &[u8] {
+    fn challenge(&self, hash: AuthHash) -> &[u8] {
         &self.entropy.challenge[..hash.length_bytes()]
     }
 
-    fn context<'a>(&'a self, hash: Hash, session_key: Option<&'a [u8]>) -> Context<'a> {
-        Context {
+    fn context<'a>(&'a self, hash: AuthHash, session_key: Option<&'a [u8]>) -> ResponseContext<'a> {
+        ResponseContext {
             hash,
             transaction: self.entropy.transaction,
             host_nqn: &self.host_nqn,
@@ -173,6 +181,6 @@ impl HostSession {
             AuthError::NotOffered(_) => FailureCode::DhGroupNotUsable,
             AuthError::OutOfOrder => FailureCode::IncorrectMessage,
         };
-        Some(Message::Failure2(Failure { transaction: self.entropy.transaction, code }).encode())
+        Some(AuthMessage::Failure2(FailureMessage { transaction: self.entropy.transaction, code }).encode())
     }
 }

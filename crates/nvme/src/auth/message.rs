@@ -1,7 +1,7 @@
 //! The messages of DH-HMAC-CHAP as bytes (base specification, section 8.13).
 
 use super::group::DhGroup;
-use super::hash::Hash;
+use super::hash::AuthHash;
 
 const COMMON: u8 = 0x00;
 const DH_HMAC_CHAP: u8 = 0x01;
@@ -23,20 +23,20 @@ const AUTHENTICATION_FAILED: u8 = 0x01;
 
 /// What a host offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Negotiate {
+pub struct NegotiateMessage {
     pub transaction: u16,
     /// Whether a secure channel (TLS) is to be set up after authentication.
     pub wants_secure_channel: bool,
     /// Empty when the host offers other protocols only.
-    pub hashes: Vec<Hash>,
+    pub hashes: Vec<AuthHash>,
     pub groups: Vec<DhGroup>,
 }
 
 /// What a controller chose, and its challenge.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Challenge {
+pub struct ChallengeMessage {
     pub transaction: u16,
-    pub hash: Hash,
+    pub hash: AuthHash,
     pub group: DhGroup,
     pub sequence: u32,
     /// As long as the hash.
@@ -47,7 +47,7 @@ pub struct Challenge {
 
 /// The host's proof, and its own challenge where the controller has to prove itself too.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct ReplyMessage {
     pub transaction: u16,
     pub sequence: u32,
     pub response: Vec<u8>,
@@ -57,7 +57,7 @@ pub struct Reply {
 
 /// The host is in; with the controller's proof where it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Success1 {
+pub struct Success1Message {
     pub transaction: u16,
     pub hash_bytes: u8,
     pub response: Option<Vec<u8>>,
@@ -65,7 +65,7 @@ pub struct Success1 {
 
 /// One side gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct FailureMessage {
     pub transaction: u16,
     pub code: FailureCode,
 }
@@ -124,18 +124,18 @@ impl FailureCode {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Message {
-    Negotiate(Negotiate),
-    Challenge(Challenge),
-    Reply(Reply),
-    Success1(Success1),
+pub enum AuthMessage {
+    Negotiate(NegotiateMessage),
+    Challenge(ChallengeMessage),
+    Reply(ReplyMessage),
+    Success1(Success1Message),
     Success2 {
         transaction: u16,
     },
     /// The controller gave up.
-    Failure1(Failure),
+    Failure1(FailureMessage),
     /// The host gave up.
-    Failure2(Failure),
+    Failure2(FailureMessage),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -154,20 +154,20 @@ pub enum MessageError {
     Transaction(u16, u16),
 }
 
-impl Message {
+impl AuthMessage {
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Message::Negotiate(negotiate) => negotiate.encode(),
-            Message::Challenge(challenge) => challenge.encode(),
-            Message::Reply(reply) => reply.encode(),
-            Message::Success1(success) => success.encode(),
-            Message::Success2 { transaction } => {
+            AuthMessage::Negotiate(negotiate) => negotiate.encode(),
+            AuthMessage::Challenge(challenge) => challenge.encode(),
+            AuthMessage::Reply(reply) => reply.encode(),
+            AuthMessage::Success1(success) => success.encode(),
+            AuthMessage::Success2 { transaction } => {
                 let mut bytes = head(DH_HMAC_CHAP, SUCCESS2, *transaction);
                 bytes.resize(16, 0);
                 bytes
             }
-            Message::Failure1(failure) => failure.encode(FAILURE1),
-            Message::Failure2(failure) => failure.encode(FAILURE2),
+            AuthMessage::Failure1(failure) => failure.encode(FAILURE1),
+            AuthMessage::Failure2(failure) => failure.encode(FAILURE2),
         }
     }
 
@@ -175,19 +175,25 @@ impl Message {
     ///
     /// # Errors
     /// When they are too few, or make no sense.
-    pub fn decode(bytes: &[u8]) -> Result<Message, MessageError> {
-        let mut reader = Reader { bytes, at: 0 };
+    pub fn decode(bytes: &[u8]) -> Result<AuthMessage, MessageError> {
+        let mut reader = MessageReader { bytes, at: 0 };
         let (kind, identifier) = (reader.byte()?, reader.byte()?);
         reader.take(2)?;
         let transaction = reader.u16()?;
         match (kind, identifier) {
-            (COMMON, NEGOTIATE) => Negotiate::decode(transaction, &mut reader).map(Message::Negotiate),
-            (DH_HMAC_CHAP, CHALLENGE) => Challenge::decode(transaction, &mut reader).map(Message::Challenge),
-            (DH_HMAC_CHAP, REPLY) => Reply::decode(transaction, &mut reader).map(Message::Reply),
-            (DH_HMAC_CHAP, SUCCESS1) => Success1::decode(transaction, &mut reader).map(Message::Success1),
-            (DH_HMAC_CHAP, SUCCESS2) => Ok(Message::Success2 { transaction }),
-            (COMMON, FAILURE1) => Failure::decode(transaction, &mut reader).map(Message::Failure1),
-            (COMMON, FAILURE2) => Failure::decode(transaction, &mut reader).map(Message::Failure2),
+            (COMMON, NEGOTIATE) => {
+                NegotiateMessage::decode(transaction, &mut reader).map(AuthMessage::Negotiate)
+            }
+            (DH_HMAC_CHAP, CHALLENGE) => {
+                ChallengeMessage::decode(transaction, &mut reader).map(AuthMessage::Challenge)
+            }
+            (DH_HMAC_CHAP, REPLY) => ReplyMessage::decode(transaction, &mut reader).map(AuthMessage::Reply),
+            (DH_HMAC_CHAP, SUCCESS1) => {
+                Success1Message::decode(transaction, &mut reader).map(AuthMessage::Success1)
+            }
+            (DH_HMAC_CHAP, SUCCESS2) => Ok(AuthMessage::Success2 { transaction }),
+            (COMMON, FAILURE1) => FailureMessage::decode(transaction, &mut reader).map(AuthMessage::Failure1),
+            (COMMON, FAILURE2) => FailureMessage::decode(transaction, &mut reader).map(AuthMessage::Failure2),
             (kind, identifier) => Err(MessageError::Unknown(kind, identifier)),
         }
     }
@@ -198,7 +204,7 @@ fn head(kind: u8, identifier: u8, transaction: u16) -> Vec<u8> {
     vec![kind, identifier, 0, 0, low, high]
 }
 
-impl Negotiate {
+impl NegotiateMessage {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = head(COMMON, NEGOTIATE, self.transaction);
         bytes.extend([u8::from(self.wants_secure_channel), 1]);
@@ -215,11 +221,11 @@ impl Negotiate {
         bytes
     }
 
-    fn decode(transaction: u16, reader: &mut Reader<'_>) -> Result<Negotiate, MessageError> {
+    fn decode(transaction: u16, reader: &mut MessageReader<'_>) -> Result<NegotiateMessage, MessageError> {
         let wants_secure_channel = reader.byte()? != 0;
         let descriptors = reader.byte()?;
         let mut negotiate =
-            Negotiate { transaction, wants_secure_channel, hashes: Vec::new(), groups: Vec::new() };
+            NegotiateMessage { transaction, wants_secure_channel, hashes: Vec::new(), groups: Vec::new() };
         for _ in 0..descriptors {
             let descriptor = reader.take(PROTOCOL_DESCRIPTOR_BYTES)?;
             if descriptor[0] != PROTOCOL_IDENTIFIER {
@@ -237,7 +243,8 @@ impl Negotiate {
             let hashes = &hash_list[..length("hash identifiers", descriptor[2], hash_list)?];
             let groups = &group_list[..length("DH group identifiers", descriptor[3], group_list)?];
             // What is not known here may be known elsewhere: it is no error to offer it.
-            negotiate.hashes = hashes.iter().filter_map(|number| Hash::from_identifier(*number)).collect();
+            negotiate.hashes =
+                hashes.iter().filter_map(|number| AuthHash::from_identifier(*number)).collect();
             negotiate.groups = groups.iter().filter_map(|number| DhGroup::from_identifier(*number)).collect();
             break;
         }
@@ -245,7 +252,7 @@ impl Negotiate {
     }
 }
 
-impl Challenge {
+impl ChallengeMessage {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = head(DH_HMAC_CHAP, CHALLENGE, self.transaction);
         bytes.extend([self.challenge.len() as u8, 0, self.hash.identifier(), self.group.identifier()]);
@@ -256,11 +263,11 @@ impl Challenge {
         bytes
     }
 
-    fn decode(transaction: u16, reader: &mut Reader<'_>) -> Result<Challenge, MessageError> {
+    fn decode(transaction: u16, reader: &mut MessageReader<'_>) -> Result<ChallengeMessage, MessageError> {
         let hash_bytes = usize::from(reader.byte()?);
         reader.take(1)?;
         let (hash, group) = (reader.byte()?, reader.byte()?);
-        let hash = Hash::from_identifier(hash).ok_or(MessageError::Hash(hash))?;
+        let hash = AuthHash::from_identifier(hash).ok_or(MessageError::Hash(hash))?;
         let group = DhGroup::from_identifier(group).ok_or(MessageError::Group(group))?;
         let public_bytes = usize::from(reader.u16()?);
         let sequence = reader.u32()?;
@@ -268,11 +275,11 @@ impl Challenge {
         same("a public value", public_bytes, group.length_bytes())?;
         let challenge = reader.take(hash_bytes)?.to_vec();
         let public_value = reader.take(public_bytes)?.to_vec();
-        Ok(Challenge { transaction, hash, group, sequence, challenge, public_value })
+        Ok(ChallengeMessage { transaction, hash, group, sequence, challenge, public_value })
     }
 }
 
-impl Reply {
+impl ReplyMessage {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = head(DH_HMAC_CHAP, REPLY, self.transaction);
         bytes.extend([self.response.len() as u8, 0, u8::from(self.challenge.is_some()), 0]);
@@ -288,7 +295,7 @@ impl Reply {
         bytes
     }
 
-    fn decode(transaction: u16, reader: &mut Reader<'_>) -> Result<Reply, MessageError> {
+    fn decode(transaction: u16, reader: &mut MessageReader<'_>) -> Result<ReplyMessage, MessageError> {
         let hash_bytes = usize::from(reader.byte()?);
         reader.take(1)?;
         let has_challenge = reader.byte()? & 1 != 0;
@@ -299,11 +306,11 @@ impl Reply {
         let challenge = reader.take(hash_bytes)?.to_vec();
         let public_value = reader.take(public_bytes)?.to_vec();
         let challenge = has_challenge.then_some(challenge);
-        Ok(Reply { transaction, sequence, response, challenge, public_value })
+        Ok(ReplyMessage { transaction, sequence, response, challenge, public_value })
     }
 }
 
-impl Success1 {
+impl Success1Message {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = head(DH_HMAC_CHAP, SUCCESS1, self.transaction);
         bytes.extend([self.hash_bytes, 0, u8::from(self.response.is_some())]);
@@ -312,7 +319,7 @@ impl Success1 {
         bytes
     }
 
-    fn decode(transaction: u16, reader: &mut Reader<'_>) -> Result<Success1, MessageError> {
+    fn decode(transaction: u16, reader: &mut MessageReader<'_>) -> Result<Success1Message, MessageError> {
         let hash_bytes = reader.byte()?;
         reader.take(1)?;
         let has_response = reader.byte()? & 1 != 0;
@@ -321,20 +328,20 @@ impl Success1 {
             true => Some(reader.take(usize::from(hash_bytes))?.to_vec()),
             false => None,
         };
-        Ok(Success1 { transaction, hash_bytes, response })
+        Ok(Success1Message { transaction, hash_bytes, response })
     }
 }
 
-impl Failure {
+impl FailureMessage {
     fn encode(self, identifier: u8) -> Vec<u8> {
         let mut bytes = head(COMMON, identifier, self.transaction);
         bytes.extend([AUTHENTICATION_FAILED, self.code.number()]);
         bytes
     }
 
-    fn decode(transaction: u16, reader: &mut Reader<'_>) -> Result<Failure, MessageError> {
+    fn decode(transaction: u16, reader: &mut MessageReader<'_>) -> Result<FailureMessage, MessageError> {
         reader.byte()?;
-        Ok(Failure { transaction, code: FailureCode::from_number(reader.byte()?) })
+        Ok(FailureMessage { transaction, code: FailureCode::from_number(reader.byte()?) })
     }
 }
 
@@ -342,12 +349,12 @@ pub(super) fn same(what: &'static str, found: usize, wanted: usize) -> Result<()
     if found == wanted { Ok(()) } else { Err(MessageError::Length(what, found, wanted)) }
 }
 
-struct Reader<'a> {
+struct MessageReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> MessageReader<'a> {
     fn take(&mut self, length: usize) -> Result<&'a [u8], MessageError> {
         let field = self.bytes.get(self.at..self.at + length);
         self.at += length;

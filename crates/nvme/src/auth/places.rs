@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use underlay_storage::stack::SecretPlaces;
 
-use super::secret::{Secret, SecretError};
+use super::secret::{AuthSecret, SecretError};
 
 /// More than the longest secret with a line's end.
 const MAX_FILE_BYTES: u64 = 4096;
@@ -36,18 +36,18 @@ pub enum PlaceError {
 pub fn read_secrets(
     places: &SecretPlaces,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<Option<(Secret, Option<Secret>)>, PlaceError> {
+) -> Result<Option<(AuthSecret, Option<AuthSecret>)>, PlaceError> {
     let read = |name: &Option<String>, file: &Option<PathBuf>| match (name, file) {
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(PlaceError::Twice),
         (Some(name), None) => {
             let text = variable(name).ok_or_else(|| PlaceError::Unset(name.clone()))?;
-            Secret::parse(&text).map(Some).map_err(|error| PlaceError::Variable(name.clone(), error))
+            AuthSecret::parse(&text).map(Some).map_err(|error| PlaceError::Variable(name.clone(), error))
         }
         (None, Some(file)) => {
             let text = underlay_files::read_secret(file, MAX_FILE_BYTES)
                 .map_err(|error| PlaceError::Unreadable(error, file.clone()))?;
-            Secret::parse(&text).map(Some).map_err(|error| PlaceError::Content(error, file.clone()))
+            AuthSecret::parse(&text).map(Some).map_err(|error| PlaceError::Content(error, file.clone()))
         }
     };
     let host = read(&places.secret_env, &places.secret_file)?;

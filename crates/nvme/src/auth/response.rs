@@ -1,11 +1,11 @@
 //! What proves that a side knows its secret (base specification, section 8.13.5).
 
-use super::hash::Hash;
-use super::secret::Secret;
+use super::hash::AuthHash;
+use super::secret::AuthSecret;
 
 /// What both responses of one transaction have in common.
-pub(super) struct Context<'a> {
-    pub hash: Hash,
+pub(super) struct ResponseContext<'a> {
+    pub hash: AuthHash,
     pub transaction: u16,
     pub host_nqn: &'a str,
     pub subsystem_nqn: &'a str,
@@ -15,17 +15,17 @@ pub(super) struct Context<'a> {
 
 /// Who proves what it knows.
 #[derive(Clone, Copy)]
-pub(super) enum Prover {
+pub(super) enum ProverSide {
     Host,
     Controller,
 }
 
-impl Context<'_> {
+impl ResponseContext<'_> {
     /// The response to a challenge.
     pub(super) fn respond(
         &self,
-        prover: Prover,
-        secret: &Secret,
+        prover: ProverSide,
+        secret: &AuthSecret,
         challenge: &[u8],
         sequence: u32,
     ) -> Vec<u8> {
@@ -35,8 +35,8 @@ impl Context<'_> {
     /// Whether this is the response to a challenge.
     pub(super) fn verify(
         &self,
-        prover: Prover,
-        secret: &Secret,
+        prover: ProverSide,
+        secret: &AuthSecret,
         challenge: &[u8],
         sequence: u32,
         response: &[u8],
@@ -48,20 +48,20 @@ impl Context<'_> {
 
     fn with_parts<T>(
         &self,
-        prover: Prover,
-        secret: &Secret,
+        prover: ProverSide,
+        secret: &AuthSecret,
         challenge: &[u8],
         sequence: u32,
         then: impl FnOnce(&[u8], &[&[u8]]) -> T,
     ) -> T {
         let (host, subsystem) = (self.host_nqn.as_bytes(), self.subsystem_nqn.as_bytes());
         let (role, own, other): (&[u8], _, _) = match prover {
-            Prover::Host => (b"HostHost", host, subsystem),
-            Prover::Controller => (b"Controller", subsystem, host),
+            ProverSide::Host => (b"HostHost", host, subsystem),
+            ProverSide::Controller => (b"Controller", subsystem, host),
         };
         let key = secret.transformed(match prover {
-            Prover::Host => self.host_nqn,
-            Prover::Controller => self.subsystem_nqn,
+            ProverSide::Host => self.host_nqn,
+            ProverSide::Controller => self.subsystem_nqn,
         });
         let augmented = self.augment(challenge);
         let (sequence, transaction) = (sequence.to_le_bytes(), self.transaction.to_le_bytes());

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::hash::Hash;
+use super::hash::AuthHash;
 
 const PREFIX: &str = "DHHC-1:";
 /// What a secret is transformed with, besides the NQN of its owner.
@@ -13,9 +13,9 @@ const LENGTHS_BYTES: [usize; 3] = [32, 48, 64];
 
 /// A secret that two sides share. It never shows itself in messages or logs.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret {
+pub struct AuthSecret {
     /// How it is transformed before use; as it is without one.
-    transformation: Option<Hash>,
+    transformation: Option<AuthHash>,
     key: Vec<u8>,
 }
 
@@ -36,48 +36,48 @@ pub enum SecretError {
     Checksum,
 }
 
-impl Secret {
+impl AuthSecret {
     /// From 32, 48 or 64 bytes: as many as the hash has, where there is one.
     ///
     /// # Errors
     /// For another length.
-    pub fn new(transformation: Option<Hash>, key: Vec<u8>) -> Result<Secret, SecretError> {
+    pub fn new(transformation: Option<AuthHash>, key: Vec<u8>) -> Result<AuthSecret, SecretError> {
         let fits = match transformation {
             Some(hash) => key.len() == hash.length_bytes(),
             None => LENGTHS_BYTES.contains(&key.len()),
         };
-        if fits { Ok(Secret { transformation, key }) } else { Err(SecretError::Length(key.len())) }
+        if fits { Ok(AuthSecret { transformation, key }) } else { Err(SecretError::Length(key.len())) }
     }
 
     /// A fresh one, as long as the hash.
     ///
     /// # Errors
     /// When the system gives no random bytes.
-    pub fn generate(hash: Hash) -> std::io::Result<Secret> {
+    pub fn generate(hash: AuthHash) -> std::io::Result<AuthSecret> {
         let mut key = vec![0; hash.length_bytes()];
         getrandom::fill(&mut key).map_err(|error| std::io::Error::other(error.to_string()))?;
-        Ok(Secret { transformation: Some(hash), key })
+        Ok(AuthSecret { transformation: Some(hash), key })
     }
 
     /// From the form in which they are handed around.
     ///
     /// # Errors
     /// When it has not that form, or its checksum says that it was damaged.
-    pub fn parse(text: &str) -> Result<Secret, SecretError> {
+    pub fn parse(text: &str) -> Result<AuthSecret, SecretError> {
         let rest = text.trim().strip_prefix(PREFIX).ok_or(SecretError::Form)?;
         let (digits, rest) = rest.split_once(':').ok_or(SecretError::Form)?;
         let encoded = rest.strip_suffix(':').ok_or(SecretError::Form)?;
         let transformation = match digits {
             "00" => None,
-            "01" => Some(Hash::Sha256),
-            "02" => Some(Hash::Sha384),
-            "03" => Some(Hash::Sha512),
+            "01" => Some(AuthHash::Sha256),
+            "02" => Some(AuthHash::Sha384),
+            "03" => Some(AuthHash::Sha512),
             _ => return Err(SecretError::Transformation),
         };
         let mut key = STANDARD.decode(encoded).map_err(|_| SecretError::Encoding)?;
         let length_bytes = key.len().checked_sub(CRC_BYTES).ok_or(SecretError::Length(0))?;
         let checksum = key.split_off(length_bytes);
-        let secret = Secret::new(transformation, key)?;
+        let secret = AuthSecret::new(transformation, key)?;
         if checksum != crc32fast::hash(&secret.key).to_le_bytes() {
             return Err(SecretError::Checksum);
         }
@@ -86,7 +86,7 @@ impl Secret {
 
     /// The form in which it is handed around. Whoever sees it knows the secret.
     pub fn reveal(&self) -> String {
-        let digits = self.transformation.map_or(0, Hash::identifier);
+        let digits = self.transformation.map_or(0, AuthHash::identifier);
         let mut bytes = self.key.clone();
         bytes.extend(crc32fast::hash(&self.key).to_le_bytes());
         format!("{PREFIX}{digits:02}:{}:", STANDARD.encode(bytes))
@@ -101,16 +101,16 @@ impl Secret {
     }
 }
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for AuthSecret {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("Secret(..)")
     }
 }
 
-impl std::str::FromStr for Secret {
+impl std::str::FromStr for AuthSecret {
     type Err = SecretError;
 
-    fn from_str(text: &str) -> Result<Secret, SecretError> {
-        Secret::parse(text)
+    fn from_str(text: &str) -> Result<AuthSecret, SecretError> {
+        AuthSecret::parse(text)
     }
 }

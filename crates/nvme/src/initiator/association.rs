@@ -6,21 +6,23 @@ use std::time::Duration;
 use underlay_sync::Instant;
 
 use super::error::InitiatorError;
-use super::exchange::{Answer, Data, Exchange, Payload};
-use super::options::Options;
-use super::queue::{Membership, Owner, Queue};
-use super::stats::Stats;
-use crate::auth::{Entropy, HostSession, HostStep, MAX_MESSAGE_BYTES};
-use crate::command::{self, Command, Completion, Sgl};
+use super::exchange::{CommandAnswer, CommandExchange, CommandPayload, SharedBuffer};
+use super::options::ControllerOptions;
+use super::queue::{HostQueue, QueueMembership, QueueOwner};
+use super::stats::InitiatorStats;
+use crate::auth::{HostSession, HostStep, MAX_MESSAGE_BYTES, SessionEntropy};
+use crate::command::{self, CompletionEntry, NvmeCommand, SglDescriptor};
 use crate::fabrics::{
-    ANY_CONTROLLER, Authentication, CATTR_NO_FLOW_CONTROL, CC_ENABLE, CC_ENTRY_SIZES, CC_SHUTDOWN_NORMAL,
-    CSTS_FATAL, CSTS_READY, Connect, ConnectData, DISCOVERY_NQN, PropertyGet, PropertySet, property,
+    ANY_CONTROLLER, AuthCommand, CATTR_NO_FLOW_CONTROL, CC_ENABLE, CC_ENTRY_SIZES, CC_SHUTDOWN_NORMAL,
+    CSTS_FATAL, CSTS_READY, ConnectCommand, ConnectData, DISCOVERY_NQN, PropertyGet, PropertySet, property,
 };
 use crate::features::{
     ASYNC_EVENT_CONFIGURATION, EVENT_NAMESPACE_CHANGED, NUMBER_OF_QUEUES, QueueCount, SetFeatures,
 };
-use crate::identify::{ControllerData, IDENTIFY_BYTES, Identify, MODEL_NUMBER, NvmControllerData, cns};
-use crate::status::Status;
+use crate::identify::{
+    ControllerData, IDENTIFY_BYTES, IdentifyCommand, MODEL_NUMBER, NvmControllerData, cns,
+};
+use crate::status::NvmeStatus;
 
 /// The smallest admin queue that fabrics allow; the kernel's initiator takes the same.
 const ADMIN_DEPTH: u16 = 32;
@@ -35,7 +37,7 @@ const MAX_TRANSFER_BYTES: u64 = 1 << 20;
 
 /// What a controller says of itself that matters to its use.
 #[derive(Clone, Debug)]
-pub(super) struct Limits {
+pub(super) struct ControllerLimits {
     pub identify: ControllerData,
     pub transfer_bytes: u64,
     /// Of a Write Zeroes, in bytes.
@@ -44,39 +46,39 @@ pub(super) struct Limits {
     pub deallocate_blocks: u64,
 }
 
-pub(super) struct Association {
+pub(super) struct HostAssociation {
     /// Tells it from the ones before and after.
     pub number: u64,
-    admin: Arc<Queue>,
-    io: Vec<Arc<Queue>>,
-    pub limits: Limits,
+    admin: Arc<HostQueue>,
+    io: Vec<Arc<HostQueue>>,
+    pub limits: ControllerLimits,
     /// A number for the other host that wrote to the subsystem last; 0 if none did, or the target can't tell.
     pub last_writer: u64,
     next: AtomicUsize,
 }
 
 /// Closes the queues of an association that did not come about.
-struct Begun(Vec<Arc<Queue>>);
+struct AssociationGuard(Vec<Arc<HostQueue>>);
 
-impl Drop for Begun {
+impl Drop for AssociationGuard {
     fn drop(&mut self) {
         self.0.iter().for_each(|queue| queue.close());
         self.0.iter().for_each(|queue| queue.join());
     }
 }
 
-impl Association {
+impl HostAssociation {
     /// Connects the admin queue, enables the controller and connects its I/O queues; none to a discovery controller.
     pub(super) fn establish(
-        options: &Options,
+        options: &ControllerOptions,
         (instance, number): (u64, u64),
-        stats: &Arc<Stats>,
+        stats: &Arc<InitiatorStats>,
         io_queues: bool,
-        owner: Arc<dyn Owner>,
-    ) -> Result<Association, InitiatorError> {
-        let member = Membership { association: number, owner };
-        let mut begun = Begun(Vec::new());
-        let admin = Queue::open(options, 0, ADMIN_DEPTH - 1, stats, member.clone())?;
+        owner: Arc<dyn QueueOwner>,
+    ) -> Result<HostAssociation, InitiatorError> {
+        let member = QueueMembership { association: number, owner };
+        let mut begun = AssociationGuard(Vec::new());
+        let admin = HostQueue::open(options, 0, ADMIN_DEPTH - 1, stats, member.clone())?;
         begun.0.push(Arc::clone(&admin));
         let controller_id = connect_queue(options, &admin, ADMIN_DEPTH, ANY_CONTROLLER)?;
         enable(options, &admin)?;
@@ -99,7 +101,7 @@ impl Association {
             let entries = depth + 1;
             let entries = entries.min(queue_entries(options, &admin)?).max(2);
             for id in 1..=count {
-                let queue = Queue::open(options, id, entries - 1, stats, member.clone())?;
+                let queue = HostQueue::open(options, id, entries - 1, stats, member.clone())?;
                 begun.0.push(Arc::clone(&queue));
                 connect_queue(options, &queue, entries, controller_id)?;
                 queue.set_capsule_data_bytes(
@@ -109,10 +111,10 @@ impl Association {
             }
         }
         begun.0.clear();
-        Ok(Association { number, admin, io, limits, last_writer, next: AtomicUsize::new(0) })
+        Ok(HostAssociation { number, admin, io, limits, last_writer, next: AtomicUsize::new(0) })
     }
 
-    pub(super) fn admin(&self) -> &Queue {
+    pub(super) fn admin(&self) -> &HostQueue {
         &self.admin
     }
 
@@ -121,7 +123,7 @@ impl Association {
     }
 
     /// The I/O queue with the least to do; of those that have as much, each in turn.
-    pub(super) fn pick(&self) -> &Queue {
+    pub(super) fn pick(&self) -> &HostQueue {
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let in_turn = (0..self.io.len()).map(|step| &self.io[(first + step) % self.io.len()]);
         in_turn.min_by_key(|queue| queue.under_way()).unwrap_or(&self.admin)
@@ -140,19 +142,19 @@ impl Association {
     pub(super) fn shut_down(&self) {
         let value = u64::from(CC_ENABLE | CC_ENTRY_SIZES | CC_SHUTDOWN_NORMAL);
         let set = PropertySet { offset: property::CC, is_wide: false, value };
-        let _ = call(&self.admin, set.to_command(0), Payload::None, SHUTDOWN_LIMIT, "the shutdown");
+        let _ = call(&self.admin, set.to_command(0), CommandPayload::None, SHUTDOWN_LIMIT, "the shutdown");
     }
 }
 
 /// Sends a command and waits for its answer, whatever its status is.
 pub(super) fn call(
-    queue: &Queue,
-    command: Command,
-    payload: Payload,
+    queue: &HostQueue,
+    command: NvmeCommand,
+    payload: CommandPayload,
     limit: Duration,
     what: &'static str,
-) -> Result<Answer, InitiatorError> {
-    let (exchange, waiting) = Exchange::awaited(command, payload);
+) -> Result<CommandAnswer, InitiatorError> {
+    let (exchange, waiting) = CommandExchange::awaited(command, payload);
     if let Err(exchange) = queue.submit(exchange) {
         drop(exchange);
         return Err(InitiatorError::Lost { what, reason: "it had already ended".into() });
@@ -170,12 +172,12 @@ pub(super) fn call(
 
 /// As [`call`], for those that have to succeed.
 pub(super) fn succeed(
-    queue: &Queue,
-    command: Command,
-    payload: Payload,
+    queue: &HostQueue,
+    command: NvmeCommand,
+    payload: CommandPayload,
     limit: Duration,
     what: &'static str,
-) -> Result<Answer, InitiatorError> {
+) -> Result<CommandAnswer, InitiatorError> {
     let answer = call(queue, command, payload, limit, what)?;
     match answer.completion.status {
         status if status.is_success() => Ok(answer),
@@ -184,14 +186,14 @@ pub(super) fn succeed(
 }
 
 fn connect_queue(
-    options: &Options,
-    queue: &Queue,
+    options: &ControllerOptions,
+    queue: &HostQueue,
     entries: u16,
     controller_id: u16,
 ) -> Result<u16, InitiatorError> {
     let is_admin = queue.id() == 0;
     let kato_ms = u32::try_from(options.keep_alive_timeout.as_millis()).unwrap_or(u32::MAX);
-    let connect = Connect {
+    let connect = ConnectCommand {
         record_format: 0,
         queue_id: queue.id(),
         sq_size: entries - 1,
@@ -205,17 +207,17 @@ fn connect_queue(
         subsystem_nqn: options.subsystem_nqn.clone(),
         host_nqn: options.host_nqn.clone(),
     };
-    let payload = Payload::Send(Data::new(data.encode()));
+    let payload = CommandPayload::Send(SharedBuffer::new(data.encode()));
     let answer = call(queue, connect.to_command(0), payload, options.connect_timeout, "Connect")?;
-    let Completion { result, status, .. } = answer.completion;
+    let CompletionEntry { result, status, .. } = answer.completion;
     if !status.is_success() {
         let subsystem = options.subsystem_nqn.clone();
         let advice = match status.plain() {
-            Status::CONNECT_INVALID_HOST => "This host's NQN is not on its list: add it there",
-            Status::CONNECT_INVALID_PARAMETERS => {
+            NvmeStatus::CONNECT_INVALID_HOST => "This host's NQN is not on its list: add it there",
+            NvmeStatus::CONNECT_INVALID_PARAMETERS => {
                 "It may have no subsystem with this NQN: `nvme discover` and the target's own list show which it has"
             }
-            Status::CONNECT_CONTROLLER_BUSY => {
+            NvmeStatus::CONNECT_CONTROLLER_BUSY => {
                 "It has no controller left: connect fewer hosts, or try again later"
             }
             _ => "The target's log may say more",
@@ -231,22 +233,28 @@ fn connect_queue(
     Ok(result as u16)
 }
 
-fn authenticate(options: &Options, queue: &Queue) -> Result<(), InitiatorError> {
+fn authenticate(options: &ControllerOptions, queue: &HostQueue) -> Result<(), InitiatorError> {
     let limit = options.connect_timeout;
     let secrets = options.secrets.clone();
     let secrets =
         secrets.ok_or_else(|| InitiatorError::AuthenticationRequired(options.subsystem_nqn.clone()))?;
-    let entropy = Entropy::draw().map_err(InitiatorError::Entropy)?;
+    let entropy = SessionEntropy::draw().map_err(InitiatorError::Entropy)?;
     let mut session = HostSession::new(secrets, &options.host_nqn, &options.subsystem_nqn, entropy);
     let send = |message: Vec<u8>| {
-        let command = Authentication::new(message.len() as u32).to_send_command(0);
-        succeed(queue, command, Payload::Send(Data::new(message)), limit, "Authentication Send")
+        let command = AuthCommand::new(message.len() as u32).to_send_command(0);
+        succeed(
+            queue,
+            command,
+            CommandPayload::Send(SharedBuffer::new(message)),
+            limit,
+            "Authentication Send",
+        )
     };
     let mut message = session.start();
     loop {
         send(message)?;
-        let command = Authentication::new(MAX_MESSAGE_BYTES as u32).to_receive_command(0);
-        let place = Payload::Receive(vec![0; MAX_MESSAGE_BYTES]);
+        let command = AuthCommand::new(MAX_MESSAGE_BYTES as u32).to_receive_command(0);
+        let place = CommandPayload::Receive(vec![0; MAX_MESSAGE_BYTES]);
         let answer = succeed(queue, command, place, limit, "Authentication Receive")?;
         match session.receive(&answer.received[..answer.received_bytes]) {
             HostStep::Exchange(next) => message = next,
@@ -262,23 +270,34 @@ fn authenticate(options: &Options, queue: &Queue) -> Result<(), InitiatorError> 
     }
 }
 
-fn get(queue: &Queue, options: &Options, offset: u32, is_wide: bool) -> Result<u64, InitiatorError> {
+fn get(
+    queue: &HostQueue,
+    options: &ControllerOptions,
+    offset: u32,
+    is_wide: bool,
+) -> Result<u64, InitiatorError> {
     let command = PropertyGet { offset, is_wide }.to_command(0);
-    let answer = succeed(queue, command, Payload::None, options.connect_timeout, "Property Get")?;
+    let answer = succeed(queue, command, CommandPayload::None, options.connect_timeout, "Property Get")?;
     Ok(answer.completion.result)
 }
 
 /// The most entries of an I/O queue (CAP.MQES, one less).
-fn queue_entries(options: &Options, admin: &Queue) -> Result<u16, InitiatorError> {
+fn queue_entries(options: &ControllerOptions, admin: &HostQueue) -> Result<u16, InitiatorError> {
     let capabilities = get(admin, options, property::CAP, true)?;
     Ok((capabilities as u16).saturating_add(1))
 }
 
-fn enable(options: &Options, admin: &Queue) -> Result<(), InitiatorError> {
+fn enable(options: &ControllerOptions, admin: &HostQueue) -> Result<(), InitiatorError> {
     let capabilities = get(admin, options, property::CAP, true)?;
     let value = u64::from(CC_ENABLE | CC_ENTRY_SIZES);
     let set = PropertySet { offset: property::CC, is_wide: false, value };
-    succeed(admin, set.to_command(0), Payload::None, options.connect_timeout, "enabling the controller")?;
+    succeed(
+        admin,
+        set.to_command(0),
+        CommandPayload::None,
+        options.connect_timeout,
+        "enabling the controller",
+    )?;
     let units = (capabilities >> 24) as u8;
     let deadline = Instant::now() + READY_UNIT * u32::from(units.max(1));
     loop {
@@ -298,20 +317,21 @@ fn enable(options: &Options, admin: &Queue) -> Result<(), InitiatorError> {
 }
 
 pub(super) fn identify_page(
-    admin: &Queue,
+    admin: &HostQueue,
     limit: Duration,
-    command: Identify,
+    command: IdentifyCommand,
     what: &'static str,
 ) -> Result<Box<[u8; IDENTIFY_BYTES]>, InitiatorError> {
-    let place = Payload::Receive(vec![0; IDENTIFY_BYTES]);
+    let place = CommandPayload::Receive(vec![0; IDENTIFY_BYTES]);
     let answer = succeed(admin, command.to_command(0), place, limit, what)?;
     let page = answer.received.into_boxed_slice().try_into();
     page.map_err(|_| InitiatorError::Lost { what, reason: "its data is too short".into() })
 }
 
-fn identify(options: &Options, admin: &Queue) -> Result<Limits, InitiatorError> {
+fn identify(options: &ControllerOptions, admin: &HostQueue) -> Result<ControllerLimits, InitiatorError> {
     let limit = options.connect_timeout;
-    let page = identify_page(admin, limit, Identify::new(cns::CONTROLLER, 0), "identifying the controller")?;
+    let page =
+        identify_page(admin, limit, IdentifyCommand::new(cns::CONTROLLER, 0), "identifying the controller")?;
     let identify = ControllerData::decode(&page);
     // A discovery controller may give the name of its own subsystem (base 4.5), and one of an old version none.
     let is_other = !identify.subsystem_nqn.is_empty() && identify.subsystem_nqn != options.subsystem_nqn;
@@ -324,7 +344,7 @@ fn identify(options: &Options, admin: &Queue) -> Result<Limits, InitiatorError> 
         return Err(InitiatorError::Protocol { address: options.address.clone(), problem });
     }
     let transfer_bytes = identify.max_transfer_bytes().unwrap_or(u64::MAX).min(MAX_TRANSFER_BYTES);
-    let command = Identify::new(cns::COMMAND_SET_CONTROLLER, 0);
+    let command = IdentifyCommand::new(cns::COMMAND_SET_CONTROLLER, 0);
     let nvm = match identify_page(admin, limit, command, "identifying the command set") {
         Ok(page) => Some(NvmControllerData::decode(&page)),
         // Controllers of older versions don't know the page.
@@ -339,37 +359,37 @@ fn identify(options: &Options, admin: &Queue) -> Result<Limits, InitiatorError> 
     let nvm = nvm.unwrap_or_default();
     let limits = [u64::from(nvm.dataset_range_blocks), nvm.dataset_blocks];
     let deallocate_blocks = limits.into_iter().filter(|blocks| *blocks > 0).min().unwrap_or(u64::MAX);
-    Ok(Limits { identify, transfer_bytes, zeroes_bytes, deallocate_blocks })
+    Ok(ControllerLimits { identify, transfer_bytes, zeroes_bytes, deallocate_blocks })
 }
 
 /// Has the target end what is left of the associations before this one. Their connections may be open on its side still, with
 /// commands on their way that must not happen after what is sent now. Says whether another host wrote last.
 fn replace_former(
-    options: &Options,
-    admin: &Queue,
+    options: &ControllerOptions,
+    admin: &HostQueue,
     instance: u64,
     number: u64,
 ) -> Result<u64, InitiatorError> {
-    let mut command = Command::new(command::admin::REPLACE_FORMER, 0, 0, Sgl::none());
+    let mut command = NvmeCommand::new(command::admin::REPLACE_FORMER, 0, 0, SglDescriptor::none());
     let halves = |wide: u64| [wide as u32, (wide >> 32) as u32];
     command.dwords[..2].copy_from_slice(&halves(instance));
     command.dwords[2..4].copy_from_slice(&halves(number));
     let what = "replacing a lost connection";
-    let answer = succeed(admin, command, Payload::None, options.connect_timeout, what)?;
+    let answer = succeed(admin, command, CommandPayload::None, options.connect_timeout, what)?;
     Ok(answer.completion.result)
 }
 
 /// How many I/O queues there may be.
-fn ask_for_queues(options: &Options, admin: &Queue) -> Result<u16, InitiatorError> {
+fn ask_for_queues(options: &ControllerOptions, admin: &HostQueue) -> Result<u16, InitiatorError> {
     let limit = options.connect_timeout;
     let dword11 = QueueCount::pairs(u32::from(options.queues)).to_value();
     let set = SetFeatures { feature: NUMBER_OF_QUEUES, save: false, dword11 };
-    let answer = succeed(admin, set.to_command(0), Payload::None, limit, "requesting I/O queues")?;
+    let answer = succeed(admin, set.to_command(0), CommandPayload::None, limit, "requesting I/O queues")?;
     let granted = QueueCount::from_value(answer.completion.result as u32);
     // Not every controller tells of changes.
     let set =
         SetFeatures { feature: ASYNC_EVENT_CONFIGURATION, save: false, dword11: EVENT_NAMESPACE_CHANGED };
-    call(admin, set.to_command(0), Payload::None, limit, "requesting events")?;
+    call(admin, set.to_command(0), CommandPayload::None, limit, "requesting events")?;
     let granted = granted.submission.min(granted.completion).min(u32::from(options.queues));
     Ok(granted.max(1) as u16)
 }

@@ -10,18 +10,18 @@ use underlay_sync::Instant;
 use underlay_sync::thread::{self, JoinHandle};
 use underlay_sync::{Condvar, Mutex, MutexGuard, RwLock};
 
-use super::association::{Association, identify_page, succeed};
+use super::association::{HostAssociation, identify_page, succeed};
 use super::error::InitiatorError;
-use super::exchange::{Answer, Exchange, Lost, Payload};
-use super::identity::Identity;
-use super::options::Options;
-use super::queue::{Owner, THREAD_PREFIX};
+use super::exchange::{CommandAnswer, CommandExchange, CommandPayload, LostAnswer};
+use super::identity::NamespaceIdentity;
+use super::options::ControllerOptions;
+use super::queue::{QueueOwner, THREAD_PREFIX};
 use super::record::WriteRecord;
-use super::stats::{Figures, Stats};
-use crate::command::{Command, Sgl, admin};
-use crate::identify::{Identify, NamespaceData, NamespaceDescriptors, cns, decode_namespace_list};
-use crate::log_page::{CHANGED_NAMESPACES, Event, GetLogPage};
-use device::Namespace;
+use super::stats::{InitiatorMetrics, InitiatorStats};
+use crate::command::{NvmeCommand, SglDescriptor, admin};
+use crate::identify::{IdentifyCommand, NamespaceData, NamespaceDescriptors, cns, decode_namespace_list};
+use crate::log_page::{AsyncEvent, CHANGED_NAMESPACES, GetLogPage};
+use device::NamespaceInfo;
 pub use device::RemoteDevice;
 
 /// How often the way to the target is measured, where the keep-alive timeout does not ask for more.
@@ -36,41 +36,41 @@ const ADMIN_LIMIT: Duration = Duration::from_secs(30);
 
 /// A connected NVMe controller. A handle: the connections end with the last one, devices included.
 #[derive(Clone)]
-pub struct Controller {
-    inner: Arc<Inner>,
+pub struct NvmeController {
+    inner: Arc<ControllerInner>,
 }
 
-pub(super) struct Inner {
-    shared: Arc<Shared>,
+pub(super) struct ControllerInner {
+    shared: Arc<ControllerShared>,
     manager: Mutex<Option<JoinHandle<()>>>,
 }
 
-pub(super) struct Shared {
-    options: Options,
+pub(super) struct ControllerShared {
+    options: ControllerOptions,
     /// Tells its associations from those of this host's other controllers.
     instance: u64,
-    stats: Arc<Stats>,
+    stats: Arc<InitiatorStats>,
     /// Absent while a lost connection is looked for, and at the end.
-    association: RwLock<Option<Arc<Association>>>,
-    state: Mutex<State>,
+    association: RwLock<Option<Arc<HostAssociation>>>,
+    state: Mutex<ConnectionState>,
     changed: Condvar,
-    namespaces: Mutex<BTreeMap<u32, Weak<Namespace>>>,
+    namespaces: Mutex<BTreeMap<u32, Weak<NamespaceInfo>>>,
     /// The last writer when this initiator came. As long as none of our writes was answered, finding it again
     /// is no change.
     first_writer: OnceLock<u64>,
 }
 
-struct State {
-    phase: Phase,
+struct ConnectionState {
+    phase: ConnectionPhase,
     /// The last association.
     number: u64,
     /// The last one of which a connection has ended, and why.
     ended: Option<(u64, String)>,
     /// Commands without a connection.
-    orphans: Vec<Exchange>,
+    orphans: Vec<CommandExchange>,
     /// Commands to send again at their time.
-    retries: Vec<(Instant, Exchange)>,
-    events: Vec<Event>,
+    retries: Vec<(Instant, CommandExchange)>,
+    events: Vec<AsyncEvent>,
     /// A keep-alive that has no answer yet.
     keep_alive_sent: Option<Instant>,
     /// Why it was given up.
@@ -78,7 +78,7 @@ struct State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ConnectionPhase {
     Connected,
     Reconnecting,
     /// It was not found in time, or is not what it was.
@@ -87,28 +87,28 @@ enum Phase {
 }
 
 /// What the manager does next.
-enum Work {
+enum ManagerWork {
     Reconnect,
-    Send(Vec<Exchange>),
-    Look(Event),
+    Send(Vec<CommandExchange>),
+    Look(AsyncEvent),
     KeepAlive,
     End,
 }
 
-impl Controller {
+impl NvmeController {
     /// Connects all queues.
     ///
     /// # Errors
     /// When the options make no sense, the target can't be reached, or it refuses this host.
-    pub fn connect(options: Options) -> Result<Controller, InitiatorError> {
+    pub fn connect(options: ControllerOptions) -> Result<NvmeController, InitiatorError> {
         options.check()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ControllerShared {
             options,
             instance: underlay_sync::random_u64(),
             stats: Arc::default(),
             association: RwLock::new(None),
-            state: Mutex::new(State {
-                phase: Phase::Connected,
+            state: Mutex::new(ConnectionState {
+                phase: ConnectionPhase::Connected,
                 number: 1,
                 ended: None,
                 orphans: Vec::new(),
@@ -124,14 +124,15 @@ impl Controller {
         let association = shared.establish(1)?;
         shared.install(association);
         let managed = Arc::clone(&shared);
-        let manager =
-            thread::Builder::new().name(format!("{THREAD_PREFIX}manager")).spawn(move || managed.manage());
-        let inner = Inner { shared, manager: Mutex::new(None) };
+        let manager = thread::ThreadBuilder::new()
+            .name(format!("{THREAD_PREFIX}manager"))
+            .spawn(move || managed.manage());
+        let inner = ControllerInner { shared, manager: Mutex::new(None) };
         match manager {
             Ok(manager) => *inner.lock_manager() = Some(manager),
             Err(error) => return Err(InitiatorError::Thread(error)),
         }
-        Ok(Controller { inner: Arc::new(inner) })
+        Ok(NvmeController { inner: Arc::new(inner) })
     }
 
     /// The namespaces that the controller has now.
@@ -157,7 +158,8 @@ impl Controller {
                 let limits = &association.limits;
                 let record =
                     WriteRecord::new(limits.identify.has_volatile_write_cache(), shared.options.unflushed);
-                let namespace = Namespace::new(nsid, &data, identity, limits, record, Arc::downgrade(shared));
+                let namespace =
+                    NamespaceInfo::new(nsid, &data, identity, limits, record, Arc::downgrade(shared));
                 let namespace = Arc::new(namespace);
                 // Two that ask at once get the same: what one of them keeps must be repeated.
                 let mut namespaces = shared.lock_namespaces();
@@ -178,7 +180,7 @@ impl Controller {
         self.inner.shared.current().map_or(0, |association| association.io_queues())
     }
 
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> InitiatorMetrics {
         self.inner.shared.stats.figures()
     }
 
@@ -188,8 +190,8 @@ impl Controller {
     }
 }
 
-impl Inner {
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+impl ControllerInner {
+    pub(super) fn shared(&self) -> &Arc<ControllerShared> {
         &self.shared
     }
 
@@ -198,9 +200,9 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for ControllerInner {
     fn drop(&mut self) {
-        self.shared.lock().phase = Phase::Closed;
+        self.shared.lock().phase = ConnectionPhase::Closed;
         self.shared.changed.notify_all();
         let manager = self.lock_manager().take();
         // A thread that gives answers, and with one drops the last handle, can't wait for threads that wait for it.
@@ -221,13 +223,13 @@ impl Drop for Inner {
     }
 }
 
-impl Shared {
-    pub(super) fn stats(&self) -> &Stats {
+impl ControllerShared {
+    pub(super) fn stats(&self) -> &InitiatorStats {
         &self.stats
     }
 
     /// Sends a command by the best queue, or keeps it until there is one.
-    pub(super) fn submit(&self, exchange: Exchange) {
+    pub(super) fn submit(&self, exchange: CommandExchange) {
         let refused = match self.current() {
             Some(association) => match association.pick().submit(exchange) {
                 Ok(()) => return,
@@ -238,24 +240,24 @@ impl Shared {
         let mut state = self.lock();
         // Under the lock that guards the phase: `abandon` runs after the phase has changed, and so finds
         // what is pushed here.
-        if state.phase == Phase::Gone || state.phase == Phase::Closed {
+        if state.phase == ConnectionPhase::Gone || state.phase == ConnectionPhase::Closed {
             drop(state);
-            return (refused.done)(Err(Lost::Gone));
+            return (refused.done)(Err(LostAnswer::Gone));
         }
         state.orphans.push(refused);
         drop(state);
         self.changed.notify_all();
     }
 
-    fn current(&self) -> Option<Arc<Association>> {
+    fn current(&self) -> Option<Arc<HostAssociation>> {
         self.association.read().clone()
     }
 
-    fn take_association(&self) -> Option<Arc<Association>> {
+    fn take_association(&self) -> Option<Arc<HostAssociation>> {
         self.association.write().take()
     }
 
-    fn connected(&self) -> Result<Arc<Association>, InitiatorError> {
+    fn connected(&self) -> Result<Arc<HostAssociation>, InitiatorError> {
         self.current().ok_or_else(|| {
             let given_up = self.lock().gone_because.clone();
             let reason = given_up.unwrap_or_else(|| "it has not been found again yet".to_owned());
@@ -263,42 +265,42 @@ impl Shared {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock()
     }
 
-    fn lock_namespaces(&self) -> MutexGuard<'_, BTreeMap<u32, Weak<Namespace>>> {
+    fn lock_namespaces(&self) -> MutexGuard<'_, BTreeMap<u32, Weak<NamespaceInfo>>> {
         self.namespaces.lock()
     }
 
-    fn establish(self: &Arc<Shared>, number: u64) -> Result<Association, InitiatorError> {
-        let owner = Arc::new(Keeper(Arc::downgrade(self)));
-        Association::establish(&self.options, (self.instance, number), &self.stats, true, owner)
+    fn establish(self: &Arc<ControllerShared>, number: u64) -> Result<HostAssociation, InitiatorError> {
+        let owner = Arc::new(ControllerKeeper(Arc::downgrade(self)));
+        HostAssociation::establish(&self.options, (self.instance, number), &self.stats, true, owner)
     }
 
     fn first_found_writer(&self) -> u64 {
         self.first_writer.get().copied().unwrap_or_default()
     }
 
-    fn install(self: &Arc<Shared>, association: Association) {
+    fn install(self: &Arc<ControllerShared>, association: HostAssociation) {
         let _ = self.first_writer.set(association.last_writer);
         let association = Arc::new(association);
         self.listen_for_event(&association);
         *self.association.write() = Some(association);
     }
 
-    fn namespace_list(&self, association: &Association) -> Result<Vec<u32>, InitiatorError> {
-        let identify = Identify::new(cns::ACTIVE_NAMESPACES, 0);
+    fn namespace_list(&self, association: &HostAssociation) -> Result<Vec<u32>, InitiatorError> {
+        let identify = IdentifyCommand::new(cns::ACTIVE_NAMESPACES, 0);
         let page = identify_page(association.admin(), ADMIN_LIMIT, identify, "listing the namespaces")?;
         Ok(decode_namespace_list(&page))
     }
 
     fn identify_namespace(
         &self,
-        association: &Association,
+        association: &HostAssociation,
         nsid: u32,
-    ) -> Result<(NamespaceData, Identity), InitiatorError> {
-        let identify = Identify::new(cns::NAMESPACE, nsid);
+    ) -> Result<(NamespaceData, NamespaceIdentity), InitiatorError> {
+        let identify = IdentifyCommand::new(cns::NAMESPACE, nsid);
         let page = identify_page(association.admin(), ADMIN_LIMIT, identify, "identifying a namespace");
         let found = match page {
             Ok(page) => NamespaceData::decode(&page).filter(|data| data.size_blocks > 0),
@@ -308,7 +310,7 @@ impl Shared {
         match found {
             Some(data) => {
                 let descriptors = self.namespace_descriptors(association, nsid)?;
-                let identity = Identity::new(&association.limits.identify, &data, &descriptors);
+                let identity = NamespaceIdentity::new(&association.limits.identify, &data, &descriptors);
                 Ok((data, identity))
             }
             None => Err(InitiatorError::NoNamespace { nsid, there: self.namespace_list(association)? }),
@@ -317,10 +319,10 @@ impl Shared {
 
     fn namespace_descriptors(
         &self,
-        association: &Association,
+        association: &HostAssociation,
         nsid: u32,
     ) -> Result<NamespaceDescriptors, InitiatorError> {
-        let identify = Identify::new(cns::NAMESPACE_DESCRIPTORS, nsid);
+        let identify = IdentifyCommand::new(cns::NAMESPACE_DESCRIPTORS, nsid);
         match identify_page(association.admin(), ADMIN_LIMIT, identify, "reading a namespace's identifiers") {
             Ok(page) => Ok(NamespaceDescriptors::decode(&page)),
             // Controllers of older versions don't know the page.
@@ -329,18 +331,18 @@ impl Shared {
         }
     }
 
-    fn listen_for_event(self: &Arc<Shared>, association: &Association) {
+    fn listen_for_event(self: &Arc<ControllerShared>, association: &HostAssociation) {
         let weak = Arc::downgrade(self);
-        let done = move |outcome: Result<Answer, Lost>| {
+        let done = move |outcome: Result<CommandAnswer, LostAnswer>| {
             let Ok(answer) = outcome else { return };
             // A controller that takes no such request, or is being reset, has nothing to tell.
             if let (true, Some(shared)) = (answer.completion.status.is_success(), weak.upgrade()) {
-                shared.lock().events.push(Event::from_result(answer.completion.result));
+                shared.lock().events.push(AsyncEvent::from_result(answer.completion.result));
                 shared.changed.notify_all();
             }
         };
-        let command = Command::new(admin::ASYNC_EVENT_REQUEST, 0, 0, Sgl::none());
-        let exchange = Exchange::new(command, Payload::None, false, Box::new(done));
+        let command = NvmeCommand::new(admin::ASYNC_EVENT_REQUEST, 0, 0, SglDescriptor::none());
+        let exchange = CommandExchange::new(command, CommandPayload::None, false, Box::new(done));
         // A connection that has ended is made again, and then asks for events again.
         let _ = association.admin().submit(exchange);
     }
@@ -350,17 +352,19 @@ impl Shared {
         (!timeout.is_zero()).then(|| (timeout / 3).min(MAX_KEEP_ALIVE_INTERVAL))
     }
 
-    fn manage(self: &Arc<Shared>) {
+    fn manage(self: &Arc<ControllerShared>) {
         let interval = self.keep_alive_interval();
         let mut keep_alive_at = interval.map(|interval| Instant::now() + interval);
         loop {
             match self.next_work(keep_alive_at) {
                 // Also what came back after whoever closed it had answered all that was here.
-                Work::End => return self.abandon(),
-                Work::Reconnect => self.reconnect(),
-                Work::Send(exchanges) => exchanges.into_iter().for_each(|exchange| self.submit(exchange)),
-                Work::Look(event) => self.look(event),
-                Work::KeepAlive => {
+                ManagerWork::End => return self.abandon(),
+                ManagerWork::Reconnect => self.reconnect(),
+                ManagerWork::Send(exchanges) => {
+                    exchanges.into_iter().for_each(|exchange| self.submit(exchange))
+                }
+                ManagerWork::Look(event) => self.look(event),
+                ManagerWork::KeepAlive => {
                     self.keep_alive();
                     keep_alive_at = interval.map(|interval| Instant::now() + interval);
                 }
@@ -368,21 +372,21 @@ impl Shared {
         }
     }
 
-    fn next_work(&self, keep_alive_at: Option<Instant>) -> Work {
+    fn next_work(&self, keep_alive_at: Option<Instant>) -> ManagerWork {
         let mut state = self.lock();
         loop {
             let now = Instant::now();
             match state.phase {
-                Phase::Closed => return Work::End,
-                Phase::Gone => {
+                ConnectionPhase::Closed => return ManagerWork::End,
+                ConnectionPhase::Gone => {
                     state = self.changed.wait(state);
                     continue;
                 }
-                Phase::Connected | Phase::Reconnecting => {}
+                ConnectionPhase::Connected | ConnectionPhase::Reconnecting => {}
             }
             if state.ended.as_ref().is_some_and(|(number, _)| *number == state.number) {
-                state.phase = Phase::Reconnecting;
-                return Work::Reconnect;
+                state.phase = ConnectionPhase::Reconnecting;
+                return ManagerWork::Reconnect;
             }
             let (due, later): (Vec<_>, Vec<_>) =
                 std::mem::take(&mut state.retries).into_iter().partition(|(at, _)| *at <= now);
@@ -390,13 +394,13 @@ impl Shared {
             let mut sendable = std::mem::take(&mut state.orphans);
             sendable.extend(due.into_iter().map(|(_, exchange)| exchange));
             if !sendable.is_empty() {
-                return Work::Send(sendable);
+                return ManagerWork::Send(sendable);
             }
             if let Some(event) = state.events.pop() {
-                return Work::Look(event);
+                return ManagerWork::Look(event);
             }
             if keep_alive_at.is_some_and(|at| at <= now) {
-                return Work::KeepAlive;
+                return ManagerWork::KeepAlive;
             }
             let next = state.retries.iter().map(|(at, _)| *at).chain(keep_alive_at).min();
             state = match next {
@@ -407,7 +411,7 @@ impl Shared {
     }
 
     /// Finds the controller again, or gives up.
-    fn reconnect(self: &Arc<Shared>) {
+    fn reconnect(self: &Arc<ControllerShared>) {
         if let Some(association) = self.take_association() {
             association.close();
             // Every answer that came is dealt with, and every command without one is here.
@@ -418,7 +422,7 @@ impl Shared {
         loop {
             let number = {
                 let mut state = self.lock();
-                if state.phase == Phase::Closed {
+                if state.phase == ConnectionPhase::Closed {
                     return;
                 }
                 state.number += 1;
@@ -445,10 +449,10 @@ impl Shared {
     /// For good: from now on everything is answered with an error.
     fn give_up(&self, reason: String) {
         let mut state = self.lock();
-        if state.phase != Phase::Closed {
+        if state.phase != ConnectionPhase::Closed {
             let (subsystem, address) = (&self.options.subsystem_nqn, &self.options.address);
             tracing::error!(subsystem, %address, reason, "a volume is given up");
-            state.phase = Phase::Gone;
+            state.phase = ConnectionPhase::Gone;
             state.gone_because = Some(reason);
         }
         drop(state);
@@ -463,7 +467,7 @@ impl Shared {
     fn pause(&self, pause: Duration) {
         let until = Instant::now() + pause;
         let mut state = self.lock();
-        while state.phase != Phase::Closed {
+        while state.phase != ConnectionPhase::Closed {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
@@ -472,7 +476,7 @@ impl Shared {
         }
     }
 
-    fn keep_alive(self: &Arc<Shared>) {
+    fn keep_alive(self: &Arc<ControllerShared>) {
         let Some(association) = self.current() else { return };
         let now = Instant::now();
         let sent = {
@@ -488,7 +492,7 @@ impl Shared {
             Some(_) => return,
         }
         let (weak, number) = (Arc::downgrade(self), association.number);
-        let done = move |outcome: Result<Answer, Lost>| {
+        let done = move |outcome: Result<CommandAnswer, LostAnswer>| {
             let (Ok(_), Some(shared)) = (outcome, weak.upgrade()) else { return };
             shared.stats.record_network(now.elapsed());
             let mut state = shared.lock();
@@ -497,18 +501,18 @@ impl Shared {
                 state.keep_alive_sent = None;
             }
         };
-        let _ = association.admin().submit(Exchange::keep_alive(Box::new(done)));
+        let _ = association.admin().submit(CommandExchange::keep_alive(Box::new(done)));
     }
 
-    fn look(self: &Arc<Shared>, event: Event) {
+    fn look(self: &Arc<ControllerShared>, event: AsyncEvent) {
         let Some(association) = self.current() else { return };
-        if event == Event::NamespacesChanged {
+        if event == AsyncEvent::NamespacesChanged {
             // Reading the page is what lets the controller tell of the next change.
             let page = GetLogPage::new(CHANGED_NAMESPACES, 0, 4096);
-            let place = Payload::Receive(vec![0; 4096]);
+            let place = CommandPayload::Receive(vec![0; 4096]);
             let what = "reading what changed";
             let _ = succeed(association.admin(), page.to_command(0), place, ADMIN_LIMIT, what);
-            let namespaces: Vec<Arc<Namespace>> =
+            let namespaces: Vec<Arc<NamespaceInfo>> =
                 self.lock_namespaces().values().filter_map(Weak::upgrade).collect();
             for namespace in namespaces {
                 // One that is gone answers its requests with errors.
@@ -530,20 +534,20 @@ impl Shared {
             (std::mem::take(&mut state.orphans), std::mem::take(&mut state.retries))
         };
         for exchange in orphans.into_iter().chain(retries.into_iter().map(|(_, exchange)| exchange)) {
-            (exchange.done)(Err(Lost::Gone));
+            (exchange.done)(Err(LostAnswer::Gone));
         }
     }
 }
 
 /// The queues' way to their controller, which may be gone before they are.
-struct Keeper(Weak<Shared>);
+struct ControllerKeeper(Weak<ControllerShared>);
 
-impl Owner for Keeper {
-    fn ended(&self, association: u64, reason: String, exchanges: Vec<Exchange>) {
+impl QueueOwner for ControllerKeeper {
+    fn ended(&self, association: u64, reason: String, exchanges: Vec<CommandExchange>) {
         let mut unanswered = Vec::new();
         if let Some(shared) = self.0.upgrade() {
             let mut state = shared.lock();
-            let is_wanted = matches!(state.phase, Phase::Connected | Phase::Reconnecting);
+            let is_wanted = matches!(state.phase, ConnectionPhase::Connected | ConnectionPhase::Reconnecting);
             for exchange in exchanges {
                 match exchange.resend && is_wanted {
                     true => state.orphans.push(exchange),
@@ -559,19 +563,20 @@ impl Owner for Keeper {
             unanswered = exchanges;
         }
         for exchange in unanswered {
-            let lost = if exchange.resend { Lost::Gone } else { Lost::Connection(reason.clone()) };
+            let lost =
+                if exchange.resend { LostAnswer::Gone } else { LostAnswer::Connection(reason.clone()) };
             (exchange.done)(Err(lost));
         }
     }
 
-    fn retry(&self, exchange: Exchange) {
+    fn retry(&self, exchange: CommandExchange) {
         let shared = self.0.upgrade();
         let shared = shared.filter(|shared| exchange.began.elapsed() < shared.options.loss_timeout);
-        let Some(shared) = shared else { return (exchange.done)(Err(Lost::Gone)) };
+        let Some(shared) = shared else { return (exchange.done)(Err(LostAnswer::Gone)) };
         let mut state = shared.lock();
-        if matches!(state.phase, Phase::Gone | Phase::Closed) {
+        if matches!(state.phase, ConnectionPhase::Gone | ConnectionPhase::Closed) {
             drop(state);
-            return (exchange.done)(Err(Lost::Gone));
+            return (exchange.done)(Err(LostAnswer::Gone));
         }
         state.retries.push((Instant::now() + RETRY_PAUSE, exchange));
         drop(state);

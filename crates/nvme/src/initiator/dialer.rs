@@ -6,20 +6,20 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::stream::{ByteStream, Socket};
+use crate::stream::{ByteStream, TcpSocket};
 
-type Dial = dyn Fn(&str, Duration) -> io::Result<Arc<dyn ByteStream>> + Send + Sync;
+type DialStream = dyn Fn(&str, Duration) -> io::Result<Arc<dyn ByteStream>> + Send + Sync;
 
 /// TCP, or what stands for it.
 #[derive(Clone)]
-pub struct Dialer(Arc<Dial>);
+pub struct StreamDialer(Arc<DialStream>);
 
-impl Dialer {
+impl StreamDialer {
     /// Calls `dial` with an address and the time that it may take.
     pub fn new(
         dial: impl Fn(&str, Duration) -> io::Result<Arc<dyn ByteStream>> + Send + Sync + 'static,
-    ) -> Dialer {
-        Dialer(Arc::new(dial))
+    ) -> StreamDialer {
+        StreamDialer(Arc::new(dial))
     }
 
     pub(super) fn dial(&self, address: &str, patience: Duration) -> io::Result<Arc<dyn ByteStream>> {
@@ -27,13 +27,13 @@ impl Dialer {
     }
 }
 
-impl Default for Dialer {
-    fn default() -> Dialer {
-        Dialer::new(connect)
+impl Default for StreamDialer {
+    fn default() -> StreamDialer {
+        StreamDialer::new(connect)
     }
 }
 
-impl fmt::Debug for Dialer {
+impl fmt::Debug for StreamDialer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Dialer")
     }
@@ -44,7 +44,7 @@ fn connect(address: &str, patience: Duration) -> io::Result<Arc<dyn ByteStream>>
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name resolves to no address");
     for address in address.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, patience) {
-            Ok(socket) => return Ok(Arc::new(Socket::new(socket)?)),
+            Ok(socket) => return Ok(Arc::new(TcpSocket::new(socket)?)),
             Err(error) => last = error,
         }
     }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::association::{Association, succeed};
+use super::association::{HostAssociation, succeed};
 use super::error::InitiatorError;
-use super::exchange::{Exchange, Lost, Payload};
-use super::options::Options;
-use super::queue::Owner;
-use super::stats::Stats;
+use super::exchange::{CommandExchange, CommandPayload, LostAnswer};
+use super::options::ControllerOptions;
+use super::queue::QueueOwner;
+use super::stats::InitiatorStats;
 use crate::auth::HostSecrets;
 use crate::fabrics::DISCOVERY_NQN;
 use crate::log_page::{DISCOVERY, DiscoveryEntry, DiscoveryHead, GetLogPage};
@@ -21,15 +21,15 @@ const MAX_ATTEMPTS: usize = 10;
 /// All commands are waited for.
 struct NobodyElse;
 
-impl Owner for NobodyElse {
-    fn ended(&self, _association: u64, reason: String, exchanges: Vec<Exchange>) {
+impl QueueOwner for NobodyElse {
+    fn ended(&self, _association: u64, reason: String, exchanges: Vec<CommandExchange>) {
         for exchange in exchanges {
-            (exchange.done)(Err(Lost::Connection(reason.clone())));
+            (exchange.done)(Err(LostAnswer::Connection(reason.clone())));
         }
     }
 
-    fn retry(&self, exchange: Exchange) {
-        (exchange.done)(Err(Lost::Gone));
+    fn retry(&self, exchange: CommandExchange) {
+        (exchange.done)(Err(LostAnswer::Gone));
     }
 }
 
@@ -37,13 +37,13 @@ impl Owner for NobodyElse {
 ///
 /// # Errors
 /// When it can't be reached, or refuses.
-pub fn discover(options: &Options) -> Result<Vec<DiscoveryEntry>, InitiatorError> {
+pub fn discover(options: &ControllerOptions) -> Result<Vec<DiscoveryEntry>, InitiatorError> {
     // What the controller has to prove is its subsystem's secret: there is none for discovery.
     let secrets = options.secrets.clone().map(|secrets| HostSecrets { controller: None, ..secrets });
-    let options = Options { subsystem_nqn: DISCOVERY_NQN.to_owned(), secrets, ..options.clone() };
+    let options = ControllerOptions { subsystem_nqn: DISCOVERY_NQN.to_owned(), secrets, ..options.clone() };
     options.check()?;
-    let stats = Arc::new(Stats::default());
-    let association = Association::establish(&options, (0, 0), &stats, false, Arc::new(NobodyElse))?;
+    let stats = Arc::new(InitiatorStats::default());
+    let association = HostAssociation::establish(&options, (0, 0), &stats, false, Arc::new(NobodyElse))?;
     let outcome = read_log(&options, &association);
     association.shut_down();
     association.close();
@@ -51,10 +51,13 @@ pub fn discover(options: &Options) -> Result<Vec<DiscoveryEntry>, InitiatorError
     outcome
 }
 
-fn read_log(options: &Options, association: &Association) -> Result<Vec<DiscoveryEntry>, InitiatorError> {
+fn read_log(
+    options: &ControllerOptions,
+    association: &HostAssociation,
+) -> Result<Vec<DiscoveryEntry>, InitiatorError> {
     let read = |offset_bytes: u64, length_bytes: u64| {
         let command = GetLogPage { nsid: 0, ..GetLogPage::new(DISCOVERY, offset_bytes, length_bytes) };
-        let place = Payload::Receive(vec![0; length_bytes as usize]);
+        let place = CommandPayload::Receive(vec![0; length_bytes as usize]);
         let what = "reading the discovery log";
         succeed(association.admin(), command.to_command(0), place, options.connect_timeout, what)
     };

@@ -2,10 +2,10 @@
 
 use std::io;
 
-use super::exchange::Lost;
+use super::exchange::LostAnswer;
 use crate::auth::AuthError;
 use crate::pdu::ReceiveError;
-use crate::status::Status;
+use crate::status::NvmeStatus;
 
 #[derive(Debug, thiserror::Error)]
 pub enum InitiatorError {
@@ -16,7 +16,7 @@ pub enum InitiatorError {
     #[error("{address} does not follow the NVMe/TCP protocol: {problem}")]
     Protocol { address: String, problem: String },
     #[error("the target refused the connection to {subsystem}: {status}. {advice}")]
-    Refused { subsystem: String, status: Status, advice: &'static str },
+    Refused { subsystem: String, status: NvmeStatus, advice: &'static str },
     #[error("the subsystem {0} admits no host without DH-HMAC-CHAP, but no secret was given for this one")]
     AuthenticationRequired(String),
     #[error(
@@ -27,7 +27,7 @@ pub enum InitiatorError {
     #[error("the authentication failed: {0}")]
     Authentication(#[from] AuthError),
     #[error("{what} failed: {status}")]
-    Command { what: &'static str, status: Status },
+    Command { what: &'static str, status: NvmeStatus },
     #[error("{what} was not answered in time")]
     TimedOut { what: &'static str },
     #[error("the connection was lost during {what}: {reason}")]
@@ -61,10 +61,10 @@ fn said(there: &[u32]) -> String {
 }
 
 impl InitiatorError {
-    pub(super) fn lost(what: &'static str, lost: Lost) -> InitiatorError {
+    pub(super) fn lost(what: &'static str, lost: LostAnswer) -> InitiatorError {
         let reason = match lost {
-            Lost::Connection(reason) => reason,
-            Lost::Gone => "it was closed".into(),
+            LostAnswer::Connection(reason) => reason,
+            LostAnswer::Gone => "it was closed".into(),
         };
         InitiatorError::Lost { what, reason }
     }

@@ -6,33 +6,33 @@ use std::time::Duration;
 use underlay_sync::Instant;
 use underlay_sync::{Receiver, RecvTimeoutError, channel};
 
-use crate::command::{Command, Completion, Sgl, admin};
+use crate::command::{CompletionEntry, NvmeCommand, SglDescriptor, admin};
 
 /// Part of a buffer that several commands may share.
 #[derive(Clone, Debug)]
-pub(super) struct Data {
+pub(super) struct SharedBuffer {
     bytes: Arc<Vec<u8>>,
     range: Range<usize>,
 }
 
-impl Data {
-    pub(super) fn new(bytes: Vec<u8>) -> Data {
+impl SharedBuffer {
+    pub(super) fn new(bytes: Vec<u8>) -> SharedBuffer {
         let range = 0..bytes.len();
-        Data { bytes: Arc::new(bytes), range }
+        SharedBuffer { bytes: Arc::new(bytes), range }
     }
 
     /// A part of this part; `None` where there is none.
-    pub(super) fn part(&self, offset: usize, length: usize) -> Option<Data> {
+    pub(super) fn part(&self, offset: usize, length: usize) -> Option<SharedBuffer> {
         let start = self.range.start.checked_add(offset)?;
         let end = start.checked_add(length).filter(|end| *end <= self.range.end)?;
-        Some(Data { bytes: Arc::clone(&self.bytes), range: start..end })
+        Some(SharedBuffer { bytes: Arc::clone(&self.bytes), range: start..end })
     }
 
-    /// As [`Data::part`], copied where it would keep a much larger buffer alive.
-    pub(super) fn remainder(&self, offset: usize, length: usize) -> Option<Data> {
+    /// As [`SharedBuffer::part`], copied where it would keep a much larger buffer alive.
+    pub(super) fn remainder(&self, offset: usize, length: usize) -> Option<SharedBuffer> {
         let part = self.part(offset, length)?;
         let is_small = part.len() < part.bytes.len() / 2;
-        Some(if is_small { Data::new(part.as_bytes().to_vec()) } else { part })
+        Some(if is_small { SharedBuffer::new(part.as_bytes().to_vec()) } else { part })
     }
 
     #[cfg(test)]
@@ -51,73 +51,83 @@ impl Data {
 
 /// The data of a command.
 #[derive(Debug)]
-pub(super) enum Payload {
+pub(super) enum CommandPayload {
     None,
-    Send(Data),
+    Send(SharedBuffer),
     /// To be filled.
     Receive(Vec<u8>),
 }
 
 /// What came of a command.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub completion: Completion,
-    /// The buffer of [`Payload::Receive`], and how much of it was filled.
+pub(super) struct CommandAnswer {
+    pub completion: CompletionEntry,
+    /// The buffer of [`CommandPayload::Receive`], and how much of it was filled.
     pub received: Vec<u8>,
     pub received_bytes: usize,
 }
 
 /// No answer came, and none will.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(super) enum LostAnswer {
     /// Its connection was lost; why.
     Connection(String),
     /// Nobody waits for the controller any more.
     Gone,
 }
 
-pub(super) type Answered = Box<dyn FnOnce(Result<Answer, Lost>) + Send>;
+pub(super) type AnswerCallback = Box<dyn FnOnce(Result<CommandAnswer, LostAnswer>) + Send>;
 
-pub(super) struct Exchange {
+pub(super) struct CommandExchange {
     /// The command identifier and the data pointer are filled in by the queue that sends it.
-    pub command: Command,
-    pub payload: Payload,
+    pub command: NvmeCommand,
+    pub payload: CommandPayload,
     /// When its connection is lost it is sent on another one. Doing it twice does no harm.
     pub resend: bool,
     /// When it was first given to a queue.
     pub began: Instant,
-    pub done: Answered,
+    pub done: AnswerCallback,
 }
 
-impl Exchange {
-    pub(super) fn new(command: Command, payload: Payload, resend: bool, done: Answered) -> Exchange {
-        Exchange { command, payload, resend, began: Instant::now(), done }
+impl CommandExchange {
+    pub(super) fn new(
+        command: NvmeCommand,
+        payload: CommandPayload,
+        resend: bool,
+        done: AnswerCallback,
+    ) -> CommandExchange {
+        CommandExchange { command, payload, resend, began: Instant::now(), done }
     }
 
     /// Tells the target that this host is there. Not sent again: the next connection sends its own.
-    pub(super) fn keep_alive(done: Answered) -> Exchange {
-        Exchange::new(Command::new(admin::KEEP_ALIVE, 0, 0, Sgl::none()), Payload::None, false, done)
+    pub(super) fn keep_alive(done: AnswerCallback) -> CommandExchange {
+        CommandExchange::new(
+            NvmeCommand::new(admin::KEEP_ALIVE, 0, 0, SglDescriptor::none()),
+            CommandPayload::None,
+            false,
+            done,
+        )
     }
 
     /// One whose answer is waited for.
-    pub(super) fn awaited(command: Command, payload: Payload) -> (Exchange, Waiting) {
+    pub(super) fn awaited(command: NvmeCommand, payload: CommandPayload) -> (CommandExchange, PendingAnswer) {
         let (sender, receiver) = channel();
         let done = Box::new(move |outcome| {
             let _ = sender.send(outcome);
         });
-        (Exchange::new(command, payload, false, done), Waiting(receiver))
+        (CommandExchange::new(command, payload, false, done), PendingAnswer(receiver))
     }
 }
 
-pub(super) struct Waiting(Receiver<Result<Answer, Lost>>);
+pub(super) struct PendingAnswer(Receiver<Result<CommandAnswer, LostAnswer>>);
 
-impl Waiting {
+impl PendingAnswer {
     /// The answer; `None` when there is none in time. Who has had it waits in vain.
-    pub(super) fn wait(&self, limit: Duration) -> Option<Result<Answer, Lost>> {
+    pub(super) fn wait(&self, limit: Duration) -> Option<Result<CommandAnswer, LostAnswer>> {
         match self.0.recv_timeout(limit) {
             Ok(outcome) => Some(outcome),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(Err(Lost::Gone)),
+            Err(RecvTimeoutError::Disconnected) => Some(Err(LostAnswer::Gone)),
         }
     }
 }

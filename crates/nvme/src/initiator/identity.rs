@@ -3,22 +3,22 @@
 use crate::identify::{ControllerData, NamespaceData, NamespaceDescriptors};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct NamespaceIdentity {
     nguid: Option<[u8; 16]>,
     uuid: Option<[u8; 16]>,
     eui64: Option<[u8; 8]>,
     serial_number: String,
 }
 
-impl Identity {
+impl NamespaceIdentity {
     pub(super) fn new(
         controller: &ControllerData,
         namespace: &NamespaceData,
         descriptors: &NamespaceDescriptors,
-    ) -> Identity {
+    ) -> NamespaceIdentity {
         // All zeros is none.
         let nguid = descriptors.nguid.unwrap_or(namespace.nguid);
-        Identity {
+        NamespaceIdentity {
             nguid: Some(nguid).filter(|nguid| *nguid != [0; 16]),
             uuid: descriptors.uuid.filter(|uuid| *uuid != [0; 16]),
             eui64: Some(namespace.eui64).filter(|eui64| *eui64 != [0; 8]),
@@ -27,8 +27,8 @@ impl Identity {
     }
 
     /// How the namespace that is there now tells that it is another one.
-    pub(super) fn difference(&self, now: &Identity) -> Option<String> {
-        let identifiers = |identity: &Identity| {
+    pub(super) fn difference(&self, now: &NamespaceIdentity) -> Option<String> {
+        let identifiers = |identity: &NamespaceIdentity| {
             [identity.nguid.map(Vec::from), identity.uuid.map(Vec::from), identity.eui64.map(Vec::from)]
         };
         let (before, found) = (identifiers(self), identifiers(now));
@@ -65,16 +65,17 @@ mod tests {
 
     #[test]
     fn a_namespace_is_known_by_its_own_identifiers_and_else_by_the_serial_number() {
-        let none = Identity { nguid: None, uuid: None, eui64: None, serial_number: "A".into() };
-        let known = Identity { nguid: Some([1; 16]), uuid: Some([2; 16]), ..none.clone() };
+        let none = NamespaceIdentity { nguid: None, uuid: None, eui64: None, serial_number: "A".into() };
+        let known = NamespaceIdentity { nguid: Some([1; 16]), uuid: Some([2; 16]), ..none.clone() };
         assert_eq!(known.difference(&known), None);
-        assert_eq!(known.difference(&Identity { serial_number: "B".into(), ..known.clone() }), None);
-        assert_eq!(known.difference(&Identity { uuid: None, ..known.clone() }), None);
-        let other = known.difference(&Identity { nguid: Some([9; 16]), ..known.clone() }).unwrap();
+        assert_eq!(known.difference(&NamespaceIdentity { serial_number: "B".into(), ..known.clone() }), None);
+        assert_eq!(known.difference(&NamespaceIdentity { uuid: None, ..known.clone() }), None);
+        let other = known.difference(&NamespaceIdentity { nguid: Some([9; 16]), ..known.clone() }).unwrap();
         assert!(other.contains("NGUID is 0909"), "{other}");
         assert!(known.difference(&none).unwrap().contains("no longer has any of its identifiers"));
         assert_eq!(none.difference(&known), None);
-        let other = none.difference(&Identity { serial_number: "B".into(), ..none.clone() }).unwrap();
+        let other =
+            none.difference(&NamespaceIdentity { serial_number: "B".into(), ..none.clone() }).unwrap();
         assert!(other.contains("'B'") && other.contains("'A'"), "{other}");
     }
 }

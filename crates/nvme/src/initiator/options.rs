@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::dialer::Dialer;
+use super::dialer::StreamDialer;
 use super::error::InitiatorError;
 use crate::auth::HostSecrets;
 use crate::fabrics::NQN_BYTES;
@@ -34,7 +34,7 @@ impl Default for UnflushedLimits {
 }
 
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ControllerOptions {
     /// `127.0.0.1:4420`
     pub address: String,
     pub subsystem_nqn: String,
@@ -58,13 +58,13 @@ pub struct Options {
     /// For DH-HMAC-CHAP, where the subsystem asks for it.
     pub secrets: Option<HostSecrets>,
     /// TCP, unless told.
-    pub dialer: Dialer,
+    pub dialer: StreamDialer,
 }
 
-impl Options {
+impl ControllerOptions {
     /// Two queues of 128 commands, and the times of the kernel's initiator.
-    pub fn new(address: impl Into<String>, subsystem_nqn: impl Into<String>) -> Options {
-        Options {
+    pub fn new(address: impl Into<String>, subsystem_nqn: impl Into<String>) -> ControllerOptions {
+        ControllerOptions {
             address: address.into(),
             subsystem_nqn: subsystem_nqn.into(),
             host_nqn: String::new(),
@@ -77,19 +77,19 @@ impl Options {
             loss_timeout: Duration::from_secs(600),
             unflushed: UnflushedLimits::default(),
             secrets: None,
-            dialer: Dialer::default(),
+            dialer: StreamDialer::default(),
         }
         .with_host_nqn(this_host_nqn())
     }
 
     /// For another host than this one's usual name, with the identifier that belongs to it.
     #[must_use]
-    pub fn with_host_nqn(self, host_nqn: impl Into<String>) -> Options {
+    pub fn with_host_nqn(self, host_nqn: impl Into<String>) -> ControllerOptions {
         let host_nqn = host_nqn.into();
         // A host has one identifier, whoever connects for it.
         let kernel_id = (kernel_host_nqn().as_deref() == Some(&host_nqn)).then(kernel_host_id).flatten();
         let host_id = kernel_id.unwrap_or_else(|| uuid_of(&host_nqn));
-        Options { host_nqn, host_id, ..self }
+        ControllerOptions { host_nqn, host_id, ..self }
     }
 
     pub(super) fn check(&self) -> Result<(), InitiatorError> {
@@ -173,7 +173,8 @@ mod tests {
 
     #[test]
     fn a_host_has_one_name_and_one_identifier() {
-        let (one, other) = (Options::new("a:1", "nqn.x:y"), Options::new("b:2", "nqn.x:z"));
+        let (one, other) =
+            (ControllerOptions::new("a:1", "nqn.x:y"), ControllerOptions::new("b:2", "nqn.x:z"));
         assert_eq!((&one.host_nqn, one.host_id), (&other.host_nqn, other.host_id));
         assert_ne!(one.clone().with_host_nqn("nqn.2014-08.org.example:another").host_id, one.host_id);
         assert!(one.host_nqn.starts_with("nqn.") && one.host_nqn.len() <= NQN_BYTES, "{}", one.host_nqn);
@@ -193,17 +194,21 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense_are_refused_by_name() {
-        let good = Options::new("a:1", "nqn.x:y");
-        let refused = |options: Options| options.check().unwrap_err().to_string();
-        assert!(refused(Options { subsystem_nqn: "data".into(), ..good.clone() }).contains("'data'"));
+        let good = ControllerOptions::new("a:1", "nqn.x:y");
+        let refused = |options: ControllerOptions| options.check().unwrap_err().to_string();
+        assert!(
+            refused(ControllerOptions { subsystem_nqn: "data".into(), ..good.clone() }).contains("'data'")
+        );
         assert!(refused(good.clone().with_host_nqn("nqn.".to_owned() + &"x".repeat(300))).contains("host"));
         assert!(refused(good.clone().with_host_nqn("iqn.1994-05.com.example:abc")).contains("of a host"));
-        assert!(refused(Options { host_id: [0; 16], ..good.clone() }).contains("identifier of zeros"));
         assert!(
-            refused(Options { subsystem_nqn: "nqn.x:\u{1b}[2J".into(), ..good.clone() })
+            refused(ControllerOptions { host_id: [0; 16], ..good.clone() }).contains("identifier of zeros")
+        );
+        assert!(
+            refused(ControllerOptions { subsystem_nqn: "nqn.x:\u{1b}[2J".into(), ..good.clone() })
                 .contains("of a subsystem")
         );
-        assert!(refused(Options { queues: 0, ..good.clone() }).contains("0 I/O queues"));
-        assert!(refused(Options { queue_depth: 5000, ..good }).contains("5000"));
+        assert!(refused(ControllerOptions { queues: 0, ..good.clone() }).contains("0 I/O queues"));
+        assert!(refused(ControllerOptions { queue_depth: 5000, ..good }).contains("5000"));
     }
 }

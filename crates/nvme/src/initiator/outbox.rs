@@ -14,20 +14,20 @@ use underlay_sync::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::exchange::Data;
-use crate::pdu::{DIGEST_BYTES, Head};
+use super::exchange::SharedBuffer;
+use crate::pdu::{DIGEST_BYTES, EncodedHeader};
 use crate::stream::ByteStream;
 
 /// A PDU as it is sent.
-pub(super) struct Frame {
-    pub head: Head,
-    pub data: Option<Data>,
+pub(super) struct OutgoingFrame {
+    pub head: EncodedHeader,
+    pub data: Option<SharedBuffer>,
     pub digest: Option<[u8; DIGEST_BYTES]>,
 }
 
-impl Frame {
+impl OutgoingFrame {
     fn parts(&self) -> [&[u8]; 3] {
-        let data = self.data.as_ref().map_or(&[][..], Data::as_bytes);
+        let data = self.data.as_ref().map_or(&[][..], SharedBuffer::as_bytes);
         [self.head.as_bytes(), data, self.digest.as_ref().map_or(&[][..], |digest| digest)]
     }
 
@@ -44,16 +44,16 @@ thread_local! {
     static RECEIVED_FROM: Cell<usize> = const { Cell::new(0) };
 }
 
-pub(super) struct Outbox {
+pub(super) struct HostOutbox {
     stream: Arc<dyn ByteStream>,
-    state: Mutex<State>,
+    state: Mutex<HostOutboxState>,
     /// Signalled for the waiting thread.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    frames: VecDeque<Frame>,
+struct HostOutboxState {
+    frames: VecDeque<OutgoingFrame>,
     /// Of the first frame.
     sent_bytes: usize,
     /// A thread is sending, and may have taken the first frames out.
@@ -63,12 +63,12 @@ struct State {
     is_closed: bool,
 }
 
-impl Outbox {
-    pub(super) fn new(stream: Arc<dyn ByteStream>) -> Outbox {
-        Outbox { stream, state: Mutex::default(), changed: Condvar::new() }
+impl HostOutbox {
+    pub(super) fn new(stream: Arc<dyn ByteStream>) -> HostOutbox {
+        HostOutbox { stream, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    pub(super) fn send(&self, frames: impl IntoIterator<Item = Frame>) {
+    pub(super) fn send(&self, frames: impl IntoIterator<Item = OutgoingFrame>) {
         let mut state = self.lock();
         if state.is_closed {
             return;
@@ -84,7 +84,7 @@ impl Outbox {
         std::ptr::from_ref(self).addr()
     }
 
-    /// From now on this thread calls [`Outbox::flush`] before it waits for anything.
+    /// From now on this thread calls [`HostOutbox::flush`] before it waits for anything.
     pub(super) fn flushed_by_this_thread(&self) {
         RECEIVED_FROM.set(self.address());
     }
@@ -126,9 +126,9 @@ impl Outbox {
         }
     }
 
-    fn pump<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn pump<'a>(&'a self, mut state: MutexGuard<'a, HostOutboxState>) -> MutexGuard<'a, HostOutboxState> {
         state.is_sending = true;
-        let mut batch: Vec<Frame> = Vec::new();
+        let mut batch: Vec<OutgoingFrame> = Vec::new();
         while !state.frames.is_empty() {
             let count = state.frames.len().min(MAX_FRAMES);
             batch.extend(state.frames.drain(..count));
@@ -170,12 +170,12 @@ impl Outbox {
         state
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HostOutboxState> {
         self.state.lock()
     }
 }
 
-fn put_back(state: &mut State, batch: &mut Vec<Frame>) {
+fn put_back(state: &mut HostOutboxState, batch: &mut Vec<OutgoingFrame>) {
     if state.is_closed {
         batch.clear();
         return;
@@ -186,7 +186,7 @@ fn put_back(state: &mut State, batch: &mut Vec<Frame>) {
 }
 
 /// How many bytes were taken.
-fn send_now(stream: &dyn ByteStream, frames: &[Frame], mut skip: usize) -> io::Result<usize> {
+fn send_now(stream: &dyn ByteStream, frames: &[OutgoingFrame], mut skip: usize) -> io::Result<usize> {
     let mut places = Vec::with_capacity(frames.len() * 3);
     for part in frames.iter().flat_map(|frame| frame.parts()) {
         let skipped = skip.min(part.len());
@@ -209,10 +209,10 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::pdu::{Framing, Pdu};
+    use crate::pdu::{Pdu, PduFraming};
 
     fn stream(socket: TcpStream) -> Arc<dyn ByteStream> {
-        Arc::new(crate::stream::Socket::new(socket).unwrap())
+        Arc::new(crate::stream::TcpSocket::new(socket).unwrap())
     }
 
     /// Far more than a socket takes at once: everything arrives, in order, and `send` never waited for it.
@@ -223,17 +223,17 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut receiver, _) = listener.accept().unwrap();
-        let outbox = Arc::new(Outbox::new(stream(sender)));
+        let outbox = Arc::new(HostOutbox::new(stream(sender)));
         let waiting = {
             let outbox = Arc::clone(&outbox);
             std::thread::spawn(move || outbox.wait_for_socket())
         };
-        let framing = Framing::default();
+        let framing = PduFraming::default();
         let pdu = Pdu::CapsuleCmd([7; 64]);
         for number in 0..FRAMES {
-            let data = Data::new(vec![number as u8; BYTES]);
+            let data = SharedBuffer::new(vec![number as u8; BYTES]);
             let head = framing.head(&pdu, BYTES);
-            outbox.send([Frame { head, data: Some(data), digest: Some([number as u8; 4]) }]);
+            outbox.send([OutgoingFrame { head, data: Some(data), digest: Some([number as u8; 4]) }]);
         }
         let head_bytes = framing.head(&pdu, BYTES).as_bytes().len();
         let mut frame = vec![0; head_bytes + BYTES + 4];
@@ -250,14 +250,14 @@ mod tests {
     #[test]
     fn what_the_receiving_thread_puts_off_goes_when_it_flushes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let outbox = Outbox::new(stream(TcpStream::connect(listener.local_addr().unwrap()).unwrap()));
+        let outbox = HostOutbox::new(stream(TcpStream::connect(listener.local_addr().unwrap()).unwrap()));
         let (mut receiver, _) = listener.accept().unwrap();
-        let frame = || Frame {
-            head: Framing::default().head(&Pdu::CapsuleCmd([7; 64]), 0),
+        let frame = || OutgoingFrame {
+            head: PduFraming::default().head(&Pdu::CapsuleCmd([7; 64]), 0),
             data: None,
             digest: None,
         };
-        let waiting = |outbox: &Outbox| outbox.lock().frames.len();
+        let waiting = |outbox: &HostOutbox| outbox.lock().frames.len();
         outbox.flushed_by_this_thread();
         outbox.send([frame(), frame()]);
         assert_eq!(waiting(&outbox), 2);

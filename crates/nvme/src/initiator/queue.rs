@@ -10,16 +10,16 @@ use underlay_sync::thread::{self, JoinHandle};
 use underlay_sync::{Mutex, MutexGuard};
 
 use super::error::InitiatorError;
-use super::exchange::{Answer, Exchange, Payload};
-use super::options::Options;
-use super::outbox::{Frame, Outbox};
-use super::stats::Stats;
-use crate::command::{Command, Completion, Sgl};
+use super::exchange::{CommandAnswer, CommandExchange, CommandPayload};
+use super::options::ControllerOptions;
+use super::outbox::{HostOutbox, OutgoingFrame};
+use super::stats::InitiatorStats;
+use crate::command::{CompletionEntry, NvmeCommand, SglDescriptor};
 use crate::pdu::{
-    Arriving, DataState, DataTransfer, FatalStatus, Framing, IcReq, MIN_MAX_H2C_DATA_BYTES, Pdu,
-    ProtocolError, R2t, ReceiveError, Receiver, Side,
+    ConnectionSide, DataState, DataTransfer, FatalStatus, IcReq, MIN_MAX_H2C_DATA_BYTES, Pdu, PduDecoder,
+    PduFraming, PduReceiver, ProtocolError, R2t, ReceiveError,
 };
-use crate::status::Status;
+use crate::status::NvmeStatus;
 use crate::stream::ByteStream;
 
 /// The most in-capsule data of admin commands, and of the Connect of any queue.
@@ -32,42 +32,42 @@ const MAX_R2T: u32 = 1;
 pub(super) const THREAD_PREFIX: &str = "nvme-";
 
 /// Whom a queue tells what it can't deal with itself.
-pub(super) trait Owner: Send + Sync {
+pub(super) trait QueueOwner: Send + Sync {
     /// A connection has ended, with these commands that have no answer. Told once, by the queue's own thread.
-    fn ended(&self, association: u64, reason: String, exchanges: Vec<Exchange>);
+    fn ended(&self, association: u64, reason: String, exchanges: Vec<CommandExchange>);
     /// The target could not carry out a command, and may be able to later.
-    fn retry(&self, exchange: Exchange);
+    fn retry(&self, exchange: CommandExchange);
 }
 
 /// The association that a queue is part of.
 #[derive(Clone)]
-pub(super) struct Membership {
+pub(super) struct QueueMembership {
     pub association: u64,
-    pub owner: Arc<dyn Owner>,
+    pub owner: Arc<dyn QueueOwner>,
 }
 
-pub(super) struct Queue {
+pub(super) struct HostQueue {
     id: u16,
-    framing: Framing,
+    framing: PduFraming,
     max_h2c_data_bytes: usize,
     capsule_data_bytes: AtomicUsize,
-    outbox: Arc<Outbox>,
-    table: Mutex<Table>,
+    outbox: Arc<HostOutbox>,
+    table: Mutex<CommandTable>,
     under_way: AtomicUsize,
-    stats: Arc<Stats>,
-    member: Membership,
+    stats: Arc<InitiatorStats>,
+    member: QueueMembership,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// The receiving half of the connection. What its thread has put off is sent before it waits.
-struct Inlet {
+struct QueueInlet {
     stream: Arc<dyn ByteStream>,
-    outbox: Arc<Outbox>,
+    outbox: Arc<HostOutbox>,
     /// How long the other side may be silent, while the connection is made.
     patience: Option<Duration>,
 }
 
-impl Inlet {
+impl QueueInlet {
     fn await_bytes(&self) -> io::Result<()> {
         self.outbox.flush();
         let Some(patience) = self.patience else { return Ok(()) };
@@ -86,7 +86,7 @@ impl Inlet {
     }
 }
 
-impl Read for Inlet {
+impl Read for QueueInlet {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.await_bytes()?;
         self.stream.receive(&mut [IoSliceMut::new(into)])
@@ -98,53 +98,54 @@ impl Read for Inlet {
     }
 }
 
-struct Table {
-    entries: Vec<Option<Entry>>,
+struct CommandTable {
+    entries: Vec<Option<CommandEntry>>,
     free: Vec<u16>,
     /// Commands that found no place.
-    backlog: VecDeque<Exchange>,
+    backlog: VecDeque<CommandExchange>,
     is_over: bool,
 }
 
-struct Entry {
-    exchange: Exchange,
+struct CommandEntry {
+    exchange: CommandExchange,
     sent: Instant,
     received_bytes: usize,
     is_damaged: bool,
 }
 
-impl Queue {
+impl HostQueue {
     /// Connects and agrees on the connection's parameters. What makes it a queue is a Connect command.
     pub(super) fn open(
-        options: &Options,
+        options: &ControllerOptions,
         id: u16,
         depth: u16,
-        stats: &Arc<Stats>,
-        member: Membership,
-    ) -> Result<Arc<Queue>, InitiatorError> {
+        stats: &Arc<InitiatorStats>,
+        member: QueueMembership,
+    ) -> Result<Arc<HostQueue>, InitiatorError> {
         let unreachable = |source| InitiatorError::Unreachable { address: options.address.clone(), source };
         let stream = options.dialer.dial(&options.address, options.connect_timeout).map_err(unreachable)?;
-        let arriving = Arriving {
-            side: Side::Host,
+        let arriving = PduDecoder {
+            side: ConnectionSide::Host,
             digests: Default::default(),
             data_alignment_bytes: 4,
             max_capsule_data_bytes: 0,
             // No limit per PDU: `fill` checks the data against the buffer of its command.
             max_data_bytes: u32::MAX,
         };
-        let outbox = Arc::new(Outbox::new(Arc::clone(&stream)));
-        let inlet = Inlet { stream, outbox: Arc::clone(&outbox), patience: Some(options.connect_timeout) };
-        let mut receiver = Receiver::new(inlet, arriving, RECEIVE_BUFFER_BYTES);
+        let outbox = Arc::new(HostOutbox::new(Arc::clone(&stream)));
+        let inlet =
+            QueueInlet { stream, outbox: Arc::clone(&outbox), patience: Some(options.connect_timeout) };
+        let mut receiver = PduReceiver::new(inlet, arriving, RECEIVE_BUFFER_BYTES);
         let (framing, max_h2c_data_bytes) = greet(options, &mut receiver)?;
-        receiver.set_arriving(Arriving { digests: framing.digests, ..arriving });
+        receiver.set_arriving(PduDecoder { digests: framing.digests, ..arriving });
         receiver.stream_mut().patience = None;
-        let table = Table {
+        let table = CommandTable {
             entries: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
             backlog: VecDeque::new(),
             is_over: false,
         };
-        let queue = Arc::new(Queue {
+        let queue = Arc::new(HostQueue {
             id,
             framing,
             max_h2c_data_bytes,
@@ -163,15 +164,15 @@ impl Queue {
         Ok(queue)
     }
 
-    fn start(self: &Arc<Queue>, mut receiver: Receiver<Inlet>) -> io::Result<()> {
+    fn start(self: &Arc<HostQueue>, mut receiver: PduReceiver<QueueInlet>) -> io::Result<()> {
         let sending = Arc::clone(self);
-        let sender = thread::Builder::new()
+        let sender = thread::ThreadBuilder::new()
             .name(format!("{THREAD_PREFIX}send-{}", self.id))
             .spawn(move || sending.outbox.wait_for_socket())?;
         self.lock_threads().push(sender);
         let queue = Arc::clone(self);
-        let reader =
-            thread::Builder::new().name(format!("{THREAD_PREFIX}receive-{}", self.id)).spawn(move || {
+        let reader = thread::ThreadBuilder::new().name(format!("{THREAD_PREFIX}receive-{}", self.id)).spawn(
+            move || {
                 queue.outbox.flushed_by_this_thread();
                 let reason = match queue.receive(&mut receiver) {
                     Ok(()) => "the target closed it".into(),
@@ -184,9 +185,10 @@ impl Queue {
                 // connection has it.
                 queue.outbox.close();
                 let exchanges = queue.give_up();
-                let Membership { association, owner } = &queue.member;
+                let QueueMembership { association, owner } = &queue.member;
                 owner.ended(*association, reason, exchanges);
-            })?;
+            },
+        )?;
         self.lock_threads().push(reader);
         Ok(())
     }
@@ -205,7 +207,7 @@ impl Queue {
     }
 
     /// Sends a command, or keeps it until another one is answered. When the connection has ended it comes back.
-    pub(super) fn submit(&self, exchange: Exchange) -> Result<(), Box<Exchange>> {
+    pub(super) fn submit(&self, exchange: CommandExchange) -> Result<(), Box<CommandExchange>> {
         let frame = {
             let mut table = self.lock();
             if table.is_over {
@@ -223,45 +225,45 @@ impl Queue {
         Ok(())
     }
 
-    fn place(&self, table: &mut Table, cid: u16, exchange: Exchange) -> Frame {
+    fn place(&self, table: &mut CommandTable, cid: u16, exchange: CommandExchange) -> OutgoingFrame {
         let mut data = None;
         let sgl = match &exchange.payload {
-            Payload::None => Sgl::none(),
-            Payload::Receive(buffer) => Sgl::transport(buffer.len() as u32),
-            Payload::Send(bytes) if bytes.len() <= self.capsule_data_bytes.load(Ordering::Relaxed) => {
+            CommandPayload::None => SglDescriptor::none(),
+            CommandPayload::Receive(buffer) => SglDescriptor::transport(buffer.len() as u32),
+            CommandPayload::Send(bytes) if bytes.len() <= self.capsule_data_bytes.load(Ordering::Relaxed) => {
                 data = Some(bytes.clone());
-                Sgl::in_capsule(bytes.len() as u32)
+                SglDescriptor::in_capsule(bytes.len() as u32)
             }
-            Payload::Send(bytes) => Sgl::transport(bytes.len() as u32),
+            CommandPayload::Send(bytes) => SglDescriptor::transport(bytes.len() as u32),
         };
         // The identifier and the SGL belong to this connection; the rest may be sent again on another one.
-        let command = Command { cid, sgl, ..exchange.command };
+        let command = NvmeCommand { cid, sgl, ..exchange.command };
         let length = data.as_ref().map_or(0, |data| data.len());
         let head = self.framing.head(&Pdu::CapsuleCmd(command.encode()), length);
-        let entry = Entry { exchange, sent: Instant::now(), received_bytes: 0, is_damaged: false };
+        let entry = CommandEntry { exchange, sent: Instant::now(), received_bytes: 0, is_damaged: false };
         // In the table before it is sent: the answer may arrive before `send` returns.
         table.entries[usize::from(cid)] = Some(entry);
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        Frame { head, data, digest: None }
+        OutgoingFrame { head, data, digest: None }
     }
 
     /// Outside the lock: it takes its time.
-    fn with_digest(&self, frame: Frame) -> Frame {
+    fn with_digest(&self, frame: OutgoingFrame) -> OutgoingFrame {
         let digest = match &frame.data {
             Some(data) if self.framing.digests.data && data.len() > 0 => {
-                Some(Framing::data_digest(data.as_bytes()))
+                Some(PduFraming::data_digest(data.as_bytes()))
             }
             _ => None,
         };
-        Frame { digest, ..frame }
+        OutgoingFrame { digest, ..frame }
     }
 
     /// Takes what arrives until the connection ends.
-    fn receive(&self, receiver: &mut Receiver<Inlet>) -> Result<(), ReceiveError> {
+    fn receive(&self, receiver: &mut PduReceiver<QueueInlet>) -> Result<(), ReceiveError> {
         while let Some((pdu, _)) = receiver.next()? {
             match pdu {
                 Pdu::CapsuleResp(bytes) => {
-                    let completion = Completion::decode(&bytes);
+                    let completion = CompletionEntry::decode(&bytes);
                     let entry = self.take(completion.cid)?;
                     self.finish(entry, completion);
                 }
@@ -277,13 +279,17 @@ impl Queue {
         Ok(())
     }
 
-    fn take(&self, cid: u16) -> Result<Entry, ProtocolError> {
+    fn take(&self, cid: u16) -> Result<CommandEntry, ProtocolError> {
         let mut table = self.lock();
         let entry = table.entries.get_mut(usize::from(cid)).and_then(Option::take);
         entry.ok_or_else(|| wrong(FatalStatus::InvalidHeaderField, "no command has this identifier"))
     }
 
-    fn take_data(&self, receiver: &mut Receiver<Inlet>, transfer: DataTransfer) -> Result<(), ReceiveError> {
+    fn take_data(
+        &self,
+        receiver: &mut PduReceiver<QueueInlet>,
+        transfer: DataTransfer,
+    ) -> Result<(), ReceiveError> {
         if transfer.is_success && !transfer.is_last {
             return Err(
                 wrong(FatalStatus::InvalidHeaderField, "success is reported before the last data").into()
@@ -295,7 +301,7 @@ impl Queue {
         if outcome.is_ok() && transfer.is_success {
             let cid = transfer.cid;
             let completion =
-                Completion { result: 0, sq_head: 0, sq_id: self.id, cid, status: Status::SUCCESS };
+                CompletionEntry { result: 0, sq_head: 0, sq_id: self.id, cid, status: NvmeStatus::SUCCESS };
             self.finish(entry, completion);
         } else {
             self.lock().entries[usize::from(transfer.cid)] = Some(entry);
@@ -309,7 +315,7 @@ impl Queue {
             let table = self.lock();
             let entry = table.entries.get(usize::from(r2t.cid)).and_then(Option::as_ref);
             match entry.map(|entry| &entry.exchange.payload) {
-                Some(Payload::Send(data)) if length > 0 => data.part(offset, length),
+                Some(CommandPayload::Send(data)) if length > 0 => data.part(offset, length),
                 _ => None,
             }
         };
@@ -326,7 +332,7 @@ impl Queue {
                 is_success: false,
             });
             let data = part.part(at, bytes)?;
-            Some(self.with_digest(Frame {
+            Some(self.with_digest(OutgoingFrame {
                 head: self.framing.head(&pdu, bytes),
                 data: Some(data),
                 digest: None,
@@ -337,7 +343,7 @@ impl Queue {
     }
 
     /// Gives an answer, once the place of its command is taken by the next one.
-    fn finish(&self, entry: Entry, completion: Completion) {
+    fn finish(&self, entry: CommandEntry, completion: CompletionEntry) {
         let next = {
             let mut table = self.lock();
             self.under_way.fetch_sub(1, Ordering::Relaxed);
@@ -357,21 +363,21 @@ impl Queue {
             self.stats.counters.requests.fetch_add(1, Ordering::Relaxed);
         }
         // As if the target itself had found it damaged.
-        let status = if entry.is_damaged { Status::TRANSIENT_TRANSPORT_ERROR } else { completion.status };
+        let status = if entry.is_damaged { NvmeStatus::TRANSIENT_TRANSPORT_ERROR } else { completion.status };
         if entry.exchange.resend && may_pass(status) {
             return self.member.owner.retry(entry.exchange);
         }
-        let Exchange { payload, done, .. } = entry.exchange;
+        let CommandExchange { payload, done, .. } = entry.exchange;
         let received = match payload {
-            Payload::Receive(buffer) => buffer,
-            Payload::None | Payload::Send(_) => Vec::new(),
+            CommandPayload::Receive(buffer) => buffer,
+            CommandPayload::None | CommandPayload::Send(_) => Vec::new(),
         };
-        let completion = Completion { status, ..completion };
-        done(Ok(Answer { completion, received, received_bytes: entry.received_bytes }));
+        let completion = CompletionEntry { status, ..completion };
+        done(Ok(CommandAnswer { completion, received, received_bytes: entry.received_bytes }));
     }
 
     /// Tells the target why we leave, where it is at fault.
-    fn say_what_was_wrong(&self, error: &ReceiveError, receiver: &Receiver<Inlet>) {
+    fn say_what_was_wrong(&self, error: &ReceiveError, receiver: &PduReceiver<QueueInlet>) {
         if let ReceiveError::Protocol(error) = error {
             let head = self.framing.head(&Pdu::H2cTermReq(error.term_req()), error.header.len());
             let bytes = [head.as_bytes(), &error.header].concat();
@@ -379,12 +385,12 @@ impl Queue {
         }
     }
 
-    fn give_up(&self) -> Vec<Exchange> {
+    fn give_up(&self) -> Vec<CommandExchange> {
         let mut table = self.lock();
         // Under the table's lock: a command that is submitted is either collected below or sees this.
         table.is_over = true;
         self.under_way.store(0, Ordering::Relaxed);
-        let mut exchanges: Vec<Exchange> =
+        let mut exchanges: Vec<CommandExchange> =
             table.entries.iter_mut().filter_map(Option::take).map(|entry| entry.exchange).collect();
         exchanges.extend(table.backlog.drain(..));
         exchanges
@@ -406,7 +412,7 @@ impl Queue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, CommandTable> {
         self.table.lock()
     }
 
@@ -416,26 +422,28 @@ impl Queue {
 }
 
 /// Whether the same command may succeed a moment later.
-pub(super) fn may_pass(status: Status) -> bool {
+pub(super) fn may_pass(status: NvmeStatus) -> bool {
     let passing = [
-        Status::ABORT_REQUESTED,
-        Status::SUBMISSION_QUEUE_DELETED,
-        Status::KEEP_ALIVE_EXPIRED,
-        Status::TRANSIENT_TRANSPORT_ERROR,
-        Status::NAMESPACE_NOT_READY,
-        Status::INTERNAL_PATH_ERROR,
-        Status::ABORTED_BY_HOST,
+        NvmeStatus::ABORT_REQUESTED,
+        NvmeStatus::SUBMISSION_QUEUE_DELETED,
+        NvmeStatus::KEEP_ALIVE_EXPIRED,
+        NvmeStatus::TRANSIENT_TRANSPORT_ERROR,
+        NvmeStatus::NAMESPACE_NOT_READY,
+        NvmeStatus::INTERNAL_PATH_ERROR,
+        NvmeStatus::ABORTED_BY_HOST,
     ];
     !status.says_do_not_retry() && passing.contains(&status.plain())
 }
 
 fn fill(
-    receiver: &mut Receiver<Inlet>,
-    entry: &mut Entry,
+    receiver: &mut PduReceiver<QueueInlet>,
+    entry: &mut CommandEntry,
     transfer: &DataTransfer,
 ) -> Result<(), ReceiveError> {
     let out_of_range = || wrong(FatalStatus::DataOutOfRange, "data arrived that was not requested");
-    let Payload::Receive(buffer) = &mut entry.exchange.payload else { return Err(out_of_range().into()) };
+    let CommandPayload::Receive(buffer) = &mut entry.exchange.payload else {
+        return Err(out_of_range().into());
+    };
     let (start, length) = (transfer.offset_bytes as usize, transfer.length_bytes as usize);
     // In order and each once, so that nothing is left out unnoticed.
     // No underflow: `received_bytes` is never more than the buffer's length.
@@ -454,7 +462,10 @@ fn wrong(status: FatalStatus, what: &'static str) -> ProtocolError {
 }
 
 /// Exchanges ICReq and ICResp.
-fn greet(options: &Options, receiver: &mut Receiver<Inlet>) -> Result<(Framing, usize), InitiatorError> {
+fn greet(
+    options: &ControllerOptions,
+    receiver: &mut PduReceiver<QueueInlet>,
+) -> Result<(PduFraming, usize), InitiatorError> {
     let protocol = |problem: String| InitiatorError::Protocol { address: options.address.clone(), problem };
     let request =
         IcReq { format_version: 0, data_alignment_bytes: 4, digests: options.digests, max_r2t: MAX_R2T };
@@ -462,7 +473,7 @@ fn greet(options: &Options, receiver: &mut Receiver<Inlet>) -> Result<(Framing, 
     receiver
         .stream()
         .stream
-        .send(&[IoSlice::new(&Framing::default().encode(&Pdu::IcReq(request), &[]))])
+        .send(&[IoSlice::new(&PduFraming::default().encode(&Pdu::IcReq(request), &[]))])
         .map_err(|source| InitiatorError::Unreachable { address: options.address.clone(), source })?;
     let answer = receiver.next().map_err(|error| InitiatorError::received(&options.address, error))?;
     let response = match answer {
@@ -477,7 +488,7 @@ fn greet(options: &Options, receiver: &mut Receiver<Inlet>) -> Result<(Framing, 
         receiver.stream().stream.close();
         return Err(protocol(format!("its ICResp can't be used: {response:?}")));
     }
-    let framing = Framing { digests, data_alignment_bytes: response.data_alignment_bytes };
+    let framing = PduFraming { digests, data_alignment_bytes: response.data_alignment_bytes };
     // Whole dwords, as data PDUs that are not the last have them.
     Ok((framing, (response.max_h2c_data_bytes & !3) as usize))
 }

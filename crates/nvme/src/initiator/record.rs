@@ -4,12 +4,12 @@
 //! own, and when one of them is done again after a loss, the block could turn back to what it was before.
 
 use std::collections::{BTreeMap, VecDeque};
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 
 use super::lost::LostRanges;
 use super::options::UnflushedLimits;
-use super::unflushed::{Blocks, Kept, Unflushed};
-use crate::status::Status;
+use super::unflushed::{BlockRange, UnflushedWrite, UnflushedWrites};
+use crate::status::NvmeStatus;
 
 /// At this many times the limits, kept or under way, further writes wait for the flush.
 const WAITING_FACTOR: usize = 2;
@@ -19,13 +19,13 @@ pub(super) struct WriteRecord<W> {
     /// A completed write is not durable, so it has to be kept.
     keeps: bool,
     limits: UnflushedLimits,
-    unflushed: Unflushed,
+    unflushed: UnflushedWrites,
     lost: LostRanges,
     /// What the target said to what is lost.
-    refusal: Option<Status>,
+    refusal: Option<NvmeStatus>,
     under_way: BTreeMap<u64, u64>,
     under_way_bytes: usize,
-    waiting: VecDeque<(Blocks, usize, W)>,
+    waiting: VecDeque<(BlockRange, usize, W)>,
     /// A flush of our own is under way.
     is_flushing: bool,
     /// Somebody is sending what waited.
@@ -37,7 +37,7 @@ impl<W> WriteRecord<W> {
         WriteRecord {
             keeps,
             limits,
-            unflushed: Unflushed::default(),
+            unflushed: UnflushedWrites::default(),
             lost: LostRanges::default(),
             refusal: None,
             under_way: BTreeMap::new(),
@@ -49,12 +49,12 @@ impl<W> WriteRecord<W> {
     }
 
     /// Whether a write may be sent, which then is under way.
-    pub(super) fn begin(&mut self, blocks: Blocks, bytes: usize) -> bool {
+    pub(super) fn begin(&mut self, blocks: BlockRange, bytes: usize) -> bool {
         // No overtaking, or a stream of small writes could keep a large one waiting for ever.
         self.waiting.is_empty() && self.begin_waited(blocks, bytes)
     }
 
-    fn begin_waited(&mut self, blocks: Blocks, bytes: usize) -> bool {
+    fn begin_waited(&mut self, blocks: BlockRange, bytes: usize) -> bool {
         let (start, end) = blocks;
         // Those under way don't overlap: of those that begin before `end`, the last one ends last.
         let is_alone =
@@ -71,19 +71,19 @@ impl<W> WriteRecord<W> {
         let all_bytes = self.unflushed.bytes() + self.under_way_bytes;
         let all = self.unflushed.len() + self.under_way.len();
         !self.keeps
-            || is_planted(Bug::KeptWithoutBound)
+            || is_planted(PlantedBug::KeptWithoutBound)
             || all == 0
             || (all_bytes + bytes <= WAITING_FACTOR * self.limits.bytes
                 && all < WAITING_FACTOR * self.limits.commands)
     }
 
-    pub(super) fn wait(&mut self, blocks: Blocks, bytes: usize, write: W) {
+    pub(super) fn wait(&mut self, blocks: BlockRange, bytes: usize, write: W) {
         self.waiting.push_back((blocks, bytes, write));
     }
 
     /// A write is over. What was answered is as it was last written, and is kept where that is needed. Whether there may be something to
     /// send now: see [`WriteRecord::begin_own_flush`] and [`WriteRecord::begin_admitting`]. Mostly there is not.
-    pub(super) fn end(&mut self, blocks: Blocks, bytes: usize, answered: Option<Kept>) -> bool {
+    pub(super) fn end(&mut self, blocks: BlockRange, bytes: usize, answered: Option<UnflushedWrite>) -> bool {
         self.under_way.remove(&blocks.0);
         self.under_way_bytes -= bytes;
         if let Some(write) = answered {
@@ -141,11 +141,11 @@ impl<W> WriteRecord<W> {
     }
 
     /// What is to be done again, in any order.
-    pub(super) fn unflushed(&mut self, capacity_blocks: u64) -> Vec<Kept> {
+    pub(super) fn unflushed(&mut self, capacity_blocks: u64) -> Vec<UnflushedWrite> {
         // What lies behind the end of a namespace that became smaller was given up with it.
         self.unflushed.cut_out((capacity_blocks, u64::MAX));
         self.forget_behind(capacity_blocks);
-        if is_planted(Bug::NothingRepeated) { Vec::new() } else { self.unflushed.all() }
+        if is_planted(PlantedBug::NothingRepeated) { Vec::new() } else { self.unflushed.all() }
     }
 
     pub(super) fn forget_behind(&mut self, capacity_blocks: u64) {
@@ -153,19 +153,19 @@ impl<W> WriteRecord<W> {
     }
 
     /// A kept write was done again.
-    pub(super) fn repeated(&mut self, blocks: Blocks) {
+    pub(super) fn repeated(&mut self, blocks: BlockRange) {
         self.lost.remove(blocks);
     }
 
     /// The target does not take a kept write again.
-    pub(super) fn lose(&mut self, blocks: Blocks, status: Status) {
+    pub(super) fn lose(&mut self, blocks: BlockRange, status: NvmeStatus) {
         self.unflushed.cut_out(blocks);
         self.lost.insert(blocks);
         self.refusal = Some(status);
     }
 
-    pub(super) fn is_lost(&self, blocks: Blocks) -> bool {
-        self.lost.overlaps(blocks) && !is_planted(Bug::LostWritesForgotten)
+    pub(super) fn is_lost(&self, blocks: BlockRange) -> bool {
+        self.lost.overlaps(blocks) && !is_planted(PlantedBug::LostWritesForgotten)
     }
 
     pub(super) fn has_lost(&self) -> bool {
@@ -176,7 +176,7 @@ impl<W> WriteRecord<W> {
         self.lost.remove((0, u64::MAX));
     }
 
-    pub(super) fn refusal(&self) -> Option<Status> {
+    pub(super) fn refusal(&self) -> Option<NvmeStatus> {
         self.refusal
     }
 
@@ -189,14 +189,14 @@ impl<W> WriteRecord<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::Command;
-    use crate::initiator::exchange::Data;
+    use crate::command::NvmeCommand;
+    use crate::initiator::exchange::SharedBuffer;
 
     /// Those of [`UnflushedLimits::default`].
     const LIMITS: UnflushedLimits = UnflushedLimits { bytes: 64 << 20, commands: 16 << 10 };
 
-    fn kept(blocks: Blocks, data: Option<Data>) -> Kept {
-        Kept { command: Command::default(), data, blocks, fua: false }
+    fn kept(blocks: BlockRange, data: Option<SharedBuffer>) -> UnflushedWrite {
+        UnflushedWrite { command: NvmeCommand::default(), data, blocks, fua: false }
     }
 
     /// As a stream of writes through a flush that does not end: how many are let through.
@@ -205,7 +205,7 @@ mod tests {
         let mut admitted = 0;
         let mut flushes = 0;
         while record.begin((admitted, admitted + 1), bytes) {
-            let data = (bytes > 0).then(|| Data::new(vec![0; bytes]));
+            let data = (bytes > 0).then(|| SharedBuffer::new(vec![0; bytes]));
             record.end((admitted, admitted + 1), bytes, Some(kept((admitted, admitted + 1), data)));
             flushes += u64::from(record.begin_own_flush());
             admitted += 1;
@@ -240,7 +240,7 @@ mod tests {
     fn a_long_write_beside_less_than_the_limit_has_a_flush_make_room() {
         let mut record = WriteRecord::new(true, UnflushedLimits { bytes: 8, commands: 100 });
         assert!(record.begin((0, 1), 7));
-        record.end((0, 1), 7, Some(kept((0, 1), Some(Data::new(vec![0; 7])))));
+        record.end((0, 1), 7, Some(kept((0, 1), Some(SharedBuffer::new(vec![0; 7])))));
         assert!(!record.begin_own_flush());
         assert!(!record.begin((1, 2), 12));
         record.wait((1, 2), 12, 'a');
@@ -278,7 +278,7 @@ mod tests {
             record.unflushed(8).iter().map(|one| one.blocks).collect::<Vec<_>>()
         };
         assert_eq!(extents(&mut record), [(0, 4), (4, 5), (5, 6), (6, 8)]);
-        record.lose((4, 5), Status::NAMESPACE_NOT_READY);
+        record.lose((4, 5), NvmeStatus::NAMESPACE_NOT_READY);
         let lost =
             |record: &WriteRecord<()>| (0..8).filter(|&at| record.is_lost((at, at + 1))).collect::<Vec<_>>();
         for _ in 0..2 {

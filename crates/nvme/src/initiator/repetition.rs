@@ -3,35 +3,39 @@
 use std::time::Duration;
 use underlay_sync::Instant;
 
-use super::association::Association;
-use super::controller::device::Namespace;
+use super::association::HostAssociation;
+use super::controller::device::NamespaceInfo;
 use super::error::InitiatorError;
-use super::exchange::{Answer, Exchange, Lost, Payload, Waiting};
+use super::exchange::{CommandAnswer, CommandExchange, CommandPayload, LostAnswer, PendingAnswer};
 use super::queue::may_pass;
 
 /// For each answer.
 pub(super) const REPEAT_LIMIT: Duration = Duration::from_secs(120);
 
 /// Waits for what may take long, on a connection that nobody else looks after yet: a target ends one that is silent.
-pub(super) struct Patience {
+pub(super) struct RetryBackoff {
     /// Between keep-alives; none where the target asks for none.
     pub interval: Option<Duration>,
 }
 
-impl Patience {
+impl RetryBackoff {
     /// How long to wait before the next keep-alive is due.
     pub(super) fn slice(&self, left: Duration) -> Duration {
         self.interval.map_or(left, |interval| interval.min(left))
     }
 
-    pub(super) fn keep_alive(&self, association: &Association) {
+    pub(super) fn keep_alive(&self, association: &HostAssociation) {
         if self.interval.is_some() {
             // One that ends meanwhile says so to whoever waits.
-            let _ = association.admin().submit(Exchange::keep_alive(Box::new(drop)));
+            let _ = association.admin().submit(CommandExchange::keep_alive(Box::new(drop)));
         }
     }
 
-    fn wait(&self, association: &Association, waiting: &Waiting) -> Option<Result<Answer, Lost>> {
+    fn wait(
+        &self,
+        association: &HostAssociation,
+        waiting: &PendingAnswer,
+    ) -> Option<Result<CommandAnswer, LostAnswer>> {
         let deadline = Instant::now() + REPEAT_LIMIT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -48,16 +52,16 @@ impl Patience {
 /// # Errors
 /// When the connection ends meanwhile, or the target can't do it now: then all of it has to be tried again.
 pub(super) fn repeat(
-    association: &Association,
-    namespace: &Namespace,
-    patience: &Patience,
+    association: &HostAssociation,
+    namespace: &NamespaceInfo,
+    patience: &RetryBackoff,
 ) -> Result<usize, InitiatorError> {
     const WHAT: &str = "repeating what was not flushed";
     let mut under_way = Vec::new();
     // All at once: no two touch the same block, so their order does not matter.
     for write in namespace.unflushed() {
-        let payload = write.data.clone().map_or(Payload::None, Payload::Send);
-        let (exchange, waiting) = Exchange::awaited(write.command, payload);
+        let payload = write.data.clone().map_or(CommandPayload::None, CommandPayload::Send);
+        let (exchange, waiting) = CommandExchange::awaited(write.command, payload);
         if association.pick().submit(exchange).is_err() {
             return Err(InitiatorError::Lost { what: WHAT, reason: "it ended again".into() });
         }

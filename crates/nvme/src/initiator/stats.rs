@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 const MAX_NS: u64 = 60_000_000_000;
 
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct InitiatorCounters {
     pub requests: AtomicU64,
     pub read_bytes: AtomicU64,
     pub written_bytes: AtomicU64,
@@ -20,15 +20,15 @@ pub(super) struct Counters {
 
 /// Times of this machine's clock.
 #[derive(Debug)]
-pub(super) struct Stats {
-    pub counters: Counters,
+pub(super) struct InitiatorStats {
+    pub counters: InitiatorCounters,
     commands: Mutex<Histogram<u64>>,
     network: Mutex<Histogram<u64>>,
 }
 
 /// A copy of the figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct InitiatorMetrics {
     /// Commands of I/O queues that were answered.
     pub requests: u64,
     pub read_bytes: u64,
@@ -38,13 +38,13 @@ pub struct Figures {
     /// Commands that were sent once more for that.
     pub resent: u64,
     /// From sending a command to its answer: the network, the target and its device.
-    pub command: Latency,
+    pub command: InitiatorLatency,
     /// The same of keep-alive commands, which no device has to do with: the network and the target alone.
-    pub network: Latency,
+    pub network: InitiatorLatency,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Latency {
+pub struct InitiatorLatency {
     pub count: u64,
     pub mean_ns: u64,
     pub p50_ns: u64,
@@ -53,15 +53,15 @@ pub struct Latency {
     pub max_ns: u64,
 }
 
-impl Default for Stats {
-    fn default() -> Stats {
+impl Default for InitiatorStats {
+    fn default() -> InitiatorStats {
         let histogram =
             || Mutex::new(Histogram::new_with_bounds(1, MAX_NS, 3).expect("the bounds make sense"));
-        Stats { counters: Counters::default(), commands: histogram(), network: histogram() }
+        InitiatorStats { counters: InitiatorCounters::default(), commands: histogram(), network: histogram() }
     }
 }
 
-impl Stats {
+impl InitiatorStats {
     pub(super) fn record_command(&self, latency: Duration) {
         record(&self.commands, latency);
     }
@@ -76,9 +76,9 @@ impl Stats {
         lock(&self.network).reset();
     }
 
-    pub(super) fn figures(&self) -> Figures {
+    pub(super) fn figures(&self) -> InitiatorMetrics {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Figures {
+        InitiatorMetrics {
             requests: count(&self.counters.requests),
             read_bytes: count(&self.counters.read_bytes),
             written_bytes: count(&self.counters.written_bytes),
@@ -99,11 +99,11 @@ fn record(histogram: &Mutex<Histogram<u64>>, latency: Duration) {
     lock(histogram).saturating_record(latency_ns);
 }
 
-fn latency(histogram: &Histogram<u64>) -> Latency {
+fn latency(histogram: &Histogram<u64>) -> InitiatorLatency {
     if histogram.is_empty() {
-        return Latency::default();
+        return InitiatorLatency::default();
     }
-    Latency {
+    InitiatorLatency {
         count: histogram.len(),
         mean_ns: histogram.mean() as u64,
         p50_ns: histogram.value_at_quantile(0.5),

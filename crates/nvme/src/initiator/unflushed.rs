@@ -13,30 +13,30 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::exchange::Data;
-use crate::command::{Command, DatasetRange, nvm};
-use underlay_sync::planted::{Bug, is_planted};
+use super::exchange::SharedBuffer;
+use crate::command::{DatasetRange, NvmeCommand, nvm};
+use underlay_sync::planted::{PlantedBug, is_planted};
 
 /// First block and the one behind the last.
-pub(super) type Blocks = (u64, u64);
+pub(super) type BlockRange = (u64, u64);
 
 /// A write, or what empties blocks.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
-    pub command: Command,
-    pub data: Option<Data>,
-    pub blocks: Blocks,
+pub(super) struct UnflushedWrite {
+    pub command: NvmeCommand,
+    pub data: Option<SharedBuffer>,
+    pub blocks: BlockRange,
     /// It was durable when it was answered.
     pub fua: bool,
 }
 
-impl Kept {
+impl UnflushedWrite {
     fn bytes(&self) -> usize {
-        self.data.as_ref().map_or(0, Data::len)
+        self.data.as_ref().map_or(0, SharedBuffer::len)
     }
 
     /// The same for some of its blocks; `None` for none.
-    fn part(&self, (start, end): Blocks) -> Option<Kept> {
+    fn part(&self, (start, end): BlockRange) -> Option<UnflushedWrite> {
         if start >= end {
             return None;
         }
@@ -44,7 +44,7 @@ impl Kept {
         let data = if command.opcode == nvm::DATASET_MANAGEMENT {
             // The initiator sends one range at a time.
             let range = DatasetRange { attributes: 0, blocks: (end - start) as u32, lba: start };
-            Some(Data::new(range.encode().to_vec()))
+            Some(SharedBuffer::new(range.encode().to_vec()))
         } else {
             command.set_blocks(start, (end - start) as u32);
             self.data.as_ref().and_then(|data| {
@@ -53,43 +53,43 @@ impl Kept {
                 data.remainder(offset, (end - start) as usize * block_bytes)
             })
         };
-        Some(Kept { command, data, blocks: (start, end), fua: self.fua })
+        Some(UnflushedWrite { command, data, blocks: (start, end), fua: self.fua })
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Unflushed {
+pub(super) struct UnflushedWrites {
     /// In the order of the answers, each with a number that grows with them.
-    answers: VecDeque<(u64, Answered)>,
+    answers: VecDeque<(u64, UnflushedEntry)>,
     next: u64,
     bytes: usize,
 }
 
 #[derive(Debug)]
-enum Answered {
-    Write(Kept),
+enum UnflushedEntry {
+    Write(UnflushedWrite),
     /// Nothing older of these blocks will be done again.
-    Void(Blocks),
+    Void(BlockRange),
 }
 
-impl Unflushed {
+impl UnflushedWrites {
     /// In the order of the answers.
-    pub(super) fn keep(&mut self, write: Kept) {
+    pub(super) fn keep(&mut self, write: UnflushedWrite) {
         if write.fua {
             return self.cut_out(write.blocks);
         }
         self.bytes += write.bytes();
-        self.push(Answered::Write(write));
+        self.push(UnflushedEntry::Write(write));
     }
 
     /// Nothing of these blocks will be done again.
-    pub(super) fn cut_out(&mut self, blocks: Blocks) {
+    pub(super) fn cut_out(&mut self, blocks: BlockRange) {
         if !self.answers.is_empty() {
-            self.push(Answered::Void(blocks));
+            self.push(UnflushedEntry::Void(blocks));
         }
     }
 
-    fn push(&mut self, answered: Answered) {
+    fn push(&mut self, answered: UnflushedEntry) {
         self.answers.push_back((self.next, answered));
         self.next += 1;
     }
@@ -110,29 +110,30 @@ impl Unflushed {
 
     /// A flush has succeeded.
     pub(super) fn flushed(&mut self, mark: u64) {
-        let mark = if is_planted(Bug::FlushedTooMuch) { self.next } else { mark };
+        let mark = if is_planted(PlantedBug::FlushedTooMuch) { self.next } else { mark };
         while self.answers.front().is_some_and(|(number, _)| *number < mark) {
-            if let Some((_, Answered::Write(write))) = self.answers.pop_front() {
+            if let Some((_, UnflushedEntry::Write(write))) = self.answers.pop_front() {
                 self.bytes -= write.bytes();
             }
         }
     }
 
     /// All that is to be done again, in any order: no two touch the same block.
-    pub(super) fn all(&mut self) -> Vec<Kept> {
+    pub(super) fn all(&mut self) -> Vec<UnflushedWrite> {
         let mut last = LastWrites::default();
         for (number, answered) in self.answers.drain(..) {
             match answered {
-                Answered::Write(write) => last.keep(number, write),
-                Answered::Void(blocks) => last.cut_out(blocks),
+                UnflushedEntry::Write(write) => last.keep(number, write),
+                UnflushedEntry::Void(blocks) => last.cut_out(blocks),
             }
         }
         // What was replaced is gone, so this is all that is held now.
-        let all: Vec<Kept> = last.by_block.values().map(|(_, write)| write.clone()).collect();
-        self.bytes = all.iter().map(Kept::bytes).sum();
-        let mut writes: Vec<(u64, Kept)> = last.by_block.into_values().collect();
+        let all: Vec<UnflushedWrite> = last.by_block.values().map(|(_, write)| write.clone()).collect();
+        self.bytes = all.iter().map(UnflushedWrite::bytes).sum();
+        let mut writes: Vec<(u64, UnflushedWrite)> = last.by_block.into_values().collect();
         writes.sort_by_key(|(number, _)| *number);
-        self.answers = writes.into_iter().map(|(number, write)| (number, Answered::Write(write))).collect();
+        self.answers =
+            writes.into_iter().map(|(number, write)| (number, UnflushedEntry::Write(write))).collect();
         all
     }
 }
@@ -141,16 +142,16 @@ impl Unflushed {
 #[derive(Default)]
 struct LastWrites {
     /// By first block, with the number of the answer. No two touch the same block.
-    by_block: BTreeMap<u64, (u64, Kept)>,
+    by_block: BTreeMap<u64, (u64, UnflushedWrite)>,
 }
 
 impl LastWrites {
-    fn keep(&mut self, number: u64, write: Kept) {
+    fn keep(&mut self, number: u64, write: UnflushedWrite) {
         self.cut_out(write.blocks);
         self.by_block.insert(write.blocks.0, (number, write));
     }
 
-    fn cut_out(&mut self, (start, end): Blocks) {
+    fn cut_out(&mut self, (start, end): BlockRange) {
         while let Some((&first, (_, last))) = self.by_block.range(..end).next_back()
             && last.blocks.1 > start
             && let Some((number, write)) = self.by_block.remove(&first)
@@ -168,7 +169,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::command::{FUA, Sgl};
+    use crate::command::{FUA, SglDescriptor};
 
     const BLOCKS: usize = 40;
     const BLOCK_BYTES: usize = 4;
@@ -189,37 +190,37 @@ mod tests {
         }
     }
 
-    fn change(kind: Kind, tag: u16, (start, end): Blocks) -> Kept {
+    fn change(kind: Kind, tag: u16, (start, end): BlockRange) -> UnflushedWrite {
         let count = (end - start) as u32;
-        let blocks = |opcode| Command::blocks(opcode, 0, 1, Sgl::none(), start, count);
-        let bytes = || Data::new((start..end).flat_map(|block| content(kind, tag, block)).collect());
+        let blocks = |opcode| NvmeCommand::blocks(opcode, 0, 1, SglDescriptor::none(), start, count);
+        let bytes = || SharedBuffer::new((start..end).flat_map(|block| content(kind, tag, block)).collect());
         let range = DatasetRange { attributes: 0, blocks: count, lba: start };
         let (mut command, data) = match kind {
             Kind::Write | Kind::Forced => (blocks(nvm::WRITE), Some(bytes())),
             Kind::WriteZeroes => (blocks(nvm::WRITE_ZEROES), None),
             Kind::Deallocate => {
-                let command = Command::new(nvm::DATASET_MANAGEMENT, 0, 1, Sgl::none());
-                (command, Some(Data::new(range.encode().to_vec())))
+                let command = NvmeCommand::new(nvm::DATASET_MANAGEMENT, 0, 1, SglDescriptor::none());
+                (command, Some(SharedBuffer::new(range.encode().to_vec())))
             }
         };
         let fua = matches!(kind, Kind::Forced);
         command.dwords[2] |= if fua { FUA } else { 0 };
-        Kept { command, data, blocks: (start, end), fua }
+        UnflushedWrite { command, data, blocks: (start, end), fua }
     }
 
-    fn write(start: u64, length: u64) -> Kept {
+    fn write(start: u64, length: u64) -> UnflushedWrite {
         change(Kind::Write, 1, (start, start + length))
     }
 
-    fn forced(start: u64, length: u64) -> Kept {
+    fn forced(start: u64, length: u64) -> UnflushedWrite {
         change(Kind::Forced, 1, (start, start + length))
     }
 
     /// What a device gets that is sent these: by block, and nothing where it is left alone.
-    fn carried_out(all: &[Kept]) -> Vec<Option<[u8; BLOCK_BYTES]>> {
+    fn carried_out(all: &[UnflushedWrite]) -> Vec<Option<[u8; BLOCK_BYTES]>> {
         let mut device = vec![None; BLOCKS];
-        for Kept { command, data, blocks, .. } in all {
-            let data = data.as_ref().map_or(&[][..], Data::as_bytes);
+        for UnflushedWrite { command, data, blocks, .. } in all {
+            let data = data.as_ref().map_or(&[][..], SharedBuffer::as_bytes);
             let (lba, count) = match command.opcode {
                 nvm::DATASET_MANAGEMENT => {
                     let ranges: Vec<DatasetRange> = DatasetRange::decode_all(data).collect();
@@ -243,13 +244,13 @@ mod tests {
         device
     }
 
-    fn extents(unflushed: &mut Unflushed) -> Vec<Blocks> {
+    fn extents(unflushed: &mut UnflushedWrites) -> Vec<BlockRange> {
         unflushed.all().iter().map(|write| write.blocks).collect()
     }
 
     #[test]
     fn a_flush_forgets_what_it_covers_and_no_more() {
-        let mut unflushed = Unflushed::default();
+        let mut unflushed = UnflushedWrites::default();
         unflushed.keep(write(0, 8));
         let mark = unflushed.mark();
         unflushed.keep(write(8, 8));
@@ -264,7 +265,7 @@ mod tests {
 
     #[test]
     fn what_a_durable_write_replaced_does_not_come_back() {
-        let mut unflushed = Unflushed::default();
+        let mut unflushed = UnflushedWrites::default();
         unflushed.keep(change(Kind::Deallocate, 0, (6, 10)));
         unflushed.keep(write(20, 4));
         unflushed.keep(forced(7, 2));
@@ -279,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_long_write_does_not_hold_its_whole_buffer() {
-        let mut unflushed = Unflushed::default();
+        let mut unflushed = UnflushedWrites::default();
         unflushed.keep(write(0, 32));
         unflushed.keep(forced(1, 31));
         let all = unflushed.all();
@@ -289,7 +290,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Event {
-        Answered(Kind, Blocks),
+        Answered(Kind, BlockRange),
         FlushBegins,
         FlushSucceeds,
         Refused(u64),
@@ -316,7 +317,7 @@ mod tests {
         fn each_block_is_repeated_as_it_was_last_written_unless_that_is_durable(
             events in prop::collection::vec(event(), 0..60),
         ) {
-            let mut unflushed = Unflushed::default();
+            let mut unflushed = UnflushedWrites::default();
             let mut expected: Vec<Option<(usize, [u8; BLOCK_BYTES])>> = vec![None; BLOCKS];
             let mut flush = None;
             for (now, event) in events.into_iter().enumerate() {
@@ -339,7 +340,7 @@ mod tests {
                     }
                     Event::Refused(block) => {
                         let one = unflushed.all().into_iter().find(|one| one.blocks.1 > block);
-                        let Some(Kept { blocks, .. }) = one else { continue };
+                        let Some(UnflushedWrite { blocks, .. }) = one else { continue };
                         unflushed.cut_out(blocks);
                         expected[blocks.0 as usize..blocks.1 as usize].fill(None);
                     }
@@ -347,7 +348,7 @@ mod tests {
                 let all = unflushed.all();
                 let contents: Vec<_> = expected.iter().map(|block| block.map(|(_, bytes)| bytes)).collect();
                 prop_assert_eq!(carried_out(&all), contents);
-                prop_assert_eq!(all.iter().map(Kept::bytes).sum::<usize>(), unflushed.bytes());
+                prop_assert_eq!(all.iter().map(UnflushedWrite::bytes).sum::<usize>(), unflushed.bytes());
                 prop_assert_eq!(all.len(), unflushed.len());
             }
         }

@@ -1,17 +1,17 @@
 //! Bytes to headers.
 
 use super::{
-    COMMON_HEADER_BYTES, DIGEST_BYTES, DataTransfer, Digests, FLAG_DATA_DIGEST, FLAG_HEADER_DIGEST,
-    FLAG_LAST, FLAG_SUCCESS, FatalStatus, IcReq, IcResp, MAX_HEAD_BYTES, MAX_TERM_DATA_BYTES, Pdu,
-    ProtocolError, R2t, Side, TermReq, header_bytes, kind_has_digests, pdu_type,
+    COMMON_HEADER_BYTES, ConnectionSide, DIGEST_BYTES, DataTransfer, Digests, FLAG_DATA_DIGEST,
+    FLAG_HEADER_DIGEST, FLAG_LAST, FLAG_SUCCESS, FatalStatus, IcReq, IcResp, MAX_HEAD_BYTES,
+    MAX_TERM_DATA_BYTES, Pdu, ProtocolError, R2t, TermReq, header_bytes, kind_has_digests, pdu_type,
 };
 use crate::wire::{array_at, u16_at, u32_at};
 
 /// What one side takes of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arriving {
+pub struct PduDecoder {
     /// The side that takes.
-    pub side: Side,
+    pub side: ConnectionSide,
     pub digests: Digests,
     /// What data has to be aligned to, as this side has asked for.
     pub data_alignment_bytes: u8,
@@ -23,7 +23,7 @@ pub struct Arriving {
 
 /// A header that was decoded, and where its PDU goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decoded {
+pub struct DecodedHeader {
     pub pdu: Pdu,
     /// Bytes before the data: header, digest and what aligns.
     pub head_bytes: usize,
@@ -33,7 +33,7 @@ pub struct Decoded {
 }
 
 /// The fields that every header begins with, once they are known to be sound.
-struct Common {
+struct CommonHeader {
     kind: u8,
     flags: u8,
     header_bytes: usize,
@@ -46,7 +46,7 @@ struct Common {
 ///
 /// # Errors
 /// When the header is none that may arrive at this side: the connection has to end.
-pub fn decode(bytes: &[u8], arriving: &Arriving) -> Result<Option<Decoded>, ProtocolError> {
+pub fn decode(bytes: &[u8], arriving: &PduDecoder) -> Result<Option<DecodedHeader>, ProtocolError> {
     if bytes.len() < COMMON_HEADER_BYTES {
         return Ok(None);
     }
@@ -63,12 +63,12 @@ pub fn decode(bytes: &[u8], arriving: &Arriving) -> Result<Option<Decoded>, Prot
         }
     }
     let pdu = specific(header, &common)?;
-    let Common { head_bytes, data_bytes, has_data_digest, .. } = common;
-    Ok(Some(Decoded { pdu, head_bytes, data_bytes, has_data_digest }))
+    let CommonHeader { head_bytes, data_bytes, has_data_digest, .. } = common;
+    Ok(Some(DecodedHeader { pdu, head_bytes, data_bytes, has_data_digest }))
 }
 
 /// The common header says how long everything is, so it is looked at before anything else is waited for.
-fn common(bytes: &[u8], arriving: &Arriving) -> Result<Common, ProtocolError> {
+fn common(bytes: &[u8], arriving: &PduDecoder) -> Result<CommonHeader, ProtocolError> {
     let shown = &bytes[..bytes.len().min(MAX_HEAD_BYTES)];
     let invalid = |at: u32, what| Err(ProtocolError::new(FatalStatus::InvalidHeaderField, at, shown, what));
     let (kind, flags, header, data_at) = (bytes[0], bytes[1], usize::from(bytes[2]), usize::from(bytes[3]));
@@ -95,7 +95,7 @@ fn common(bytes: &[u8], arriving: &Arriving) -> Result<Common, ProtocolError> {
     }
     if !carries || total == headed as u64 {
         let (head_bytes, data_bytes) = (headed, 0);
-        return Ok(Common {
+        return Ok(CommonHeader {
             kind,
             flags,
             header_bytes: header,
@@ -133,7 +133,7 @@ fn common(bytes: &[u8], arriving: &Arriving) -> Result<Common, ProtocolError> {
         };
         return Err(ProtocolError::new(status, at, shown, "there is more data than a PDU may carry"));
     }
-    Ok(Common {
+    Ok(CommonHeader {
         kind,
         flags,
         header_bytes: header,
@@ -143,13 +143,13 @@ fn common(bytes: &[u8], arriving: &Arriving) -> Result<Common, ProtocolError> {
     })
 }
 
-fn may_arrive(kind: u8, side: Side) -> bool {
+fn may_arrive(kind: u8, side: ConnectionSide) -> bool {
     match side {
-        Side::Controller => matches!(
+        ConnectionSide::Controller => matches!(
             kind,
             pdu_type::IC_REQ | pdu_type::H2C_TERM_REQ | pdu_type::CAPSULE_CMD | pdu_type::H2C_DATA
         ),
-        Side::Host => matches!(
+        ConnectionSide::Host => matches!(
             kind,
             pdu_type::IC_RESP
                 | pdu_type::C2H_TERM_REQ
@@ -164,7 +164,7 @@ fn carries_data(kind: u8) -> bool {
     !matches!(kind, pdu_type::IC_REQ | pdu_type::IC_RESP | pdu_type::CAPSULE_RESP | pdu_type::R2T)
 }
 
-fn specific(header: &[u8], common: &Common) -> Result<Pdu, ProtocolError> {
+fn specific(header: &[u8], common: &CommonHeader) -> Result<Pdu, ProtocolError> {
     const AT: usize = COMMON_HEADER_BYTES;
     Ok(match common.kind {
         pdu_type::IC_REQ => Pdu::IcReq(IcReq {
@@ -195,7 +195,7 @@ fn specific(header: &[u8], common: &Common) -> Result<Pdu, ProtocolError> {
     })
 }
 
-fn transfer(header: &[u8], common: &Common) -> Result<DataTransfer, ProtocolError> {
+fn transfer(header: &[u8], common: &CommonHeader) -> Result<DataTransfer, ProtocolError> {
     const AT: usize = COMMON_HEADER_BYTES;
     const LENGTH_AT: u32 = AT as u32 + 8;
     let length_bytes = u32_at(header, AT + 8);

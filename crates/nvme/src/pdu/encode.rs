@@ -8,36 +8,36 @@ use crate::wire::put;
 
 /// How one side frames what it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Framing {
+pub struct PduFraming {
     pub digests: Digests,
     /// Data begins at a multiple of this within its PDU: 4 to 128, as the other side asked for.
     pub data_alignment_bytes: u8,
 }
 
-impl Default for Framing {
+impl Default for PduFraming {
     /// As before anything is agreed on.
-    fn default() -> Framing {
-        Framing { digests: Digests::default(), data_alignment_bytes: 4 }
+    fn default() -> PduFraming {
+        PduFraming { digests: Digests::default(), data_alignment_bytes: 4 }
     }
 }
 
 /// A header as it is sent: with its digest, and filled up to where the data begins.
 #[derive(Clone, Copy, Debug)]
-pub struct Head {
+pub struct EncodedHeader {
     bytes: [u8; MAX_HEAD_BYTES],
     length: u8,
 }
 
-impl Head {
+impl EncodedHeader {
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
 }
 
-impl Framing {
+impl PduFraming {
     /// The bytes before the data of a PDU, of which `data_bytes` follow, and the data's digest behind them
-    /// ([`Framing::has_data_digest`]).
-    pub fn head(&self, pdu: &Pdu, data_bytes: usize) -> Head {
+    /// ([`PduFraming::has_data_digest`]).
+    pub fn head(&self, pdu: &Pdu, data_bytes: usize) -> EncodedHeader {
         let header = header_bytes(pdu.kind()).expect("every PDU has a header");
         let with_header_digest = self.digests.header && pdu.has_digests();
         let with_data_digest = self.has_data_digest(pdu, data_bytes);
@@ -52,7 +52,7 @@ impl Framing {
             }
         };
         let total = length + data_bytes + if with_data_digest { DIGEST_BYTES } else { 0 };
-        let mut head = Head { bytes: [0; MAX_HEAD_BYTES], length: length as u8 };
+        let mut head = EncodedHeader { bytes: [0; MAX_HEAD_BYTES], length: length as u8 };
         let bytes = &mut head.bytes;
         fill(bytes, pdu);
         bytes[0] = pdu.kind();
@@ -83,7 +83,7 @@ impl Framing {
         let mut bytes = self.head(pdu, data.len()).as_bytes().to_vec();
         bytes.extend(data);
         if self.has_data_digest(pdu, data.len()) {
-            bytes.extend(Framing::data_digest(data));
+            bytes.extend(PduFraming::data_digest(data));
         }
         bytes
     }

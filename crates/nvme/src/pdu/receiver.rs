@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSliceMut, Read};
 
-use super::decode::{Arriving, Decoded, decode};
+use super::decode::{DecodedHeader, PduDecoder, decode};
 use super::{DIGEST_BYTES, MAX_HEAD_BYTES, Pdu, ProtocolError};
 
 /// Why nothing more is received.
@@ -25,30 +25,30 @@ pub enum DataState {
     Damaged,
 }
 
-/// Takes PDUs from a stream: first [`Receiver::next`] for the header, then its data in one or more pieces.
+/// Takes PDUs from a stream: first [`PduReceiver::next`] for the header, then its data in one or more pieces.
 ///
 /// Reads are large and go into one buffer, so that many small PDUs cost one. Data that the buffer doesn't hold yet is received where it
 /// is wanted, without passing through the buffer.
-pub struct Receiver<S> {
+pub struct PduReceiver<S> {
     stream: S,
-    arriving: Arriving,
+    arriving: PduDecoder,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
     /// The next header, where it was looked at already.
-    ahead: Option<Decoded>,
+    ahead: Option<DecodedHeader>,
     /// Data of the last PDU that was not taken yet.
     data_left_bytes: usize,
     has_data_digest: bool,
     digest: u32,
 }
 
-impl<S: Read> Receiver<S> {
+impl<S: Read> PduReceiver<S> {
     /// # Panics
     /// If the buffer can't hold a header.
-    pub fn new(stream: S, arriving: Arriving, buffer_bytes: usize) -> Receiver<S> {
+    pub fn new(stream: S, arriving: PduDecoder, buffer_bytes: usize) -> PduReceiver<S> {
         assert!(buffer_bytes >= MAX_HEAD_BYTES, "a buffer of {buffer_bytes} bytes");
-        Receiver {
+        PduReceiver {
             stream,
             arriving,
             buffer: vec![0; buffer_bytes].into_boxed_slice(),
@@ -80,13 +80,13 @@ impl<S: Read> Receiver<S> {
     }
 
     /// What is taken from now on, as the two sides agreed.
-    pub fn set_arriving(&mut self, arriving: Arriving) {
+    pub fn set_arriving(&mut self, arriving: PduDecoder) {
         self.arriving = arriving;
         // It was decoded by the former rules.
         self.ahead = None;
     }
 
-    /// Whether a header is here as a whole, or is known to be wrong, so that [`Receiver::next`] will not wait.
+    /// Whether a header is here as a whole, or is known to be wrong, so that [`PduReceiver::next`] will not wait.
     pub fn is_ready(&mut self) -> bool {
         if self.data_left_bytes > 0 {
             return false;
@@ -100,15 +100,15 @@ impl<S: Read> Receiver<S> {
         }
     }
 
-    fn look_ahead(&self) -> Result<Option<Decoded>, ProtocolError> {
+    fn look_ahead(&self) -> Result<Option<DecodedHeader>, ProtocolError> {
         match self.ahead {
             Some(decoded) => Ok(Some(decoded)),
             None => decode(&self.buffer[self.start..self.end], &self.arriving),
         }
     }
 
-    /// The next PDU, and how many bytes of data are behind it: they must be taken by [`Receiver::read_data`] or
-    /// [`Receiver::skip_data`] before the next one. `None` when the stream has ended between two PDUs.
+    /// The next PDU, and how many bytes of data are behind it: they must be taken by [`PduReceiver::read_data`] or
+    /// [`PduReceiver::skip_data`] before the next one. `None` when the stream has ended between two PDUs.
     ///
     /// # Errors
     /// When the stream fails, ends in the middle, or holds what may not arrive.
@@ -128,7 +128,7 @@ impl<S: Read> Receiver<S> {
         }
     }
 
-    fn take(&mut self, decoded: &Decoded) -> (Pdu, usize) {
+    fn take(&mut self, decoded: &DecodedHeader) -> (Pdu, usize) {
         self.ahead = None;
         self.start += decoded.head_bytes;
         self.data_left_bytes = decoded.data_bytes;
@@ -162,7 +162,7 @@ impl<S: Read> Receiver<S> {
         if self.data_left_bytes == 0 { self.check_digest() } else { Ok(DataState::Intact) }
     }
 
-    /// As [`Receiver::read_data`], behind what `into` holds. Only what is not here yet has to be made room for.
+    /// As [`PduReceiver::read_data`], behind what `into` holds. Only what is not here yet has to be made room for.
     ///
     /// # Errors
     /// When the stream fails or ends.

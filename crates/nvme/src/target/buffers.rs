@@ -3,20 +3,20 @@
 use underlay_sync::Mutex;
 
 /// Keeps buffers of one connection by powers of two of their size, up to a number of bytes in all.
-pub(super) struct Buffers {
-    kept: Mutex<Kept>,
+pub(super) struct BufferPool {
+    kept: Mutex<FreeBuffers>,
     limit_bytes: usize,
 }
 
 #[derive(Default)]
-struct Kept {
+struct FreeBuffers {
     by_power: [Vec<Vec<u8>>; 32],
     total_bytes: usize,
 }
 
-impl Buffers {
-    pub(super) fn new(limit_bytes: usize) -> Buffers {
-        Buffers { kept: Mutex::default(), limit_bytes }
+impl BufferPool {
+    pub(super) fn new(limit_bytes: usize) -> BufferPool {
+        BufferPool { kept: Mutex::default(), limit_bytes }
     }
 
     /// A buffer of that length. What it holds is of an earlier request of the same connection, or zeros.
@@ -46,7 +46,7 @@ impl Buffers {
         let mut kept = self.kept.lock();
         if kept.total_bytes + capacity <= self.limit_bytes {
             // By its length, since that is what it was taken for.
-            let Kept { by_power, total_bytes } = &mut *kept;
+            let FreeBuffers { by_power, total_bytes } = &mut *kept;
             if let Some(of_power) = by_power.get_mut(power_of(buffer.len())) {
                 *total_bytes += capacity;
                 of_power.push(buffer);

@@ -13,19 +13,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use underlay_sync::Instant;
 
-use super::Shared;
-use super::lease::Admission;
-use super::outbox::Sent;
-use super::subsystems::Namespace;
-use super::subsystems::controller::queue::{Agreed, Opened, Queue, Reply, STRANGER_BUDGET_BYTES};
-use super::transfer::Transfers;
-use crate::command::{Command, Direction, FABRICS, FLAGS_FUSED, FLAGS_SGL};
-use crate::pdu::{
-    Arriving, DataState, DataTransfer, FatalStatus, Framing, IcReq, IcResp, Pdu, ProtocolError, R2t,
-    ReceiveError, Receiver, Side,
+use super::TargetShared;
+use super::lease::WriteAdmission;
+use super::outbox::SendOutcome;
+use super::subsystems::TargetNamespace;
+use super::subsystems::controller::queue::{
+    CommandAdmission, CommandReply, ConnectionTerms, STRANGER_BUDGET_BYTES, TargetQueue,
 };
-use crate::status::Status;
-use fabric::Authenticating;
+use super::transfer::TransferTable;
+use crate::command::{DataDirection, FABRICS, FLAGS_FUSED, FLAGS_SGL, NvmeCommand};
+use crate::pdu::{
+    ConnectionSide, DataState, DataTransfer, FatalStatus, IcReq, IcResp, Pdu, PduDecoder, PduFraming,
+    PduReceiver, ProtocolError, R2t, ReceiveError,
+};
+use crate::status::NvmeStatus;
+use fabric::AuthStage;
 
 /// What one call receives at most, unless it is data.
 const RECEIVE_BUFFER_BYTES: usize = 128 << 10;
@@ -41,20 +43,20 @@ const MAX_H2C_DATA_BYTES: u32 = MAX_TRANSFER_BYTES;
 /// Answers that wait to be sent while more commands are taken.
 const MAX_OWED_ENTRIES: usize = 1024;
 /// How long a host has to close the connection after a C2HTermReq.
-const TERMINATION_PATIENCE: Duration = Duration::from_secs(2);
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a thread waits for what may never happen before it looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// The receiving half of the stream. Before it waits, what is owed is sent; while it doesn't wait, answers are held back, to
 /// be sent together.
-pub(super) struct Inlet {
-    queue: Arc<Queue>,
+pub(super) struct StreamInlet {
+    queue: Arc<TargetQueue>,
 }
 
-impl Inlet {
+impl StreamInlet {
     fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.queue.hold_back(false);
-        while self.queue.send(true) == Sent::Left {
+        while self.queue.send(true) == SendOutcome::Left {
             // For either direction: a host that sends more before it reads what it is owed would otherwise
             // wait for us while we wait for it.
             if self.queue.stream.wait(true, true, None)?.can_receive {
@@ -73,7 +75,7 @@ impl Inlet {
     }
 }
 
-impl Read for Inlet {
+impl Read for StreamInlet {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.receive(&mut [IoSliceMut::new(into)])
     }
@@ -84,54 +86,54 @@ impl Read for Inlet {
 }
 
 /// A command that waits for the connection's budget.
-struct Waiting {
-    command: Command,
+struct BudgetWaiter {
+    command: NvmeCommand,
     /// The length of its data.
     length_bytes: usize,
 }
 
-pub(super) struct Connection {
-    pub shared: Arc<Shared>,
-    pub queue: Arc<Queue>,
-    receiver: Receiver<Inlet>,
-    transfers: Transfers,
-    waiting: VecDeque<Waiting>,
-    pub authenticating: Authenticating,
+pub(super) struct TargetConnection {
+    pub shared: Arc<TargetShared>,
+    pub queue: Arc<TargetQueue>,
+    receiver: PduReceiver<StreamInlet>,
+    transfers: TransferTable,
+    waiting: VecDeque<BudgetWaiter>,
+    pub authenticating: AuthStage,
     /// The receive buffer has grown, as for every admitted host.
     is_at_home: bool,
     /// The namespace that was used last, and the generation of its subsystem then.
-    pub last_namespace: Option<(u64, Arc<Namespace>)>,
+    pub last_namespace: Option<(u64, Arc<TargetNamespace>)>,
     /// To that namespace.
-    pub last_admission: Option<Admission>,
+    pub last_admission: Option<WriteAdmission>,
 }
 
 /// Why a connection ends.
-pub(super) enum End {
+pub(super) enum ConnectionEnd {
     /// The host ended it, or it may not go on.
     Over,
     /// The host broke the protocol, and gets a C2HTermReq.
     Broken(ProtocolError),
 }
 
-impl From<ReceiveError> for End {
-    fn from(error: ReceiveError) -> End {
+impl From<ReceiveError> for ConnectionEnd {
+    fn from(error: ReceiveError) -> ConnectionEnd {
         match error {
-            ReceiveError::Protocol(error) => End::Broken(error),
-            ReceiveError::Io(_) | ReceiveError::Truncated => End::Over,
+            ReceiveError::Protocol(error) => ConnectionEnd::Broken(error),
+            ReceiveError::Io(_) | ReceiveError::Truncated => ConnectionEnd::Over,
         }
     }
 }
 
-impl Connection {
-    pub(super) fn new(shared: Arc<Shared>, queue: Arc<Queue>) -> Connection {
-        let inlet = Inlet { queue: Arc::clone(&queue) };
-        Connection {
+impl TargetConnection {
+    pub(super) fn new(shared: Arc<TargetShared>, queue: Arc<TargetQueue>) -> TargetConnection {
+        let inlet = StreamInlet { queue: Arc::clone(&queue) };
+        TargetConnection {
             shared,
-            receiver: Receiver::new(inlet, arriving(Framing::default()), STRANGER_BUFFER_BYTES),
+            receiver: PduReceiver::new(inlet, arriving(PduFraming::default()), STRANGER_BUFFER_BYTES),
             queue,
-            transfers: Transfers::default(),
+            transfers: TransferTable::default(),
             waiting: VecDeque::new(),
-            authenticating: Authenticating::default(),
+            authenticating: AuthStage::default(),
             is_at_home: false,
             last_namespace: None,
             last_admission: None,
@@ -140,7 +142,7 @@ impl Connection {
 
     /// Runs until either side ends it.
     pub(super) fn run(mut self) {
-        if let Err(End::Broken(error)) = self.begin().and_then(|()| self.serve()) {
+        if let Err(ConnectionEnd::Broken(error)) = self.begin().and_then(|()| self.serve()) {
             self.terminate(&error);
         } else {
             // The last answers are owed even by a connection that ends.
@@ -151,19 +153,19 @@ impl Connection {
     }
 
     /// Agrees on digests and alignment (TCP 3.3.1).
-    fn begin(&mut self) -> Result<(), End> {
+    fn begin(&mut self) -> Result<(), ConnectionEnd> {
         let request = match self.receiver.next()? {
-            None => return Err(End::Over),
+            None => return Err(ConnectionEnd::Over),
             Some((Pdu::IcReq(request), _)) => request,
-            Some((Pdu::H2cTermReq(_), _)) => return Err(End::Over),
+            Some((Pdu::H2cTermReq(_), _)) => return Err(ConnectionEnd::Over),
             Some((pdu, _)) => return Err(out_of_sequence(&pdu, "a connection must start with ICReq")),
         };
         if request.format_version != 0 {
             const VERSION_AT: u32 = 8;
-            let header = Framing::default().encode(&Pdu::IcReq(request), &[]);
+            let header = PduFraming::default().encode(&Pdu::IcReq(request), &[]);
             let (status, what) =
                 (FatalStatus::UnsupportedParameter, "the version of the PDU format is not supported");
-            return Err(End::Broken(ProtocolError::new(status, VERSION_AT, &header, what)));
+            return Err(ConnectionEnd::Broken(ProtocolError::new(status, VERSION_AT, &header, what)));
         }
         let IcReq { digests, data_alignment_bytes, .. } = request;
         let response = IcResp {
@@ -173,13 +175,13 @@ impl Connection {
             max_h2c_data_bytes: MAX_H2C_DATA_BYTES,
         };
         self.queue.send_pdu(&Pdu::IcResp(response), Vec::new());
-        let framing = Framing { digests, data_alignment_bytes };
-        self.queue.agree(Agreed { framing });
+        let framing = PduFraming { digests, data_alignment_bytes };
+        self.queue.agree(ConnectionTerms { framing });
         self.receiver.set_arriving(arriving(framing));
         Ok(())
     }
 
-    fn serve(&mut self) -> Result<(), End> {
+    fn serve(&mut self) -> Result<(), ConnectionEnd> {
         loop {
             self.start_waiting()?;
             if !self.is_at_home && !self.queue.is_stranger() {
@@ -193,9 +195,9 @@ impl Connection {
             }
             let Some((pdu, data_bytes)) = self.receiver.next()? else { return Ok(()) };
             match pdu {
-                Pdu::CapsuleCmd(bytes) => self.take_command(Command::decode(&bytes), data_bytes)?,
+                Pdu::CapsuleCmd(bytes) => self.take_command(NvmeCommand::decode(&bytes), data_bytes)?,
                 Pdu::H2cData(transfer) => self.take_data(transfer)?,
-                Pdu::H2cTermReq(_) => return Err(End::Over),
+                Pdu::H2cTermReq(_) => return Err(ConnectionEnd::Over),
                 _ => return Err(out_of_sequence(&pdu, "a connection starts only once")),
             }
         }
@@ -203,18 +205,18 @@ impl Connection {
 
     /// Returns when something can be received. Meanwhile commands begin that waited for the budget, and a host that
     /// takes no answers gets no more commands in.
-    fn wait(&mut self) -> Result<(), End> {
+    fn wait(&mut self) -> Result<(), ConnectionEnd> {
         while !self.waiting.is_empty() || self.queue.owed_entries() > MAX_OWED_ENTRIES {
             self.queue.hold_back(false);
             let sent = self.queue.send(true);
-            if sent == Sent::Dead {
-                return Err(End::Over);
+            if sent == SendOutcome::Dead {
+                return Err(ConnectionEnd::Over);
             }
             let may_receive = self.queue.owed_entries() <= MAX_OWED_ENTRIES;
             // Others may be sending, and won't tell when they are done.
-            let ready = self.queue.stream.wait(may_receive, sent == Sent::Left, Some(LOOK_AGAIN));
+            let ready = self.queue.stream.wait(may_receive, sent == SendOutcome::Left, Some(LOOK_AGAIN));
             self.queue.hold_back(true);
-            if ready.map_err(|_| End::Over)?.can_receive && may_receive {
+            if ready.map_err(|_| ConnectionEnd::Over)?.can_receive && may_receive {
                 break;
             }
             self.start_waiting()?;
@@ -222,18 +224,18 @@ impl Connection {
         Ok(())
     }
 
-    fn take_command(&mut self, command: Command, data_bytes: usize) -> Result<(), End> {
+    fn take_command(&mut self, command: NvmeCommand, data_bytes: usize) -> Result<(), ConnectionEnd> {
         match self.queue.open(command.cid) {
-            Opened::Yes => {}
-            Opened::Conflict => {
+            CommandAdmission::Yes => {}
+            CommandAdmission::Conflict => {
                 // The data is on the stream all the same: unread, it would be taken for the next PDU.
                 let _ = self.receiver.skip_data()?;
-                self.queue.refuse(command.cid, Status::COMMAND_ID_CONFLICT.do_not_retry());
+                self.queue.refuse(command.cid, NvmeStatus::COMMAND_ID_CONFLICT.do_not_retry());
                 return Ok(());
             }
-            Opened::Overflow => {
+            CommandAdmission::Overflow => {
                 let what = "there are more commands than the queue has entries";
-                return Err(End::Broken(command_error(FatalStatus::SequenceError, &command, what)));
+                return Err(ConnectionEnd::Broken(command_error(FatalStatus::SequenceError, &command, what)));
             }
         }
         if data_bytes > 0 {
@@ -241,15 +243,17 @@ impl Connection {
         }
         let direction = command.direction();
         let length_bytes = match direction {
-            Direction::None => 0,
+            DataDirection::None => 0,
             _ => command.sgl.length_bytes as usize,
         };
         if let Err(status) = self.check(&command, length_bytes) {
             self.refuse(&command, status);
-        } else if direction == Direction::HostToController && length_bytes > 0 && command.sgl.is_in_capsule()
+        } else if direction == DataDirection::HostToController
+            && length_bytes > 0
+            && command.sgl.is_in_capsule()
         {
             // The capsule was said to have data, and has none.
-            self.refuse(&command, Status::DATA_LENGTH_INVALID.do_not_retry());
+            self.refuse(&command, NvmeStatus::DATA_LENGTH_INVALID.do_not_retry());
         } else {
             let budget = self.budget_of(&command, length_bytes);
             // First come, first served, or small commands would starve a large one. What needs no budget
@@ -258,20 +262,22 @@ impl Connection {
             if is_turn && self.queue.reserve(budget) {
                 return self.start(&command, length_bytes, budget);
             } else {
-                self.waiting.push_back(Waiting { command, length_bytes });
+                self.waiting.push_back(BudgetWaiter { command, length_bytes });
             }
         }
         Ok(())
     }
 
-    fn take_capsule_data(&mut self, command: &Command, data_bytes: usize) -> Result<(), End> {
-        let is_expected = command.direction() == Direction::HostToController
+    fn take_capsule_data(&mut self, command: &NvmeCommand, data_bytes: usize) -> Result<(), ConnectionEnd> {
+        let is_expected = command.direction() == DataDirection::HostToController
             && command.sgl.is_in_capsule()
             && command.sgl.length_bytes as usize == data_bytes;
         let checked = match (self.check(command, data_bytes), is_expected) {
-            (Ok(()), false) if command.sgl.is_in_capsule() => Err(Status::DATA_LENGTH_INVALID.do_not_retry()),
-            (Ok(()), false) => Err(Status::SGL_TYPE_INVALID.do_not_retry()),
-            (Ok(()), true) if command.sgl.address != 0 => Err(Status::SGL_OFFSET_INVALID.do_not_retry()),
+            (Ok(()), false) if command.sgl.is_in_capsule() => {
+                Err(NvmeStatus::DATA_LENGTH_INVALID.do_not_retry())
+            }
+            (Ok(()), false) => Err(NvmeStatus::SGL_TYPE_INVALID.do_not_retry()),
+            (Ok(()), true) if command.sgl.address != 0 => Err(NvmeStatus::SGL_OFFSET_INVALID.do_not_retry()),
             (checked, _) => checked,
         };
         if let Err(status) = checked {
@@ -284,7 +290,7 @@ impl Connection {
         // A wrong data digest is not fatal: only this command fails, in a way that lets the host send it
         // again.
         if state == DataState::Damaged {
-            self.refuse(command, Status::TRANSIENT_TRANSPORT_ERROR);
+            self.refuse(command, NvmeStatus::TRANSIENT_TRANSPORT_ERROR);
             return Ok(());
         }
         // It is here already. Reads and larger writes wait until there is room again.
@@ -294,38 +300,38 @@ impl Connection {
     }
 
     /// What holds for all commands (base 3.3.3.1, 4.1.2).
-    fn check(&self, command: &Command, length_bytes: usize) -> Result<(), Status> {
+    fn check(&self, command: &NvmeCommand, length_bytes: usize) -> Result<(), NvmeStatus> {
         if command.flags & FLAGS_FUSED != 0 {
-            return Err(Status::INVALID_FIELD.do_not_retry());
+            return Err(NvmeStatus::INVALID_FIELD.do_not_retry());
         }
         if length_bytes == 0 {
             return Ok(());
         }
         // Before Connect we know nothing of the host: it gets no more memory than a Connect takes.
         if self.queue.association().is_none() && length_bytes > CAPSULE_DATA_BYTES as usize {
-            return Err(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
+            return Err(NvmeStatus::COMMAND_SEQUENCE_ERROR.do_not_retry());
         }
         // A list of subsystems may be long, and is sent one at a time.
-        let is_list = command.direction() == Direction::ControllerToHost
+        let is_list = command.direction() == DataDirection::ControllerToHost
             && self.queue.association().is_some_and(|association| association.controller.is_discovery());
         if self.queue.is_stranger() && !is_list && length_bytes > STRANGER_BUDGET_BYTES {
-            return Err(Status::AUTHENTICATION_REQUIRED.do_not_retry());
+            return Err(NvmeStatus::AUTHENTICATION_REQUIRED.do_not_retry());
         }
         // Fabrics allow SGLs only (PSDT 01b or 10b), with contiguous metadata or metadata in its own SGL.
         if command.flags & 0xc0 == 0 || command.flags & 0xc0 == 0xc0 {
-            return Err(Status::INVALID_FIELD.do_not_retry());
+            return Err(NvmeStatus::INVALID_FIELD.do_not_retry());
         }
         debug_assert_eq!(FLAGS_SGL & 0xc0, FLAGS_SGL);
         if length_bytes > MAX_TRANSFER_BYTES as usize {
-            return Err(Status::INVALID_FIELD.do_not_retry());
+            return Err(NvmeStatus::INVALID_FIELD.do_not_retry());
         }
         let is_known = command.sgl.is_transport() || command.sgl.is_in_capsule();
         // A capsule carries data only towards the controller; the other way it comes in C2HData PDUs.
-        let goes_there = command.direction() == Direction::HostToController || command.sgl.is_transport();
-        if is_known && goes_there { Ok(()) } else { Err(Status::SGL_TYPE_INVALID.do_not_retry()) }
+        let goes_there = command.direction() == DataDirection::HostToController || command.sgl.is_transport();
+        if is_known && goes_there { Ok(()) } else { Err(NvmeStatus::SGL_TYPE_INVALID.do_not_retry()) }
     }
 
-    fn budget_of(&self, command: &Command, length_bytes: usize) -> usize {
+    fn budget_of(&self, command: &NvmeCommand, length_bytes: usize) -> usize {
         let is_io = self.queue.association().is_some_and(|association| association.queue_id != 0);
         if is_io && command.opcode != FABRICS {
             io_commands::budget_bytes(
@@ -339,13 +345,13 @@ impl Connection {
     }
 
     /// Begins commands that waited, in their order, as far as the budget goes.
-    fn start_waiting(&mut self) -> Result<(), End> {
+    fn start_waiting(&mut self) -> Result<(), ConnectionEnd> {
         while let Some(first) = self.waiting.front() {
             let budget = self.budget_of(&first.command, first.length_bytes);
             if !self.queue.reserve(budget) {
                 break;
             }
-            if let Some(Waiting { command, length_bytes }) = self.waiting.pop_front() {
+            if let Some(BudgetWaiter { command, length_bytes }) = self.waiting.pop_front() {
                 self.start(&command, length_bytes, budget)?;
             }
         }
@@ -353,8 +359,13 @@ impl Connection {
     }
 
     /// Begins a command that has its budget: it asks for its data, or is executed.
-    fn start(&mut self, command: &Command, length_bytes: usize, budget_bytes: usize) -> Result<(), End> {
-        if command.direction() != Direction::HostToController || length_bytes == 0 {
+    fn start(
+        &mut self,
+        command: &NvmeCommand,
+        length_bytes: usize,
+        budget_bytes: usize,
+    ) -> Result<(), ConnectionEnd> {
+        if command.direction() != DataDirection::HostToController || length_bytes == 0 {
             return self.execute(command, Vec::new(), budget_bytes);
         }
         let transfer_tag = self.transfers.begin(*command, length_bytes, budget_bytes);
@@ -364,31 +375,36 @@ impl Connection {
         Ok(())
     }
 
-    fn take_data(&mut self, data: DataTransfer) -> Result<(), End> {
-        let into = self.transfers.place_for(&data).map_err(End::Broken)?;
+    fn take_data(&mut self, data: DataTransfer) -> Result<(), ConnectionEnd> {
+        let into = self.transfers.place_for(&data).map_err(ConnectionEnd::Broken)?;
         let state = self.receiver.read_data(into)?;
         let Some(done) = self.transfers.received(&data, state) else { return Ok(()) };
         if done.is_damaged {
-            self.reply(&done.command, done.budget_bytes).status(Status::TRANSIENT_TRANSPORT_ERROR);
+            self.reply(&done.command, done.budget_bytes).status(NvmeStatus::TRANSIENT_TRANSPORT_ERROR);
             return Ok(());
         }
         self.execute(&done.command, done.data, done.budget_bytes)
     }
 
     /// Executes a command, all of whose data is here.
-    fn execute(&mut self, command: &Command, data: Vec<u8>, budget_bytes: usize) -> Result<(), End> {
+    fn execute(
+        &mut self,
+        command: &NvmeCommand,
+        data: Vec<u8>,
+        budget_bytes: usize,
+    ) -> Result<(), ConnectionEnd> {
         let reply = self.reply(command, budget_bytes);
         if command.opcode == FABRICS {
             return self.execute_fabrics(command, &data, reply);
         }
         match self.queue.association() {
             // Nothing goes before a Connect.
-            None => reply.status(Status::COMMAND_SEQUENCE_ERROR.do_not_retry()),
+            None => reply.status(NvmeStatus::COMMAND_SEQUENCE_ERROR.do_not_retry()),
             Some(_) if !self.authenticating.is_done() => {
-                reply.status(Status::AUTHENTICATION_REQUIRED.do_not_retry());
+                reply.status(NvmeStatus::AUTHENTICATION_REQUIRED.do_not_retry());
             }
             Some(association) if !association.controller.is_ready() => {
-                reply.status(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
+                reply.status(NvmeStatus::COMMAND_SEQUENCE_ERROR.do_not_retry());
             }
             Some(association) if association.queue_id == 0 => {
                 let controller = Arc::clone(&association.controller);
@@ -399,26 +415,26 @@ impl Connection {
         Ok(())
     }
 
-    fn reply(&self, command: &Command, budget_bytes: usize) -> Reply {
-        Reply::new(Arc::clone(&self.queue), command.cid, budget_bytes)
+    fn reply(&self, command: &NvmeCommand, budget_bytes: usize) -> CommandReply {
+        CommandReply::new(Arc::clone(&self.queue), command.cid, budget_bytes)
     }
 
-    fn refuse(&self, command: &Command, status: Status) {
+    fn refuse(&self, command: &NvmeCommand, status: NvmeStatus) {
         self.reply(command, 0).status(status);
     }
 
     /// Tells the host what it did wrong, and waits a little for it to end the connection (TCP 3.3.4): ended
     /// at once, with something unread, the connection would take the explanation along.
     fn terminate(&mut self, error: &ProtocolError) {
-        let framing = Framing::default();
+        let framing = PduFraming::default();
         debug_assert!(!framing.digests.header);
         self.queue.send_pdu(&Pdu::C2hTermReq(error.term_req()), error.header.clone());
         self.queue.hold_back(false);
-        let deadline = Instant::now() + TERMINATION_PATIENCE;
+        let deadline = Instant::now() + TERMINATION_TIMEOUT;
         let stream = &*self.queue.stream;
         // Over when nothing is left: a simulation's clock stands still until somebody waits.
         let left = || deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
-        while self.queue.send(true) == Sent::Left
+        while self.queue.send(true) == SendOutcome::Left
             && let Some(left) = left()
         {
             if stream.wait(false, true, Some(left)).is_err() {
@@ -440,9 +456,9 @@ impl Connection {
     }
 }
 
-fn arriving(framing: Framing) -> Arriving {
-    Arriving {
-        side: Side::Controller,
+fn arriving(framing: PduFraming) -> PduDecoder {
+    PduDecoder {
+        side: ConnectionSide::Controller,
         digests: framing.digests,
         data_alignment_bytes: 4,
         max_capsule_data_bytes: CAPSULE_DATA_BYTES,
@@ -450,12 +466,12 @@ fn arriving(framing: Framing) -> Arriving {
     }
 }
 
-fn out_of_sequence(pdu: &Pdu, what: &'static str) -> End {
-    let header = Framing::default().encode(pdu, &[]);
-    End::Broken(ProtocolError::new(FatalStatus::SequenceError, 0, &header, what))
+fn out_of_sequence(pdu: &Pdu, what: &'static str) -> ConnectionEnd {
+    let header = PduFraming::default().encode(pdu, &[]);
+    ConnectionEnd::Broken(ProtocolError::new(FatalStatus::SequenceError, 0, &header, what))
 }
 
-fn command_error(status: FatalStatus, command: &Command, what: &'static str) -> ProtocolError {
-    let header = Framing::default().encode(&Pdu::CapsuleCmd(command.encode()), &[]);
+fn command_error(status: FatalStatus, command: &NvmeCommand, what: &'static str) -> ProtocolError {
+    let header = PduFraming::default().encode(&Pdu::CapsuleCmd(command.encode()), &[]);
     ProtocolError::new(status, 0, &header, what)
 }

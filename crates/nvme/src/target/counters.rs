@@ -20,7 +20,7 @@ pub struct NamespaceCounters {
 }
 
 #[derive(Default)]
-pub(super) struct Counting {
+pub(super) struct TargetCounters {
     pub reads: AtomicU64,
     pub read_bytes: AtomicU64,
     pub writes: AtomicU64,
@@ -32,7 +32,7 @@ pub(super) struct Counting {
     pub errors: AtomicU64,
 }
 
-impl Counting {
+impl TargetCounters {
     pub(super) fn snapshot(&self) -> NamespaceCounters {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         NamespaceCounters {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
-use super::Shared;
+use super::TargetShared;
 
 /// How often silence is looked for, in nanoseconds.
 const INTERVAL_NS: i64 = 50_000_000;
@@ -18,17 +18,17 @@ const EVENTS_AT_ONCE: usize = 64;
 /// No connection has this number.
 const STOP: u64 = u64::MAX;
 
-pub(super) struct Housekeeper {
+pub(super) struct TargetHousekeeper {
     epoll: OwnedFd,
     stop: OwnedFd,
 }
 
-impl Housekeeper {
-    pub(super) fn new() -> io::Result<Housekeeper> {
+impl TargetHousekeeper {
+    pub(super) fn new() -> io::Result<TargetHousekeeper> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
-        Ok(Housekeeper { epoll, stop })
+        Ok(TargetHousekeeper { epoll, stop })
     }
 
     /// Sends what a connection owes once its socket has room.
@@ -46,7 +46,7 @@ impl Housekeeper {
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
     }
 
-    pub(super) fn run(&self, shared: &Arc<Shared>) {
+    pub(super) fn run(&self, shared: &Arc<TargetShared>) {
         let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
         let interval = Timespec { tv_sec: 0, tv_nsec: INTERVAL_NS };
         while !shared.is_stopping.load(Ordering::SeqCst) {
@@ -69,7 +69,7 @@ impl Housekeeper {
     }
 }
 
-fn end_silent(shared: &Shared) {
+fn end_silent(shared: &TargetShared) {
     for queue in shared.connections() {
         let association = queue.association();
         let is_discovery = association.is_some_and(|association| association.controller.is_discovery());

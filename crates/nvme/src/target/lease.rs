@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use underlay_sync::Instant;
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 use underlay_sync::{Mutex, RwLock, RwLockWriteGuard};
 
 use super::host_identity::HostIdentity;
@@ -37,7 +37,7 @@ pub trait LeaseStore: Send + Sync {
 
 /// Who may write to a namespace.
 #[derive(Clone, Default)]
-pub enum Writers {
+pub enum WriterPolicy {
     /// One host at a time, as long as the target lives.
     #[default]
     One,
@@ -49,7 +49,7 @@ pub enum Writers {
 
 /// Why a host may not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Denied {
+pub(super) enum WriteDenial {
     /// Another host holds the lease.
     Held,
     /// Devices still have commands of the former holder: it may be tried again.
@@ -59,7 +59,7 @@ pub(super) enum Denied {
 }
 
 #[derive(Clone, Default)]
-struct State {
+struct LeaseState {
     holder: Option<HostIdentity>,
     /// The one that wrote before the holder does, or last where nobody holds it.
     previous_writer: Option<HostIdentity>,
@@ -70,7 +70,7 @@ struct State {
 }
 
 /// What the lease has to know of the subsystem, and to have it do.
-pub(super) trait Surroundings {
+pub(super) trait LeaseContext {
     fn is_connected(&self, host: &HostIdentity) -> bool;
     /// Whether the one has given a sign of life since the other one connected.
     fn was_heard_since(&self, host: &HostIdentity, newcomer: &HostIdentity) -> bool;
@@ -80,25 +80,25 @@ pub(super) trait Surroundings {
 
 /// That a connection may write, for as long as nothing has changed since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Admission {
+pub(super) struct WriteAdmission {
     generation: u64,
     instance: Option<u64>,
 }
 
-pub(super) struct Lease {
-    writers: Writers,
-    state: RwLock<State>,
+pub(super) struct WriteLease {
+    writers: WriterPolicy,
+    state: RwLock<LeaseState>,
     /// One more with each change of the state, before it.
     generation: AtomicU64,
     /// Held while a host becomes the holder.
     changing: Mutex<()>,
 }
 
-impl Lease {
-    pub(super) fn new(writers: Writers) -> Lease {
+impl WriteLease {
+    pub(super) fn new(writers: WriterPolicy) -> WriteLease {
         let stored = match &writers {
-            Writers::OneStored(store) => store.load(),
-            Writers::One | Writers::All => None,
+            WriterPolicy::OneStored(store) => store.load(),
+            WriterPolicy::One | WriterPolicy::All => None,
         };
         let (holder, previous_writer) = match stored {
             Some((host, true)) => (Some(host), None),
@@ -107,12 +107,17 @@ impl Lease {
         };
         // It may be on its way back.
         let absent_since = holder.is_some().then(Instant::now);
-        let state = State { holder, previous_writer, absent_since, is_settled: true };
-        Lease { writers, state: RwLock::new(state), generation: AtomicU64::new(0), changing: Mutex::new(()) }
+        let state = LeaseState { holder, previous_writer, absent_since, is_settled: true };
+        WriteLease {
+            writers,
+            state: RwLock::new(state),
+            generation: AtomicU64::new(0),
+            changing: Mutex::new(()),
+        }
     }
 
     /// The state is changed by way of this alone.
-    fn change(&self) -> RwLockWriteGuard<'_, State> {
+    fn change(&self) -> RwLockWriteGuard<'_, LeaseState> {
         let state = self.state.write();
         // Before anybody looks for what devices have of the former holder: see `admit_again`.
         self.generation.fetch_add(1, Ordering::SeqCst);
@@ -130,17 +135,18 @@ impl Lease {
         holder.or(state.previous_writer.as_ref()).filter(|last| *last != host).cloned()
     }
 
-    /// As [`Lease::admit`], for a connection that remembers the `last` time: mostly nothing has changed since, and one look tells.
+    /// As [`WriteLease::admit`], for a connection that remembers the `last` time: mostly nothing has changed since, and
+    /// one look tells.
     ///
     /// The command was counted before that look, and a host that takes the lease looks at the count after its
     /// change. So either we see the change, or the other host sees the command.
     pub(super) fn admit_again(
         &self,
-        last: &mut Option<Admission>,
+        last: &mut Option<WriteAdmission>,
         (nqn, id, instance): (&str, &[u8; 16], Option<u64>),
-        surroundings: &dyn Surroundings,
-    ) -> Result<(), Denied> {
-        let now = Admission { generation: self.generation.load(Ordering::SeqCst), instance };
+        surroundings: &dyn LeaseContext,
+    ) -> Result<(), WriteDenial> {
+        let now = WriteAdmission { generation: self.generation.load(Ordering::SeqCst), instance };
         if *last != Some(now) {
             *last = None;
             self.admit(nqn, id, instance, surroundings)?;
@@ -156,9 +162,9 @@ impl Lease {
         nqn: &str,
         id: &[u8; 16],
         instance: Option<u64>,
-        surroundings: &dyn Surroundings,
-    ) -> Result<(), Denied> {
-        if matches!(self.writers, Writers::All) || is_planted(Bug::SecondHostWrites) {
+        surroundings: &dyn LeaseContext,
+    ) -> Result<(), WriteDenial> {
+        if matches!(self.writers, WriterPolicy::All) || is_planted(PlantedBug::SecondHostWrites) {
             return Ok(());
         }
         {
@@ -174,7 +180,7 @@ impl Lease {
         self.take(&host, surroundings)
     }
 
-    fn take(&self, host: &HostIdentity, surroundings: &dyn Surroundings) -> Result<(), Denied> {
+    fn take(&self, host: &HostIdentity, surroundings: &dyn LeaseContext) -> Result<(), WriteDenial> {
         let _changing = self.changing.lock();
         let before = {
             let mut state = self.change();
@@ -185,8 +191,12 @@ impl Lease {
             deny(&state, host, surroundings)?;
             // From here on the former holder is refused; what passed before is counted, and waited for.
             let previous_writer = state.holder.clone().or(state.previous_writer.clone());
-            let next =
-                State { holder: Some(host.clone()), previous_writer, absent_since: None, is_settled: false };
+            let next = LeaseState {
+                holder: Some(host.clone()),
+                previous_writer,
+                absent_since: None,
+                is_settled: false,
+            };
             std::mem::replace(&mut *state, next)
         };
         // Without the lock on the state: this waits for devices and the disk, and others are told Busy
@@ -196,15 +206,15 @@ impl Lease {
         if state.holder.as_ref() != Some(host) {
             // It took leave meanwhile, or the lease was ended. What it was to write is not admitted.
             self.store_last_writer(state.previous_writer.as_ref().unwrap_or(host));
-            return Err(Denied::Busy);
+            return Err(WriteDenial::Busy);
         }
         match settled {
             Ok(()) => (state.is_settled, state.previous_writer) = (true, None),
             // The stored holder may be either one by now: it counts for nobody, and the next holder is stored
             // again.
-            Err(Denied::NotStored) => {
+            Err(WriteDenial::NotStored) => {
                 let previous_writer = before.holder.or(before.previous_writer);
-                *state = State { previous_writer, is_settled: true, ..State::default() };
+                *state = LeaseState { previous_writer, is_settled: true, ..LeaseState::default() };
             }
             Err(_) => {
                 *state = before;
@@ -221,22 +231,22 @@ impl Lease {
     fn settle(
         &self,
         host: &HostIdentity,
-        before: &State,
-        surroundings: &dyn Surroundings,
-    ) -> Result<(), Denied> {
+        before: &LeaseState,
+        surroundings: &dyn LeaseContext,
+    ) -> Result<(), WriteDenial> {
         let previous_writer = before
             .holder
             .as_ref()
             .or(before.previous_writer.as_ref())
             .filter(|previous_writer| *previous_writer != host);
-        if !is_planted(Bug::LateWriteLands) && !surroundings.await_last_commands(previous_writer) {
-            return Err(Denied::Busy);
+        if !is_planted(PlantedBug::LateWriteLands) && !surroundings.await_last_commands(previous_writer) {
+            return Err(WriteDenial::Busy);
         }
-        if let Writers::OneStored(store) = &self.writers
+        if let WriterPolicy::OneStored(store) = &self.writers
             && let Err(error) = store.store(host, true)
         {
             tracing::error!(host = ?host.nqn, %error, "a host may not write: that it does could not be stored");
-            return Err(Denied::NotStored);
+            return Err(WriteDenial::NotStored);
         }
         Ok(())
     }
@@ -246,7 +256,7 @@ impl Lease {
         &self,
         host: &HostIdentity,
         took_leave: bool,
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn LeaseContext,
     ) {
         if surroundings.is_connected(host) {
             return;
@@ -266,7 +276,7 @@ impl Lease {
         self.free(&mut self.change());
     }
 
-    fn free(&self, state: &mut State) {
+    fn free(&self, state: &mut LeaseState) {
         let Some(host) = state.holder.take() else { return };
         let previous_writer = match state.is_settled {
             true => {
@@ -276,12 +286,12 @@ impl Lease {
             // It has not written yet: the one before it is still the last writer.
             false => state.previous_writer.take(),
         };
-        *state = State { previous_writer, is_settled: true, ..State::default() };
+        *state = LeaseState { previous_writer, is_settled: true, ..LeaseState::default() };
     }
 
     /// Nobody holds the lease.
     fn store_last_writer(&self, host: &HostIdentity) {
-        if let Writers::OneStored(store) = &self.writers {
+        if let WriterPolicy::OneStored(store) = &self.writers {
             // At worst a restarted target keeps the lease for a host that no longer needs it.
             let _ = store.store(host, false);
         }
@@ -297,30 +307,30 @@ impl Lease {
 }
 
 /// Whether a host can't become the holder now, and why.
-fn deny(state: &State, host: &HostIdentity, surroundings: &dyn Surroundings) -> Result<(), Denied> {
+fn deny(state: &LeaseState, host: &HostIdentity, surroundings: &dyn LeaseContext) -> Result<(), WriteDenial> {
     let Some(holder) = state.holder.as_ref().filter(|holder| *holder != host) else { return Ok(()) };
     // It may not become the holder after all.
     if !state.is_settled {
-        return Err(Denied::Busy);
+        return Err(WriteDenial::Busy);
     }
     let is_same_host = holder.is_same_host(host);
-    if is_same_host && is_planted(Bug::SuccessorWritesAtOnce) {
+    if is_same_host && is_planted(PlantedBug::SuccessorWritesAtOnce) {
         return Ok(());
     }
     if !surroundings.is_connected(holder) {
         let is_away_long = state.absent_since.is_some_and(|since| since.elapsed() >= LEASE_GRACE);
-        return if is_same_host || is_away_long { Ok(()) } else { Err(Denied::Held) };
+        return if is_same_host || is_away_long { Ok(()) } else { Err(WriteDenial::Held) };
     }
     // A process that died looks alive here until its keep-alive timer runs out.
     match is_same_host && !surroundings.was_heard_since(holder, host) {
-        true => Err(Denied::Busy),
-        false => Err(Denied::Held),
+        true => Err(WriteDenial::Busy),
+        false => Err(WriteDenial::Held),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use underlay_sync::simulation::World;
+    use underlay_sync::simulation::SimulatedWorld;
 
     use super::*;
 
@@ -339,7 +349,7 @@ mod tests {
         is_heard: Mutex<bool>,
     }
 
-    impl Surroundings for Around {
+    impl LeaseContext for Around {
         fn is_connected(&self, host: &HostIdentity) -> bool {
             self.connected.lock().contains(host)
         }
@@ -354,12 +364,12 @@ mod tests {
     }
 
     impl Around {
-        fn come(&self, lease: &Lease, host: &HostIdentity) {
+        fn come(&self, lease: &WriteLease, host: &HostIdentity) {
             self.connected.lock().push(host.clone());
             lease.controller_came(host);
         }
 
-        fn leave(&self, lease: &Lease, host: &HostIdentity, took_leave: bool) {
+        fn leave(&self, lease: &WriteLease, host: &HostIdentity, took_leave: bool) {
             self.connected.lock().retain(|other| other != host);
             lease.controller_left(host, took_leave, self);
         }
@@ -386,82 +396,85 @@ mod tests {
     }
 
     /// In virtual time, of which any amount passes at once.
-    fn in_a_world(body: impl FnOnce(&World) + Send + 'static) {
-        World::new(1).run(body).0.unwrap();
+    fn in_a_world(body: impl FnOnce(&SimulatedWorld) + Send + 'static) {
+        SimulatedWorld::new(1).run(body).0.unwrap();
     }
 
     #[test]
     fn a_lease_is_its_holders_until_it_leaves_or_stays_away() {
         in_a_world(|_| {
             let (a, b) = (host('a'), host('b'));
-            let (lease, around) = (Lease::new(Writers::One), Around::default());
+            let (lease, around) = (WriteLease::new(WriterPolicy::One), Around::default());
             let admit = |host: &HostIdentity| lease.admit(&host.nqn, &host.id, host.instance, &around);
             around.come(&lease, &a);
             around.come(&lease, &b);
-            assert_eq!((admit(&a), admit(&b), admit(&a)), (Ok(()), Err(Denied::Held), Ok(())));
+            assert_eq!((admit(&a), admit(&b), admit(&a)), (Ok(()), Err(WriteDenial::Held), Ok(())));
             // The same name is not the same host.
-            assert_eq!(lease.admit(&a.nqn, &b.id, b.instance, &around), Err(Denied::Held));
+            assert_eq!(lease.admit(&a.nqn, &b.id, b.instance, &around), Err(WriteDenial::Held));
             around.leave(&lease, &a, true);
             assert_eq!((admit(&b), lease.holder()), (Ok(()), Some(b.clone())));
             around.leave(&lease, &b, false);
             around.come(&lease, &a);
             underlay_sync::thread::sleep(LEASE_GRACE - Duration::from_secs(1));
-            assert_eq!(admit(&a), Err(Denied::Held));
+            assert_eq!(admit(&a), Err(WriteDenial::Held));
             // It was only away.
             around.come(&lease, &b);
             underlay_sync::thread::sleep(LEASE_GRACE * 2);
-            assert_eq!((admit(&a), admit(&b)), (Err(Denied::Held), Ok(())));
+            assert_eq!((admit(&a), admit(&b)), (Err(WriteDenial::Held), Ok(())));
             around.leave(&lease, &b, false);
             underlay_sync::thread::sleep(LEASE_GRACE);
-            assert_eq!((admit(&a), admit(&b)), (Ok(()), Err(Denied::Held)));
+            assert_eq!((admit(&a), admit(&b)), (Ok(()), Err(WriteDenial::Held)));
         });
     }
 
     #[test]
     fn who_remembers_that_it_may_write_learns_of_each_change() {
         let (a, b) = (host('a'), host('b'));
-        let (lease, around) = (Lease::new(Writers::One), Around::default());
+        let (lease, around) = (WriteLease::new(WriterPolicy::One), Around::default());
         let (mut last, mut last_of_b) = (None, None);
-        let again = |host: &HostIdentity, last: &mut Option<Admission>| {
+        let again = |host: &HostIdentity, last: &mut Option<WriteAdmission>| {
             lease.admit_again(last, (&host.nqn, &host.id, host.instance), &around)
         };
         for _ in 0..3 {
-            assert_eq!((again(&a, &mut last), again(&b, &mut last_of_b)), (Ok(()), Err(Denied::Held)));
+            assert_eq!((again(&a, &mut last), again(&b, &mut last_of_b)), (Ok(()), Err(WriteDenial::Held)));
         }
         // A host that says only now which of its initiators it is was not let in as that one.
         around.come(&lease, &a);
         let instance = HostIdentity { instance: Some(1), ..a.clone() };
         assert_eq!((again(&a, &mut last), again(&a, &mut last)), (Ok(()), Ok(())));
-        assert_eq!(again(&instance, &mut last), Err(Denied::Busy));
+        assert_eq!(again(&instance, &mut last), Err(WriteDenial::Busy));
         assert_eq!(again(&a, &mut last), Ok(()));
         lease.release();
         assert_eq!(again(&b, &mut last_of_b), Ok(()));
         around.come(&lease, &b);
-        assert_eq!((again(&a, &mut last), again(&a, &mut last)), (Err(Denied::Held), Err(Denied::Held)));
+        assert_eq!(
+            (again(&a, &mut last), again(&a, &mut last)),
+            (Err(WriteDenial::Held), Err(WriteDenial::Held))
+        );
         around.leave(&lease, &b, true);
-        assert_eq!((again(&a, &mut last), again(&b, &mut last_of_b)), (Ok(()), Err(Denied::Held)));
+        assert_eq!((again(&a, &mut last), again(&b, &mut last_of_b)), (Ok(()), Err(WriteDenial::Held)));
     }
 
     #[test]
     fn a_new_holder_waits_for_what_devices_have_of_the_former_one() {
         let (a, b) = (host('a'), host('b'));
-        let (lease, around) = (Lease::new(Writers::One), Around::default());
+        let (lease, around) = (WriteLease::new(WriterPolicy::One), Around::default());
         let admit = |host: &HostIdentity| lease.admit(&host.nqn, &host.id, host.instance, &around);
         admit(&a).unwrap();
         around.leave(&lease, &a, true);
         *around.is_busy.lock() = true;
-        assert_eq!(admit(&b), Err(Denied::Busy));
+        assert_eq!(admit(&b), Err(WriteDenial::Busy));
         *around.is_busy.lock() = false;
-        assert_eq!((admit(&b), admit(&a)), (Ok(()), Err(Denied::Held)));
+        assert_eq!((admit(&b), admit(&a)), (Ok(()), Err(WriteDenial::Held)));
     }
 
     /// The host that is to become the holder takes leave before it is.
     struct LeavesMeanwhile<'a> {
-        lease: &'a Lease,
+        lease: &'a WriteLease,
         host: HostIdentity,
     }
 
-    impl Surroundings for LeavesMeanwhile<'_> {
+    impl LeaseContext for LeavesMeanwhile<'_> {
         fn is_connected(&self, _: &HostIdentity) -> bool {
             false
         }
@@ -480,40 +493,40 @@ mod tests {
     fn a_host_that_leaves_while_it_becomes_the_holder_does_not() {
         let (a, b) = (host('a'), host('b'));
         let store = Arc::new(Memory::default());
-        let lease = Lease::new(Writers::OneStored(store.clone()));
+        let lease = WriteLease::new(WriterPolicy::OneStored(store.clone()));
         let around = Around::default();
         lease.admit(&a.nqn, &a.id, a.instance, &around).unwrap();
         lease.controller_left(&a, true, &around);
         let leaving = LeavesMeanwhile { lease: &lease, host: b.clone() };
-        assert_eq!(lease.admit(&b.nqn, &b.id, b.instance, &leaving), Err(Denied::Busy));
+        assert_eq!(lease.admit(&b.nqn, &b.id, b.instance, &leaving), Err(WriteDenial::Busy));
         assert_eq!(lease.holder(), None);
         // It has not written.
         assert!(lease.last_writer_but(&b).is_some() && lease.last_writer_but(&a).is_none());
         assert_eq!(store.load(), Some((a.clone(), false)));
         lease.admit(&a.nqn, &a.id, a.instance, &around).unwrap();
-        assert_eq!(lease.admit(&b.nqn, &b.id, b.instance, &around), Err(Denied::Held));
+        assert_eq!(lease.admit(&b.nqn, &b.id, b.instance, &around), Err(WriteDenial::Held));
     }
 
     #[test]
     fn a_process_takes_the_place_of_one_of_its_host_that_is_gone_and_of_none_that_lives() {
         let of_instance = |instance| HostIdentity { instance: Some(instance), ..host('a') };
         let (first, second) = (of_instance(1), of_instance(2));
-        let (lease, around) = (Lease::new(Writers::One), Around::default());
+        let (lease, around) = (WriteLease::new(WriterPolicy::One), Around::default());
         let admit = |host: &HostIdentity| lease.admit(&host.nqn, &host.id, host.instance, &around);
         around.come(&lease, &first);
         admit(&first).unwrap();
         around.come(&lease, &second);
         // Nobody knows yet whether the first one lives.
-        assert_eq!((admit(&second), admit(&first)), (Err(Denied::Busy), Ok(())));
+        assert_eq!((admit(&second), admit(&first)), (Err(WriteDenial::Busy), Ok(())));
         *around.is_heard.lock() = true;
-        assert_eq!((admit(&second), admit(&first)), (Err(Denied::Held), Ok(())));
+        assert_eq!((admit(&second), admit(&first)), (Err(WriteDenial::Held), Ok(())));
         // It is found to be dead; should it have been away only, it learns that it was written to.
         around.leave(&lease, &first, false);
-        assert_eq!(admit(&host('b')), Err(Denied::Held), "another host has to wait for it");
+        assert_eq!(admit(&host('b')), Err(WriteDenial::Held), "another host has to wait for it");
         assert_eq!(admit(&second), Ok(()));
         around.come(&lease, &first);
         assert!(lease.last_writer_but(&first).is_some() && lease.last_writer_but(&second).is_none());
-        assert_eq!(admit(&first), Err(Denied::Held));
+        assert_eq!(admit(&first), Err(WriteDenial::Held));
     }
 
     #[test]
@@ -521,16 +534,16 @@ mod tests {
         in_a_world(|_| {
             let of_instance = |instance| HostIdentity { instance: Some(instance), ..host('a') };
             let (first, second, other) = (of_instance(1), of_instance(2), host('b'));
-            let (lease, around) = (Lease::new(Writers::One), Around::default());
+            let (lease, around) = (WriteLease::new(WriterPolicy::One), Around::default());
             let admit = |host: &HostIdentity| lease.admit(&host.nqn, &host.id, host.instance, &around);
             around.come(&lease, &first);
             admit(&first).unwrap();
             // It is gone, and the lease has yet to hear of it.
             around.connected.lock().clear();
             *around.is_busy.lock() = true;
-            assert_eq!(admit(&second), Err(Denied::Busy));
+            assert_eq!(admit(&second), Err(WriteDenial::Busy));
             *around.is_busy.lock() = false;
-            assert_eq!(admit(&other), Err(Denied::Held));
+            assert_eq!(admit(&other), Err(WriteDenial::Held));
             underlay_sync::thread::sleep(LEASE_GRACE);
             assert_eq!(admit(&other), Ok(()));
         });
@@ -541,16 +554,16 @@ mod tests {
         in_a_world(|_| {
             let (a, b) = (host('a'), host('b'));
             let (store, around) = (Arc::new(Memory::default()), Around::default());
-            let start = || Lease::new(Writers::OneStored(store.clone()));
+            let start = || WriteLease::new(WriterPolicy::OneStored(store.clone()));
             *store.fails.lock() = true;
             let lease = start();
-            assert_eq!(lease.admit(&a.nqn, &a.id, a.instance, &around), Err(Denied::NotStored));
+            assert_eq!(lease.admit(&a.nqn, &a.id, a.instance, &around), Err(WriteDenial::NotStored));
             assert_eq!(lease.holder(), None);
             *store.fails.lock() = false;
             lease.admit(&a.nqn, &a.id, a.instance, &around).unwrap();
             // The target is killed.
             let lease = start();
-            assert_eq!(lease.admit(&b.nqn, &b.id, b.instance, &around), Err(Denied::Held));
+            assert_eq!(lease.admit(&b.nqn, &b.id, b.instance, &around), Err(WriteDenial::Held));
             lease.admit(&a.nqn, &a.id, a.instance, &around).unwrap();
             let lease = start();
             underlay_sync::thread::sleep(LEASE_GRACE);
@@ -568,7 +581,7 @@ mod tests {
 
     #[test]
     fn what_is_shared_is_everybodys() {
-        let (lease, around) = (Lease::new(Writers::All), Around::default());
+        let (lease, around) = (WriteLease::new(WriterPolicy::All), Around::default());
         for letter in ['a', 'b', 'a'] {
             let HostIdentity { nqn, id, instance } = host(letter);
             lease.admit(&nqn, &id, instance, &around).unwrap();

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use underlay_sync::{Mutex, MutexGuard};
 
-use crate::pdu::{DIGEST_BYTES, Head};
+use crate::pdu::{DIGEST_BYTES, EncodedHeader};
 use crate::stream::ByteStream;
 
 /// A response capsule with its digest, behind a data digest.
@@ -19,8 +19,8 @@ const TAIL_BYTES: usize = DIGEST_BYTES + 24 + DIGEST_BYTES;
 const ENTRIES_AT_ONCE: usize = 64;
 
 /// Bytes that belong together: a PDU, or data and the response behind it.
-pub(super) struct Entry {
-    head: Head,
+pub(super) struct OutboxEntry {
+    head: EncodedHeader,
     data: Vec<u8>,
     tail: [u8; TAIL_BYTES],
     tail_bytes: u8,
@@ -28,9 +28,9 @@ pub(super) struct Entry {
     pub budget_bytes: usize,
 }
 
-impl Entry {
-    pub(super) fn new(head: Head, data: Vec<u8>, budget_bytes: usize) -> Entry {
-        Entry { head, data, tail: [0; TAIL_BYTES], tail_bytes: 0, budget_bytes }
+impl OutboxEntry {
+    pub(super) fn new(head: EncodedHeader, data: Vec<u8>, budget_bytes: usize) -> OutboxEntry {
+        OutboxEntry { head, data, tail: [0; TAIL_BYTES], tail_bytes: 0, budget_bytes }
     }
 
     /// Adds bytes behind the data.
@@ -59,7 +59,7 @@ impl Entry {
 
 /// What is to be done about what was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Added {
+pub(super) enum AddOutcome {
     /// The connection is over.
     Not,
     ToSend,
@@ -69,7 +69,7 @@ pub(super) enum Added {
 
 /// What happened to what was owed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum SendOutcome {
     All,
     /// There is no room at present.
     Left,
@@ -80,8 +80,8 @@ pub(super) enum Sent {
 }
 
 #[derive(Default)]
-struct State {
-    owed: VecDeque<Entry>,
+struct TargetOutboxState {
+    owed: VecDeque<OutboxEntry>,
     /// Bytes of the first entry that went out already.
     sent_of_first: usize,
     is_sending: bool,
@@ -90,29 +90,29 @@ struct State {
     sent_bytes: u64,
 }
 
-pub(super) struct Outbox {
-    state: Mutex<State>,
+pub(super) struct TargetOutbox {
+    state: Mutex<TargetOutboxState>,
 }
 
-impl Outbox {
-    pub(super) fn new() -> Outbox {
-        Outbox { state: Mutex::default() }
+impl TargetOutbox {
+    pub(super) fn new() -> TargetOutbox {
+        TargetOutbox { state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TargetOutboxState> {
         self.state.lock()
     }
 
     /// Adds what `make` makes. It is called under the outbox's lock, so that what it numbers goes out in order. On a
     /// connection that is over it is not called at all.
-    pub(super) fn add(&self, make: impl FnOnce() -> Entry) -> Added {
+    pub(super) fn add(&self, make: impl FnOnce() -> OutboxEntry) -> AddOutcome {
         let mut state = self.state();
         if state.is_dead {
-            return Added::Not;
+            return AddOutcome::Not;
         }
         let entry = make();
         state.owed.push_back(entry);
-        if state.is_held_back || state.is_sending { Added::SentByOthers } else { Added::ToSend }
+        if state.is_held_back || state.is_sending { AddOutcome::SentByOthers } else { AddOutcome::ToSend }
     }
 
     /// From now on, or no longer, only the owner sends.
@@ -129,7 +129,7 @@ impl Outbox {
     }
 
     /// Nothing is sent any more, and what is owed is given to `over`.
-    pub(super) fn kill(&self, mut over: impl FnMut(Entry)) {
+    pub(super) fn kill(&self, mut over: impl FnMut(OutboxEntry)) {
         let owed = {
             let mut state = self.state();
             state.is_dead = true;
@@ -139,15 +139,20 @@ impl Outbox {
     }
 
     /// Sends what goes. Every entry that went is given to `over`. `by_owner` sends although it is held back.
-    pub(super) fn send(&self, stream: &dyn ByteStream, by_owner: bool, mut over: impl FnMut(Entry)) -> Sent {
+    pub(super) fn send(
+        &self,
+        stream: &dyn ByteStream,
+        by_owner: bool,
+        mut over: impl FnMut(OutboxEntry),
+    ) -> SendOutcome {
         let mut state = self.state();
         if state.is_dead {
-            return Sent::Dead;
+            return SendOutcome::Dead;
         }
         // One sender at a time, or the bytes of two PDUs would mix. It looks at `owed` again before it
         // stops.
         if state.is_sending || (state.is_held_back && !by_owner) {
-            return Sent::ByOthers;
+            return SendOutcome::ByOthers;
         }
         let mut batch = VecDeque::new();
         while !state.owed.is_empty() {
@@ -172,23 +177,23 @@ impl Outbox {
                 let owed = std::mem::take(&mut state.owed);
                 drop(state);
                 owed.into_iter().for_each(&mut over);
-                return Sent::Dead;
+                return SendOutcome::Dead;
             }
             match outcome.error {
                 None => {}
-                Some(error) if error.kind() == io::ErrorKind::WouldBlock => return Sent::Left,
+                Some(error) if error.kind() == io::ErrorKind::WouldBlock => return SendOutcome::Left,
                 Some(_) => {
                     drop(state);
                     self.kill(over);
-                    return Sent::Dead;
+                    return SendOutcome::Dead;
                 }
             }
         }
-        Sent::All
+        SendOutcome::All
     }
 }
 
-struct Outcome {
+struct OutboxProgress {
     sent_bytes: u64,
     error: Option<io::Error>,
 }
@@ -196,16 +201,16 @@ struct Outcome {
 /// Sends until nothing is left or nothing goes.
 fn send_batch(
     stream: &dyn ByteStream,
-    batch: &mut VecDeque<Entry>,
+    batch: &mut VecDeque<OutboxEntry>,
     sent_of_first: &mut usize,
-    over: &mut impl FnMut(Entry),
-) -> Outcome {
+    over: &mut impl FnMut(OutboxEntry),
+) -> OutboxProgress {
     let mut sent_bytes = 0;
     while !batch.is_empty() {
         let mut pieces = [IoSlice::new(&[]); ENTRIES_AT_ONCE * 3];
         let mut count = 0;
         let mut skip = *sent_of_first;
-        for piece in batch.iter().take(ENTRIES_AT_ONCE).flat_map(Entry::pieces) {
+        for piece in batch.iter().take(ENTRIES_AT_ONCE).flat_map(OutboxEntry::pieces) {
             let skipped = skip.min(piece.len());
             skip -= skipped;
             if skipped < piece.len() {
@@ -216,16 +221,16 @@ fn send_batch(
         let sent = match stream.send(&pieces[..count]) {
             Ok(sent) => sent,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Outcome { sent_bytes, error: Some(error) },
+            Err(error) => return OutboxProgress { sent_bytes, error: Some(error) },
         };
         sent_bytes += sent as u64;
         *sent_of_first += sent;
-        while let Some(length) = batch.front().map(Entry::length)
+        while let Some(length) = batch.front().map(OutboxEntry::length)
             && length <= *sent_of_first
         {
             *sent_of_first -= length;
             batch.pop_front().into_iter().for_each(&mut *over);
         }
     }
-    Outcome { sent_bytes, error: None }
+    OutboxProgress { sent_bytes, error: None }
 }

@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use underlay_sync::Instant;
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 use underlay_sync::{Mutex, MutexGuard, RwLock};
 
-use underlay_storage::device::{BlockDevice, Geometry};
+use underlay_storage::device::{BlockDevice, DeviceGeometry};
 
-use super::counters::{Counting, NamespaceCounters, QueueSnapshot};
+use super::counters::{NamespaceCounters, QueueSnapshot, TargetCounters};
 use super::host_identity::HostIdentity;
-use super::lease::{Lease, Surroundings, Writers};
+use super::lease::{LeaseContext, WriteLease, WriterPolicy};
 use crate::auth::ControllerSecrets;
 use crate::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN};
 use crate::nqn::{self, NqnError};
-use controller::Controller;
-use controller::queue::Queue;
-pub use hosts::Hosts;
+use controller::TargetController;
+use controller::queue::TargetQueue;
+pub use hosts::AllowedHosts;
 pub(super) use hosts::NoController;
 
 /// Namespace IDs of a subsystem are at most this.
@@ -29,7 +29,7 @@ pub const MAX_NSID: u32 = 1024;
 /// Controller IDs above this have other uses.
 const MAX_CONTROLLER_ID: u16 = 0xffef;
 /// How long a host waits for what it, or the one that wrote before it, had under way.
-const LAST_COMMANDS_PATIENCE: Duration = Duration::from_secs(10);
+const LAST_COMMANDS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a subsystem or a namespace can't be there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,7 +60,7 @@ pub struct SubsystemConfig {
     pub nqn: String,
     /// At most 20 characters.
     pub serial_number: String,
-    pub hosts: Hosts,
+    pub hosts: AllowedHosts,
 }
 
 /// What a namespace is to be.
@@ -73,18 +73,18 @@ pub struct NamespaceConfig {
 }
 
 /// A device as hosts see it.
-pub struct Namespace {
+pub struct TargetNamespace {
     pub(super) nsid: u32,
     pub(super) uuid: [u8; 16],
     pub(super) device: Arc<dyn BlockDevice>,
     pub(super) block_bytes: u32,
     pub(super) optimal_io_bytes: u32,
     pub(super) capacity_bytes: AtomicU64,
-    pub(super) counting: Counting,
-    pub(super) lease: Lease,
+    pub(super) counting: TargetCounters,
+    pub(super) lease: WriteLease,
 }
 
-impl Namespace {
+impl TargetNamespace {
     /// The one host that writes to it, if there is one.
     pub fn writer(&self) -> Option<HostIdentity> {
         self.lease.holder()
@@ -118,12 +118,12 @@ impl Namespace {
 
 /// The generation of what discovery reports, and the hosts that want to hear of changes.
 #[derive(Default)]
-struct Discovery {
+struct DiscoveryLog {
     generation: AtomicU64,
-    controllers: Mutex<Vec<Weak<Controller>>>,
+    controllers: Mutex<Vec<Weak<TargetController>>>,
 }
 
-impl Discovery {
+impl DiscoveryLog {
     fn changed(&self) {
         self.generation.fetch_add(1, Ordering::Release);
         // Not under the lock: telling sends.
@@ -131,28 +131,28 @@ impl Discovery {
         controllers.iter().for_each(|controller| controller.discovery_changed());
     }
 
-    fn controllers(&self) -> MutexGuard<'_, Vec<Weak<Controller>>> {
+    fn controllers(&self) -> MutexGuard<'_, Vec<Weak<TargetController>>> {
         self.controllers.lock()
     }
 }
 
 /// A subsystem: a name under which hosts find namespaces.
-pub struct Subsystem {
+pub struct NvmSubsystem {
     nqn: String,
     serial_number: String,
-    hosts: RwLock<Hosts>,
-    namespaces: RwLock<BTreeMap<u32, Arc<Namespace>>>,
+    hosts: RwLock<AllowedHosts>,
+    namespaces: RwLock<BTreeMap<u32, Arc<TargetNamespace>>>,
     /// Changes with the set of namespaces, so that queues may remember the one that they use.
     generation: AtomicU64,
-    controllers: Mutex<Controllers>,
+    controllers: Mutex<ControllerTable>,
     /// Queues that ended, of which a device may still have commands.
     ended_queues: Mutex<Vec<EndedQueue>>,
-    discovery: Arc<Discovery>,
+    discovery: Arc<DiscoveryLog>,
 }
 
 struct EndedQueue {
     host: HostIdentity,
-    queue: Weak<Queue>,
+    queue: Weak<TargetQueue>,
 }
 
 impl EndedQueue {
@@ -162,16 +162,16 @@ impl EndedQueue {
 }
 
 #[derive(Default)]
-struct Controllers {
-    by_id: BTreeMap<u16, Arc<Controller>>,
+struct ControllerTable {
+    by_id: BTreeMap<u16, Arc<TargetController>>,
     last_id: u16,
     /// The subsystem was removed: no controller is added any more.
     is_closed: bool,
 }
 
-impl Subsystem {
-    fn new(config: SubsystemConfig, discovery: Arc<Discovery>) -> Subsystem {
-        Subsystem {
+impl NvmSubsystem {
+    fn new(config: SubsystemConfig, discovery: Arc<DiscoveryLog>) -> NvmSubsystem {
+        NvmSubsystem {
             nqn: config.nqn,
             serial_number: config.serial_number,
             hosts: RwLock::new(config.hosts),
@@ -195,36 +195,36 @@ impl Subsystem {
     ///
     /// # Errors
     /// When its ID is taken or none, or its device's blocks have a size that hosts can't use.
-    pub fn add_namespace(&self, config: NamespaceConfig) -> Result<Arc<Namespace>, SubsystemError> {
-        self.add_namespace_for(config, Writers::One)
+    pub fn add_namespace(&self, config: NamespaceConfig) -> Result<Arc<TargetNamespace>, SubsystemError> {
+        self.add_namespace_for(config, WriterPolicy::One)
     }
 
-    /// As [`Subsystem::add_namespace`], and says who may write to it.
+    /// As [`NvmSubsystem::add_namespace`], and says who may write to it.
     ///
     /// # Errors
     /// As `add_namespace`.
     pub fn add_namespace_for(
         &self,
         config: NamespaceConfig,
-        writers: Writers,
-    ) -> Result<Arc<Namespace>, SubsystemError> {
+        writers: WriterPolicy,
+    ) -> Result<Arc<TargetNamespace>, SubsystemError> {
         let NamespaceConfig { nsid, uuid, device } = config;
         if !(1..=MAX_NSID).contains(&nsid) {
             return Err(SubsystemError::InvalidNsid(nsid));
         }
-        let Geometry { capacity_bytes, block_bytes, optimal_io_bytes } = device.geometry();
+        let DeviceGeometry { capacity_bytes, block_bytes, optimal_io_bytes } = device.geometry();
         if !block_bytes.is_power_of_two() || block_bytes < 512 {
             return Err(SubsystemError::BlockSize(block_bytes));
         }
-        let namespace = Arc::new(Namespace {
+        let namespace = Arc::new(TargetNamespace {
             nsid,
             uuid,
             device,
             block_bytes,
             optimal_io_bytes,
             capacity_bytes: AtomicU64::new(capacity_bytes),
-            counting: Counting::default(),
-            lease: Lease::new(writers),
+            counting: TargetCounters::default(),
+            lease: WriteLease::new(writers),
         });
         {
             let mut namespaces = self.namespaces.write();
@@ -265,18 +265,18 @@ impl Subsystem {
         Ok(())
     }
 
-    pub fn namespace(&self, nsid: u32) -> Option<Arc<Namespace>> {
+    pub fn namespace(&self, nsid: u32) -> Option<Arc<TargetNamespace>> {
         self.namespaces.read().get(&nsid).cloned()
     }
 
     /// By ID, ascending.
-    pub fn namespaces(&self) -> Vec<Arc<Namespace>> {
+    pub fn namespaces(&self) -> Vec<Arc<TargetNamespace>> {
         self.namespaces.read().values().cloned().collect()
     }
 
     /// Changes which hosts may connect. Those that may no longer lose their connections.
-    pub fn set_hosts(&self, hosts: Hosts) {
-        let refused: Vec<Arc<Controller>> = {
+    pub fn set_hosts(&self, hosts: AllowedHosts) {
+        let refused: Vec<Arc<TargetController>> = {
             let mut held = self.hosts.write();
             *held = hosts;
             self.controllers()
@@ -294,7 +294,7 @@ impl Subsystem {
     /// The queues that hosts have connected.
     pub fn queues(&self) -> Vec<QueueSnapshot> {
         let controllers: Vec<_> = self.controllers().by_id.values().cloned().collect();
-        let of = |controller: Arc<Controller>| {
+        let of = |controller: Arc<TargetController>| {
             controller.queue_ids().into_iter().map(move |queue_id| QueueSnapshot {
                 subsystem_nqn: controller.subsystem_nqn().to_owned(),
                 host_nqn: controller.host_nqn.clone(),
@@ -324,11 +324,11 @@ impl Subsystem {
         controllers.iter().for_each(|controller| controller.namespace_changed(nsid));
     }
 
-    fn controllers(&self) -> MutexGuard<'_, Controllers> {
+    fn controllers(&self) -> MutexGuard<'_, ControllerTable> {
         self.controllers.lock()
     }
 
-    pub(super) fn controller(&self, id: u16) -> Option<Arc<Controller>> {
+    pub(super) fn controller(&self, id: u16) -> Option<Arc<TargetController>> {
         self.controllers().by_id.get(&id).cloned()
     }
 
@@ -339,8 +339,8 @@ impl Subsystem {
     /// A controller whose ID is free.
     pub(super) fn add_controller(
         &self,
-        make: impl FnOnce(u16) -> Controller,
-    ) -> Result<Arc<Controller>, NoController> {
+        make: impl FnOnce(u16) -> TargetController,
+    ) -> Result<Arc<TargetController>, NoController> {
         // Held until the controller can be found: `set_hosts` either has taken its host off the list before, or ends it.
         let hosts = self.hosts.read();
         let mut controllers = self.controllers();
@@ -368,7 +368,7 @@ impl Subsystem {
     }
 
     /// For as long as a device may have commands of this queue, which ends.
-    pub(super) fn remember_ended(&self, host: HostIdentity, queue: &Arc<Queue>) {
+    pub(super) fn remember_ended(&self, host: HostIdentity, queue: &Arc<TargetQueue>) {
         let mut queues = self.ended_queues();
         queues.retain(EndedQueue::has_commands);
         queues.push(EndedQueue { host, queue: Arc::downgrade(queue) });
@@ -376,22 +376,22 @@ impl Subsystem {
 
     /// Waits until devices have nothing more of a host's connections that are gone, and says whether that is so now.
     pub(super) fn await_former(&self, host_nqn: &str, host_id: &[u8; 16]) -> bool {
-        let is_of_host = |controller: &Controller| controller.is_of(host_nqn, host_id);
+        let is_of_host = |controller: &TargetController| controller.is_of(host_nqn, host_id);
         // What such a connection has received and not looked at may not reach a device any more.
         self.controllers_that(is_of_host).iter().for_each(|controller| controller.end_hung_up());
         let is_of_host = |one: &EndedQueue| one.host.nqn == host_nqn && one.host.id == *host_id;
         let is_free = || !self.ended_queues().iter().any(|one| is_of_host(one) && one.has_commands());
-        is_planted(Bug::LateWriteLands) || wait_for(is_free)
+        is_planted(PlantedBug::LateWriteLands) || wait_for(is_free)
     }
 
-    fn controllers_that(&self, are_it: impl Fn(&Controller) -> bool) -> Vec<Arc<Controller>> {
+    fn controllers_that(&self, are_it: impl Fn(&TargetController) -> bool) -> Vec<Arc<TargetController>> {
         let controllers = self.controllers();
         controllers.by_id.values().filter(|one| are_it(one)).cloned().collect()
     }
 
     /// Of this very initiator.
-    fn controllers_of(&self, host: &HostIdentity) -> Vec<Arc<Controller>> {
-        let is_of_host = |one: &Controller| one.is_of(&host.nqn, &host.id);
+    fn controllers_of(&self, host: &HostIdentity) -> Vec<Arc<TargetController>> {
+        let is_of_host = |one: &TargetController| one.is_of(&host.nqn, &host.id);
         self.controllers_that(|one| is_of_host(one) && one.instance() == host.instance)
     }
 
@@ -399,10 +399,10 @@ impl Subsystem {
     /// them. Their connections may seem to be alive here: what is on its way on them comes too late.
     pub(super) fn replace_former(
         &self,
-        controller: &Arc<Controller>,
+        controller: &Arc<TargetController>,
         instance: u64,
         number: u64,
-    ) -> Result<(), Replaced> {
+    ) -> Result<(), ReplaceRefusal> {
         let (nqn, id) = (&controller.host_nqn, &controller.host_id);
         let (older, has_newer) = {
             // Of two at the same time one sees the other.
@@ -416,21 +416,21 @@ impl Subsystem {
             (older, !newer.is_empty())
         };
         if has_newer {
-            return Err(Replaced::ByNewer);
+            return Err(ReplaceRefusal::ByNewer);
         }
         // At Connect its instance was not known yet.
         let host = controller.host();
         self.namespaces().iter().for_each(|namespace| namespace.lease.controller_came(&host));
-        if !is_planted(Bug::LateWriteLands) {
+        if !is_planted(PlantedBug::LateWriteLands) {
             older.iter().for_each(|one| one.end());
         }
-        if self.await_former(nqn, id) { Ok(()) } else { Err(Replaced::NotYet) }
+        if self.await_former(nqn, id) { Ok(()) } else { Err(ReplaceRefusal::NotYet) }
     }
 
     /// A number for the last writer to the namespaces, the same after a restart of the target; 0 if there was
     /// no other.
     pub(super) fn last_writer_but(&self, host: &HostIdentity) -> u64 {
-        let number = |namespace: &Arc<Namespace>| {
+        let number = |namespace: &Arc<TargetNamespace>| {
             let writer = namespace.lease.last_writer_but(host)?;
             // Never 0, and in a sum of several neither.
             Some(u64::from(writer.fingerprint(namespace.nsid())) | 1)
@@ -439,14 +439,14 @@ impl Subsystem {
     }
 
     /// A controller takes leave of the subsystem, though its connections may last a little longer.
-    pub(super) fn controller_left(&self, controller: &Controller, took_leave: bool) {
+    pub(super) fn controller_left(&self, controller: &TargetController, took_leave: bool) {
         let host = controller.host();
         for namespace in self.namespaces() {
             namespace.lease.controller_left(&host, took_leave, self);
         }
     }
 
-    pub(super) fn remove_controller(&self, controller: &Arc<Controller>) {
+    pub(super) fn remove_controller(&self, controller: &Arc<TargetController>) {
         let was_there = {
             let mut controllers = self.controllers();
             let is_it =
@@ -474,7 +474,7 @@ impl Subsystem {
 
 /// Why a controller can't take the place of former ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Replaced {
+pub(super) enum ReplaceRefusal {
     /// It has been replaced itself.
     ByNewer,
     /// Devices still have commands of a former one.
@@ -483,7 +483,7 @@ pub(super) enum Replaced {
 
 fn wait_for(is_so: impl Fn() -> bool) -> bool {
     const INTERVAL: Duration = Duration::from_millis(1);
-    let deadline = Instant::now() + LAST_COMMANDS_PATIENCE;
+    let deadline = Instant::now() + LAST_COMMANDS_TIMEOUT;
     loop {
         let is_so = is_so();
         if is_so || Instant::now() >= deadline {
@@ -493,7 +493,7 @@ fn wait_for(is_so: impl Fn() -> bool) -> bool {
     }
 }
 
-impl Surroundings for Subsystem {
+impl LeaseContext for NvmSubsystem {
     fn is_connected(&self, host: &HostIdentity) -> bool {
         self.controllers_of(host).iter().any(|controller| !controller.has_taken_leave())
     }
@@ -515,18 +515,18 @@ impl Surroundings for Subsystem {
 
 /// The subsystems of a target, beside the discovery subsystem that every target has.
 #[derive(Default)]
-pub struct Subsystems {
-    by_nqn: RwLock<BTreeMap<String, Arc<Subsystem>>>,
-    discovery: Arc<Discovery>,
+pub struct SubsystemTable {
+    by_nqn: RwLock<BTreeMap<String, Arc<NvmSubsystem>>>,
+    discovery: Arc<DiscoveryLog>,
     discovery_ids: AtomicU64,
 }
 
-impl Subsystems {
+impl SubsystemTable {
     /// Adds a subsystem without namespaces.
     ///
     /// # Errors
     /// When its name is none or is taken.
-    pub fn add(&self, config: SubsystemConfig) -> Result<Arc<Subsystem>, SubsystemError> {
+    pub fn add(&self, config: SubsystemConfig) -> Result<Arc<NvmSubsystem>, SubsystemError> {
         if let Err(problem) = nqn::check(&config.nqn) {
             return Err(SubsystemError::InvalidName(config.nqn, problem));
         }
@@ -534,7 +534,7 @@ impl Subsystems {
         if config.nqn == DISCOVERY_NQN || by_nqn.contains_key(&config.nqn) {
             return Err(SubsystemError::SubsystemExists(config.nqn));
         }
-        let subsystem = Arc::new(Subsystem::new(config, Arc::clone(&self.discovery)));
+        let subsystem = Arc::new(NvmSubsystem::new(config, Arc::clone(&self.discovery)));
         by_nqn.insert(subsystem.nqn.clone(), Arc::clone(&subsystem));
         drop(by_nqn);
         self.discovery.changed();
@@ -552,12 +552,12 @@ impl Subsystems {
         Ok(())
     }
 
-    pub fn get(&self, nqn: &str) -> Option<Arc<Subsystem>> {
+    pub fn get(&self, nqn: &str) -> Option<Arc<NvmSubsystem>> {
         self.by_nqn.read().get(nqn).cloned()
     }
 
     /// By name.
-    pub fn list(&self) -> Vec<Arc<Subsystem>> {
+    pub fn list(&self) -> Vec<Arc<NvmSubsystem>> {
         self.by_nqn.read().values().cloned().collect()
     }
 
@@ -565,7 +565,10 @@ impl Subsystems {
         self.discovery.generation.load(Ordering::Acquire)
     }
 
-    pub(super) fn add_discovery_controller(&self, make: impl FnOnce(u16) -> Controller) -> Arc<Controller> {
+    pub(super) fn add_discovery_controller(
+        &self,
+        make: impl FnOnce(u16) -> TargetController,
+    ) -> Arc<TargetController> {
         // They have no I/O queues that would find them by it, so an ID may come again.
         let turn = self.discovery_ids.fetch_add(1, Ordering::Relaxed);
         let controller = Arc::new(make((turn % u64::from(MAX_CONTROLLER_ID)) as u16 + 1));

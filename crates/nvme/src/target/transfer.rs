@@ -1,11 +1,11 @@
 //! Data that hosts send on demand: an R2T for each command that has such data, and the H2CData PDUs that answer it (TCP 3.3.2.1).
 
-use crate::command::Command;
-use crate::pdu::{DataState, DataTransfer, FatalStatus, Framing, Pdu, ProtocolError};
+use crate::command::NvmeCommand;
+use crate::pdu::{DataState, DataTransfer, FatalStatus, Pdu, PduFraming, ProtocolError};
 
 /// What one command is to get. The whole of it is asked for at once: so one R2T a command is outstanding, which every host allows.
-struct Transfer {
-    command: Command,
+struct CommandTransfer {
+    command: NvmeCommand,
     data: Vec<u8>,
     length_bytes: usize,
     received_bytes: usize,
@@ -15,27 +15,33 @@ struct Transfer {
 
 /// The transfers under way, by their tags.
 #[derive(Default)]
-pub(super) struct Transfers {
-    by_tag: Vec<Option<Transfer>>,
+pub(super) struct TransferTable {
+    by_tag: Vec<Option<CommandTransfer>>,
     free_tags: Vec<u16>,
 }
 
 /// A command whose data is here.
-pub(super) struct Received {
-    pub command: Command,
+pub(super) struct ReceivedCommand {
+    pub command: NvmeCommand,
     pub data: Vec<u8>,
     pub is_damaged: bool,
     pub budget_bytes: usize,
 }
 
-impl Transfers {
+impl TransferTable {
     /// The tag under which the data has to come.
     ///
     /// There are as many transfers as commands under way at most, fewer than there are tags.
-    pub(super) fn begin(&mut self, command: Command, length_bytes: usize, budget_bytes: usize) -> u16 {
+    pub(super) fn begin(&mut self, command: NvmeCommand, length_bytes: usize, budget_bytes: usize) -> u16 {
         let data = Vec::new();
-        let transfer =
-            Transfer { command, data, length_bytes, received_bytes: 0, is_damaged: false, budget_bytes };
+        let transfer = CommandTransfer {
+            command,
+            data,
+            length_bytes,
+            received_bytes: 0,
+            is_damaged: false,
+            budget_bytes,
+        };
         let tag = self.free_tags.pop().unwrap_or_else(|| {
             self.by_tag.push(None);
             (self.by_tag.len() - 1) as u16
@@ -50,7 +56,7 @@ impl Transfers {
     /// When nobody asked for it, or not for that next.
     pub(super) fn place_for(&mut self, data: &DataTransfer) -> Result<&mut [u8], ProtocolError> {
         let error = |status, at, what| {
-            let header = Framing::default().head(&Pdu::H2cData(*data), data.length_bytes as usize);
+            let header = PduFraming::default().head(&Pdu::H2cData(*data), data.length_bytes as usize);
             Err(ProtocolError::new(status, at, &header.as_bytes()[..24], what))
         };
         let transfer = self.by_tag.get_mut(usize::from(data.transfer_tag)).and_then(Option::as_mut);
@@ -78,7 +84,7 @@ impl Transfers {
     }
 
     /// The data of a PDU was put in its place. The command, once it has all of its data.
-    pub(super) fn received(&mut self, data: &DataTransfer, state: DataState) -> Option<Received> {
+    pub(super) fn received(&mut self, data: &DataTransfer, state: DataState) -> Option<ReceivedCommand> {
         let place = self.by_tag.get_mut(usize::from(data.transfer_tag))?;
         let transfer = place.as_mut()?;
         transfer.received_bytes += data.length_bytes as usize;
@@ -86,8 +92,8 @@ impl Transfers {
         if transfer.received_bytes < transfer.length_bytes {
             return None;
         }
-        let Transfer { command, data: received, is_damaged, budget_bytes, .. } = place.take()?;
+        let CommandTransfer { command, data: received, is_damaged, budget_bytes, .. } = place.take()?;
         self.free_tags.push(data.transfer_tag);
-        Some(Received { command, data: received, is_damaged, budget_bytes })
+        Some(ReceivedCommand { command, data: received, is_damaged, budget_bytes })
     }
 }

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use underlay_nvme::initiator::{Controller, Options};
+use underlay_nvme::initiator::{ControllerOptions, NvmeController};
 use underlay_nvme::pdu::Digests;
-use underlay_storage::device::{BlockDevice, Request};
+use underlay_storage::device::{BlockDevice, DeviceRequest};
 
 use crate::served::{MIB, NQN, Server, within};
 
@@ -104,14 +104,17 @@ fn with_mishaps(digests: Digests, mishaps: &'static [(&'static str, u8, Change)]
     within(120, move || {
         let server = Server::start(4 * MIB);
         let wire = Wire::to(server.address());
-        let options = Options { digests, queues: 1, ..Options::new(wire.address.to_string(), NQN) };
-        let controller = Controller::connect(options).unwrap();
+        let options =
+            ControllerOptions { digests, queues: 1, ..ControllerOptions::new(wire.address.to_string(), NQN) };
+        let controller = NvmeController::connect(options).unwrap();
         let device = controller.namespace(1).unwrap();
         for (turn, (what, kind, change)) in mishaps.iter().enumerate() {
             let data: Vec<u8> = (0..256 << 10).map(|at| (at / 512 + turn) as u8).collect();
             wire.expect(*kind, *change);
-            device.execute(Request::Write { offset_bytes: 0, data: data.clone(), fua: false }).expect(what);
-            let found = device.execute(Request::Read { offset_bytes: 0, buffer: vec![0; data.len()] });
+            device
+                .execute(DeviceRequest::Write { offset_bytes: 0, data: data.clone(), fua: false })
+                .expect(what);
+            let found = device.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; data.len()] });
             assert!(found.expect(what) == data, "{what}");
             assert!(wire.has_happened(), "{what}");
         }

@@ -2,15 +2,15 @@
 
 use std::sync::mpsc;
 
-use underlay_nvme::initiator::{Controller, Options};
-use underlay_storage::device::{BlockDevice, DeviceError, Request};
+use underlay_nvme::initiator::{ControllerOptions, NvmeController};
+use underlay_storage::device::{BlockDevice, DeviceError, DeviceRequest};
 
 use crate::broken_target::{R2T, Wire};
 use crate::served::{MIB, NQN, Server, within};
 use crate::{BLOCK, open, options, read, write};
 
 fn flush(device: &impl BlockDevice) -> Result<(), DeviceError> {
-    device.execute(Request::Flush).map(drop)
+    device.execute(DeviceRequest::Flush).map(drop)
 }
 
 #[test]
@@ -27,19 +27,24 @@ fn every_flush_fails_until_what_was_lost_is_written_again() {
             let failed = flush(&device).unwrap_err().to_string();
             assert!(failed.contains("could") || failed.contains("written again"), "{failed}");
         }
-        let stale = device.execute(Request::Read { offset_bytes: BLOCK, buffer: vec![0; BLOCK as usize] });
+        let stale =
+            device.execute(DeviceRequest::Read { offset_bytes: BLOCK, buffer: vec![0; BLOCK as usize] });
         assert!(matches!(&stale, Err(DeviceError::Io(text)) if text.contains("older")), "{stale:?}");
         assert!(read(&device, 20 * BLOCK, BLOCK as usize) == vec![0; BLOCK as usize]);
         server.store.refuse_writes(false);
         // Others may be forced; what is lost stays so.
         device
-            .execute(Request::Write { offset_bytes: 30 * BLOCK, data: vec![3; BLOCK as usize], fua: true })
+            .execute(DeviceRequest::Write {
+                offset_bytes: 30 * BLOCK,
+                data: vec![3; BLOCK as usize],
+                fua: true,
+            })
             .unwrap();
         flush(&device).unwrap_err();
         write(&device, 0, vec![4; 2 * BLOCK as usize]);
         assert!(read(&device, 0, BLOCK as usize) == vec![4; BLOCK as usize]);
         flush(&device).unwrap_err();
-        device.execute(Request::Discard { offset_bytes: 10 * BLOCK, length_bytes: BLOCK }).unwrap();
+        device.execute(DeviceRequest::Discard { offset_bytes: 10 * BLOCK, length_bytes: BLOCK }).unwrap();
         flush(&device).unwrap();
         server.restart_after_power_cut();
         flush(&device).unwrap();
@@ -75,9 +80,11 @@ fn a_repetition_that_is_cut_off_begins_anew() {
     within(120, || {
         let mut server = Server::start(8 * MIB);
         let wire = Wire::to(server.address());
-        let controller =
-            Controller::connect(Options { queues: 1, ..Options::new(wire.address.to_string(), NQN) })
-                .unwrap();
+        let controller = NvmeController::connect(ControllerOptions {
+            queues: 1,
+            ..ControllerOptions::new(wire.address.to_string(), NQN)
+        })
+        .unwrap();
         let device = controller.namespace(1).unwrap();
         // Longer than what a capsule carries, so that the target asks for the data.
         let data: Vec<u8> = (0..4 * MIB).map(|at| (at / 512) as u8).collect();
@@ -101,12 +108,14 @@ fn another_volume_of_the_same_name_gets_nothing() {
         write(&device, 0, vec![1; BLOCK as usize]);
         server.restart_as_another();
         assert_eq!(flush(&device), Err(DeviceError::Gone));
-        let refused = device.execute(Request::Write { offset_bytes: 0, data: vec![1; 4096], fua: false });
+        let refused =
+            device.execute(DeviceRequest::Write { offset_bytes: 0, data: vec![1; 4096], fua: false });
         assert_eq!(refused, Err(DeviceError::Gone));
         let why = controller.namespaces().unwrap_err().to_string();
         assert!(why.contains("not the one that it was"), "{why}");
         let store = &server.store;
-        let found = store.execute(Request::Read { offset_bytes: 0, buffer: vec![9; MIB as usize] }).unwrap();
+        let found =
+            store.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![9; MIB as usize] }).unwrap();
         assert!(found.iter().all(|byte| *byte == 0));
         // Whoever comes anew may use it.
         let (_, device) = open(options(server.address()));
@@ -141,7 +150,7 @@ fn what_is_kept_is_bounded_while_the_initiators_own_flush_runs() {
             let sender = sender.clone();
             let done = Box::new(move |completion| sender.send(completion).unwrap());
             let (offset_bytes, data) = (number * MIB, vec![number as u8; MIB as usize]);
-            device.submit(Request::Write { offset_bytes, data, fua: false }, done);
+            device.submit(DeviceRequest::Write { offset_bytes, data, fua: false }, done);
             assert!(device.kept_bytes() <= 128 << 20, "{} bytes", device.kept_bytes());
         }
         // Exactly as many as are let through.
@@ -166,7 +175,8 @@ fn a_second_host_is_told_that_another_one_writes() {
         let (controller, device) = open(options(server.address()));
         write(&device, 0, vec![1; BLOCK as usize]);
         let (_, second) = open(options(server.address()).with_host_nqn("nqn.2026-01.org.example:second"));
-        let refused = second.execute(Request::Write { offset_bytes: 0, data: vec![2; 4096], fua: false });
+        let refused =
+            second.execute(DeviceRequest::Write { offset_bytes: 0, data: vec![2; 4096], fua: false });
         assert!(
             matches!(&refused, Err(DeviceError::Io(text)) if text.contains("another host")),
             "{refused:?}"
@@ -186,7 +196,8 @@ fn a_second_process_of_the_same_host_is_told_that_another_one_writes() {
         let (_, second) = open(options(server.address()));
         // It waits for a sign of life of the first one, which might be dead.
         write(&device, BLOCK, vec![1; BLOCK as usize]);
-        let refused = second.execute(Request::Write { offset_bytes: 0, data: vec![2; 4096], fua: false });
+        let refused =
+            second.execute(DeviceRequest::Write { offset_bytes: 0, data: vec![2; 4096], fua: false });
         assert!(
             matches!(&refused, Err(DeviceError::Io(text)) if text.contains("another process")),
             "{refused:?}"

@@ -13,31 +13,31 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use served::{MIB, NQN, Server, Volatile, within};
-use underlay_nvme::auth::{AuthError, ControllerSecrets, Hash, HostSecrets, Secret};
-use underlay_nvme::initiator::{Controller, InitiatorError, Options, RemoteDevice, discover};
+use underlay_nvme::auth::{AuthError, AuthHash, AuthSecret, ControllerSecrets, HostSecrets};
+use underlay_nvme::initiator::{ControllerOptions, InitiatorError, NvmeController, RemoteDevice, discover};
 use underlay_nvme::log_page::DiscoveredKind;
 use underlay_nvme::pdu::Digests;
-use underlay_nvme::target::Hosts;
-use underlay_storage::device::{BlockDevice, DeviceError, Request};
+use underlay_nvme::target::AllowedHosts;
+use underlay_storage::device::{BlockDevice, DeviceError, DeviceRequest};
 
 const BLOCK: u64 = 4096;
 
-fn options(address: SocketAddr) -> Options {
-    Options::new(address.to_string(), NQN)
+fn options(address: SocketAddr) -> ControllerOptions {
+    ControllerOptions::new(address.to_string(), NQN)
 }
 
-fn open(options: Options) -> (Controller, RemoteDevice) {
-    let controller = Controller::connect(options).unwrap();
+fn open(options: ControllerOptions) -> (NvmeController, RemoteDevice) {
+    let controller = NvmeController::connect(options).unwrap();
     let device = controller.namespace(1).unwrap();
     (controller, device)
 }
 
 fn write(device: &RemoteDevice, offset_bytes: u64, data: Vec<u8>) {
-    device.execute(Request::Write { offset_bytes, data, fua: false }).unwrap();
+    device.execute(DeviceRequest::Write { offset_bytes, data, fua: false }).unwrap();
 }
 
 fn read(device: &RemoteDevice, offset_bytes: u64, length: usize) -> Vec<u8> {
-    device.execute(Request::Read { offset_bytes, buffer: vec![0xee; length] }).unwrap()
+    device.execute(DeviceRequest::Read { offset_bytes, buffer: vec![0xee; length] }).unwrap()
 }
 
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ fn apply(device: &RemoteDevice, reference: &mut [u8], step: Step) {
         Step::Write { block, blocks, fill, fua } => {
             let data: Vec<u8> = range(block, blocks).map(|at| fill.wrapping_add((at / 512) as u8)).collect();
             reference[range(block, blocks)].copy_from_slice(&data);
-            device.execute(Request::Write { offset_bytes: block * BLOCK, data, fua }).unwrap();
+            device.execute(DeviceRequest::Write { offset_bytes: block * BLOCK, data, fua }).unwrap();
         }
         Step::Read { block, blocks } => {
             let found = read(device, block * BLOCK, (blocks * BLOCK) as usize);
@@ -77,10 +77,11 @@ fn apply(device: &RemoteDevice, reference: &mut [u8], step: Step) {
         }
         Step::Discard { block, blocks } => {
             reference[range(block, blocks)].fill(0);
-            let request = Request::Discard { offset_bytes: block * BLOCK, length_bytes: blocks * BLOCK };
+            let request =
+                DeviceRequest::Discard { offset_bytes: block * BLOCK, length_bytes: blocks * BLOCK };
             device.execute(request).unwrap();
         }
-        Step::Flush => drop(device.execute(Request::Flush).unwrap()),
+        Step::Flush => drop(device.execute(DeviceRequest::Flush).unwrap()),
     }
 }
 
@@ -95,7 +96,7 @@ proptest! {
         let server = Server::start(BLOCKS * BLOCK);
         let digests = Digests { header, data };
         let (_, device) =
-            open(Options { digests, queues, queue_depth: depth, ..options(server.address()) });
+            open(ControllerOptions { digests, queues, queue_depth: depth, ..options(server.address()) });
         let mut reference = vec![0; (BLOCKS * BLOCK) as usize];
         for step in steps {
             apply(&device, &mut reference, step);
@@ -109,7 +110,7 @@ fn many_requests_under_way_from_several_threads() {
     within(60, || {
         let server = Server::start(64 * MIB);
         // Far more requests than places.
-        let (controller, device) = open(Options { queue_depth: 4, ..options(server.address()) });
+        let (controller, device) = open(ControllerOptions { queue_depth: 4, ..options(server.address()) });
         assert_eq!(controller.io_queues(), 2);
         std::thread::scope(|scope| {
             for thread in 0..4_u64 {
@@ -121,7 +122,7 @@ fn many_requests_under_way_from_several_threads() {
                         let data = [thread, number].map(u64::to_le_bytes).concat().repeat(256);
                         let sender = sender.clone();
                         let done = Box::new(move |completion| sender.send(completion).unwrap());
-                        device.submit(Request::Write { offset_bytes, data, fua: false }, done);
+                        device.submit(DeviceRequest::Write { offset_bytes, data, fua: false }, done);
                     }
                     (0..500).for_each(|_| drop(receiver.recv().unwrap().unwrap()));
                 });
@@ -143,11 +144,11 @@ fn many_requests_under_way_from_several_threads() {
 fn requests_that_make_no_sense_are_refused_here() {
     let server = Server::start(MIB);
     let (_, device) = open(options(server.address()));
-    let outside = device.execute(Request::Read { offset_bytes: MIB, buffer: vec![0; 4096] });
+    let outside = device.execute(DeviceRequest::Read { offset_bytes: MIB, buffer: vec![0; 4096] });
     assert!(matches!(outside, Err(DeviceError::OutOfRange { .. })), "{outside:?}");
-    let crooked = device.execute(Request::Read { offset_bytes: 1, buffer: vec![0; 4096] });
+    let crooked = device.execute(DeviceRequest::Read { offset_bytes: 1, buffer: vec![0; 4096] });
     assert!(matches!(crooked, Err(DeviceError::Unaligned { .. })), "{crooked:?}");
-    assert_eq!(device.execute(Request::Read { offset_bytes: 0, buffer: Vec::new() }), Ok(Vec::new()));
+    assert_eq!(device.execute(DeviceRequest::Read { offset_bytes: 0, buffer: Vec::new() }), Ok(Vec::new()));
 }
 
 #[test]
@@ -155,10 +156,10 @@ fn a_device_without_space_says_so_and_one_that_fails_too() {
     let server = Server::start(MIB);
     let (_, device) = open(options(server.address()));
     server.store.fail_with(Some(DeviceError::NoSpace));
-    let full = device.execute(Request::Write { offset_bytes: 0, data: vec![1; 4096], fua: false });
+    let full = device.execute(DeviceRequest::Write { offset_bytes: 0, data: vec![1; 4096], fua: false });
     assert_eq!(full, Err(DeviceError::NoSpace));
     server.store.fail_with(Some(DeviceError::Io("scratched".into())));
-    let failed = device.execute(Request::Read { offset_bytes: 0, buffer: vec![1; 4096] });
+    let failed = device.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![1; 4096] });
     assert!(matches!(failed, Err(DeviceError::Io(_))), "{failed:?}");
     server.store.fail_with(None);
     write(&device, 0, vec![1; 4096]);
@@ -224,17 +225,17 @@ fn what_a_dead_target_had_in_its_cache_is_written_again_before_a_flush() {
                 let offset_bytes = block * BLOCK;
                 if number % 9 == 8 {
                     reference[range].fill(0);
-                    device.execute(Request::Discard { offset_bytes, length_bytes: 2 * BLOCK }).unwrap();
+                    device.execute(DeviceRequest::Discard { offset_bytes, length_bytes: 2 * BLOCK }).unwrap();
                 } else {
                     let data = vec![round * 40 + number as u8; 2 * BLOCK as usize];
                     reference[range].copy_from_slice(&data);
                     let fua = number % 5 == 4;
-                    device.execute(Request::Write { offset_bytes, data, fua }).unwrap();
+                    device.execute(DeviceRequest::Write { offset_bytes, data, fua }).unwrap();
                 }
             }
             // The power goes: what no flush had covered is lost there.
             server.restart_after_power_cut();
-            device.execute(Request::Flush).unwrap();
+            device.execute(DeviceRequest::Flush).unwrap();
             assert_eq!(controller.figures().reconnects, u64::from(round) + 1);
             assert!(server.store.durable() == reference, "round {round}");
         }
@@ -246,12 +247,12 @@ fn a_target_that_stays_away_is_gone_after_a_while() {
     within(60, || {
         let mut server = Server::start(MIB);
         let loss_timeout = Duration::from_millis(300);
-        let (controller, device) = open(Options { loss_timeout, ..options(server.address()) });
+        let (controller, device) = open(ControllerOptions { loss_timeout, ..options(server.address()) });
         write(&device, 0, vec![1; 4096]);
         server.stop();
-        let lost = device.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 4096] });
+        let lost = device.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; 4096] });
         assert_eq!(lost, Err(DeviceError::Gone));
-        assert_eq!(device.execute(Request::Flush), Err(DeviceError::Gone));
+        assert_eq!(device.execute(DeviceRequest::Flush), Err(DeviceError::Gone));
         assert!(matches!(controller.namespaces(), Err(InitiatorError::Lost { .. })));
     });
 }
@@ -270,7 +271,7 @@ fn a_new_size_is_seen() {
         while device.geometry().capacity_bytes != 2 * MIB {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let outside = device.execute(Request::Read { offset_bytes: 3 * MIB, buffer: vec![0; 4096] });
+        let outside = device.execute(DeviceRequest::Read { offset_bytes: 3 * MIB, buffer: vec![0; 4096] });
         assert!(matches!(outside, Err(DeviceError::OutOfRange { .. })), "{outside:?}");
     });
 }
@@ -292,21 +293,21 @@ fn subsystems_are_discovered_and_namespaces_listed() {
 #[test]
 fn hosts_prove_who_they_are() {
     let server = Server::start(MIB);
-    let secret = || Secret::generate(Hash::Sha384).unwrap();
+    let secret = || AuthSecret::generate(AuthHash::Sha384).unwrap();
     let (host, controller, wrong) = (secret(), secret(), secret());
-    server.subsystem().set_hosts(Hosts::Any(Some(ControllerSecrets {
+    server.subsystem().set_hosts(AllowedHosts::Any(Some(ControllerSecrets {
         host: host.clone(),
         controller: Some(controller.clone()),
     })));
     let connect = |secrets: Option<HostSecrets>| {
-        let connected = Controller::connect(Options { secrets, ..options(server.address()) });
+        let connected = NvmeController::connect(ControllerOptions { secrets, ..options(server.address()) });
         connected.map(|connected| {
             let device = connected.namespace(1).unwrap();
             write(&device, 0, vec![9; 4096]);
             assert!(read(&device, 0, 4096) == vec![9; 4096]);
         })
     };
-    let secrets = |host: &Secret, controller: Option<&Secret>| {
+    let secrets = |host: &AuthSecret, controller: Option<&AuthSecret>| {
         Some(HostSecrets { host: host.clone(), controller: controller.cloned() })
     };
     connect(secrets(&host, None)).unwrap();
@@ -322,15 +323,17 @@ fn hosts_prove_who_they_are() {
 #[test]
 fn who_may_not_come_in_is_told_why() {
     let server = Server::start(MIB);
-    server.subsystem().set_hosts(Hosts::Listed(Default::default()));
-    let refused = Controller::connect(options(server.address())).err().unwrap().to_string();
+    server.subsystem().set_hosts(AllowedHosts::Listed(Default::default()));
+    let refused = NvmeController::connect(options(server.address())).err().unwrap().to_string();
     assert!(refused.contains("not on its list"), "{refused}");
-    let unknown =
-        Options { subsystem_nqn: "nqn.2026-01.org.example:none".into(), ..options(server.address()) };
-    let refused = Controller::connect(unknown).err().unwrap().to_string();
+    let unknown = ControllerOptions {
+        subsystem_nqn: "nqn.2026-01.org.example:none".into(),
+        ..options(server.address())
+    };
+    let refused = NvmeController::connect(unknown).err().unwrap().to_string();
     assert!(refused.contains("nqn.2026-01.org.example:none"), "{refused}");
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let refused = Controller::connect(options(nobody)).err().unwrap();
+    let refused = NvmeController::connect(options(nobody)).err().unwrap();
     assert!(matches!(refused, InitiatorError::Unreachable { .. }), "{refused}");
 }
 
@@ -350,7 +353,9 @@ fn a_server_of_something_else_is_no_target() {
                 stream.write_all(answer).unwrap();
             });
             let connect_timeout = Duration::from_millis(500);
-            let refused = Controller::connect(Options { connect_timeout, ..options(address) }).err().unwrap();
+            let refused = NvmeController::connect(ControllerOptions { connect_timeout, ..options(address) })
+                .err()
+                .unwrap();
             assert!(
                 matches!(refused, InitiatorError::Protocol { .. } | InitiatorError::Unreachable { .. }),
                 "{refused}"
@@ -371,7 +376,7 @@ fn dropping_the_last_handle_answers_everything() {
         for _ in 0..300 {
             let sender = sender.clone();
             let done = Box::new(move |completion| sender.send(completion).unwrap());
-            device.submit(Request::Read { offset_bytes: 0, buffer: vec![0; 4096] }, done);
+            device.submit(DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; 4096] }, done);
         }
         drop((controller, device));
         for _ in 0..300 {
@@ -385,7 +390,7 @@ fn dropping_the_last_handle_answers_everything() {
 fn the_store_of_these_tests_loses_what_was_not_flushed() {
     let store = Volatile::new(2 * BLOCK);
     let write = |offset_bytes: u64, fua: bool| {
-        store.execute(Request::Write { offset_bytes, data: vec![7; BLOCK as usize], fua }).unwrap();
+        store.execute(DeviceRequest::Write { offset_bytes, data: vec![7; BLOCK as usize], fua }).unwrap();
     };
     write(0, false);
     write(BLOCK, true);

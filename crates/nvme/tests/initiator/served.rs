@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use underlay_nvme::target::{
-    Hosts, NamespaceConfig, Subsystem, SubsystemConfig, Subsystems, Target, TargetConfig,
+    AllowedHosts, NamespaceConfig, NvmSubsystem, NvmeTarget, SubsystemConfig, SubsystemTable, TargetConfig,
 };
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_storage::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
 
 pub(crate) const NQN: &str = "nqn.2026-01.org.example:tests";
 pub(crate) const MIB: u64 = 1 << 20;
@@ -26,7 +28,7 @@ struct State {
     refuses_writes: bool,
     holds_flushes: bool,
     /// Requests that wait, while they do.
-    held: Option<Vec<(Request, Done)>>,
+    held: Option<Vec<(DeviceRequest, CompletionCallback)>>,
 }
 
 impl Volatile {
@@ -91,47 +93,49 @@ impl Volatile {
 }
 
 impl State {
-    fn carry_out(&mut self, request: Request) -> Completion {
+    fn carry_out(&mut self, request: DeviceRequest) -> DeviceCompletion {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
-        if self.refuses_writes && matches!(request, Request::Write { .. } | Request::Discard { .. }) {
+        if self.refuses_writes
+            && matches!(request, DeviceRequest::Write { .. } | DeviceRequest::Discard { .. })
+        {
             return Err(DeviceError::NoSpace);
         }
         let (offset, length) = request.extent();
         let range = offset as usize..(offset + length) as usize;
         match request {
-            Request::Read { mut buffer, .. } => {
+            DeviceRequest::Read { mut buffer, .. } => {
                 buffer.copy_from_slice(&self.current[range]);
                 return Ok(buffer);
             }
-            Request::Write { data, fua, .. } => {
+            DeviceRequest::Write { data, fua, .. } => {
                 self.current[range.clone()].copy_from_slice(&data);
                 if fua {
                     self.durable[range].copy_from_slice(&data);
                 }
             }
-            Request::Discard { .. } => self.current[range].fill(0),
-            Request::Flush => self.durable.clone_from(&self.current),
+            DeviceRequest::Discard { .. } => self.current[range].fill(0),
+            DeviceRequest::Flush => self.durable.clone_from(&self.current),
         }
         Ok(Vec::new())
     }
 }
 
 impl BlockDevice for Volatile {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> DeviceGeometry {
         let capacity_bytes = self.lock().current.len() as u64;
-        Geometry { capacity_bytes, block_bytes: 4096, optimal_io_bytes: 4096 }
+        DeviceGeometry { capacity_bytes, block_bytes: 4096, optimal_io_bytes: 4096 }
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         if let Err(error) = request.check(&self.geometry()) {
             return done(Err(error));
         }
         let completion = {
             let mut state = self.lock();
             let waits = match state.holds_flushes {
-                true => matches!(request, Request::Flush),
+                true => matches!(request, DeviceRequest::Flush),
                 false => state.held.is_some(),
             };
             if waits {
@@ -149,7 +153,7 @@ pub(crate) struct Server {
     pub store: Arc<Volatile>,
     address: SocketAddr,
     uuid: [u8; 16],
-    target: Option<Target>,
+    target: Option<NvmeTarget>,
 }
 
 impl Server {
@@ -164,7 +168,7 @@ impl Server {
         self.address
     }
 
-    pub(crate) fn subsystem(&self) -> Arc<Subsystem> {
+    pub(crate) fn subsystem(&self) -> Arc<NvmSubsystem> {
         self.target.as_ref().unwrap().subsystems().get(NQN).unwrap()
     }
 
@@ -200,13 +204,15 @@ impl Server {
     }
 }
 
-fn serve(store: &Arc<Volatile>, uuid: [u8; 16], address: SocketAddr) -> Target {
-    let subsystems = Arc::new(Subsystems::default());
-    let config = SubsystemConfig { nqn: NQN.into(), serial_number: "TEST".into(), hosts: Hosts::Any(None) };
+fn serve(store: &Arc<Volatile>, uuid: [u8; 16], address: SocketAddr) -> NvmeTarget {
+    let subsystems = Arc::new(SubsystemTable::default());
+    let config =
+        SubsystemConfig { nqn: NQN.into(), serial_number: "TEST".into(), hosts: AllowedHosts::Any(None) };
     let device: Arc<dyn BlockDevice> = store.clone();
     let namespace = NamespaceConfig { nsid: 1, uuid, device };
     subsystems.add(config).unwrap().add_namespace(namespace).unwrap();
-    Target::start_with(TargetConfig { listen: vec![address], ..TargetConfig::default() }, subsystems).unwrap()
+    NvmeTarget::start_with(TargetConfig { listen: vec![address], ..TargetConfig::default() }, subsystems)
+        .unwrap()
 }
 
 /// Fails when it hangs: the time is far beyond what anything here takes.

@@ -4,13 +4,14 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 use underlay_nvme::command::{
-    ALL_NAMESPACES, Command, DATASET_DEALLOCATE, DEALLOCATE, DatasetRange, FLAGS_FUSED, FUA, Sgl, admin, nvm,
+    ALL_NAMESPACES, DATASET_DEALLOCATE, DEALLOCATE, DatasetRange, FLAGS_FUSED, FUA, NvmeCommand,
+    SglDescriptor, admin, nvm,
 };
 use underlay_nvme::fabrics::CATTR_NO_FLOW_CONTROL;
 use underlay_nvme::features::{self, GetFeatures, QueueCount, SetFeatures};
-use underlay_nvme::log_page::{self, ErrorEntry, GetLogPage, Smart};
+use underlay_nvme::log_page::{self, ErrorEntry, GetLogPage, SmartLog};
 use underlay_nvme::pdu::Digests;
-use underlay_nvme::status::Status;
+use underlay_nvme::status::NvmeStatus;
 use underlay_storage::device::DeviceError;
 
 use crate::device::BLOCK_BYTES;
@@ -20,31 +21,32 @@ use crate::{CAPACITY_BYTES, Fixture, NQN};
 const BLOCK: usize = BLOCK_BYTES as usize;
 const BLOCKS: u64 = CAPACITY_BYTES / BLOCK_BYTES as u64;
 
-fn write(host: &mut Host, lba: u64, data: &[u8]) -> Status {
+fn write(host: &mut Host, lba: u64, data: &[u8]) -> NvmeStatus {
     let blocks = (data.len() / BLOCK) as u32;
     let length = data.len() as u32;
     // Small data goes along with the command, as hosts do it.
-    let sgl = if data.len() <= 8192 { Sgl::in_capsule(length) } else { Sgl::transport(length) };
-    let command = Command::blocks(nvm::WRITE, host.cid(), 1, sgl, lba, blocks);
+    let sgl =
+        if data.len() <= 8192 { SglDescriptor::in_capsule(length) } else { SglDescriptor::transport(length) };
+    let command = NvmeCommand::blocks(nvm::WRITE, host.cid(), 1, sgl, lba, blocks);
     host.call(&command, data).status()
 }
 
 fn read(host: &mut Host, lba: u64, blocks: u32) -> Vec<u8> {
-    let sgl = Sgl::transport(blocks * BLOCK_BYTES);
-    let command = Command::blocks(nvm::READ, host.cid(), 1, sgl, lba, blocks);
+    let sgl = SglDescriptor::transport(blocks * BLOCK_BYTES);
+    let command = NvmeCommand::blocks(nvm::READ, host.cid(), 1, sgl, lba, blocks);
     host.call(&command, &[]).expect_success().data
 }
 
-fn flagged(opcode: u8, host: &mut Host, lba: u64, blocks: u32, flags: u32) -> Command {
-    let mut command = Command::blocks(opcode, host.cid(), 1, Sgl::none(), lba, blocks);
+fn flagged(opcode: u8, host: &mut Host, lba: u64, blocks: u32, flags: u32) -> NvmeCommand {
+    let mut command = NvmeCommand::blocks(opcode, host.cid(), 1, SglDescriptor::none(), lba, blocks);
     command.dwords[2] |= flags;
     command
 }
 
-fn deallocate(host: &mut Host, ranges: &[DatasetRange]) -> Status {
+fn deallocate(host: &mut Host, ranges: &[DatasetRange]) -> NvmeStatus {
     let data: Vec<u8> = ranges.iter().flat_map(DatasetRange::encode).collect();
-    let sgl = Sgl::in_capsule(data.len() as u32);
-    let mut command = Command::new(nvm::DATASET_MANAGEMENT, host.cid(), 1, sgl);
+    let sgl = SglDescriptor::in_capsule(data.len() as u32);
+    let mut command = NvmeCommand::new(nvm::DATASET_MANAGEMENT, host.cid(), 1, sgl);
     command.dwords[0] = ranges.len() as u32 - 1;
     command.dwords[1] = DATASET_DEALLOCATE;
     host.call(&command, &data).status()
@@ -121,10 +123,10 @@ fn carry_out(host: &mut Host, step: &Step, expected: &mut [u8]) {
         Step::Compare { lba, blocks, is_same } => {
             let mut data = expected[range(lba, blocks)].to_vec();
             data[0] ^= u8::from(!is_same);
-            let sgl = Sgl::transport(data.len() as u32);
-            let command = Command::blocks(nvm::COMPARE, host.cid(), 1, sgl, lba, blocks);
+            let sgl = SglDescriptor::transport(data.len() as u32);
+            let command = NvmeCommand::blocks(nvm::COMPARE, host.cid(), 1, sgl, lba, blocks);
             let status = host.call(&command, &data).status();
-            let wanted = if is_same { Status::SUCCESS } else { Status::COMPARE_FAILURE };
+            let wanted = if is_same { NvmeStatus::SUCCESS } else { NvmeStatus::COMPARE_FAILURE };
             assert_eq!(status.plain(), wanted);
         }
         Step::WriteZeroes { lba, blocks, deallocates } => {
@@ -143,7 +145,7 @@ fn carry_out(host: &mut Host, step: &Step, expected: &mut [u8]) {
             expected[range(lba, blocks)].fill(0);
         }
         Step::Flush => {
-            let command = Command::new(nvm::FLUSH, host.cid(), 1, Sgl::none());
+            let command = NvmeCommand::new(nvm::FLUSH, host.cid(), 1, SglDescriptor::none());
             host.call(&command, &[]).expect_success();
         }
     }
@@ -156,11 +158,11 @@ fn flushes_and_forced_writes_reach_the_device() {
     let flushes = || fixture.device.flushes.load(Ordering::SeqCst);
     for nsid in [1, ALL_NAMESPACES] {
         let before = flushes();
-        let command = Command::new(nvm::FLUSH, host.cid(), nsid, Sgl::none());
+        let command = NvmeCommand::new(nvm::FLUSH, host.cid(), nsid, SglDescriptor::none());
         host.call(&command, &[]).expect_success();
         assert_eq!(flushes(), before + 1);
     }
-    let mut command = Command::blocks(nvm::WRITE, host.cid(), 1, Sgl::in_capsule(512), 0, 1);
+    let mut command = NvmeCommand::blocks(nvm::WRITE, host.cid(), 1, SglDescriptor::in_capsule(512), 0, 1);
     command.dwords[2] |= FUA;
     host.call(&command, &[9; 512]).expect_success();
     assert_eq!(fixture.device.forced_writes.load(Ordering::SeqCst), 1);
@@ -175,7 +177,7 @@ fn flushes_and_forced_writes_reach_the_device() {
 fn without_flow_control_a_read_is_answered_by_its_data() {
     let fixture = Fixture::open_to_all();
     let (_admin, mut with) = fixture.queues(&PLAIN);
-    let command = Command::blocks(nvm::READ, 5, 1, Sgl::transport(512), 0, 1);
+    let command = NvmeCommand::blocks(nvm::READ, 5, 1, SglDescriptor::transport(512), 0, 1);
     let answer = with.call(&command, &[]).expect_success();
     assert!(!answer.is_in_data);
     assert_eq!(answer.completion.sq_id, 1);
@@ -187,7 +189,7 @@ fn without_flow_control_a_read_is_answered_by_its_data() {
     let style = Style { attributes: CATTR_NO_FLOW_CONTROL, ..PLAIN };
     let (_second, mut without) = fixture.queues(&style);
     assert!(without.call(&command, &[]).expect_success().is_in_data);
-    let flush = Command::new(nvm::FLUSH, 6, 1, Sgl::none());
+    let flush = NvmeCommand::new(nvm::FLUSH, 6, 1, SglDescriptor::none());
     assert_eq!(without.call(&flush, &[]).expect_success().completion.sq_head, 0xffff);
 }
 
@@ -196,30 +198,33 @@ fn commands_that_make_no_sense_are_refused_and_nothing_else_happens() {
     let fixture = Fixture::open_to_all();
     let (mut admin, mut host) = fixture.queues(&PLAIN);
     let read = |lba: u64, blocks: u32, length: u32| {
-        Command::blocks(nvm::READ, 1, 1, Sgl::transport(length), lba, blocks)
+        NvmeCommand::blocks(nvm::READ, 1, 1, SglDescriptor::transport(length), lba, blocks)
     };
-    let keyed = Sgl { address: 0, length_bytes: 512, identifier: 0x40 };
+    let keyed = SglDescriptor { address: 0, length_bytes: 512, identifier: 0x40 };
     let cases = [
-        (read(BLOCKS, 1, 512), Status::LBA_OUT_OF_RANGE),
-        (read(BLOCKS - 1, 2, 1024), Status::LBA_OUT_OF_RANGE),
-        (read(u64::MAX, 2, 1024), Status::LBA_OUT_OF_RANGE),
-        (read(0, 2, 512), Status::DATA_LENGTH_INVALID),
-        (read(0, 1, 1024), Status::DATA_LENGTH_INVALID),
-        (read(0, 1, 0), Status::DATA_LENGTH_INVALID),
-        (read(0, 4096, 2 << 20), Status::INVALID_FIELD),
-        (Command { nsid: 2, ..read(0, 1, 512) }, Status::INVALID_NAMESPACE),
-        (Command { nsid: ALL_NAMESPACES, ..read(0, 1, 512) }, Status::INVALID_NAMESPACE),
-        (Command { opcode: 0x7d, ..read(0, 1, 0) }, Status::INVALID_OPCODE),
-        (Command { flags: 0x40 | FLAGS_FUSED & 1, ..read(0, 1, 512) }, Status::INVALID_FIELD),
-        (Command { flags: 0, ..read(0, 1, 512) }, Status::INVALID_FIELD),
-        (Command { sgl: Sgl::in_capsule(512), ..read(0, 1, 512) }, Status::SGL_TYPE_INVALID),
-        (Command { sgl: keyed, ..read(0, 1, 512) }, Status::SGL_TYPE_INVALID),
+        (read(BLOCKS, 1, 512), NvmeStatus::LBA_OUT_OF_RANGE),
+        (read(BLOCKS - 1, 2, 1024), NvmeStatus::LBA_OUT_OF_RANGE),
+        (read(u64::MAX, 2, 1024), NvmeStatus::LBA_OUT_OF_RANGE),
+        (read(0, 2, 512), NvmeStatus::DATA_LENGTH_INVALID),
+        (read(0, 1, 1024), NvmeStatus::DATA_LENGTH_INVALID),
+        (read(0, 1, 0), NvmeStatus::DATA_LENGTH_INVALID),
+        (read(0, 4096, 2 << 20), NvmeStatus::INVALID_FIELD),
+        (NvmeCommand { nsid: 2, ..read(0, 1, 512) }, NvmeStatus::INVALID_NAMESPACE),
+        (NvmeCommand { nsid: ALL_NAMESPACES, ..read(0, 1, 512) }, NvmeStatus::INVALID_NAMESPACE),
+        (NvmeCommand { opcode: 0x7d, ..read(0, 1, 0) }, NvmeStatus::INVALID_OPCODE),
+        (NvmeCommand { flags: 0x40 | FLAGS_FUSED & 1, ..read(0, 1, 512) }, NvmeStatus::INVALID_FIELD),
+        (NvmeCommand { flags: 0, ..read(0, 1, 512) }, NvmeStatus::INVALID_FIELD),
         (
-            Command { sgl: Sgl::in_capsule(512), opcode: nvm::WRITE, ..read(0, 1, 512) },
-            Status::DATA_LENGTH_INVALID,
+            NvmeCommand { sgl: SglDescriptor::in_capsule(512), ..read(0, 1, 512) },
+            NvmeStatus::SGL_TYPE_INVALID,
         ),
-        (flagged(nvm::WRITE_ZEROES, &mut host, BLOCKS - 1, 2, DEALLOCATE), Status::LBA_OUT_OF_RANGE),
-        (flagged(nvm::WRITE_ZEROES, &mut host, 0, 4096, 0), Status::INVALID_FIELD),
+        (NvmeCommand { sgl: keyed, ..read(0, 1, 512) }, NvmeStatus::SGL_TYPE_INVALID),
+        (
+            NvmeCommand { sgl: SglDescriptor::in_capsule(512), opcode: nvm::WRITE, ..read(0, 1, 512) },
+            NvmeStatus::DATA_LENGTH_INVALID,
+        ),
+        (flagged(nvm::WRITE_ZEROES, &mut host, BLOCKS - 1, 2, DEALLOCATE), NvmeStatus::LBA_OUT_OF_RANGE),
+        (flagged(nvm::WRITE_ZEROES, &mut host, 0, 4096, 0), NvmeStatus::INVALID_FIELD),
     ];
     for (command, wanted) in &cases {
         host.send_command(command, &[]);
@@ -228,28 +233,36 @@ fn commands_that_make_no_sense_are_refused_and_nothing_else_happens() {
         assert!(status.says_do_not_retry());
     }
     // In-capsule data that isn't what the command says.
-    let write = Command::blocks(nvm::WRITE, 1, 1, Sgl::in_capsule(512), 0, 1);
+    let write = NvmeCommand::blocks(nvm::WRITE, 1, 1, SglDescriptor::in_capsule(512), 0, 1);
     for (command, data, wanted) in [
-        (write, vec![1; 1024], Status::DATA_LENGTH_INVALID),
-        (Command { sgl: Sgl::transport(512), ..write }, vec![1; 512], Status::SGL_TYPE_INVALID),
-        (Command { sgl: Sgl { address: 4, ..write.sgl }, ..write }, vec![1; 512], Status::SGL_OFFSET_INVALID),
-        (Command { nsid: 7, ..write }, vec![1; 512], Status::INVALID_NAMESPACE),
-        (read(0, 1, 512), vec![1; 512], Status::DATA_LENGTH_INVALID),
+        (write, vec![1; 1024], NvmeStatus::DATA_LENGTH_INVALID),
+        (
+            NvmeCommand { sgl: SglDescriptor::transport(512), ..write },
+            vec![1; 512],
+            NvmeStatus::SGL_TYPE_INVALID,
+        ),
+        (
+            NvmeCommand { sgl: SglDescriptor { address: 4, ..write.sgl }, ..write },
+            vec![1; 512],
+            NvmeStatus::SGL_OFFSET_INVALID,
+        ),
+        (NvmeCommand { nsid: 7, ..write }, vec![1; 512], NvmeStatus::INVALID_NAMESPACE),
+        (read(0, 1, 512), vec![1; 512], NvmeStatus::DATA_LENGTH_INVALID),
     ] {
         host.send_command(&command, &data);
         let status = host.finish(&command, &data).status();
         // A read with data in its capsule is wrong in two ways.
-        let also = command.opcode == nvm::READ && status.plain() == Status::SGL_TYPE_INVALID;
+        let also = command.opcode == nvm::READ && status.plain() == NvmeStatus::SGL_TYPE_INVALID;
         assert!(status.plain() == wanted || also, "{command:?}: {status:?}");
     }
     let range = |lba: u64, blocks: u32| DatasetRange { attributes: 0, blocks, lba };
-    assert_eq!(deallocate(&mut host, &[range(0, 1), range(BLOCKS, 1)]).plain(), Status::LBA_OUT_OF_RANGE);
+    assert_eq!(deallocate(&mut host, &[range(0, 1), range(BLOCKS, 1)]).plain(), NvmeStatus::LBA_OUT_OF_RANGE);
     assert!(fixture.device.content().iter().all(|byte| *byte == 0));
 
     // All of that is in the error log, the last first.
     let page = GetLogPage::new(log_page::ERRORS, 0, 64).to_command(admin.cid());
     let entry = ErrorEntry::decode(&admin.call(&page, &[]).expect_success().data.try_into().unwrap());
-    assert_eq!((entry.sq_id, entry.status.plain()), (1, Status::LBA_OUT_OF_RANGE));
+    assert_eq!((entry.sq_id, entry.status.plain()), (1, NvmeStatus::LBA_OUT_OF_RANGE));
     assert!(entry.number >= 10);
 }
 
@@ -259,18 +272,18 @@ fn errors_of_the_device_have_their_status() {
     let (_admin, mut host) = fixture.queues(&PLAIN);
     let io = || DeviceError::Io("a test's".to_owned());
     let cases = [
-        (DeviceError::NoSpace, Status::CAPACITY_EXCEEDED, Status::CAPACITY_EXCEEDED),
-        (DeviceError::Gone, Status::NAMESPACE_NOT_READY, Status::NAMESPACE_NOT_READY),
-        (io(), Status::UNRECOVERED_READ_ERROR, Status::WRITE_FAULT),
+        (DeviceError::NoSpace, NvmeStatus::CAPACITY_EXCEEDED, NvmeStatus::CAPACITY_EXCEEDED),
+        (DeviceError::Gone, NvmeStatus::NAMESPACE_NOT_READY, NvmeStatus::NAMESPACE_NOT_READY),
+        (io(), NvmeStatus::UNRECOVERED_READ_ERROR, NvmeStatus::WRITE_FAULT),
     ];
     for (error, of_read, of_write) in cases {
         *fixture.device.fails_with.lock().unwrap() = Some(error);
-        let command = Command::blocks(nvm::READ, host.cid(), 1, Sgl::transport(512), 0, 1);
+        let command = NvmeCommand::blocks(nvm::READ, host.cid(), 1, SglDescriptor::transport(512), 0, 1);
         let status = host.call(&command, &[]).status();
         assert_eq!(status.plain(), of_read);
         assert!(status.says_do_not_retry());
         assert_eq!(write(&mut host, 0, &[1; 512]).plain(), of_write);
-        let flush = Command::new(nvm::FLUSH, host.cid(), 1, Sgl::none());
+        let flush = NvmeCommand::new(nvm::FLUSH, host.cid(), 1, SglDescriptor::none());
         assert_eq!(host.call(&flush, &[]).status().plain(), of_write);
         let range = DatasetRange { attributes: 0, blocks: 1, lba: 0 };
         assert_eq!(deallocate(&mut host, &[range, range]).plain(), of_write);
@@ -311,14 +324,14 @@ fn features_are_read_and_set() {
         (answer.status().plain(), answer.completion.result as u32)
     };
     let queues = |count: u32| QueueCount::pairs(count).to_value();
-    assert_eq!(set(features::NUMBER_OF_QUEUES, queues(4), false), (Status::SUCCESS, queues(4)));
-    assert_eq!(set(features::NUMBER_OF_QUEUES, queues(500), false), (Status::SUCCESS, queues(64)));
-    assert_eq!(set(features::NUMBER_OF_QUEUES, u32::MAX, false).0, Status::INVALID_FIELD);
-    assert_eq!(set(features::KEEP_ALIVE_TIMER, 77_000, false).0, Status::SUCCESS);
-    assert_eq!(set(features::KEEP_ALIVE_TIMER, 1, true).0, Status::FEATURE_NOT_SAVEABLE);
-    assert_eq!(set(features::HOST_IDENTIFIER, 0, false).0, Status::COMMAND_SEQUENCE_ERROR);
-    assert_eq!(set(features::VOLATILE_WRITE_CACHE, 0, false).0, Status::FEATURE_NOT_CHANGEABLE);
-    assert_eq!(set(0xfe, 0, false).0, Status::INVALID_FIELD);
+    assert_eq!(set(features::NUMBER_OF_QUEUES, queues(4), false), (NvmeStatus::SUCCESS, queues(4)));
+    assert_eq!(set(features::NUMBER_OF_QUEUES, queues(500), false), (NvmeStatus::SUCCESS, queues(64)));
+    assert_eq!(set(features::NUMBER_OF_QUEUES, u32::MAX, false).0, NvmeStatus::INVALID_FIELD);
+    assert_eq!(set(features::KEEP_ALIVE_TIMER, 77_000, false).0, NvmeStatus::SUCCESS);
+    assert_eq!(set(features::KEEP_ALIVE_TIMER, 1, true).0, NvmeStatus::FEATURE_NOT_SAVEABLE);
+    assert_eq!(set(features::HOST_IDENTIFIER, 0, false).0, NvmeStatus::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(set(features::VOLATILE_WRITE_CACHE, 0, false).0, NvmeStatus::FEATURE_NOT_CHANGEABLE);
+    assert_eq!(set(0xfe, 0, false).0, NvmeStatus::INVALID_FIELD);
     let mut get = |feature: u8| {
         let command = GetFeatures::current(feature, 8);
         host.call(&command, &[]).expect_success().completion.result as u32
@@ -328,13 +341,13 @@ fn features_are_read_and_set() {
     assert_eq!(get(features::VOLATILE_WRITE_CACHE), 1);
     let mut command = GetFeatures::current(features::HOST_IDENTIFIER, 9);
     command.dwords[1] = 1;
-    command.sgl = Sgl::transport(16);
+    command.sgl = SglDescriptor::transport(16);
     assert_eq!(host.call(&command, &[]).expect_success().data, HOST_ID);
     let unknown = GetFeatures::current(0xfe, 10);
-    assert_eq!(host.call(&unknown, &[]).status().plain(), Status::INVALID_FIELD);
+    assert_eq!(host.call(&unknown, &[]).status().plain(), NvmeStatus::INVALID_FIELD);
     let _io = host.io(fixture.address, crate::NQN, 1, &PLAIN);
     let late = SetFeatures { feature: features::NUMBER_OF_QUEUES, save: false, dword11: queues(2) };
-    assert_eq!(host.call(&late.to_command(11), &[]).status().plain(), Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(host.call(&late.to_command(11), &[]).status().plain(), NvmeStatus::COMMAND_SEQUENCE_ERROR);
 }
 
 #[test]
@@ -349,7 +362,7 @@ fn log_pages_are_given_in_part_or_whole() {
         (answer.status().plain(), answer.data)
     };
     let (_, smart) = page(log_page::SMART, 0, 512);
-    let smart = Smart::decode(&smart.try_into().unwrap());
+    let smart = SmartLog::decode(&smart.try_into().unwrap());
     assert_eq!((smart.read_commands, smart.write_commands, smart.data_units_written), (1, 1, 1));
     assert_eq!((smart.critical_warning, smart.available_spare_percent), (0, 100));
     for (number, length) in [
@@ -360,17 +373,17 @@ fn log_pages_are_given_in_part_or_whole() {
         (log_page::CHANGED_NAMESPACES, 4096),
     ] {
         let (status, whole) = page(number, 0, length);
-        assert_eq!((status, whole.len() as u64), (Status::SUCCESS, length));
+        assert_eq!((status, whole.len() as u64), (NvmeStatus::SUCCESS, length));
         let (status, part) = page(number, 16, 64);
-        assert_eq!(status, Status::SUCCESS);
+        assert_eq!(status, NvmeStatus::SUCCESS);
         assert_eq!(part, whole[16..80]);
-        assert_eq!(page(number, 1 << 40, 4).0, Status::INVALID_FIELD);
+        assert_eq!(page(number, 1 << 40, 4).0, NvmeStatus::INVALID_FIELD);
     }
-    assert_eq!(page(log_page::DISCOVERY, 0, 1024).0, Status::INVALID_LOG_PAGE);
-    assert_eq!(page(0xc0, 0, 512).0, Status::INVALID_LOG_PAGE);
+    assert_eq!(page(log_page::DISCOVERY, 0, 1024).0, NvmeStatus::INVALID_LOG_PAGE);
+    assert_eq!(page(0xc0, 0, 512).0, NvmeStatus::INVALID_LOG_PAGE);
     let mut short = GetLogPage::new(log_page::SMART, 0, 512).to_command(1);
     short.sgl.length_bytes = 256;
-    assert_eq!(admin.call(&short, &[]).status().plain(), Status::DATA_LENGTH_INVALID);
-    let unknown = Command::new(admin::GET_LOG_PAGE + 0x40, 2, 0, Sgl::none());
-    assert_eq!(admin.call(&unknown, &[]).status().plain(), Status::INVALID_OPCODE);
+    assert_eq!(admin.call(&short, &[]).status().plain(), NvmeStatus::DATA_LENGTH_INVALID);
+    let unknown = NvmeCommand::new(admin::GET_LOG_PAGE + 0x40, 2, 0, SglDescriptor::none());
+    assert_eq!(admin.call(&unknown, &[]).status().plain(), NvmeStatus::INVALID_OPCODE);
 }

@@ -3,19 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use underlay_nvme::auth::{ControllerSecrets, Entropy, Hash, HostSecrets, HostSession, HostStep, Secret};
-use underlay_nvme::command::{Command, Sgl, admin, nvm};
+use underlay_nvme::auth::{
+    AuthHash, AuthSecret, ControllerSecrets, HostSecrets, HostSession, HostStep, SessionEntropy,
+};
+use underlay_nvme::command::{NvmeCommand, SglDescriptor, admin, nvm};
 use underlay_nvme::fabrics::{
-    ANY_CONTROLLER, Authentication, CC_ENABLE, CC_ENTRY_SIZES, CC_SHUTDOWN_NORMAL, CONNECT_AUTHENTICATION,
-    Connect, ConnectData, DISCOVERY_NQN, InvalidParameter, PropertyGet, PropertySet, disconnect_command,
-    property,
+    ANY_CONTROLLER, AuthCommand, CC_ENABLE, CC_ENTRY_SIZES, CC_SHUTDOWN_NORMAL, CONNECT_AUTHENTICATION,
+    ConnectCommand, ConnectData, DISCOVERY_NQN, InvalidParameter, PropertyGet, PropertySet,
+    disconnect_command, property,
 };
 use underlay_nvme::identify::{
     ControllerData, ControllerKind, NamespaceData, NamespaceDescriptors, cns, decode_namespace_list,
 };
 use underlay_nvme::log_page::{self, DiscoveryEntry, DiscoveryHead, GetLogPage};
-use underlay_nvme::status::Status;
-use underlay_nvme::target::{Hosts, SubsystemConfig};
+use underlay_nvme::status::NvmeStatus;
+use underlay_nvme::target::{AllowedHosts, SubsystemConfig};
 
 use crate::host::{HOST_ID, HOST_NQN, Host, PLAIN, Style, connect_data};
 use crate::{CAPACITY_BYTES, Fixture, NQN, wait_until};
@@ -46,7 +48,7 @@ fn a_controller_says_what_it_is() {
     assert!(host.identify_page(cns::NAMESPACE, 2).iter().all(|byte| *byte == 0));
     for (asked, nsid) in [(cns::NAMESPACE, 0), (cns::NAMESPACE, u32::MAX), (cns::NAMESPACE_DESCRIPTORS, 2)] {
         let status = host.identify(asked, nsid).status();
-        assert_eq!(status.plain(), Status::INVALID_NAMESPACE);
+        assert_eq!(status.plain(), NvmeStatus::INVALID_NAMESPACE);
         assert!(status.says_do_not_retry());
     }
     for asked in [cns::COMMAND_SET_CONTROLLER, cns::CONTROLLERS, cns::COMMAND_SET_ACTIVE_NAMESPACES] {
@@ -55,7 +57,7 @@ fn a_controller_says_what_it_is() {
     for asked in [cns::INDEPENDENT_NAMESPACE, cns::COMMAND_SET_NAMESPACE, cns::ATTACHED_CONTROLLERS] {
         host.identify(asked, 1).expect_success();
     }
-    assert_eq!(host.identify(0x7e, 1).status().plain(), Status::INVALID_FIELD);
+    assert_eq!(host.identify(0x7e, 1).status().plain(), NvmeStatus::INVALID_FIELD);
 }
 
 #[test]
@@ -71,10 +73,10 @@ fn properties_are_those_of_the_specification() {
     assert_eq!(host.property(property::CSTS), 0);
 
     // Nothing but the fabric's commands before the controller is enabled.
-    assert_eq!(host.identify(cns::CONTROLLER, 0).status().plain(), Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(host.identify(cns::CONTROLLER, 0).status().plain(), NvmeStatus::COMMAND_SEQUENCE_ERROR);
     let mut io = Host::begun(fixture.address, &PLAIN);
     let answer = io.connect(1, NQN, host.controller_id, &PLAIN);
-    assert_eq!(answer.status().plain(), Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(answer.status().plain(), NvmeStatus::COMMAND_SEQUENCE_ERROR);
 
     for wrong in [
         PropertyGet { offset: property::CAP, is_wide: false }.to_command(host.cid()),
@@ -84,7 +86,7 @@ fn properties_are_those_of_the_specification() {
         PropertySet { offset: property::CC, is_wide: false, value: u64::from(CC_ENABLE | 1 << 7) }
             .to_command(host.cid()),
     ] {
-        assert_eq!(host.call(&wrong, &[]).status().plain(), Status::INVALID_FIELD);
+        assert_eq!(host.call(&wrong, &[]).status().plain(), NvmeStatus::INVALID_FIELD);
     }
     host.enable();
     host.identify(cns::CONTROLLER, 0).expect_success();
@@ -95,7 +97,7 @@ fn refused(
     queue_id: u16,
     data: &ConnectData,
     style: &Style,
-) -> (Status, InvalidParameter) {
+) -> (NvmeStatus, InvalidParameter) {
     let mut host = Host::begun(fixture.address, style);
     let answer = host.connect_as(queue_id, data, style);
     assert!(answer.status().says_do_not_retry(), "{:?}", answer.status());
@@ -108,9 +110,9 @@ fn a_wrong_connect_is_refused_with_the_parameter_that_is_wrong() {
     let admin = fixture.admin();
     let right = connect_data(NQN, ANY_CONTROLLER);
     let in_data =
-        |offset| (Status::CONNECT_INVALID_PARAMETERS, InvalidParameter { offset, is_in_data: true });
+        |offset| (NvmeStatus::CONNECT_INVALID_PARAMETERS, InvalidParameter { offset, is_in_data: true });
     let in_command =
-        |offset| (Status::CONNECT_INVALID_PARAMETERS, InvalidParameter { offset, is_in_data: false });
+        |offset| (NvmeStatus::CONNECT_INVALID_PARAMETERS, InvalidParameter { offset, is_in_data: false });
 
     let unknown = ConnectData { subsystem_nqn: "nqn.2026-01.test:nobody".to_owned(), ..right.clone() };
     assert_eq!(refused(&fixture, 0, &unknown, &PLAIN), in_data(256));
@@ -149,40 +151,47 @@ fn a_wrong_connect_is_refused_with_the_parameter_that_is_wrong() {
     assert_eq!(refused(&fixture, 1, &discovery, &PLAIN), in_command(42));
 
     let _io = admin.io(fixture.address, NQN, 1, &PLAIN);
-    assert_eq!(refused(&fixture, 1, &mine, &PLAIN).0, Status::COMMAND_SEQUENCE_ERROR, "the queue is there");
+    assert_eq!(
+        refused(&fixture, 1, &mine, &PLAIN).0,
+        NvmeStatus::COMMAND_SEQUENCE_ERROR,
+        "the queue is there"
+    );
 
     let mut host = Host::begun(fixture.address, &PLAIN);
-    let format = Connect { record_format: 1, queue_id: 0, sq_size: 31, attributes: 0, kato_ms: 0 };
+    let format = ConnectCommand { record_format: 1, queue_id: 0, sq_size: 31, attributes: 0, kato_ms: 0 };
     let command = format.to_command(host.cid());
     let answer = host.call(&command, &right.encode());
-    assert_eq!(answer.status().plain(), Status::CONNECT_INCOMPATIBLE_FORMAT);
+    assert_eq!(answer.status().plain(), NvmeStatus::CONNECT_INCOMPATIBLE_FORMAT);
     // The same connection may try again, but connect only once.
     host.connect(0, NQN, ANY_CONTROLLER, &PLAIN).expect_success();
-    assert_eq!(host.connect(0, NQN, ANY_CONTROLLER, &PLAIN).status().plain(), Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(
+        host.connect(0, NQN, ANY_CONTROLLER, &PLAIN).status().plain(),
+        NvmeStatus::COMMAND_SEQUENCE_ERROR
+    );
 }
 
 #[test]
 fn nothing_goes_before_a_connect() {
     let fixture = Fixture::open_to_all();
     let mut host = Host::begun(fixture.address, &PLAIN);
-    assert_eq!(host.identify(cns::CONTROLLER, 0).status().plain(), Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(host.identify(cns::CONTROLLER, 0).status().plain(), NvmeStatus::COMMAND_SEQUENCE_ERROR);
     let get = PropertyGet { offset: property::CAP, is_wide: true }.to_command(host.cid());
-    assert_eq!(host.call(&get, &[]).status().plain(), Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(host.call(&get, &[]).status().plain(), NvmeStatus::COMMAND_SEQUENCE_ERROR);
     // Not even the data of a write is asked for.
-    let write = Command::blocks(nvm::WRITE, 9, 1, Sgl::transport(1 << 20), 0, 2048);
+    let write = NvmeCommand::blocks(nvm::WRITE, 9, 1, SglDescriptor::transport(1 << 20), 0, 2048);
     host.send_command(&write, &[]);
-    assert_eq!(host.finish(&write, &[]).status().plain(), Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(host.finish(&write, &[]).status().plain(), NvmeStatus::COMMAND_SEQUENCE_ERROR);
     host.connect(0, NQN, ANY_CONTROLLER, &PLAIN).expect_success();
 }
 
 #[test]
 fn only_listed_hosts_connect_and_see_the_subsystem() {
-    let listed = |nqn: &str| Hosts::Listed(BTreeMap::from([(nqn.to_owned(), None)]));
+    let listed = |nqn: &str| AllowedHosts::Listed(BTreeMap::from([(nqn.to_owned(), None)]));
     let fixture = Fixture::with(listed(HOST_NQN), |_| {});
     let admin = fixture.admin();
     let stranger =
         ConnectData { host_nqn: "nqn.2014-08.org:x".to_owned(), ..connect_data(NQN, ANY_CONTROLLER) };
-    assert_eq!(refused(&fixture, 0, &stranger, &PLAIN).0, Status::CONNECT_INVALID_HOST);
+    assert_eq!(refused(&fixture, 0, &stranger, &PLAIN).0, NvmeStatus::CONNECT_INVALID_HOST);
     assert_eq!(discovered(&fixture, HOST_NQN), [NQN]);
     assert!(discovered(&fixture, "nqn.2014-08.org:x").is_empty());
 
@@ -203,7 +212,7 @@ fn discovery(fixture: &Fixture, host_nqn: &str) -> (u64, Vec<String>) {
     host.enable();
     let controller = ControllerData::decode(&host.identify_page(cns::CONTROLLER, 0));
     assert_eq!(controller.kind, ControllerKind::Discovery);
-    assert_eq!(host.identify(cns::NAMESPACE, 1).status().plain(), Status::INVALID_FIELD);
+    assert_eq!(host.identify(cns::NAMESPACE, 1).status().plain(), NvmeStatus::INVALID_FIELD);
     let mut page = |offset: u64, length: u64| {
         let command = GetLogPage::new(log_page::DISCOVERY, offset, length).to_command(host.cid());
         host.call(&command, &[]).expect_success().data
@@ -229,8 +238,11 @@ fn discovered(fixture: &Fixture, host_nqn: &str) -> Vec<String> {
 fn subsystems_come_and_go() {
     let fixture = Fixture::open_to_all();
     let second = "nqn.2026-01.test.underlay:second";
-    let config =
-        SubsystemConfig { nqn: second.to_owned(), serial_number: "2".to_owned(), hosts: Hosts::Any(None) };
+    let config = SubsystemConfig {
+        nqn: second.to_owned(),
+        serial_number: "2".to_owned(),
+        hosts: AllowedHosts::Any(None),
+    };
     let (before, _) = discovery(&fixture, HOST_NQN);
     fixture.target.subsystems().add(config.clone()).unwrap();
     assert!(fixture.target.subsystems().add(config).is_err());
@@ -262,7 +274,7 @@ fn a_silent_host_loses_its_controller_and_one_that_is_heard_keeps_it() {
 
 #[test]
 fn a_connection_that_says_nothing_is_ended() {
-    let fixture = Fixture::with(Hosts::Any(None), |config| {
+    let fixture = Fixture::with(AllowedHosts::Any(None), |config| {
         config.handshake_timeout = std::time::Duration::from_secs(1);
     });
     Host::silent(fixture.address).expect_end();
@@ -297,13 +309,13 @@ fn a_disconnect_ends_an_io_queue_and_the_controller_goes_on() {
     let fixture = Fixture::open_to_all();
     let (mut admin, mut io) = fixture.queues(&PLAIN);
     let command = disconnect_command(admin.cid());
-    assert_eq!(admin.call(&command, &[]).status().plain(), Status::INVALID_QUEUE_TYPE);
+    assert_eq!(admin.call(&command, &[]).status().plain(), NvmeStatus::INVALID_QUEUE_TYPE);
     let command = disconnect_command(io.cid());
     io.call(&command, &[]).expect_success();
     assert!(io.receive().is_none());
     wait_until("the queue is gone", || fixture.subsystem.queues().len() == 1);
     let mut io = admin.io(fixture.address, NQN, 1, &PLAIN);
-    let flush = Command::new(nvm::FLUSH, 9, 1, Sgl::none());
+    let flush = NvmeCommand::new(nvm::FLUSH, 9, 1, SglDescriptor::none());
     io.call(&flush, &[]).expect_success();
     // Without its admin queue a controller is nothing.
     drop(admin);
@@ -315,7 +327,7 @@ fn a_host_that_comes_back_waits_for_what_it_had_under_way() {
     let fixture = Fixture::open_to_all();
     let (admin, mut io) = fixture.queues(&PLAIN);
     fixture.device.holds_back.store(true, Ordering::SeqCst);
-    let write = Command::blocks(nvm::WRITE, 1, 1, Sgl::in_capsule(512), 0, 1);
+    let write = NvmeCommand::blocks(nvm::WRITE, 1, 1, SglDescriptor::in_capsule(512), 0, 1);
     io.send_command(&write, &[1; 512]);
     wait_until("the device has it", || fixture.device.held() == 1);
     drop((admin, io));
@@ -324,7 +336,7 @@ fn a_host_that_comes_back_waits_for_what_it_had_under_way() {
     let came_back = std::thread::spawn(move || {
         let admin = Host::admin(address, NQN, &PLAIN);
         let mut io = admin.io(address, NQN, 1, &PLAIN);
-        let write = Command::blocks(nvm::WRITE, 1, 1, Sgl::in_capsule(512), 0, 1);
+        let write = NvmeCommand::blocks(nvm::WRITE, 1, 1, SglDescriptor::in_capsule(512), 0, 1);
         io.call(&write, &[2; 512]).expect_success();
     });
     // Were it let in now, the old write would come after the new one.
@@ -336,11 +348,11 @@ fn a_host_that_comes_back_waits_for_what_it_had_under_way() {
 }
 
 fn authenticate(host: &mut Host, secrets: HostSecrets) -> Result<(), String> {
-    let mut session = HostSession::new(secrets, HOST_NQN, NQN, Entropy::draw().unwrap());
+    let mut session = HostSession::new(secrets, HOST_NQN, NQN, SessionEntropy::draw().unwrap());
     let mut message = session.start();
     loop {
         send_message(host, &message);
-        let command = Authentication::new(4096).to_receive_command(host.cid());
+        let command = AuthCommand::new(4096).to_receive_command(host.cid());
         let answer = host.call(&command, &[]).expect_success();
         match session.receive(&answer.data) {
             HostStep::Exchange(next) => message = next,
@@ -358,16 +370,16 @@ fn authenticate(host: &mut Host, secrets: HostSecrets) -> Result<(), String> {
 }
 
 fn send_message(host: &mut Host, message: &[u8]) {
-    let command = Authentication::new(message.len() as u32).to_send_command(host.cid());
+    let command = AuthCommand::new(message.len() as u32).to_send_command(host.cid());
     host.call(&command, message).expect_success();
 }
 
 #[test]
 fn a_host_with_a_secret_has_to_prove_it_on_every_queue() {
-    let secret = |seed: u8| Secret::new(Some(Hash::Sha256), vec![seed; 32]).unwrap();
+    let secret = |seed: u8| AuthSecret::new(Some(AuthHash::Sha256), vec![seed; 32]).unwrap();
     let secrets = ControllerSecrets { host: secret(1), controller: Some(secret(2)) };
     let fixture =
-        Fixture::with(Hosts::Listed(BTreeMap::from([(HOST_NQN.to_owned(), Some(secrets))])), |_| {});
+        Fixture::with(AllowedHosts::Listed(BTreeMap::from([(HOST_NQN.to_owned(), Some(secrets))])), |_| {});
     let knows =
         |host: u8, controller: u8| HostSecrets { host: secret(host), controller: Some(secret(controller)) };
     let connected = |queue_id: u16, controller_id: u16| {
@@ -378,13 +390,13 @@ fn a_host_with_a_secret_has_to_prove_it_on_every_queue() {
     };
     let mut admin = connected(0, ANY_CONTROLLER);
     let get = PropertyGet { offset: property::CSTS, is_wide: false }.to_command(admin.cid());
-    assert_eq!(admin.call(&get, &[]).status().plain(), Status::AUTHENTICATION_REQUIRED);
+    assert_eq!(admin.call(&get, &[]).status().plain(), NvmeStatus::AUTHENTICATION_REQUIRED);
     authenticate(&mut admin, knows(1, 2)).unwrap();
     admin.enable();
 
     let mut io = connected(1, admin.controller_id);
-    let read = Command::blocks(nvm::READ, 77, 1, Sgl::transport(512), 0, 1);
-    assert_eq!(io.call(&read, &[]).status().plain(), Status::AUTHENTICATION_REQUIRED);
+    let read = NvmeCommand::blocks(nvm::READ, 77, 1, SglDescriptor::transport(512), 0, 1);
+    assert_eq!(io.call(&read, &[]).status().plain(), NvmeStatus::AUTHENTICATION_REQUIRED);
     authenticate(&mut io, knows(1, 2)).unwrap();
     io.call(&read, &[]).expect_success();
 
@@ -395,6 +407,6 @@ fn a_host_with_a_secret_has_to_prove_it_on_every_queue() {
     assert!(authenticate(&mut mistrusting, knows(1, 3)).is_err());
     admin.identify(cns::CONTROLLER, 0).expect_success();
     assert_eq!(HOST_ID.len(), 16);
-    let keep_alive = Command::new(admin::KEEP_ALIVE, 99, 0, Sgl::none());
+    let keep_alive = NvmeCommand::new(admin::KEEP_ALIVE, 99, 0, SglDescriptor::none());
     admin.call(&keep_alive, &[]).expect_success();
 }

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_storage::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
 
 pub(crate) const BLOCK_BYTES: u32 = 512;
 
@@ -13,7 +15,7 @@ pub struct TestDevice {
     capacity_bytes: AtomicU64,
     pub fails_with: Mutex<Option<DeviceError>>,
     pub holds_back: AtomicBool,
-    held: Mutex<Vec<(Request, Done)>>,
+    held: Mutex<Vec<(DeviceRequest, CompletionCallback)>>,
     pub flushes: AtomicU64,
     pub forced_writes: AtomicU64,
 }
@@ -46,27 +48,27 @@ impl TestDevice {
         }
     }
 
-    fn carry_out(&self, request: Request) -> Completion {
+    fn carry_out(&self, request: DeviceRequest) -> DeviceCompletion {
         request.check(&self.geometry())?;
         if let Some(error) = self.fails_with.lock().unwrap().clone() {
             return Err(error);
         }
         let mut bytes = self.bytes.lock().unwrap();
         match request {
-            Request::Read { offset_bytes, mut buffer } => {
+            DeviceRequest::Read { offset_bytes, mut buffer } => {
                 let from = offset_bytes as usize;
                 let length = buffer.len();
                 buffer.copy_from_slice(&bytes[from..from + length]);
                 return Ok(buffer);
             }
-            Request::Write { offset_bytes, data, fua } => {
+            DeviceRequest::Write { offset_bytes, data, fua } => {
                 self.forced_writes.fetch_add(u64::from(fua), Ordering::SeqCst);
                 bytes[offset_bytes as usize..][..data.len()].copy_from_slice(&data);
             }
-            Request::Flush => {
+            DeviceRequest::Flush => {
                 self.flushes.fetch_add(1, Ordering::SeqCst);
             }
-            Request::Discard { offset_bytes, length_bytes } => {
+            DeviceRequest::Discard { offset_bytes, length_bytes } => {
                 bytes[offset_bytes as usize..][..length_bytes as usize].fill(0);
             }
         }
@@ -75,15 +77,15 @@ impl TestDevice {
 }
 
 impl BlockDevice for TestDevice {
-    fn geometry(&self) -> Geometry {
-        Geometry {
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry {
             capacity_bytes: self.capacity_bytes.load(Ordering::SeqCst),
             block_bytes: BLOCK_BYTES,
             optimal_io_bytes: 64 << 10,
         }
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         if self.holds_back.load(Ordering::SeqCst) {
             self.held.lock().unwrap().push((request, done));
         } else {

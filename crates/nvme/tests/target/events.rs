@@ -1,27 +1,27 @@
 //! Asynchronous events, and commands that are taken back.
 
-use underlay_nvme::command::{Command, Completion, Sgl, admin};
+use underlay_nvme::command::{CompletionEntry, NvmeCommand, SglDescriptor, admin};
 use underlay_nvme::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN};
 use underlay_nvme::features::{
     ASYNC_EVENT_CONFIGURATION, EVENT_DISCOVERY_CHANGED, EVENT_NAMESPACE_CHANGED, SetFeatures,
 };
 use underlay_nvme::identify::{NamespaceData, cns};
-use underlay_nvme::log_page::{self, Event, GetLogPage, decode_changed_namespaces};
+use underlay_nvme::log_page::{self, AsyncEvent, GetLogPage, decode_changed_namespaces};
 use underlay_nvme::pdu::Pdu;
-use underlay_nvme::status::Status;
-use underlay_nvme::target::{Hosts, NamespaceConfig, SubsystemConfig};
+use underlay_nvme::status::NvmeStatus;
+use underlay_nvme::target::{AllowedHosts, NamespaceConfig, SubsystemConfig};
 
 use crate::device::{BLOCK_BYTES, TestDevice};
 use crate::host::{Host, PLAIN};
 use crate::{CAPACITY_BYTES, Fixture, wait_until};
 
 fn request_event(host: &mut Host, cid: u16) {
-    host.send_command(&Command::new(admin::ASYNC_EVENT_REQUEST, cid, 0, Sgl::none()), &[]);
+    host.send_command(&NvmeCommand::new(admin::ASYNC_EVENT_REQUEST, cid, 0, SglDescriptor::none()), &[]);
 }
 
-fn next_completion(host: &mut Host) -> Completion {
+fn next_completion(host: &mut Host) -> CompletionEntry {
     let Some((Pdu::CapsuleResp(bytes), _)) = host.receive() else { panic!("no completion") };
-    Completion::decode(&bytes)
+    CompletionEntry::decode(&bytes)
 }
 
 fn listen_for(host: &mut Host, events: u32) {
@@ -45,7 +45,7 @@ fn a_host_learns_of_namespaces_that_come_go_and_grow() {
     fixture.device.resize(2 * CAPACITY_BYTES);
     fixture.subsystem.resize_namespace(1).unwrap();
     let told = next_completion(&mut host);
-    assert_eq!((told.cid, Event::from_result(told.result)), (100, Event::NamespacesChanged));
+    assert_eq!((told.cid, AsyncEvent::from_result(told.result)), (100, AsyncEvent::NamespacesChanged));
 
     // Not told again before the page was read, which names all that changed until then.
     request_event(&mut host, 101);
@@ -85,9 +85,9 @@ fn discovery_tells_of_subsystems() {
     listen_for(&mut host, EVENT_DISCOVERY_CHANGED);
     request_event(&mut host, 7);
     let (nqn, serial_number) = ("nqn.2026-01.test:new".to_owned(), "3".to_owned());
-    let config = SubsystemConfig { nqn, serial_number, hosts: Hosts::Any(None) };
+    let config = SubsystemConfig { nqn, serial_number, hosts: AllowedHosts::Any(None) };
     fixture.target.subsystems().add(config).unwrap();
-    assert_eq!(Event::from_result(next_completion(&mut host).result), Event::DiscoveryChanged);
+    assert_eq!(AsyncEvent::from_result(next_completion(&mut host).result), AsyncEvent::DiscoveryChanged);
 }
 
 #[test]
@@ -99,12 +99,12 @@ fn requests_for_events_are_limited_and_can_be_taken_back() {
     }
     request_event(&mut host, 104);
     let refused = next_completion(&mut host);
-    assert_eq!((refused.cid, refused.status.plain()), (104, Status::EVENT_REQUEST_LIMIT_EXCEEDED));
-    let mut abort = Command::new(admin::ABORT, 200, 0, Sgl::none());
+    assert_eq!((refused.cid, refused.status.plain()), (104, NvmeStatus::EVENT_REQUEST_LIMIT_EXCEEDED));
+    let mut abort = NvmeCommand::new(admin::ABORT, 200, 0, SglDescriptor::none());
     abort.dwords[0] = 102 << 16;
     host.send_command(&abort, &[]);
     let aborted = next_completion(&mut host);
-    assert_eq!((aborted.cid, aborted.status.plain()), (102, Status::ABORT_REQUESTED));
+    assert_eq!((aborted.cid, aborted.status.plain()), (102, NvmeStatus::ABORT_REQUESTED));
     let done = next_completion(&mut host);
     assert_eq!((done.cid, done.result), (200, 0));
     // What isn't there, or runs to its end, is not aborted.
@@ -119,13 +119,13 @@ fn a_namespace_that_is_removed_refuses_what_comes_and_ends_what_it_has() {
     let fixture = Fixture::open_to_all();
     let (_admin, mut io) = fixture.queues(&PLAIN);
     fixture.device.holds_back.store(true, Ordering::SeqCst);
-    let read = Command::blocks(nvm::READ, 1, 1, Sgl::transport(512), 0, 1);
+    let read = NvmeCommand::blocks(nvm::READ, 1, 1, SglDescriptor::transport(512), 0, 1);
     io.send_command(&read, &[]);
     wait_until("the device has it", || fixture.device.held() == 1);
     fixture.subsystem.remove_namespace(1).unwrap();
-    let second = Command { cid: 2, ..read };
+    let second = NvmeCommand { cid: 2, ..read };
     io.send_command(&second, &[]);
-    assert_eq!(io.finish(&second, &[]).status().plain(), Status::INVALID_NAMESPACE);
+    assert_eq!(io.finish(&second, &[]).status().plain(), NvmeStatus::INVALID_NAMESPACE);
     fixture.device.release();
     io.finish(&read, &[]).expect_success();
 }

@@ -4,39 +4,41 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use underlay_nvme::command::{Command, Completion, Sgl, admin};
+use underlay_nvme::command::{CompletionEntry, NvmeCommand, SglDescriptor, admin};
 use underlay_nvme::fabrics::{
-    ANY_CONTROLLER, CC_ENABLE, CC_ENTRY_SIZES, Connect, ConnectData, PropertyGet, PropertySet, property,
+    ANY_CONTROLLER, CC_ENABLE, CC_ENTRY_SIZES, ConnectCommand, ConnectData, PropertyGet, PropertySet,
+    property,
 };
-use underlay_nvme::identify::{IDENTIFY_BYTES, Identify};
+use underlay_nvme::identify::{IDENTIFY_BYTES, IdentifyCommand};
 use underlay_nvme::pdu::{
-    Arriving, DataState, DataTransfer, Digests, Framing, IcReq, Pdu, ReceiveError, Receiver, Side, TermReq,
+    ConnectionSide, DataState, DataTransfer, Digests, IcReq, Pdu, PduDecoder, PduFraming, PduReceiver,
+    ReceiveError, TermReq,
 };
-use underlay_nvme::status::Status;
+use underlay_nvme::status::NvmeStatus;
 
 pub(crate) const HOST_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:0d2c5f0e-0000-4000-8000-000000000001";
 pub(crate) const HOST_ID: [u8; 16] = [7; 16];
 /// Long, so that no test fails on a busy machine; only a target that hangs makes anybody wait for it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Host {
     pub stream: TcpStream,
-    receiver: Receiver<TcpStream>,
-    pub framing: Framing,
+    receiver: PduReceiver<TcpStream>,
+    pub framing: PduFraming,
     last_cid: u16,
     pub controller_id: u16,
 }
 
 #[derive(Debug)]
 pub struct Answer {
-    pub completion: Completion,
+    pub completion: CompletionEntry,
     pub data: Vec<u8>,
     /// The answer came with the data, without a capsule of its own.
     pub is_in_data: bool,
 }
 
 impl Answer {
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> NvmeStatus {
         self.completion.status
     }
 
@@ -69,10 +71,10 @@ impl Host {
     pub fn silent(address: SocketAddr) -> Host {
         let stream = TcpStream::connect(address).expect("the target listens");
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        let framing = Framing::default();
-        let receiver = Receiver::new(stream.try_clone().unwrap(), arriving(framing, 4), 64 << 10);
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
+        let framing = PduFraming::default();
+        let receiver = PduReceiver::new(stream.try_clone().unwrap(), arriving(framing, 4), 64 << 10);
         Host { stream, receiver, framing, last_cid: 0, controller_id: 0 }
     }
 
@@ -85,7 +87,7 @@ impl Host {
         let Some((Pdu::IcResp(response), _)) = host.receive() else { panic!("no ICResp") };
         assert_eq!(response.digests, digests);
         assert!(response.max_h2c_data_bytes >= 4096);
-        host.framing = Framing { digests, data_alignment_bytes: response.data_alignment_bytes };
+        host.framing = PduFraming { digests, data_alignment_bytes: response.data_alignment_bytes };
         host.receiver.set_arriving(arriving(host.framing, data_alignment_bytes));
         host
     }
@@ -122,7 +124,7 @@ impl Host {
     }
 
     pub fn connect_as(&mut self, queue_id: u16, data: &ConnectData, style: &Style) -> Answer {
-        let connect = Connect {
+        let connect = ConnectCommand {
             record_format: 0,
             queue_id,
             sq_size: style.sq_size,
@@ -146,7 +148,7 @@ impl Host {
     }
 
     pub fn identify(&mut self, cns: u8, nsid: u32) -> Answer {
-        let command = Identify::new(cns, nsid).to_command(self.cid());
+        let command = IdentifyCommand::new(cns, nsid).to_command(self.cid());
         self.call(&command, &[])
     }
 
@@ -155,7 +157,7 @@ impl Host {
     }
 
     pub fn keep_alive(&mut self) -> Answer {
-        let command = Command::new(admin::KEEP_ALIVE, self.cid(), 0, Sgl::none());
+        let command = NvmeCommand::new(admin::KEEP_ALIVE, self.cid(), 0, SglDescriptor::none());
         self.call(&command, &[])
     }
 
@@ -168,7 +170,7 @@ impl Host {
         self.stream.write_all(bytes).expect("the target takes it");
     }
 
-    pub fn send_command(&mut self, command: &Command, data: &[u8]) {
+    pub fn send_command(&mut self, command: &NvmeCommand, data: &[u8]) {
         self.send(&Pdu::CapsuleCmd(command.encode()), data);
     }
 
@@ -188,13 +190,13 @@ impl Host {
     }
 
     /// Gives a command and takes its answer, sending the data when it is asked for.
-    pub fn call(&mut self, command: &Command, data: &[u8]) -> Answer {
+    pub fn call(&mut self, command: &NvmeCommand, data: &[u8]) -> Answer {
         let in_capsule = if command.sgl.is_in_capsule() { data } else { &[] };
         self.send_command(command, in_capsule);
         self.finish(command, data)
     }
 
-    pub fn finish(&mut self, command: &Command, data: &[u8]) -> Answer {
+    pub fn finish(&mut self, command: &NvmeCommand, data: &[u8]) -> Answer {
         let mut received = vec![0; 0];
         loop {
             match self.receive().expect("an answer, not the end") {
@@ -208,13 +210,13 @@ impl Host {
                     received.extend(piece);
                     if transfer.is_success {
                         assert!(transfer.is_last);
-                        let (cid, status) = (command.cid, Status::SUCCESS);
-                        let completion = Completion { result: 0, sq_head: 0, sq_id: 0, cid, status };
+                        let (cid, status) = (command.cid, NvmeStatus::SUCCESS);
+                        let completion = CompletionEntry { result: 0, sq_head: 0, sq_id: 0, cid, status };
                         return Answer { completion, data: received, is_in_data: true };
                     }
                 }
                 (Pdu::CapsuleResp(bytes), _) => {
-                    let completion = Completion::decode(&bytes);
+                    let completion = CompletionEntry::decode(&bytes);
                     assert_eq!(completion.cid, command.cid);
                     return Answer { completion, data: received, is_in_data: false };
                 }
@@ -272,9 +274,9 @@ pub(crate) fn connect_data(nqn: &str, controller_id: u16) -> ConnectData {
     }
 }
 
-pub(crate) fn arriving(framing: Framing, data_alignment_bytes: u8) -> Arriving {
-    Arriving {
-        side: Side::Host,
+pub(crate) fn arriving(framing: PduFraming, data_alignment_bytes: u8) -> PduDecoder {
+    PduDecoder {
+        side: ConnectionSide::Host,
         digests: framing.digests,
         data_alignment_bytes,
         max_capsule_data_bytes: 0,

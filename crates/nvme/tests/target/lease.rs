@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use underlay_nvme::command::{Command, DATASET_DEALLOCATE, DatasetRange, Sgl, admin, nvm};
+use underlay_nvme::command::{DATASET_DEALLOCATE, DatasetRange, NvmeCommand, SglDescriptor, admin, nvm};
 use underlay_nvme::fabrics::{
     ANY_CONTROLLER, CC_ENABLE, CC_ENTRY_SIZES, CC_SHUTDOWN_NORMAL, PropertySet, property,
 };
-use underlay_nvme::status::Status;
-use underlay_nvme::target::{NamespaceConfig, Writers};
+use underlay_nvme::status::NvmeStatus;
+use underlay_nvme::target::{NamespaceConfig, WriterPolicy};
 
 use crate::host::{Host, PLAIN, connect_data};
 use crate::{Fixture, NQN, wait_until};
@@ -28,11 +28,11 @@ fn other(fixture: &Fixture) -> (Host, Host) {
     (admin, io)
 }
 
-fn write_command(host: &mut Host, nsid: u32) -> Command {
-    Command::blocks(nvm::WRITE, host.cid(), nsid, Sgl::in_capsule(512), 0, 1)
+fn write_command(host: &mut Host, nsid: u32) -> NvmeCommand {
+    NvmeCommand::blocks(nvm::WRITE, host.cid(), nsid, SglDescriptor::in_capsule(512), 0, 1)
 }
 
-fn write(host: &mut Host, fill: u8) -> Status {
+fn write(host: &mut Host, fill: u8) -> NvmeStatus {
     let command = write_command(host, 1);
     host.call(&command, &[fill; 512]).status()
 }
@@ -47,8 +47,8 @@ fn take_leave(admin: &mut Host) {
     configure(admin, CC_ENABLE | CC_ENTRY_SIZES | CC_SHUTDOWN_NORMAL);
 }
 
-fn replace_former(admin: &mut Host, instance: u32, number: u32) -> Status {
-    let mut command = Command::new(admin::REPLACE_FORMER, admin.cid(), 0, Sgl::none());
+fn replace_former(admin: &mut Host, instance: u32, number: u32) -> NvmeStatus {
+    let mut command = NvmeCommand::new(admin::REPLACE_FORMER, admin.cid(), 0, SglDescriptor::none());
     (command.dwords[0], command.dwords[2]) = (instance, number);
     admin.call(&command, &[]).status()
 }
@@ -60,18 +60,19 @@ fn a_second_host_that_writes_is_refused_until_the_first_takes_leave() {
     let (_other_admin, mut other_io) = other(&fixture);
     assert!(write(&mut io, 1).is_success());
     let conflict =
-        |status: Status| status.plain() == Status::RESERVATION_CONFLICT && status.says_do_not_retry();
+        |status: NvmeStatus| status.plain() == NvmeStatus::RESERVATION_CONFLICT && status.says_do_not_retry();
     assert!(conflict(write(&mut other_io, 2)));
-    let zeroes = Command::blocks(nvm::WRITE_ZEROES, other_io.cid(), 1, Sgl::none(), 0, 1);
+    let zeroes = NvmeCommand::blocks(nvm::WRITE_ZEROES, other_io.cid(), 1, SglDescriptor::none(), 0, 1);
     assert!(conflict(other_io.call(&zeroes, &[]).status()));
     let range = DatasetRange { attributes: 0, blocks: 1, lba: 0 }.encode();
-    let mut deallocate = Command::new(nvm::DATASET_MANAGEMENT, other_io.cid(), 1, Sgl::in_capsule(16));
+    let mut deallocate =
+        NvmeCommand::new(nvm::DATASET_MANAGEMENT, other_io.cid(), 1, SglDescriptor::in_capsule(16));
     deallocate.dwords[1] = DATASET_DEALLOCATE;
     assert!(conflict(other_io.call(&deallocate, &range).status()));
     // It may read and flush.
-    let read = Command::blocks(nvm::READ, other_io.cid(), 1, Sgl::transport(512), 0, 1);
+    let read = NvmeCommand::blocks(nvm::READ, other_io.cid(), 1, SglDescriptor::transport(512), 0, 1);
     assert_eq!(other_io.call(&read, &[]).expect_success().data, [1; 512]);
-    let flush = Command::new(nvm::FLUSH, other_io.cid(), 1, Sgl::none());
+    let flush = NvmeCommand::new(nvm::FLUSH, other_io.cid(), 1, SglDescriptor::none());
     other_io.call(&flush, &[]).expect_success();
     take_leave(&mut admin);
     assert!(write(&mut other_io, 2).is_success());
@@ -88,7 +89,7 @@ fn a_host_that_vanished_keeps_its_lease_for_a_time() {
     drop((admin, io));
     wait_until("it is gone", || fixture.subsystem.queues().is_empty());
     let (_other_admin, mut other_io) = other(&fixture);
-    assert_eq!(write(&mut other_io, 2).plain(), Status::RESERVATION_CONFLICT);
+    assert_eq!(write(&mut other_io, 2).plain(), NvmeStatus::RESERVATION_CONFLICT);
     let (_admin, mut io) = fixture.queues(&PLAIN);
     assert!(write(&mut io, 3).is_success());
 }
@@ -97,7 +98,7 @@ fn a_host_that_vanished_keeps_its_lease_for_a_time() {
 fn a_shared_namespace_is_written_to_by_all() {
     let fixture = Fixture::open_to_all();
     let config = NamespaceConfig { nsid: 2, uuid: [2; 16], device: fixture.device.clone() };
-    fixture.subsystem.add_namespace_for(config, Writers::All).unwrap();
+    fixture.subsystem.add_namespace_for(config, WriterPolicy::All).unwrap();
     let (_admin, mut io) = fixture.queues(&PLAIN);
     let (_other_admin, mut other_io) = other(&fixture);
     for host in [&mut io, &mut other_io] {
@@ -157,7 +158,7 @@ fn a_write_on_a_connection_that_was_replaced_never_happens() {
     io.expect_end();
     admin.expect_end();
     // The neighbour's have not, though only one of the two may write.
-    assert_eq!(write(&mut neighbour_io, 4).plain(), Status::RESERVATION_CONFLICT);
+    assert_eq!(write(&mut neighbour_io, 4).plain(), NvmeStatus::RESERVATION_CONFLICT);
     let mut late = fixture.admin();
     assert!(!replace_former(&mut late, 5, 1).is_success());
     drop((new, late));

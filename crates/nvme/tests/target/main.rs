@@ -14,7 +14,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use underlay_nvme::target::{Hosts, NamespaceConfig, Subsystem, SubsystemConfig, Target, TargetConfig};
+use underlay_nvme::target::{
+    AllowedHosts, NamespaceConfig, NvmSubsystem, NvmeTarget, SubsystemConfig, TargetConfig,
+};
 
 use device::TestDevice;
 
@@ -23,18 +25,18 @@ pub const CAPACITY_BYTES: u64 = 8 << 20;
 
 /// A target with one subsystem that has one namespace.
 pub struct Fixture {
-    pub target: Target,
-    pub subsystem: Arc<Subsystem>,
+    pub target: NvmeTarget,
+    pub subsystem: Arc<NvmSubsystem>,
     pub device: Arc<TestDevice>,
     pub address: SocketAddr,
 }
 
 impl Fixture {
     pub fn open_to_all() -> Fixture {
-        Fixture::with(Hosts::Any(None), |_| {})
+        Fixture::with(AllowedHosts::Any(None), |_| {})
     }
 
-    pub fn with(hosts: Hosts, change: impl FnOnce(&mut TargetConfig)) -> Fixture {
+    pub fn with(hosts: AllowedHosts, change: impl FnOnce(&mut TargetConfig)) -> Fixture {
         let mut config = TargetConfig {
             listen: vec![(Ipv4Addr::LOCALHOST, 0).into()],
             // Nobody is thrown out because the machine is busy.
@@ -42,7 +44,7 @@ impl Fixture {
             ..TargetConfig::default()
         };
         change(&mut config);
-        let target = Target::start(config).expect("loopback can be listened on");
+        let target = NvmeTarget::start(config).expect("loopback can be listened on");
         let subsystem = target
             .subsystems()
             .add(SubsystemConfig { nqn: NQN.to_owned(), serial_number: "U1".to_owned(), hosts })

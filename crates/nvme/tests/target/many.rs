@@ -1,8 +1,8 @@
 //! A thousand connections at once.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use underlay_nvme::command::{Command, Sgl, nvm};
-use underlay_nvme::target::Hosts;
+use underlay_nvme::command::{NvmeCommand, SglDescriptor, nvm};
+use underlay_nvme::target::AllowedHosts;
 
 use crate::host::{Host, PLAIN};
 use crate::{Fixture, NQN, wait_until};
@@ -20,7 +20,7 @@ fn a_thousand_connections_all_get_their_answers() {
     let current = limit.current.map_or(wanted, |current| current.max(wanted));
     setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum: limit.maximum }).unwrap();
 
-    let fixture = Fixture::with(Hosts::Any(None), |_| {});
+    let fixture = Fixture::with(AllowedHosts::Any(None), |_| {});
     let mut idle: Vec<Host> = (0..IDLE).map(|_| fixture.admin()).collect();
     let admins: Vec<Host> = (0..HOSTS).map(|_| fixture.admin()).collect();
     let address = fixture.address;
@@ -36,13 +36,13 @@ fn a_thousand_connections_all_get_their_answers() {
     // All ask before anybody looks at an answer.
     for (at, queue) in queues.iter_mut().enumerate() {
         let lba = at as u64 * 8;
-        let write = Command::blocks(nvm::WRITE, 1, 1, Sgl::in_capsule(4096), lba, 8);
+        let write = NvmeCommand::blocks(nvm::WRITE, 1, 1, SglDescriptor::in_capsule(4096), lba, 8);
         queue.send_command(&write, &[at as u8; 4096]);
     }
     for (at, queue) in queues.iter_mut().enumerate() {
-        let write = Command::blocks(nvm::WRITE, 1, 1, Sgl::in_capsule(4096), at as u64 * 8, 8);
+        let write = NvmeCommand::blocks(nvm::WRITE, 1, 1, SglDescriptor::in_capsule(4096), at as u64 * 8, 8);
         queue.finish(&write, &[]).expect_success();
-        let read = Command::blocks(nvm::READ, 2, 1, Sgl::transport(4096), at as u64 * 8, 8);
+        let read = NvmeCommand::blocks(nvm::READ, 2, 1, SglDescriptor::transport(4096), at as u64 * 8, 8);
         assert_eq!(queue.call(&read, &[]).expect_success().data, [at as u8; 4096]);
     }
     idle.iter_mut().for_each(|host| {
@@ -57,7 +57,7 @@ fn a_thousand_connections_all_get_their_answers() {
 
 #[test]
 fn connections_beyond_the_limit_are_closed_and_the_others_stay() {
-    let fixture = Fixture::with(Hosts::Any(None), |config| config.max_connections = 3);
+    let fixture = Fixture::with(AllowedHosts::Any(None), |config| config.max_connections = 3);
     let mut kept: Vec<Host> = (0..3).map(|_| fixture.admin()).collect();
     Host::silent(fixture.address).expect_end();
     kept.iter_mut().for_each(|host| {
@@ -76,10 +76,10 @@ fn a_target_that_stops_ends_its_connections_and_its_port_is_free() {
     fixture.target.stop();
     admin.expect_end();
     io.expect_end();
-    let again = Fixture::with(Hosts::Any(None), |config| config.listen = vec![address]);
+    let again = Fixture::with(AllowedHosts::Any(None), |config| config.listen = vec![address]);
     assert_eq!(again.address, address);
     again.admin().keep_alive().expect_success();
-    let taken = underlay_nvme::target::Target::start(underlay_nvme::target::TargetConfig {
+    let taken = underlay_nvme::target::NvmeTarget::start(underlay_nvme::target::TargetConfig {
         listen: vec![address],
         ..Default::default()
     });

@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use underlay_nvme::command::{Command, Completion, Sgl, nvm};
+use underlay_nvme::command::{CompletionEntry, NvmeCommand, SglDescriptor, nvm};
 use underlay_nvme::fabrics::ANY_CONTROLLER;
-use underlay_nvme::pdu::{DataTransfer, Digests, FatalStatus, Framing, IcReq, Pdu, R2t, TermReq};
-use underlay_nvme::status::Status;
-use underlay_nvme::target::Hosts;
+use underlay_nvme::pdu::{DataTransfer, Digests, FatalStatus, IcReq, Pdu, PduFraming, R2t, TermReq};
+use underlay_nvme::status::NvmeStatus;
+use underlay_nvme::target::AllowedHosts;
 
 use crate::host::{Host, PLAIN, Style, connect_data};
 use crate::{Fixture, NQN, wait_until};
@@ -28,9 +28,10 @@ impl Bystander {
     }
 
     fn is_unhurt(&mut self) {
-        let command = Command::blocks(nvm::WRITE, self.io.cid(), 1, Sgl::transport(64 << 10), 0, 128);
+        let command =
+            NvmeCommand::blocks(nvm::WRITE, self.io.cid(), 1, SglDescriptor::transport(64 << 10), 0, 128);
         self.io.call(&command, &vec![3; 64 << 10]).expect_success();
-        let command = Command::blocks(nvm::READ, self.io.cid(), 1, Sgl::transport(512), 0, 1);
+        let command = NvmeCommand::blocks(nvm::READ, self.io.cid(), 1, SglDescriptor::transport(512), 0, 1);
         assert_eq!(self.io.call(&command, &[]).expect_success().data, [3; 512]);
     }
 }
@@ -66,7 +67,7 @@ fn headers_that_are_wrong_are_named() {
             FatalStatus::LimitExceeded,
             0,
         ),
-        ("begun again", Framing::default().encode(&ic_req(0), &[]), FatalStatus::SequenceError, 0),
+        ("begun again", PduFraming::default().encode(&ic_req(0), &[]), FatalStatus::SequenceError, 0),
     ];
     for (what, bytes, status, information) in cases {
         let admin = fixture.admin();
@@ -92,7 +93,7 @@ fn a_connection_that_begins_wrong_is_ended() {
         TermReq { status: FatalStatus::UnsupportedParameter, information: 8 }
     );
     let mut host = Host::silent(fixture.address);
-    host.send_command(&Command::new(nvm::FLUSH, 1, 1, Sgl::none()), &[]);
+    host.send_command(&NvmeCommand::new(nvm::FLUSH, 1, 1, SglDescriptor::none()), &[]);
     assert_eq!(host.expect_termination().status, FatalStatus::SequenceError);
     let mut host = Host::silent(fixture.address);
     host.send_raw(b"GET / HTTP/1.1\r\nHost: somebody\r\n\r\n");
@@ -106,8 +107,8 @@ fn a_connection_that_begins_wrong_is_ended() {
 #[test]
 fn connections_cut_anywhere_leave_nothing_behind() {
     let fixture = Fixture::open_to_all();
-    let mut said = Framing::default().encode(&ic_req(0), &[]);
-    let connect = underlay_nvme::fabrics::Connect {
+    let mut said = PduFraming::default().encode(&ic_req(0), &[]);
+    let connect = underlay_nvme::fabrics::ConnectCommand {
         record_format: 0,
         queue_id: 0,
         sq_size: 31,
@@ -115,7 +116,7 @@ fn connections_cut_anywhere_leave_nothing_behind() {
         kato_ms: 0,
     };
     let capsule = Pdu::CapsuleCmd(connect.to_command(1).encode());
-    said.extend(Framing::default().encode(&capsule, &connect_data(NQN, ANY_CONTROLLER).encode()));
+    said.extend(PduFraming::default().encode(&capsule, &connect_data(NQN, ANY_CONTROLLER).encode()));
     for length in (0..said.len()).step_by(37) {
         let mut host = Host::silent(fixture.address);
         host.send_raw(&said[..length]);
@@ -128,21 +129,21 @@ fn connections_cut_anywhere_leave_nothing_behind() {
     }
     assert!(matches!(host.receive(), Some((Pdu::IcResp(_), _))));
     let Some((Pdu::CapsuleResp(bytes), _)) = host.receive() else { panic!("no answer") };
-    assert!(Completion::decode(&bytes).status.is_success());
+    assert!(CompletionEntry::decode(&bytes).status.is_success());
 }
 
 #[test]
 fn a_wrong_header_digest_ends_the_connection_and_a_wrong_data_digest_the_command() {
     let fixture = Fixture::open_to_all();
     let (_admin, mut io) = fixture.queues(&DIGESTS);
-    let write = Command::blocks(nvm::WRITE, 40, 1, Sgl::in_capsule(512), 0, 1);
+    let write = NvmeCommand::blocks(nvm::WRITE, 40, 1, SglDescriptor::in_capsule(512), 0, 1);
     let mut bytes = io.framing.encode(&Pdu::CapsuleCmd(write.encode()), &[7; 512]);
     *bytes.last_mut().unwrap() ^= 1;
     io.send_raw(&bytes);
     let status = io.finish(&write, &[]).status();
-    assert_eq!(status, Status::TRANSIENT_TRANSPORT_ERROR);
+    assert_eq!(status, NvmeStatus::TRANSIENT_TRANSPORT_ERROR);
     // In a data PDU it is the same.
-    let write = Command::blocks(nvm::WRITE, 41, 1, Sgl::transport(1024), 0, 2);
+    let write = NvmeCommand::blocks(nvm::WRITE, 41, 1, SglDescriptor::transport(1024), 0, 2);
     io.send_command(&write, &[]);
     let Some((Pdu::R2t(r2t), _)) = io.receive() else { panic!("no R2T") };
     for half in 0..2 {
@@ -152,7 +153,7 @@ fn a_wrong_header_digest_ends_the_connection_and_a_wrong_data_digest_the_command
         bytes[40] ^= 1 - half as u8;
         io.send_raw(&bytes);
     }
-    assert_eq!(io.finish(&write, &[]).status(), Status::TRANSIENT_TRANSPORT_ERROR);
+    assert_eq!(io.finish(&write, &[]).status(), NvmeStatus::TRANSIENT_TRANSPORT_ERROR);
     assert!(fixture.device.content()[..1024].iter().all(|byte| *byte == 0));
     io.call(&write, &[8; 1024]).expect_success();
     assert_eq!(fixture.device.content()[1023], 8);
@@ -184,7 +185,7 @@ fn data_that_nobody_asked_for_ends_the_connection() {
     ];
     for (what, change, status) in cases {
         let (_admin, mut io) = fixture.queues(&PLAIN);
-        io.send_command(&Command::blocks(nvm::WRITE, 9, 1, Sgl::transport(1024), 0, 2), &[]);
+        io.send_command(&NvmeCommand::blocks(nvm::WRITE, 9, 1, SglDescriptor::transport(1024), 0, 2), &[]);
         let Some((Pdu::R2t(r2t), _)) = io.receive() else { panic!("no R2T") };
         assert_eq!((r2t.offset_bytes, r2t.length_bytes), (0, 1024));
         let mut transfer = part_of(&r2t, 0, 512, false);
@@ -194,7 +195,7 @@ fn data_that_nobody_asked_for_ends_the_connection() {
     }
     // Nothing was asked for at all, or it was answered already.
     let (_admin, mut io) = fixture.queues(&PLAIN);
-    let write = Command::blocks(nvm::WRITE, 9, 1, Sgl::transport(1024), 0, 2);
+    let write = NvmeCommand::blocks(nvm::WRITE, 9, 1, SglDescriptor::transport(1024), 0, 2);
     io.send_command(&write, &[]);
     let Some((Pdu::R2t(r2t), _)) = io.receive() else { panic!("no R2T") };
     io.send_data(9, r2t.transfer_tag, 0, &[1; 1024], 1024);
@@ -212,7 +213,7 @@ fn more_commands_than_the_queue_has_places_end_the_connection() {
     let mut io = admin.io(fixture.address, NQN, 1, &Style { sq_size: 3, ..PLAIN });
     fixture.device.holds_back.store(true, Ordering::SeqCst);
     for cid in 10..15 {
-        io.send_command(&Command::blocks(nvm::READ, cid, 1, Sgl::transport(512), 0, 1), &[]);
+        io.send_command(&NvmeCommand::blocks(nvm::READ, cid, 1, SglDescriptor::transport(512), 0, 1), &[]);
     }
     assert_eq!(io.expect_termination().status, FatalStatus::SequenceError);
     fixture.device.holds_back.store(false, Ordering::SeqCst);
@@ -225,11 +226,11 @@ fn an_identifier_that_is_in_use_is_refused() {
     let fixture = Fixture::open_to_all();
     let (_admin, mut io) = fixture.queues(&PLAIN);
     fixture.device.holds_back.store(true, Ordering::SeqCst);
-    let read = Command::blocks(nvm::READ, 10, 1, Sgl::transport(512), 0, 1);
+    let read = NvmeCommand::blocks(nvm::READ, 10, 1, SglDescriptor::transport(512), 0, 1);
     io.send_command(&read, &[]);
     io.send_command(&read, &[]);
     let refused = io.finish(&read, &[]);
-    assert_eq!(refused.status().plain(), Status::COMMAND_ID_CONFLICT);
+    assert_eq!(refused.status().plain(), NvmeStatus::COMMAND_ID_CONFLICT);
     // It had a place in the queue: behind Connect, before the first one's answer.
     assert_eq!(refused.completion.sq_head, 2);
     fixture.device.holds_back.store(false, Ordering::SeqCst);
@@ -242,13 +243,16 @@ fn an_identifier_that_is_in_use_is_refused() {
 #[test]
 fn commands_wait_for_the_budget_of_their_connection_and_all_come_to_their_end() {
     // Room for two of the transfers below; the queue has places for many.
-    let fixture = Fixture::with(Hosts::Any(None), |config| config.data_budget_bytes = 512 << 10);
+    let fixture = Fixture::with(AllowedHosts::Any(None), |config| config.data_budget_bytes = 512 << 10);
     let (_admin, mut io) = fixture.queues(&PLAIN);
     const LENGTH: u32 = 256 << 10;
     for cid in 100..108 {
-        io.send_command(&Command::blocks(nvm::WRITE, cid, 1, Sgl::transport(LENGTH), 0, LENGTH / 512), &[]);
         io.send_command(
-            &Command::blocks(nvm::READ, cid + 100, 1, Sgl::transport(LENGTH), 0, LENGTH / 512),
+            &NvmeCommand::blocks(nvm::WRITE, cid, 1, SglDescriptor::transport(LENGTH), 0, LENGTH / 512),
+            &[],
+        );
+        io.send_command(
+            &NvmeCommand::blocks(nvm::READ, cid + 100, 1, SglDescriptor::transport(LENGTH), 0, LENGTH / 512),
             &[],
         );
     }
@@ -259,7 +263,7 @@ fn commands_wait_for_the_budget_of_their_connection_and_all_come_to_their_end() 
                 io.send_data(r2t.cid, r2t.transfer_tag, 0, &vec![5; LENGTH as usize], 100_000);
             }
             (Pdu::CapsuleResp(bytes), _) => {
-                let completion = Completion::decode(&bytes);
+                let completion = CompletionEntry::decode(&bytes);
                 assert!(completion.status.is_success());
                 *(if completion.cid < 200 { &mut written } else { &mut read }) += 1;
             }
@@ -278,7 +282,10 @@ fn a_host_that_takes_no_answers_holds_up_nobody_but_itself() {
     let mut lazy = admin.io(fixture.address, NQN, 1, &style);
     // 250 MiB, far more than sockets hold.
     for cid in 0..250 {
-        lazy.send_command(&Command::blocks(nvm::READ, cid, 1, Sgl::transport(1 << 20), 0, 2048), &[]);
+        lazy.send_command(
+            &NvmeCommand::blocks(nvm::READ, cid, 1, SglDescriptor::transport(1 << 20), 0, 2048),
+            &[],
+        );
     }
     for _ in 0..20 {
         bystander.is_unhurt();
@@ -287,7 +294,7 @@ fn a_host_that_takes_no_answers_holds_up_nobody_but_itself() {
     while answered < 250 {
         match lazy.receive() {
             Some((Pdu::CapsuleResp(bytes), _)) => {
-                assert!(Completion::decode(&bytes).status.is_success());
+                assert!(CompletionEntry::decode(&bytes).status.is_success());
                 answered += 1;
             }
             Some((Pdu::C2hData(_), data)) => assert_eq!(data.len(), 1 << 20),
@@ -296,7 +303,7 @@ fn a_host_that_takes_no_answers_holds_up_nobody_but_itself() {
     }
     // Answers without data pile up no less: commands stop being taken.
     lazy.stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
-    let refused = Command::blocks(nvm::READ, 1, 9, Sgl::transport(512), 0, 1);
+    let refused = NvmeCommand::blocks(nvm::READ, 1, 9, SglDescriptor::transport(512), 0, 1);
     let bytes = lazy.framing.encode(&Pdu::CapsuleCmd(refused.encode()), &[]).repeat(512);
     let mut has_stopped = false;
     for _ in 0..4096 {
@@ -316,7 +323,10 @@ fn a_host_that_goes_in_the_middle_of_a_transfer_hurts_nobody() {
     let mut bystander = Bystander::new(&fixture);
     for _ in 0..20 {
         let (_admin, mut io) = fixture.queues(&PLAIN);
-        io.send_command(&Command::blocks(nvm::WRITE, 9, 1, Sgl::transport(1 << 20), 0, 2048), &[]);
+        io.send_command(
+            &NvmeCommand::blocks(nvm::WRITE, 9, 1, SglDescriptor::transport(1 << 20), 0, 2048),
+            &[],
+        );
         let Some((Pdu::R2t(r2t), _)) = io.receive() else { panic!("no R2T") };
         let transfer = part_of(&r2t, 0, 1 << 20, true);
         let head = io.framing.head(&Pdu::H2cData(transfer), 1 << 20);
@@ -337,7 +347,7 @@ proptest! {
         kinds in prop::collection::vec((prop_oneof![Just(4_u8), Just(6), Just(2), any::<u8>()], any::<[u8; 64]>()), 0..8),
     ) {
         let fixture = Fixture::open_to_all();
-        let mut said = Framing::default().encode(&ic_req(0), &[]);
+        let mut said = PduFraming::default().encode(&ic_req(0), &[]);
         for (kind, body) in kinds {
             let length = if kind == 4 { 72 } else { 24 };
             said.extend(header(kind, 0, length, 0, u32::from(length), &body[..usize::from(length) - 8]));

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::net::TcpStream;
 
-use underlay_nvme::auth::{ControllerSecrets, Hash, Secret};
-use underlay_nvme::command::Sgl;
-use underlay_nvme::fabrics::{ANY_CONTROLLER, Authentication, DISCOVERY_NQN};
-use underlay_nvme::status::Status;
-use underlay_nvme::target::Hosts;
+use underlay_nvme::auth::{AuthHash, AuthSecret, ControllerSecrets};
+use underlay_nvme::command::SglDescriptor;
+use underlay_nvme::fabrics::{ANY_CONTROLLER, AuthCommand, DISCOVERY_NQN};
+use underlay_nvme::status::NvmeStatus;
+use underlay_nvme::target::AllowedHosts;
 
 use crate::host::{HOST_NQN, Host, PLAIN};
 use crate::{Fixture, NQN, wait_until};
@@ -17,7 +17,7 @@ const MAX_STRANGERS: usize = 8;
 
 #[test]
 fn strangers_take_each_other_s_places_and_no_host_s() {
-    let fixture = Fixture::with(Hosts::Any(None), |config| config.max_strangers = MAX_STRANGERS);
+    let fixture = Fixture::with(AllowedHosts::Any(None), |config| config.max_strangers = MAX_STRANGERS);
     let (mut admin, _io) = fixture.queues(&PLAIN);
     let mut strangers: Vec<TcpStream> = Vec::new();
     for _ in 0..5 * MAX_STRANGERS {
@@ -39,7 +39,7 @@ fn strangers_take_each_other_s_places_and_no_host_s() {
 /// The list of subsystems is for everybody, and whoever asks for it has proven nothing.
 #[test]
 fn whoever_asks_for_the_list_stays_a_stranger() {
-    let fixture = Fixture::with(Hosts::Any(None), |config| config.max_strangers = MAX_STRANGERS);
+    let fixture = Fixture::with(AllowedHosts::Any(None), |config| config.max_strangers = MAX_STRANGERS);
     let (mut admin, _io) = fixture.queues(&PLAIN);
     let mut asking: Vec<Host> = Vec::new();
     for _ in 0..3 * MAX_STRANGERS {
@@ -53,26 +53,28 @@ fn whoever_asks_for_the_list_stays_a_stranger() {
     let mut last = asking.pop().unwrap();
     let length_bytes = 1 << 20;
     let cid = last.cid();
-    let mut command = Authentication::new(length_bytes).to_send_command(cid);
-    command.sgl = Sgl::transport(length_bytes);
+    let mut command = AuthCommand::new(length_bytes).to_send_command(cid);
+    command.sgl = SglDescriptor::transport(length_bytes);
     let answer = last.call(&command, &[]);
-    assert_eq!(answer.status().plain(), Status::AUTHENTICATION_REQUIRED);
+    assert_eq!(answer.status().plain(), NvmeStatus::AUTHENTICATION_REQUIRED);
     admin.keep_alive().expect_success();
 }
 
 #[test]
 fn before_it_has_proven_who_it_is_a_host_sends_no_more_than_that_takes() {
-    let secret = Secret::new(Some(Hash::Sha256), vec![1; 32]).unwrap();
+    let secret = AuthSecret::new(Some(AuthHash::Sha256), vec![1; 32]).unwrap();
     let secrets = ControllerSecrets { host: secret, controller: None };
-    let hosts = Hosts::Listed(BTreeMap::from([(HOST_NQN.to_owned(), Some(secrets))]));
+    let hosts = AllowedHosts::Listed(BTreeMap::from([(HOST_NQN.to_owned(), Some(secrets))]));
     let fixture = Fixture::with(hosts, |_| {});
     let mut host = Host::begun(fixture.address, &PLAIN);
     host.connect(0, NQN, ANY_CONTROLLER, &PLAIN).expect_success();
     let most = 64 << 10;
-    for (length_bytes, status) in [(most, Status::SUCCESS), (most + 4, Status::AUTHENTICATION_REQUIRED)] {
+    for (length_bytes, status) in
+        [(most, NvmeStatus::SUCCESS), (most + 4, NvmeStatus::AUTHENTICATION_REQUIRED)]
+    {
         let cid = host.cid();
-        let mut command = Authentication::new(length_bytes).to_send_command(cid);
-        command.sgl = Sgl::transport(length_bytes);
+        let mut command = AuthCommand::new(length_bytes).to_send_command(cid);
+        command.sgl = SglDescriptor::transport(length_bytes);
         let answer = host.call(&command, &vec![0; length_bytes as usize]);
         assert_eq!(answer.status().plain(), status, "{length_bytes}");
     }

@@ -5,17 +5,17 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_record::Estimate;
-use underlay_record::Price;
-use underlay_storage::catalogue::Medium;
-use underlay_storage::predict::{ClosedLoop, Pattern, closed_loop};
+use underlay_record::EstimatedValue;
+use underlay_record::PriceSum;
+use underlay_storage::catalogue::CatalogueMedium;
+use underlay_storage::predict::{AccessPattern, ClosedLoop, closed_loop};
 use underlay_storage::stack::InitialState;
 
 use crate::cache::BLOCK_BYTES;
 use crate::calibration::Calibration;
-use crate::cell::Point;
-use crate::refusal::Refusal;
-use crate::simulation::Arrivals;
+use crate::cell::CellPoint;
+use crate::refusal::PredictionRefusal;
+use crate::simulation::OperationArrivals;
 
 /// Memory sizes that are asked about, as shares of the data.
 const SHARES: [f64; 9] =
@@ -23,15 +23,15 @@ const SHARES: [f64; 9] =
 
 /// One size of memory.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Size {
+pub struct MemorySize {
     /// Unscaled.
     pub memory_bytes: f64,
     /// The share of operations that memory answers, by the curve.
     pub hit_ratio: f64,
     pub reads_per_operation: f64,
     /// What the storage of the question gives with it; absent where that is outside of what was measured.
-    pub throughput_per_s: Option<Estimate>,
-    pub p99_us: Option<Estimate>,
+    pub throughput_per_s: Option<EstimatedValue>,
+    pub p99_us: Option<EstimatedValue>,
     /// What the memory and the devices for its misses cost together at the rate.
     pub usd: f64,
     /// The part of `usd` that is three years' rent of devices.
@@ -55,7 +55,7 @@ pub struct BreakEven {
 
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Advice {
+pub struct MemoryAdvice {
     pub data_bytes: f64,
     pub rate_per_s: f64,
     pub usd_per_gib: f64,
@@ -64,7 +64,7 @@ pub struct Advice {
     /// The part of the memory that caches data.
     pub useful_share: f64,
     pub is_assumed: bool,
-    pub sizes: Vec<Size>,
+    pub sizes: Vec<MemorySize>,
     pub break_even: Vec<BreakEven>,
     /// Seconds between two requests for the same block, on average over the blocks.
     pub block_interval_s: f64,
@@ -72,22 +72,26 @@ pub struct Advice {
 
 /// What is wanted.
 #[derive(Clone, Debug)]
-pub struct Wanted<'a> {
-    pub point: Point,
+pub struct MemoryGoal<'a> {
+    pub point: CellPoint,
     pub rate_per_s: f64,
     pub data_scale: f64,
     pub usd_per_gib: f64,
     /// When and where that price was taken, in words.
     pub price_source: String,
     /// The medium that misses go to.
-    pub medium: &'a Medium,
+    pub medium: &'a CatalogueMedium,
 }
 
 /// Says what each size of memory gives.
 ///
 /// # Errors
 /// When nothing was measured of the system and mix, or its distribution has no curve.
-pub fn advise(calibration: &Calibration, wanted: &Wanted<'_>, media: &[Medium]) -> Result<Advice, Refusal> {
+pub fn advise(
+    calibration: &Calibration,
+    wanted: &MemoryGoal<'_>,
+    media: &[CatalogueMedium],
+) -> Result<MemoryAdvice, PredictionRefusal> {
     let point = &wanted.point;
     let curve = calibration.miss_curve(point)?;
     let iops = read_iops(wanted.medium);
@@ -96,13 +100,13 @@ pub fn advise(calibration: &Calibration, wanted: &Wanted<'_>, media: &[Medium]) 
         .map(|share| {
             let memory_bytes = share * point.data_bytes();
             let reads_per_operation = curve.reads(point.records, point.record_bytes, memory_bytes);
-            let closed = Point { memory_bytes, arrivals: Arrivals::Closed, ..point.clone() };
+            let closed = CellPoint { memory_bytes, arrivals: OperationArrivals::Closed, ..point.clone() };
             let predicted = calibration.predict(&closed).ok();
             let unscaled_bytes = memory_bytes * wanted.data_scale;
             let devices = wanted.rate_per_s * reads_per_operation / iops;
-            let memory = Price::new(wanted.usd_per_gib * unscaled_bytes / GIB, false);
+            let memory = PriceSum::new(wanted.usd_per_gib * unscaled_bytes / GIB, false);
             let price = memory + wanted.medium.price() * devices;
-            Size {
+            MemorySize {
                 memory_bytes: unscaled_bytes,
                 hit_ratio: curve.hit_ratio(point.records, point.record_bytes, memory_bytes),
                 reads_per_operation,
@@ -131,7 +135,7 @@ pub fn advise(calibration: &Calibration, wanted: &Wanted<'_>, media: &[Medium]) 
             }
         })
         .collect();
-    Ok(Advice {
+    Ok(MemoryAdvice {
         data_bytes: point.data_bytes() * wanted.data_scale,
         rate_per_s: wanted.rate_per_s,
         usd_per_gib: wanted.usd_per_gib,
@@ -147,10 +151,10 @@ pub fn advise(calibration: &Calibration, wanted: &Wanted<'_>, media: &[Medium]) 
 const GIB: f64 = 1_073_741_824.0;
 
 /// Small reads a second of one device.
-pub(crate) fn read_iops(medium: &Medium) -> f64 {
+pub(crate) fn read_iops(medium: &CatalogueMedium) -> f64 {
     let mut model = medium.model(medium.capacity_bytes(), 1, InitialState::Fresh);
     let load = ClosedLoop {
-        pattern: Pattern::RandomRead,
+        pattern: AccessPattern::RandomRead,
         block_bytes: BLOCK_BYTES as u64,
         queue_depth: 128,
         requests: 1_500,

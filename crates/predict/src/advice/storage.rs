@@ -7,26 +7,26 @@ mod turns;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_storage::catalogue::{LayoutPreset, Medium};
+use underlay_storage::catalogue::{CatalogueMedium, LayoutPreset};
 use underlay_storage::stack::InitialState;
 
-use crate::calibration::{Calibration, Prediction};
-use crate::cell::Point;
-use crate::refusal::Refusal;
+use crate::calibration::{Calibration, CellPrediction};
+use crate::cell::CellPoint;
+use crate::refusal::PredictionRefusal;
 
-use search::{Search, Tried};
+use search::{OfferSearch, TriedOffer};
 
 /// Room for each byte of data, which a study asks for too: files that are being rewritten are there twice.
 const ROOM: f64 = 1.5;
 /// What a file system takes of a device on the machine that the study runs on, and what XFS needs at least: sizes that are not scaled.
 const FILE_SYSTEM_BYTES: f64 = 112e6;
-const LEAST_BYTES: f64 = 320e6;
+const MIN_BYTES: f64 = 320e6;
 
 /// What is wanted.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct StorageGoal {
     /// System, mix, load and sizes: its volumes, storage and arrivals are replaced.
-    pub point: Point,
+    pub point: CellPoint,
     pub rate_per_s: f64,
     pub p99_us: f64,
     /// Unscaled.
@@ -38,10 +38,10 @@ pub struct Wanted {
     pub most_devices: u32,
 }
 
-impl Wanted {
+impl StorageGoal {
     /// What a storage must have to hold the data.
     fn room_bytes(&self) -> f64 {
-        let here_bytes = (ROOM * self.data_bytes / self.data_scale + FILE_SYSTEM_BYTES).max(LEAST_BYTES);
+        let here_bytes = (ROOM * self.data_bytes / self.data_scale + FILE_SYSTEM_BYTES).max(MIN_BYTES);
         here_bytes * self.data_scale
     }
 
@@ -53,7 +53,7 @@ impl Wanted {
 
 /// Equal devices.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Part {
+pub struct OfferPart {
     pub medium: String,
     pub devices: u32,
     /// How many directories each is shown as, where each is a directory of its own.
@@ -65,7 +65,7 @@ pub struct Part {
 
 /// A device in front of others.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Cache {
+pub struct OfferCache {
     pub medium: String,
     pub capacity_bytes: f64,
     /// `read` or `write-back`.
@@ -74,15 +74,15 @@ pub struct Cache {
 
 /// A storage that could be bought.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Offer {
+pub struct StorageOffer {
     /// `4 x ssd-sata`, `6 x hdd-7200-sata + optane-p4800x as read cache`, or the name of a layout of the catalogue.
     pub name: String,
     /// What the data is on: one medium, or two side by side.
-    pub parts: Vec<Part>,
+    pub parts: Vec<OfferPart>,
     pub layout: &'static str,
     /// A device in front of them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cache: Option<Cache>,
+    pub cache: Option<OfferCache>,
     /// A layout of the catalogue; absent where it is devices of one medium.
     pub preset: Option<String>,
     /// Three years' rent where it is rented.
@@ -93,7 +93,7 @@ pub struct Offer {
     /// For each thousand operations a second that are wanted.
     pub usd_per_1000_per_s: f64,
     pub usd_per_tb: f64,
-    pub prediction: Prediction,
+    pub prediction: CellPrediction,
     /// Its p99 is within the bound at the rate.
     pub meets: bool,
     /// So is the upper end of its interval.
@@ -102,14 +102,14 @@ pub struct Offer {
 
 /// A medium or layout that can't be it, whatever the number of devices.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Excluded {
+pub struct ExcludedOffer {
     pub name: String,
     pub why: String,
 }
 
 /// Where the answer becomes another one.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Turns {
+pub struct AdviceCrossovers {
     /// The cheapest stays the cheapest until it costs this.
     pub until_usd: Option<f64>,
     pub then_by_price: Option<String>,
@@ -126,20 +126,20 @@ pub struct Turns {
 
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Advice {
+pub struct StorageAdvice {
     /// Those that meet the bound, the cheapest first.
-    pub offers: Vec<Offer>,
+    pub offers: Vec<StorageOffer>,
     /// What was tried and does not, the cheapest first.
-    pub too_slow: Vec<Offer>,
-    pub excluded: Vec<Excluded>,
+    pub too_slow: Vec<StorageOffer>,
+    pub excluded: Vec<ExcludedOffer>,
     /// Places in `offers` and then `too_slow` of those that nothing cheaper beats: the frontier of price and p99.
     pub frontier: Vec<usize>,
-    pub turns: Turns,
+    pub turns: AdviceCrossovers,
 }
 
-impl Advice {
+impl StorageAdvice {
     /// Everything that was tried: what meets the bound, then what doesn't.
-    pub fn all(&self) -> impl Iterator<Item = &Offer> {
+    pub fn all(&self) -> impl Iterator<Item = &StorageOffer> {
         self.offers.iter().chain(&self.too_slow)
     }
 }
@@ -150,36 +150,43 @@ impl Advice {
 /// When the question is outside of what was measured, whatever the storage.
 pub fn search(
     calibration: &Calibration,
-    wanted: &Wanted,
-    media: &[Medium],
+    wanted: &StorageGoal,
+    media: &[CatalogueMedium],
     layouts: &[LayoutPreset],
-) -> Result<Advice, Refusal> {
+) -> Result<StorageAdvice, PredictionRefusal> {
     calibration.check(&wanted.point)?;
-    let mut search = Search { calibration, wanted, tried: Vec::new(), excluded: Vec::new(), refused: None };
+    let mut search =
+        OfferSearch { calibration, wanted, tried: Vec::new(), excluded: Vec::new(), refused: None };
     search.media(media);
     search.layouts(layouts);
     search.caches(media);
     search.hybrids(media);
-    let Search { mut tried, excluded, refused, .. } = search;
+    let OfferSearch { mut tried, excluded, refused, .. } = search;
     if let (true, Some(refusal)) = (tried.is_empty(), refused) {
         return Err(refusal);
     }
     tried.sort_by(|a, b| {
-        let p99 = |one: &Tried| one.offer.prediction.p99_us.value;
+        let p99 = |one: &TriedOffer| one.offer.prediction.p99_us.value;
         a.offer.usd.total_cmp(&b.offer.usd).then(p99(a).total_cmp(&p99(b)))
     });
     drop_what_is_beaten(&mut tried);
-    let (offers, too_slow): (Vec<Tried>, Vec<Tried>) = tried.into_iter().partition(|one| one.offer.meets);
+    let (offers, too_slow): (Vec<TriedOffer>, Vec<TriedOffer>) =
+        tried.into_iter().partition(|one| one.offer.meets);
     let turns = turns::turns(calibration, wanted, &offers, &too_slow);
-    let plain = |tried: Vec<Tried>| tried.into_iter().map(|one| one.offer).collect();
-    let mut advice =
-        Advice { offers: plain(offers), too_slow: plain(too_slow), excluded, frontier: Vec::new(), turns };
+    let plain = |tried: Vec<TriedOffer>| tried.into_iter().map(|one| one.offer).collect();
+    let mut advice = StorageAdvice {
+        offers: plain(offers),
+        too_slow: plain(too_slow),
+        excluded,
+        frontier: Vec::new(),
+        turns,
+    };
     advice.frontier = turns::frontier(&advice);
     Ok(advice)
 }
 
 /// Of what is behind caches or side by side only what nothing cheaper beats is told: there are many of them, and each is a little different.
-fn drop_what_is_beaten(tried: &mut Vec<Tried>) {
+fn drop_what_is_beaten(tried: &mut Vec<TriedOffer>) {
     let mut best_us = f64::INFINITY;
     tried.retain(|one| {
         let us = match one.offer.prediction.is_saturated {

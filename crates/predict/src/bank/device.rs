@@ -1,13 +1,13 @@
 //! One device: its model, and how busy it is.
 
 use underlay_storage::catalogue::MediumKind;
-use underlay_storage::medium::{Finished, MediumModel, ModelRequest};
+use underlay_storage::medium::{FinishedRequest, MediumModel, ModelRequest};
 use underlay_storage::stack::{DeviceSpec, InitialState};
-use underlay_storage::time::Time;
+use underlay_storage::time::ModelTime;
 
-use crate::refusal::Refusal;
+use crate::refusal::PredictionRefusal;
 
-pub(super) struct Device {
+pub(super) struct SimulatedDevice {
     pub model: Box<dyn MediumModel>,
     /// How many times faster than the catalogue has it.
     speed: f64,
@@ -20,31 +20,36 @@ pub(super) struct Device {
     changed_ns: u64,
 }
 
-impl Device {
-    pub(super) fn new(spec: &DeviceSpec, writes: bool, speed: f64, seed: u64) -> Result<Device, Refusal> {
+impl SimulatedDevice {
+    pub(super) fn new(
+        spec: &DeviceSpec,
+        writes: bool,
+        speed: f64,
+        seed: u64,
+    ) -> Result<SimulatedDevice, PredictionRefusal> {
         let Some(medium) = &spec.medium else {
-            return Err(Refusal::Layer { what: format!("{}, which takes no time", spec.name) });
+            return Err(PredictionRefusal::Layer { what: format!("{}, which takes no time", spec.name) });
         };
         if let Some(problem) = medium.problems().into_iter().next() {
-            return Err(Refusal::Layer { what: format!("{}: {problem}", spec.name) });
+            return Err(PredictionRefusal::Layer { what: format!("{}: {problem}", spec.name) });
         }
         // A model keeps a map of its blocks, of a bounded sample where it is large.
         let capacity_bytes = spec.capacity_bytes.clamp(1 << 20, 1 << 50);
         let is_read_flash = medium.kind == MediumKind::Flash && !writes;
         let initial = if is_read_flash { InitialState::Fresh } else { spec.initial };
-        Ok(Device::of(medium.model(capacity_bytes, seed, initial), speed))
+        Ok(SimulatedDevice::of(medium.model(capacity_bytes, seed, initial), speed))
     }
 
-    pub(super) fn of(model: Box<dyn MediumModel>, speed: f64) -> Device {
-        Device { model, speed, next_ns: None, under_way: 0, busy_ns: 0, queue_ns: 0, changed_ns: 0 }
+    pub(super) fn of(model: Box<dyn MediumModel>, speed: f64) -> SimulatedDevice {
+        SimulatedDevice { model, speed, next_ns: None, under_way: 0, busy_ns: 0, queue_ns: 0, changed_ns: 0 }
     }
 
     /// Our time as the model's: a device twice as fast has twice as much of it.
-    fn inner(&self, ns: u64) -> Time {
-        Time::from_ns(if self.speed == 1.0 { ns } else { (ns as f64 * self.speed) as u64 })
+    fn inner(&self, ns: u64) -> ModelTime {
+        ModelTime::from_ns(if self.speed == 1.0 { ns } else { (ns as f64 * self.speed) as u64 })
     }
 
-    fn outer(&self, time: Time) -> u64 {
+    fn outer(&self, time: ModelTime) -> u64 {
         if self.speed == 1.0 { time.as_ns() } else { (time.as_ns() as f64 / self.speed).ceil() as u64 }
     }
 
@@ -64,7 +69,7 @@ impl Device {
         self.look_ahead();
     }
 
-    pub(super) fn complete(&mut self, now_ns: u64, finished: &mut Vec<Finished>) {
+    pub(super) fn complete(&mut self, now_ns: u64, finished: &mut Vec<FinishedRequest>) {
         self.count(now_ns);
         // Rounding of the two clocks must not leave an event behind.
         let now = self.inner(now_ns).max(self.model.next_completion().unwrap_or_default());

@@ -12,7 +12,7 @@ const BATCH_BLOCKS: u64 = 128;
 /// Sets of eight slots are never all full: of a cache that is filled with dirty blocks, this share.
 const FULL: f64 = 0.95;
 
-pub(super) struct Front {
+pub(super) struct FrontCache {
     /// The place of the fast device.
     pub device: usize,
     pub capacity_bytes: u64,
@@ -35,17 +35,17 @@ pub(super) struct Front {
     hand_bytes: u64,
 }
 
-impl Front {
+impl FrontCache {
     pub(super) fn new(
         device: usize,
         capacity_bytes: u64,
         mode: CacheMode,
         bypass_bytes: u64,
         dirty_percent: u32,
-    ) -> Front {
+    ) -> FrontCache {
         let slots = capacity_bytes / BLOCK_BYTES;
         let limit = slots * u64::from(dirty_percent.min(100)) / 100;
-        Front {
+        FrontCache {
             device,
             capacity_bytes,
             mode,

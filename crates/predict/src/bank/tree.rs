@@ -1,35 +1,35 @@
 //! How the devices of a volume are put together, and what a request to the volume asks of each.
 
-use underlay_storage::medium::Operation;
-use underlay_storage::stack::{DeviceSpec, Node};
+use underlay_storage::medium::ModelOperation;
+use underlay_storage::stack::{DeviceSpec, StackNode};
 
-use super::device::Device;
+use super::device::SimulatedDevice;
 use super::{BLOCK_BYTES, MAX_DEVICES};
-use crate::refusal::Refusal;
+use crate::refusal::PredictionRefusal;
 
-pub(super) enum Tree {
+pub(super) enum NetworkTree {
     /// Its place among all devices.
     Device(usize),
     Stripe {
         chunk_bytes: u64,
-        members: Vec<Tree>,
+        members: Vec<NetworkTree>,
     },
     Mirror {
-        members: Vec<Tree>,
+        members: Vec<NetworkTree>,
     },
 }
 
 /// What one device is asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
+pub(super) struct DevicePart {
     pub device: usize,
     pub offset_bytes: u64,
     pub length_bytes: u64,
 }
 
 /// All devices of a bank, as they are found.
-pub(super) struct Found {
-    pub devices: Vec<Device>,
+pub(super) struct FoundDevices {
+    pub devices: Vec<SimulatedDevice>,
     names: Vec<String>,
     pub writes: bool,
     pub speed: f64,
@@ -38,100 +38,114 @@ pub(super) struct Found {
     pub shares_devices: bool,
 }
 
-impl Found {
-    pub(super) fn new(writes: bool, speed: f64, seed: u64, shares_devices: bool) -> Found {
-        Found { devices: Vec::new(), names: Vec::new(), writes, speed, seed, shares_devices }
+impl FoundDevices {
+    pub(super) fn new(writes: bool, speed: f64, seed: u64, shares_devices: bool) -> FoundDevices {
+        FoundDevices { devices: Vec::new(), names: Vec::new(), writes, speed, seed, shares_devices }
     }
 
-    pub(super) fn device(&mut self, spec: &DeviceSpec) -> Result<usize, Refusal> {
+    pub(super) fn device(&mut self, spec: &DeviceSpec) -> Result<usize, PredictionRefusal> {
         let known = self.names.iter().position(|name| *name == spec.name);
         if let (true, Some(place)) = (self.shares_devices, known) {
             return Ok(place);
         }
         if self.devices.len() >= MAX_DEVICES {
-            return Err(Refusal::Layer { what: format!("a storage of more than {MAX_DEVICES} devices") });
+            return Err(PredictionRefusal::Layer {
+                what: format!("a storage of more than {MAX_DEVICES} devices"),
+            });
         }
         let seed = self.seed.wrapping_add(self.devices.len() as u64);
-        self.devices.push(Device::new(spec, self.writes, self.speed, seed)?);
+        self.devices.push(SimulatedDevice::new(spec, self.writes, self.speed, seed)?);
         self.names.push(spec.name.clone());
         Ok(self.devices.len() - 1)
     }
 }
 
-impl Tree {
-    pub(super) fn of(node: &Node, found: &mut Found) -> Result<Tree, Refusal> {
+impl NetworkTree {
+    pub(super) fn of(node: &StackNode, found: &mut FoundDevices) -> Result<NetworkTree, PredictionRefusal> {
         match node {
-            Node::Device(device) => Ok(Tree::Device(found.device(device)?)),
-            Node::Stripe { chunk_bytes, members } => {
+            StackNode::Device(device) => Ok(NetworkTree::Device(found.device(device)?)),
+            StackNode::Stripe { chunk_bytes, members } => {
                 if *chunk_bytes < BLOCK_BYTES || !chunk_bytes.is_multiple_of(BLOCK_BYTES) {
-                    return Err(Refusal::Layer { what: format!("a stripe by {chunk_bytes} bytes") });
+                    return Err(PredictionRefusal::Layer {
+                        what: format!("a stripe by {chunk_bytes} bytes"),
+                    });
                 }
-                Ok(Tree::Stripe { chunk_bytes: *chunk_bytes, members: Tree::all(members, found)? })
+                Ok(NetworkTree::Stripe {
+                    chunk_bytes: *chunk_bytes,
+                    members: NetworkTree::all(members, found)?,
+                })
             }
-            Node::Mirror { members } => Ok(Tree::Mirror { members: Tree::all(members, found)? }),
-            Node::Compress { .. } => Err(Refusal::Layer {
+            StackNode::Mirror { members } => {
+                Ok(NetworkTree::Mirror { members: NetworkTree::all(members, found)? })
+            }
+            StackNode::Compress { .. } => Err(PredictionRefusal::Layer {
                 what: "compression (no measured cell says how far the data shrinks)".to_owned(),
             }),
-            Node::Remote(_) => Err(Refusal::Layer {
+            StackNode::Remote(_) => Err(PredictionRefusal::Layer {
                 what: "a volume that another program serves over a real network".to_owned(),
             }),
-            Node::Cache { .. } => Err(Refusal::Layer { what: "a cache below another layer".to_owned() }),
-            Node::Link { .. } => Err(Refusal::Layer { what: "a link below another layer".to_owned() }),
+            StackNode::Cache { .. } => {
+                Err(PredictionRefusal::Layer { what: "a cache below another layer".to_owned() })
+            }
+            StackNode::Link { .. } => {
+                Err(PredictionRefusal::Layer { what: "a link below another layer".to_owned() })
+            }
         }
     }
 
-    fn all(members: &[Node], found: &mut Found) -> Result<Vec<Tree>, Refusal> {
+    fn all(members: &[StackNode], found: &mut FoundDevices) -> Result<Vec<NetworkTree>, PredictionRefusal> {
         if members.is_empty() {
-            return Err(Refusal::Layer { what: "a layer over nothing".to_owned() });
+            return Err(PredictionRefusal::Layer { what: "a layer over nothing".to_owned() });
         }
-        members.iter().map(|member| Tree::of(member, found)).collect()
+        members.iter().map(|member| NetworkTree::of(member, found)).collect()
     }
 
-    pub(super) fn capacity_bytes(&self, devices: &[Device]) -> u64 {
-        let smallest =
-            |members: &[Tree]| members.iter().map(|member| member.capacity_bytes(devices)).min().unwrap_or(0);
+    pub(super) fn capacity_bytes(&self, devices: &[SimulatedDevice]) -> u64 {
+        let smallest = |members: &[NetworkTree]| {
+            members.iter().map(|member| member.capacity_bytes(devices)).min().unwrap_or(0)
+        };
         match self {
-            Tree::Device(place) => devices[*place].model.capacity_bytes(),
-            Tree::Stripe { chunk_bytes, members } => {
+            NetworkTree::Device(place) => devices[*place].model.capacity_bytes(),
+            NetworkTree::Stripe { chunk_bytes, members } => {
                 (smallest(members) / chunk_bytes * chunk_bytes).saturating_mul(members.len() as u64)
             }
-            Tree::Mirror { members } => smallest(members),
+            NetworkTree::Mirror { members } => smallest(members),
         }
     }
 
     /// What a request asks of the devices below. A flush goes to each of them once.
     pub(super) fn split(
         &self,
-        operation: Operation,
+        operation: ModelOperation,
         offset_bytes: u64,
         length_bytes: u64,
-        devices: &[Device],
-        parts: &mut Vec<Part>,
+        devices: &[SimulatedDevice],
+        parts: &mut Vec<DevicePart>,
     ) {
         match self {
-            Tree::Device(device) => {
-                if operation == Operation::Flush && parts.iter().any(|part| part.device == *device) {
+            NetworkTree::Device(device) => {
+                if operation == ModelOperation::Flush && parts.iter().any(|part| part.device == *device) {
                     return;
                 }
-                parts.push(Part { device: *device, offset_bytes, length_bytes });
+                parts.push(DevicePart { device: *device, offset_bytes, length_bytes });
             }
-            Tree::Mirror { members } if operation == Operation::Read => {
+            NetworkTree::Mirror { members } if operation == ModelOperation::Read => {
                 let idlest = members.iter().min_by_key(|member| member.under_way(devices));
                 if let Some(member) = idlest {
                     member.split(operation, offset_bytes, length_bytes, devices, parts);
                 }
             }
-            Tree::Mirror { members } => {
+            NetworkTree::Mirror { members } => {
                 for member in members {
                     member.split(operation, offset_bytes, length_bytes, devices, parts);
                 }
             }
-            Tree::Stripe { members, .. } if operation == Operation::Flush => {
+            NetworkTree::Stripe { members, .. } if operation == ModelOperation::Flush => {
                 for member in members {
                     member.split(operation, 0, 0, devices, parts);
                 }
             }
-            Tree::Stripe { chunk_bytes, members } => {
+            NetworkTree::Stripe { chunk_bytes, members } => {
                 for (member, offset_bytes, length_bytes) in
                     striped(members.len(), *chunk_bytes, offset_bytes, length_bytes)
                 {
@@ -141,10 +155,10 @@ impl Tree {
         }
     }
 
-    fn under_way(&self, devices: &[Device]) -> u32 {
+    fn under_way(&self, devices: &[SimulatedDevice]) -> u32 {
         match self {
-            Tree::Device(place) => devices[*place].under_way,
-            Tree::Stripe { members, .. } | Tree::Mirror { members } => {
+            NetworkTree::Device(place) => devices[*place].under_way,
+            NetworkTree::Stripe { members, .. } | NetworkTree::Mirror { members } => {
                 members.iter().map(|member| member.under_way(devices)).sum()
             }
         }

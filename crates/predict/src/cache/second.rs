@@ -12,15 +12,15 @@
 //! - What the background reads and writes, and the cache takes in, nobody asks for again: it takes space for as long as `tau`.
 //! - Data that is rewritten lies elsewhere afterwards, so that what is cached of it is lost.
 
-use super::{Blocks, HALVINGS, Law, Ranks, SCATTERED_RANKS};
+use super::{AccessDistribution, CachedBlocks, HALVINGS, PopularityRanks, SCATTERED_RANKS};
 
 /// Ranks that have a block to themselves, beside what all blocks get: up to this share of the blocks. Those beyond it are smeared over all.
 const ALONE: f64 = 0.25;
 
 /// What a second cache is, and what comes to it. Times are in requests for records.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Second {
-    pub blocks: Blocks,
+pub struct SecondCache {
+    pub blocks: CachedBlocks,
     /// The share of all blocks that the first cache holds.
     pub first_share: f64,
     /// The share that the second one has room for.
@@ -37,7 +37,7 @@ pub struct Second {
 
 /// How often the second cache answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Answered {
+pub struct SecondCacheRatio {
     /// Of the requests that the first one misses, 0 to 1.
     pub of_misses: f64,
     /// It is still filling.
@@ -46,19 +46,19 @@ pub struct Answered {
 
 /// Blocks of equal popularity.
 #[derive(Clone, Copy, Debug)]
-struct Class {
+struct PopularityClass {
     blocks: f64,
     popularity: f64,
 }
 
-impl Second {
+impl SecondCache {
     /// How often it answers.
-    pub fn answered(&self) -> Answered {
+    pub fn answered(&self) -> SecondCacheRatio {
         let classes = classes(&self.blocks);
         let all = self.blocks.blocks;
         let first = self.first_share.clamp(0.0, 1.0);
         if first >= 1.0 || self.second_share <= 0.0 || self.second_share.is_nan() {
-            return Answered::default();
+            return SecondCacheRatio::default();
         }
         let t1 = solve(first * all, |time| {
             classes.iter().map(|class| class.blocks * -(-class.popularity * time).exp_m1()).sum()
@@ -74,7 +74,7 @@ impl Second {
                 self.occupied(&classes, |class| full(class.popularity, t1, time, 0.0).held, time)
             })
         };
-        let of = |class: &Class, rewritten: f64| {
+        let of = |class: &PopularityClass, rewritten: f64| {
             let nothing_left = young(class.popularity, t1, age, rewritten);
             match is_filling {
                 true => nothing_left,
@@ -93,11 +93,16 @@ impl Second {
             missed += misses;
         }
         let of_misses = if missed > 0.0 { (found / missed).clamp(0.0, 1.0) } else { 0.0 };
-        Answered { of_misses, is_filling: is_filling && age.is_finite() }
+        SecondCacheRatio { of_misses, is_filling: is_filling && age.is_finite() }
     }
 
     /// Blocks of the device that are taken, where what passes stays for `time`.
-    fn occupied(&self, classes: &[Class], held: impl Fn(&Class) -> f64, time: f64) -> f64 {
+    fn occupied(
+        &self,
+        classes: &[PopularityClass],
+        held: impl Fn(&PopularityClass) -> f64,
+        time: f64,
+    ) -> f64 {
         let mean = mean_held(classes, &held, self.blocks.blocks);
         let others = (1.0 - mean).max(0.0).powf((self.blocks_a_read - 1.0).max(0.0));
         let taken: f64 =
@@ -107,36 +112,36 @@ impl Second {
     }
 }
 
-fn mean_held(classes: &[Class], held: impl Fn(&Class) -> f64, all: f64) -> f64 {
+fn mean_held(classes: &[PopularityClass], held: impl Fn(&PopularityClass) -> f64, all: f64) -> f64 {
     classes.iter().map(|class| class.blocks * held(class)).sum::<f64>() / all
 }
 
 /// Of a block: how likely a miss of the first cache finds it, and how likely it is there at any time.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct KeptBlocks {
     found: f64,
     held: f64,
 }
 
-impl Kept {
+impl KeptBlocks {
     /// Where blocks were pushed out there are no more than where none was.
-    fn at_most(self, other: Kept) -> Kept {
-        Kept { found: self.found.min(other.found), held: self.held.min(other.held) }
+    fn at_most(self, other: KeptBlocks) -> KeptBlocks {
+        KeptBlocks { found: self.found.min(other.found), held: self.held.min(other.held) }
     }
 }
 
 /// The distance of two misses of the first cache.
-struct Distance {
+struct MissDistance {
     mean: f64,
     /// Of what is beyond `t1`.
     rate: f64,
     t1: f64,
 }
 
-impl Distance {
-    fn new(popularity: f64, t1: f64) -> Distance {
+impl MissDistance {
+    fn new(popularity: f64, t1: f64) -> MissDistance {
         let mean = (popularity * t1).min(200.0).exp() / popularity;
-        Distance { mean, rate: 1.0 / (mean - t1).max(1e-9), t1 }
+        MissDistance { mean, rate: 1.0 / (mean - t1).max(1e-9), t1 }
     }
 
     /// How likely it is less than `time`, and nothing was rewritten meanwhile.
@@ -151,26 +156,26 @@ impl Distance {
 }
 
 /// Nothing was pushed out since the cache was empty, so long ago.
-fn young(popularity: f64, t1: f64, age: f64, rewritten: f64) -> Kept {
-    let distance = Distance::new(popularity, t1);
+fn young(popularity: f64, t1: f64, age: f64, rewritten: f64) -> KeptBlocks {
+    let distance = MissDistance::new(popularity, t1);
     let beyond = if age > t1 { distance.within(age, 0.0) / distance.rate } else { 0.0 };
-    Kept {
+    KeptBlocks {
         found: distance.within(age, rewritten),
         held: ((age.min(t1) + beyond) / distance.mean).clamp(0.0, 1.0),
     }
 }
 
 /// The clock's hand comes by every `tau`.
-fn full(popularity: f64, t1: f64, tau: f64, rewritten: f64) -> Kept {
+fn full(popularity: f64, t1: f64, tau: f64, rewritten: f64) -> KeptBlocks {
     if tau.is_infinite() {
         return young(popularity, t1, tau, rewritten);
     }
-    let distance = Distance::new(popularity, t1);
+    let distance = MissDistance::new(popularity, t1);
     let again = distance.within(tau, rewritten);
     let turns = tau / distance.mean;
     let several = if turns > 1e-9 { turns / -(-turns).exp_m1() } else { 1.0 };
     let rounds = 1.0 - again + again * several;
-    Kept { found: (again * several / rounds).clamp(0.0, 1.0), held: (turns / rounds).clamp(0.0, 1.0) }
+    KeptBlocks { found: (again * several / rounds).clamp(0.0, 1.0), held: (turns / rounds).clamp(0.0, 1.0) }
 }
 
 /// The time at which a growing figure reaches what is wanted; endless where it never does.
@@ -190,12 +195,12 @@ fn solve(wanted: f64, figure: impl Fn(f64) -> f64) -> f64 {
     high
 }
 
-fn classes(of: &Blocks) -> Vec<Class> {
+fn classes(of: &CachedBlocks) -> Vec<PopularityClass> {
     let all = of.blocks;
     let ranks = match of.law {
-        Law::Uniform => return vec![Class { blocks: all, popularity: 1.0 / all }],
-        Law::Zipfian => Ranks::new(SCATTERED_RANKS),
-        Law::Latest => Ranks::new(of.records),
+        AccessDistribution::Uniform => return vec![PopularityClass { blocks: all, popularity: 1.0 / all }],
+        AccessDistribution::Zipfian => PopularityRanks::new(SCATTERED_RANKS),
+        AccessDistribution::Latest => PopularityRanks::new(of.records),
     };
     let mut alone = Vec::new();
     let (mut taken, mut mass) = (0.0, 0.0);
@@ -208,9 +213,11 @@ fn classes(of: &Blocks) -> Vec<Class> {
         alone.push((many, each));
     }
     let smeared = (1.0 - mass).max(0.0) / all;
-    let mut classes: Vec<Class> =
-        alone.into_iter().map(|(many, each)| Class { blocks: many, popularity: each + smeared }).collect();
-    classes.push(Class { blocks: all - taken, popularity: smeared.max(1e-300) });
+    let mut classes: Vec<PopularityClass> = alone
+        .into_iter()
+        .map(|(many, each)| PopularityClass { blocks: many, popularity: each + smeared })
+        .collect();
+    classes.push(PopularityClass { blocks: all - taken, popularity: smeared.max(1e-300) });
     classes
 }
 
@@ -303,9 +310,16 @@ mod tests {
     }
 
     /// Request by request: the share of memory's misses that the device answers, after `filling` requests.
-    fn simulated(law: Law, blocks: u64, each: u64, memory: usize, device: usize, filling: usize) -> f64 {
+    fn simulated(
+        law: AccessDistribution,
+        blocks: u64,
+        each: u64,
+        memory: usize,
+        device: usize,
+        filling: usize,
+    ) -> f64 {
         let records = blocks * each;
-        let ranks = Ranks::new(1e10);
+        let ranks = PopularityRanks::new(1e10);
         let mut sums = Vec::new();
         let mut sum = 0.0;
         for (many, one) in &ranks.groups {
@@ -314,7 +328,7 @@ mod tests {
         }
         let mut random = Pcg64Mcg::seed_from_u64(7);
         let mut draw = || match law {
-            Law::Uniform => random.random_range(0..records) / each,
+            AccessDistribution::Uniform => random.random_range(0..records) / each,
             _ => {
                 let at = random.random::<f64>() * sum;
                 let group = sums.partition_point(|sum| *sum < at).min(sums.len() - 1);
@@ -346,10 +360,17 @@ mod tests {
         found as f64 / misses as f64
     }
 
-    fn analytic(law: Law, blocks: u64, each: u64, memory: usize, device: usize, age: Option<f64>) -> f64 {
+    fn analytic(
+        law: AccessDistribution,
+        blocks: u64,
+        each: u64,
+        memory: usize,
+        device: usize,
+        age: Option<f64>,
+    ) -> f64 {
         let record_bytes = 4096.0 / each as f64;
-        let all = Blocks::new(law, (blocks * each) as f64, record_bytes, 4096.0);
-        let second = Second {
+        let all = CachedBlocks::new(law, (blocks * each) as f64, record_bytes, 4096.0);
+        let second = SecondCache {
             blocks: all,
             first_share: memory as f64 / blocks as f64,
             second_share: device as f64 / blocks as f64,
@@ -364,12 +385,12 @@ mod tests {
     #[test]
     fn the_device_answers_as_a_simulated_one() {
         for (law, memory, device) in [
-            (Law::Uniform, 2_000, 8_000),
-            (Law::Uniform, 4_000, 16_000),
-            (Law::Uniform, 8_000, 4_000),
-            (Law::Zipfian, 1_000, 4_000),
-            (Law::Zipfian, 1_000, 12_000),
-            (Law::Zipfian, 4_000, 8_000),
+            (AccessDistribution::Uniform, 2_000, 8_000),
+            (AccessDistribution::Uniform, 4_000, 16_000),
+            (AccessDistribution::Uniform, 8_000, 4_000),
+            (AccessDistribution::Zipfian, 1_000, 4_000),
+            (AccessDistribution::Zipfian, 1_000, 12_000),
+            (AccessDistribution::Zipfian, 4_000, 8_000),
         ] {
             let simulated = simulated(law, 20_000, 4, memory, device, 300_000);
             let analytic = analytic(law, 20_000, 4, memory, device, None);
@@ -383,17 +404,17 @@ mod tests {
     #[test]
     fn a_device_that_was_just_put_there_answers_less() {
         // After few requests it is not full.
-        let young = analytic(Law::Uniform, 20_000, 4, 2_000, 16_000, Some(6_000.0));
-        let old = analytic(Law::Uniform, 20_000, 4, 2_000, 16_000, None);
+        let young = analytic(AccessDistribution::Uniform, 20_000, 4, 2_000, 16_000, Some(6_000.0));
+        let old = analytic(AccessDistribution::Uniform, 20_000, 4, 2_000, 16_000, None);
         assert!(young < 0.5 * old, "{young} {old}");
-        let at_once = analytic(Law::Uniform, 20_000, 4, 2_000, 16_000, Some(0.0));
+        let at_once = analytic(AccessDistribution::Uniform, 20_000, 4, 2_000, 16_000, Some(0.0));
         assert_eq!(at_once, 0.0);
     }
 
     #[test]
     fn what_passes_and_what_is_rewritten_takes_from_it() {
-        let plain = Second {
-            blocks: Blocks::new(Law::Uniform, 80_000.0, 1024.0, 4096.0),
+        let plain = SecondCache {
+            blocks: CachedBlocks::new(AccessDistribution::Uniform, 80_000.0, 1024.0, 4096.0),
             first_share: 0.1,
             second_share: 0.5,
             blocks_a_read: 1.0,
@@ -401,18 +422,18 @@ mod tests {
             rewritten_share: 0.0,
             age_requests: None,
         };
-        let of = |second: Second| second.answered().of_misses;
-        assert!(of(Second { passing_blocks: 0.5, ..plain }) < of(plain) - 0.05);
-        assert!(of(Second { rewritten_share: 1e-4, ..plain }) < of(plain) - 0.05);
-        assert!((of(Second { second_share: 10.0, ..plain }) - 1.0).abs() < 1e-6);
-        assert_eq!(of(Second { second_share: 0.0, ..plain }), 0.0);
-        assert_eq!(of(Second { first_share: 1.0, ..plain }), 0.0);
+        let of = |second: SecondCache| second.answered().of_misses;
+        assert!(of(SecondCache { passing_blocks: 0.5, ..plain }) < of(plain) - 0.05);
+        assert!(of(SecondCache { rewritten_share: 1e-4, ..plain }) < of(plain) - 0.05);
+        assert!((of(SecondCache { second_share: 10.0, ..plain }) - 1.0).abs() < 1e-6);
+        assert_eq!(of(SecondCache { second_share: 0.0, ..plain }), 0.0);
+        assert_eq!(of(SecondCache { first_share: 1.0, ..plain }), 0.0);
     }
 
     #[test]
     fn a_device_that_is_just_full_answers_no_more_than_a_larger_one_that_is_not() {
-        let one = Second {
-            blocks: Blocks::new(Law::Zipfian, 9_778_380_581.5, 1_000.0, 4096.0),
+        let one = SecondCache {
+            blocks: CachedBlocks::new(AccessDistribution::Zipfian, 9_778_380_581.5, 1_000.0, 4096.0),
             first_share: 0.0,
             second_share: 0.6127,
             blocks_a_read: 1.443,
@@ -420,7 +441,7 @@ mod tests {
             rewritten_share: 0.0,
             age_requests: Some(790_299_283.0),
         };
-        let larger = Second { second_share: 0.955, ..one }.answered();
+        let larger = SecondCache { second_share: 0.955, ..one }.answered();
         assert!(larger.is_filling && !one.answered().is_filling);
         assert!(larger.of_misses >= one.answered().of_misses, "{:?} {larger:?}", one.answered());
     }
@@ -428,16 +449,17 @@ mod tests {
     proptest! {
         #[test]
         fn more_room_never_answers_less(
-            law in prop_oneof![Just(Law::Uniform), Just(Law::Zipfian), Just(Law::Latest)],
+            law in prop_oneof![
+                Just(AccessDistribution::Uniform), Just(AccessDistribution::Zipfian), Just(AccessDistribution::Latest)],
             records in 1.0f64..1e10, first in 0.0f64..1.2, second in 0.0f64..1.2, more in 0.0f64..0.5,
             a_read in 1.0f64..3.0, passing in 0.0f64..5.0, rewritten in 0.0f64..1.0, age in prop::option::of(0.0f64..1e9),
         ) {
-            let one = Second {
-                blocks: Blocks::new(law, records, 1_000.0, 4096.0),
+            let one = SecondCache {
+                blocks: CachedBlocks::new(law, records, 1_000.0, 4096.0),
                 first_share: first, second_share: second, blocks_a_read: a_read,
                 passing_blocks: passing, rewritten_share: rewritten, age_requests: age,
             };
-            let (less, greater) = (one.answered(), Second { second_share: second + more, ..one }.answered());
+            let (less, greater) = (one.answered(), SecondCache { second_share: second + more, ..one }.answered());
             for answered in [less, greater] {
                 prop_assert!((0.0..=1.0).contains(&answered.of_misses), "{answered:?}");
             }

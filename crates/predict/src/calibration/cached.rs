@@ -1,17 +1,17 @@
 //! How often a cache device that was not measured would answer.
 
 use underlay_storage::layers::cache::CacheMode;
-use underlay_storage::stack::Node;
+use underlay_storage::stack::StackNode;
 
-use crate::cache::{BLOCK_BYTES, Blocks, MissCurve, Second};
-use crate::cell::Point;
-use crate::demand::Demand;
+use crate::cache::{BLOCK_BYTES, CachedBlocks, MissCurve, SecondCache};
+use crate::cell::CellPoint;
+use crate::demand::MixDemand;
 use crate::layers::front_of;
-use crate::refusal::Refusal;
+use crate::refusal::PredictionRefusal;
 
 /// Of the reads that clients wait for, the share that cache devices answer, 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Cached {
+pub(super) struct CachedShare {
     pub share: f64,
     /// After a long time, where they are still filling.
     pub later: Option<f64>,
@@ -23,16 +23,16 @@ pub(super) struct Cached {
 /// # Errors
 /// When the law of the requests is none that is modelled.
 pub(super) fn cached(
-    question: &Point,
-    demand: &Demand,
+    question: &CellPoint,
+    demand: &MixDemand,
     curve: Option<&MissCurve>,
     memory: f64,
-) -> Result<Option<Cached>, Refusal> {
+) -> Result<Option<CachedShare>, PredictionRefusal> {
     let mut fast_bytes = 0.0;
     let mut takes_writes = false;
     let mut bypass = f64::INFINITY;
     for node in question.volumes.iter().filter_map(front_of) {
-        let Node::Cache { fast, mode, bypass_bytes, .. } = node else { continue };
+        let StackNode::Cache { fast, mode, bypass_bytes, .. } = node else { continue };
         fast_bytes += fast.devices().iter().map(|device| device.capacity_bytes as f64).sum::<f64>();
         takes_writes |= *mode == CacheMode::WriteBack;
         bypass = bypass.min(*bypass_bytes as f64);
@@ -41,7 +41,7 @@ pub(super) fn cached(
         return Ok(None);
     }
     let Some(curve) = curve else {
-        return Err(Refusal::Distribution { distribution: question.distribution.clone() });
+        return Err(PredictionRefusal::Distribution { distribution: question.distribution.clone() });
     };
     let data_bytes = question.data_bytes().max(1.0);
     let read_bytes = mean_read_bytes(demand);
@@ -56,8 +56,8 @@ pub(super) fn cached(
     };
     let passing_blocks = passing(background.read_bytes, background.read_request_bytes)
         + if takes_writes { passing(background.write_bytes, background.write_request_bytes) } else { 0.0 };
-    let second = Second {
-        blocks: Blocks::new(curve.law, question.records, question.record_bytes, BLOCK_BYTES),
+    let second = SecondCache {
+        blocks: CachedBlocks::new(curve.law, question.records, question.record_bytes, BLOCK_BYTES),
         first_share: curve.useful_share * memory * question.memory_bytes / data_bytes,
         second_share: fast_bytes / data_bytes,
         blocks_a_read: (read_bytes / BLOCK_BYTES).clamp(1.0, 64.0),
@@ -66,12 +66,12 @@ pub(super) fn cached(
         age_requests: question.filled_by.map(|operations| reading * operations),
     };
     let now = second.answered();
-    let later = now.is_filling.then(|| Second { age_requests: None, ..second }.answered().of_misses);
-    Ok(Some(Cached { share: now.of_misses, later }))
+    let later = now.is_filling.then(|| SecondCache { age_requests: None, ..second }.answered().of_misses);
+    Ok(Some(CachedShare { share: now.of_misses, later }))
 }
 
 /// The length of a read that a client waits for.
-fn mean_read_bytes(demand: &Demand) -> f64 {
+fn mean_read_bytes(demand: &MixDemand) -> f64 {
     let reads = demand.reads();
     if reads <= 0.0 {
         return BLOCK_BYTES;

@@ -1,9 +1,9 @@
 //! What simulated figures are to be multiplied by, from what measured and simulated differ by in cells that are near.
 
-use super::doubt::Doubt;
-use super::{Metric, UNKNOWN_ERROR};
-use crate::cell::{MeasuredCell, Point};
-use crate::outcome::Outcome;
+use super::doubt::KindAmbiguity;
+use super::{PredictedMetric, UNKNOWN_ERROR};
+use crate::cell::{CellPoint, MeasuredCell};
+use crate::outcome::SimulationOutcome;
 
 /// What to multiply a figure by that was simulated to be `asked`, from what measured and simulated differ by in cells that are near: in how fast
 /// their storage is, in size and in load.
@@ -12,14 +12,14 @@ use crate::outcome::Outcome;
 /// is in proportion where it is faster: nothing takes longer than all of it. A cell whose figure is between two kinds of operations tells
 /// little: what it differs by may be what lies between them.
 pub(super) fn correction(
-    question: &Point,
-    outcome: &Outcome,
+    question: &CellPoint,
+    outcome: &SimulationOutcome,
     sources: &[&MeasuredCell],
-    metric: Metric,
+    metric: PredictedMetric,
     asked: f64,
 ) -> f64 {
-    if metric == Metric::Throughput {
-        return 1.0 / correction(question, outcome, sources, Metric::Mean, outcome.mean_us);
+    if metric == PredictedMetric::Throughput {
+        return 1.0 / correction(question, outcome, sources, PredictedMetric::Mean, outcome.mean_us);
     }
     let (mut up, mut down, mut best) = (0.0, 0.0, 0.0f64);
     for cell in sources {
@@ -30,11 +30,11 @@ pub(super) fn correction(
         if !ratio.is_finite() || ratio <= 0.0 {
             continue;
         }
-        let doubt = Doubt::of_measured(cell).deviation(metric, own) / UNKNOWN_ERROR;
+        let doubt = KindAmbiguity::of_measured(cell).deviation(metric, own) / UNKNOWN_ERROR;
         let told = 1.0 / (1.0 + doubt * doubt);
         // What a median misses is missed of its kind of operation, whatever the other kind takes.
         let latencies = match metric {
-            Metric::P50 => (asked, simulated),
+            PredictedMetric::P50 => (asked, simulated),
             _ => (outcome.mean_us, own.mean_us),
         };
         let weight = told / (0.1 + distance(question, cell, latencies));
@@ -46,7 +46,7 @@ pub(super) fn correction(
 }
 
 /// How far the nearest of the cells is, as a logarithm.
-pub(super) fn nearest(question: &Point, outcome: &Outcome, sources: &[&MeasuredCell]) -> f64 {
+pub(super) fn nearest(question: &CellPoint, outcome: &SimulationOutcome, sources: &[&MeasuredCell]) -> f64 {
     let distances = sources.iter().filter_map(|cell| {
         let own = cell.simulated().ok()?;
         Some(distance(question, cell, (outcome.mean_us, own.mean_us)))
@@ -56,7 +56,7 @@ pub(super) fn nearest(question: &Point, outcome: &Outcome, sources: &[&MeasuredC
 }
 
 /// How far a measured cell is from the question, of both of which a latency was simulated: squares of logarithms.
-fn distance(question: &Point, cell: &MeasuredCell, latencies: (f64, f64)) -> f64 {
+fn distance(question: &CellPoint, cell: &MeasuredCell, latencies: (f64, f64)) -> f64 {
     let apart = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln().powi(2);
     apart(latencies.0, latencies.1)
         + apart(question.data_to_memory(), cell.point.data_to_memory())

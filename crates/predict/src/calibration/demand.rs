@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::measured::precision;
-use super::reads::{Reads, reads};
-use crate::cell::{MeasuredCell, Point};
+use super::reads::{ReadEstimate, reads};
+use crate::cell::{CellPoint, MeasuredCell};
 use crate::cpu::CpuTime;
-use crate::demand::{Background, Class, Demand};
-use crate::refusal::Refusal;
+use crate::demand::{BackgroundDemand, MixDemand, OperationClass};
+use crate::refusal::PredictionRefusal;
 
 /// What an operation of the question asks for.
-pub(super) struct Asked {
-    pub demand: Demand,
-    pub reads: Reads,
+pub(super) struct OperationDemand {
+    pub demand: MixDemand,
+    pub reads: ReadEstimate,
     /// What had to be assumed, each a sentence.
     pub assumptions: Vec<String>,
 }
@@ -20,11 +20,11 @@ pub(super) struct Asked {
 /// `alike` are all cells of the system, whatever their mix: they tell what CPU time goes into what. `memory` is how many times the question's
 /// memory there is.
 pub(super) fn demand(
-    question: &Point,
+    question: &CellPoint,
     sources: &[&MeasuredCell],
     alike: &[&MeasuredCell],
     memory: f64,
-) -> Result<Asked, Refusal> {
+) -> Result<OperationDemand, PredictionRefusal> {
     let weights: Vec<f64> = sources.iter().map(|cell| weight(question, cell)).collect();
     let mean = |of: &dyn Fn(&MeasuredCell) -> f64| {
         let sum: f64 = sources.iter().zip(&weights).map(|(cell, weight)| weight * of(cell)).sum();
@@ -43,13 +43,13 @@ pub(super) fn demand(
     let commits =
         sources.iter().filter(|cell| cell.demand.commit_bytes.is_some()).count() * 2 > sources.len();
     // By name: a kind of operation that few have may be missing in a short measurement.
-    let mut classes: BTreeMap<&str, Class> = BTreeMap::new();
-    let of_class = |cell: &MeasuredCell, name: &str, of: fn(&Class) -> f64| {
+    let mut classes: BTreeMap<&str, OperationClass> = BTreeMap::new();
+    let of_class = |cell: &MeasuredCell, name: &str, of: fn(&OperationClass) -> f64| {
         cell.demand.classes.iter().find(|class| class.name == name).map_or(0.0, of)
     };
     for one in sources.iter().flat_map(|cell| &cell.demand.classes) {
         let of_reads = factor * mean(&|cell| of_class(cell, &one.name, |class| class.reads));
-        classes.entry(&one.name).or_insert_with(|| Class {
+        classes.entry(&one.name).or_insert_with(|| OperationClass {
             share: mean(&|cell| of_class(cell, &one.name, |class| class.share)),
             cpu_us: cpu.map_or(0.0, |cpu| cpu.of(of_reads, f64::from(u8::from(one.writes)))),
             reads: of_reads,
@@ -59,11 +59,11 @@ pub(super) fn demand(
         });
     }
     let whole: f64 = classes.values().map(|class| class.share).sum();
-    let mut classes: Vec<Class> = classes.into_values().collect();
+    let mut classes: Vec<OperationClass> = classes.into_values().collect();
     classes.iter_mut().for_each(|class| class.share /= whole.max(f64::MIN_POSITIVE));
-    let background = |of: fn(&Background) -> f64| mean(&|cell| of(&cell.demand.background));
+    let background = |of: fn(&BackgroundDemand) -> f64| mean(&|cell| of(&cell.demand.background));
     // Of the requests that there were: a cell without any has no say in their length.
-    let length = |bytes: fn(&Background) -> f64, request_bytes: fn(&Background) -> f64| {
+    let length = |bytes: fn(&BackgroundDemand) -> f64, request_bytes: fn(&BackgroundDemand) -> f64| {
         let requests = mean(&|cell| {
             let background = &cell.demand.background;
             bytes(background) / request_bytes(background).max(1.0)
@@ -75,9 +75,9 @@ pub(super) fn demand(
             "the run names no cores, so the system's CPU time is unknown and is in the correction".to_owned(),
         );
     }
-    let demand = Demand {
+    let demand = MixDemand {
         classes,
-        background: Background {
+        background: BackgroundDemand {
             read_bytes: background(|of| of.read_bytes),
             read_request_bytes: length(|of| of.read_bytes, |of| of.read_request_bytes),
             write_bytes: background(|of| of.write_bytes),
@@ -86,11 +86,11 @@ pub(super) fn demand(
         },
         commit_bytes: commits.then(|| mean(&|cell| cell.demand.commit_bytes.unwrap_or(4096.0))),
     };
-    Ok(Asked { demand, reads, assumptions })
+    Ok(OperationDemand { demand, reads, assumptions })
 }
 
 /// Cells of a like size and load say more, and so do those in which much was measured.
-fn weight(question: &Point, cell: &MeasuredCell) -> f64 {
+fn weight(question: &CellPoint, cell: &MeasuredCell) -> f64 {
     let apart = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln().powi(2);
     let size = apart(question.data_to_memory(), cell.point.data_to_memory());
     let threads = apart(f64::from(question.threads), f64::from(cell.point.threads));

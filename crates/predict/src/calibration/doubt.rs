@@ -4,17 +4,17 @@
 //! thousands. No factor on the answer covers that. What does is the percentiles around the median: as far from it as the share of
 //! operations that wait is uncertain, and as chance moves it among so many operations.
 
-use super::Metric;
-use super::reads::Reads;
+use super::PredictedMetric;
+use super::reads::ReadEstimate;
 use crate::cell::{MeasuredCell, OPERATIONS};
-use crate::demand::Demand;
-use crate::outcome::Outcome;
+use crate::demand::MixDemand;
+use crate::outcome::SimulationOutcome;
 
 /// What 95 % of a normal distribution are within.
 const NORMAL: f64 = 1.96;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Doubt {
+pub(super) struct KindAmbiguity {
     /// So many times as many operations wait for reads, at least and at most ...
     fewer: f64,
     more: f64,
@@ -24,29 +24,29 @@ pub(super) struct Doubt {
     chance: f64,
 }
 
-impl Doubt {
+impl KindAmbiguity {
     /// Of an answer that will be held against so many measured operations.
-    pub(super) fn of_answer(reads: &Reads, demand: &Demand, operations: f64) -> Doubt {
-        Doubt { fewer: reads.fewer, more: reads.more, ..Doubt::by_chance(demand, operations) }
+    pub(super) fn of_answer(reads: &ReadEstimate, demand: &MixDemand, operations: f64) -> KindAmbiguity {
+        KindAmbiguity { fewer: reads.fewer, more: reads.more, ..KindAmbiguity::by_chance(demand, operations) }
     }
 
     /// Of a measured cell that is simulated with what was measured of it.
-    pub(super) fn of_measured(cell: &MeasuredCell) -> Doubt {
-        Doubt::by_chance(&cell.demand, cell.operations)
+    pub(super) fn of_measured(cell: &MeasuredCell) -> KindAmbiguity {
+        KindAmbiguity::by_chance(&cell.demand, cell.operations)
     }
 
-    fn by_chance(demand: &Demand, operations: f64) -> Doubt {
+    fn by_chance(demand: &MixDemand, operations: f64) -> KindAmbiguity {
         let most = demand.classes.iter().filter(|class| class.reads > 0.0).map(|class| class.share).sum();
         // The simulation's are drawn as well.
         let variance = 0.25 * (1.0 / operations.max(1.0) + 1.0 / OPERATIONS as f64);
-        Doubt { fewer: 1.0, more: 1.0, most, chance: NORMAL * variance.sqrt() }
+        KindAmbiguity { fewer: 1.0, more: 1.0, most, chance: NORMAL * variance.sqrt() }
     }
 
     /// What a simulated figure may as well be. Only a median is between kinds: of means and of the slowest operations an error of the reads makes
     /// an error in proportion, which is among those that leaving cells out tells.
-    pub(super) fn around(&self, metric: Metric, outcome: &Outcome) -> (f64, f64) {
+    pub(super) fn around(&self, metric: PredictedMetric, outcome: &SimulationOutcome) -> (f64, f64) {
         let value = metric.simulated(outcome);
-        if metric != Metric::P50 {
+        if metric != PredictedMetric::P50 {
             return (value, value);
         }
         let at = |share: f64, times: f64| outcome.latencies.quantile_with_us(share, times, self.most);
@@ -54,7 +54,7 @@ impl Doubt {
     }
 
     /// The same as the standard deviation of a logarithm.
-    pub(super) fn deviation(&self, metric: Metric, outcome: &Outcome) -> f64 {
+    pub(super) fn deviation(&self, metric: PredictedMetric, outcome: &SimulationOutcome) -> f64 {
         let (low, high) = self.around(metric, outcome);
         if low > 0.0 && high.is_finite() { (high / low).ln() / (2.0 * NORMAL) } else { f64::INFINITY }
     }

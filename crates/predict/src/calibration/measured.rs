@@ -1,7 +1,7 @@
 //! What measured cells say by themselves, whatever is asked of them.
 
-use crate::cache::{CachePoint, Law, MissCurve};
-use crate::cell::{MeasuredCell, Point};
+use crate::cache::{AccessDistribution, CachePoint, MissCurve};
+use crate::cell::{CellPoint, MeasuredCell};
 
 const MANY_OPERATIONS: f64 = 10_000.0;
 
@@ -11,12 +11,12 @@ pub(super) fn precision(cell: &MeasuredCell) -> f64 {
 }
 
 /// The curve through what was measured; `None` for a law that is not modelled.
-pub(crate) fn miss_curve(question: &Point, sources: &[&MeasuredCell]) -> Option<MissCurve> {
+pub(crate) fn miss_curve(question: &CellPoint, sources: &[&MeasuredCell]) -> Option<MissCurve> {
     miss_curve_of(&question.distribution, sources)
 }
 
 pub(super) fn miss_curve_of(distribution: &str, sources: &[&MeasuredCell]) -> Option<MissCurve> {
-    let law = Law::of(distribution)?;
+    let law = AccessDistribution::of(distribution)?;
     let points: Vec<CachePoint> = sources
         .iter()
         .map(|cell| CachePoint {

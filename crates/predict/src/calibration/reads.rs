@@ -4,8 +4,8 @@ use super::measured::{miss_curve, miss_curve_of, precision};
 use super::residuals::student_t;
 use super::{LeftOut, UNREPEATED};
 use crate::cache::MissCurve;
-use crate::cell::{MeasuredCell, PAST_MEMORY, Point};
-use crate::refusal::Refusal;
+use crate::cell::{CellPoint, MeasuredCell, PAST_MEMORY};
+use crate::refusal::PredictionRefusal;
 
 /// Reads below this are as good as none.
 const FEW_READS: f64 = 0.03;
@@ -14,32 +14,32 @@ const ASSUMED_FROM: f64 = 0.5;
 const ASSUMED_TO: f64 = 1.5;
 
 /// The weighted mean of a figure over the sources.
-pub(super) type Mean<'a> = &'a dyn Fn(&dyn Fn(&MeasuredCell) -> f64) -> f64;
+pub(super) type WeightedMean<'a> = &'a dyn Fn(&dyn Fn(&MeasuredCell) -> f64) -> f64;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reads {
+pub(super) struct ReadEstimate {
     pub value: f64,
     /// It is so many times as many, at least and at most, with a probability of 95 %.
     pub fewer: f64,
     pub more: f64,
 }
 
-impl Reads {
+impl ReadEstimate {
     /// `down` and `up` are how far the logarithm may be off.
-    fn within(value: f64, down: f64, up: f64) -> Reads {
-        Reads { value, fewer: (-down).exp(), more: up.exp() }
+    fn within(value: f64, down: f64, up: f64) -> ReadEstimate {
+        ReadEstimate { value, fewer: (-down).exp(), more: up.exp() }
     }
 }
 
 /// `alike` are all cells of the system, whatever their mix: they tell how far reads scatter.
 pub(super) fn reads(
-    question: &Point,
+    question: &CellPoint,
     sources: &[&MeasuredCell],
     alike: &[&MeasuredCell],
     memory_bytes: f64,
-    mean: Mean<'_>,
+    mean: WeightedMean<'_>,
     assumptions: &mut Vec<String>,
-) -> Result<Reads, Refusal> {
+) -> Result<ReadEstimate, PredictionRefusal> {
     let ratio = question.data_bytes() / memory_bytes.max(1.0);
     let same_size: Vec<&MeasuredCell> = sources
         .iter()
@@ -54,10 +54,10 @@ pub(super) fn reads(
         let weight: f64 = same_size.iter().map(|cell| precision(cell)).sum();
         let sum: f64 = same_size.iter().map(|cell| precision(cell) * cell.demand.reads()).sum();
         let off = scatter * (1.0 + 1.0 / same_size.len() as f64).sqrt();
-        return Ok(Reads::within(sum / weight.max(f64::MIN_POSITIVE), off, off));
+        return Ok(ReadEstimate::within(sum / weight.max(f64::MIN_POSITIVE), off, off));
     }
     let Some(curve) = miss_curve(question, sources) else {
-        return Err(Refusal::Distribution { distribution: question.distribution.clone() });
+        return Err(PredictionRefusal::Distribution { distribution: question.distribution.clone() });
     };
     // Zipf's law depends on the number of records, so each size is taken as it is, with its own memory.
     let by = |curve: &MissCurve| {
@@ -84,15 +84,15 @@ pub(super) fn reads(
         let off = of_other_sizes(question, sources);
         (off, off)
     };
-    Ok(Reads::within(value, down.hypot(scatter), up.hypot(scatter)))
+    Ok(ReadEstimate::within(value, down.hypot(scatter), up.hypot(scatter)))
 }
 
 /// How far the reads of cells of one mix and size are from each other, with a probability of 95 %: storages and loads make them differ.
 fn scatter(alike: &[&MeasuredCell]) -> f64 {
-    let is_same = |a: &Point, b: &Point| {
+    let is_same = |a: &CellPoint, b: &CellPoint| {
         a.mix == b.mix && a.distribution == b.distribution && LeftOut::Size.leaves_out(a, b)
     };
-    let mut groups: Vec<(&Point, Vec<f64>)> = Vec::new();
+    let mut groups: Vec<(&CellPoint, Vec<f64>)> = Vec::new();
     for cell in alike.iter().filter(|cell| cell.demand.reads() > FEW_READS) {
         let log = cell.demand.reads().ln();
         match groups.iter_mut().find(|(first, _)| is_same(first, &cell.point)) {
@@ -113,8 +113,8 @@ fn scatter(alike: &[&MeasuredCell]) -> f64 {
 }
 
 /// How far off the curve is of a size that it does not know, with a probability of 95 %: each measured size from the others.
-fn of_other_sizes(question: &Point, sources: &[&MeasuredCell]) -> f64 {
-    let mut sizes: Vec<&Point> = Vec::new();
+fn of_other_sizes(question: &CellPoint, sources: &[&MeasuredCell]) -> f64 {
+    let mut sizes: Vec<&CellPoint> = Vec::new();
     let (mut squares, mut count) = (0.0, 0usize);
     for cell in sources.iter().filter(|cell| cell.demand.reads() > FEW_READS) {
         let others: Vec<&MeasuredCell> = sources

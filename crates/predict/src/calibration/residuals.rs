@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::{Calibration, Metric, UNKNOWN_ERROR};
-use crate::cell::{MeasuredCell, Point};
+use super::{Calibration, PredictedMetric, UNKNOWN_ERROR};
+use crate::cell::{CellPoint, MeasuredCell};
 
 /// Which measured cells an answer must do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl LeftOut {
     }
 
     /// Whether `other` must not be used to answer `point`.
-    pub fn leaves_out(self, point: &Point, other: &Point) -> bool {
+    pub fn leaves_out(self, point: &CellPoint, other: &CellPoint) -> bool {
         match self {
             LeftOut::Storage => point.volumes == other.volumes,
             LeftOut::Size => (point.data_to_memory() / other.data_to_memory() - 1.0).abs() < 0.02,
@@ -44,13 +44,13 @@ impl LeftOut {
 /// another one than one that is twice as fast.
 const NEAR: f64 = 1.5;
 /// Fewer errors tell nothing.
-const FEWEST: usize = 2;
+const MIN_ERRORS: usize = 2;
 /// What an interval is to hold.
 const COVERED: f64 = 0.95;
 
 /// Errors of answers, as logarithms of predicted over measured, by system: how wrong answers about one are says nothing of another.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Errors {
+pub(super) struct ResidualErrors {
     of: BTreeMap<String, SystemErrors>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct SystemErrors {
     of: [Vec<f64>; 4],
 }
 
-impl Errors {
+impl ResidualErrors {
     pub(super) fn of_system(&self, system: &str) -> &SystemErrors {
         static NONE: SystemErrors = SystemErrors { of: [const { Vec::new() }; 4] };
         self.of.get(system).unwrap_or(&NONE)
@@ -70,12 +70,12 @@ impl Errors {
 
 impl SystemErrors {
     /// Whether there are enough to tell anything.
-    pub(super) fn tell(&self, metric: Metric) -> bool {
-        self.of[metric.index()].len() >= FEWEST
+    pub(super) fn tell(&self, metric: PredictedMetric) -> bool {
+        self.of[metric.index()].len() >= MIN_ERRORS
     }
 
     /// The mean square for an answer whose nearest cell is so far. It is about zero and not about the mean: a bias is an error too.
-    pub(super) fn squared(&self, metric: Metric, distance: f64) -> f64 {
+    pub(super) fn squared(&self, metric: PredictedMetric, distance: f64) -> f64 {
         if !self.tell(metric) {
             return UNKNOWN_ERROR * UNKNOWN_ERROR;
         }
@@ -86,7 +86,7 @@ impl SystemErrors {
 
     /// The bound that holds 95 % of the errors, whatever their distribution: the conformal quantile of Vovk, Gammerman and Shafer, "Algorithmic
     /// Learning in a Random World" (2005). With fewer than 19 errors it is the largest one. Zero if they say nothing.
-    pub(super) fn quantile(&self, metric: Metric, distance: f64) -> f64 {
+    pub(super) fn quantile(&self, metric: PredictedMetric, distance: f64) -> f64 {
         if !self.tell(metric) {
             return 0.0;
         }
@@ -96,25 +96,29 @@ impl SystemErrors {
         sizes[rank.clamp(1, sizes.len()) - 1] * (1.0 + distance / NEAR)
     }
 
-    pub(super) fn count(&self, metric: Metric) -> usize {
+    pub(super) fn count(&self, metric: PredictedMetric) -> usize {
         // Too few are replaced by what is usual, which is no estimate from a few.
         if self.tell(metric) { self.of[metric.index()].len() } else { 1_000 }
     }
 }
 
 /// The calibration's cells without those that are left out for this one.
-pub(super) fn without(cells: &[std::sync::Arc<MeasuredCell>], point: &Point, kind: LeftOut) -> Calibration {
+pub(super) fn without(
+    cells: &[std::sync::Arc<MeasuredCell>],
+    point: &CellPoint,
+    kind: LeftOut,
+) -> Calibration {
     let others = cells.iter().filter(|cell| !kind.leaves_out(point, &cell.point)).cloned().collect();
     Calibration::new(others)
 }
 
-pub(super) fn errors(calibration: &Calibration, kind: LeftOut) -> Errors {
-    let mut errors = Errors::default();
+pub(super) fn errors(calibration: &Calibration, kind: LeftOut) -> ResidualErrors {
+    let mut errors = ResidualErrors::default();
     for cell in calibration.cells() {
         let others = without(calibration.cells(), &cell.point, kind);
         let Ok((values, distance)) = others.value(&cell.point) else { continue };
         let of_system = errors.of.entry(cell.point.system.clone()).or_default();
-        for metric in Metric::ALL {
+        for metric in PredictedMetric::ALL {
             let measured = metric.measured(cell);
             let found = values[metric.index()];
             // What is within what the answer may as well be is no error.

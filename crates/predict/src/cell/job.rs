@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 
 use underlay_record::RunRecord;
 
-use super::{Figure, Figures, MeasuredCell, Point};
-use crate::demand::{Background, Class, Demand};
+use super::{CellMetric, CellMetrics, CellPoint, MeasuredCell};
+use crate::demand::{BackgroundDemand, MixDemand, OperationClass};
 use crate::layers;
-use crate::refusal::Refusal;
+use crate::refusal::PredictionRefusal;
 
 /// What each operation of it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub const PAST_MEMORY: &str = "past memory";
 
 /// A repetition: figures in microseconds, and for one operation.
 #[derive(Clone, Copy, Debug)]
-struct Raw {
+struct RawJobRepetition {
     operations: f64,
     throughput_per_s: f64,
     p50_us: f64,
@@ -40,23 +40,28 @@ impl MeasuredCell {
     ///
     /// # Errors
     /// When none of them has figures, they are not sound to learn from, or one has figures that no run has.
-    pub fn of_job(point: Point, records: &[&RunRecord], job: DeviceJob) -> Result<MeasuredCell, Refusal> {
+    pub fn of_job(
+        point: CellPoint,
+        records: &[&RunRecord],
+        job: DeviceJob,
+    ) -> Result<MeasuredCell, PredictionRefusal> {
         if !layers::cache_devices(&point.volumes).is_empty() {
             let what = "a cache device that fio fills while it is measured".to_owned();
-            return Err(Refusal::Layer { what });
+            return Err(PredictionRefusal::Layer { what });
         }
-        let raws: Vec<Raw> = super::sound(records)?
+        let raws: Vec<RawJobRepetition> = super::sound(records)?
             .into_iter()
-            .map(|record| Raw::of(record, job))
+            .map(|record| RawJobRepetition::of(record, job))
             .collect::<Result<_, _>>()?;
         if raws.is_empty() {
             let what = format!("{} has no repetition that was measured", point.id);
-            return Err(Refusal::Record { what });
+            return Err(PredictionRefusal::Record { what });
         }
-        let figure = |of: &dyn Fn(&Raw) -> f64| Figure::of(&raws.iter().map(of).collect::<Vec<_>>());
-        let mean = |of: fn(&Raw) -> f64| raws.iter().map(of).sum::<f64>() / raws.len() as f64;
+        let figure =
+            |of: &dyn Fn(&RawJobRepetition) -> f64| CellMetric::of(&raws.iter().map(of).collect::<Vec<_>>());
+        let mean = |of: fn(&RawJobRepetition) -> f64| raws.iter().map(of).sum::<f64>() / raws.len() as f64;
         let at_once = f64::from(point.threads);
-        let class = Class {
+        let class = OperationClass {
             name: if job.writes { "write" } else { "read" }.to_owned(),
             share: 1.0,
             cpu_us: mean(|raw| raw.cpu_us),
@@ -69,7 +74,7 @@ impl MeasuredCell {
         Ok(MeasuredCell {
             repetitions: raws.len(),
             operations: raws.iter().map(|raw| raw.operations).sum(),
-            figures: Figures {
+            figures: CellMetrics {
                 throughput_per_s: figure(&|raw| raw.throughput_per_s),
                 // So many are always under way (Little's law): fio's own mean leaves out what it does between them.
                 mean_us: figure(&|raw| at_once * 1e6 / raw.throughput_per_s),
@@ -77,9 +82,9 @@ impl MeasuredCell {
                 p99_us: figure(&|raw| raw.p99_us),
             },
             device_busy: mean(|raw| raw.busy),
-            demand: Demand {
+            demand: MixDemand {
                 classes: vec![class],
-                background: Background::default(),
+                background: BackgroundDemand::default(),
                 commit_bytes: job.writes.then_some(job.block_bytes),
             },
             all_reads: if job.writes { 0.0 } else { 1.0 },
@@ -91,9 +96,10 @@ impl MeasuredCell {
     }
 }
 
-impl Raw {
-    fn of(record: &RunRecord, job: DeviceJob) -> Result<Raw, Refusal> {
-        let refused = |what: String| Refusal::Record { what: format!("{}: {what}", record.cell.id) };
+impl RawJobRepetition {
+    fn of(record: &RunRecord, job: DeviceJob) -> Result<RawJobRepetition, PredictionRefusal> {
+        let refused =
+            |what: String| PredictionRefusal::Record { what: format!("{}: {what}", record.cell.id) };
         let Some(benchmark) = &record.benchmark else {
             return Err(refused("it has no figures of a benchmark".to_owned()));
         };
@@ -134,7 +140,7 @@ impl Raw {
         if !(0.0..=1e9).contains(&cpu_us) || !(0.0..=1e3).contains(&busy) {
             return Err(refused("it has figures that no run has".to_owned()));
         }
-        Ok(Raw {
+        Ok(RawJobRepetition {
             operations,
             throughput_per_s,
             p50_us,

@@ -2,7 +2,7 @@
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Latency {
+pub(crate) struct OperationLatency {
     pub total_us: f64,
     /// What of it was waiting for reads.
     pub reads_us: f64,
@@ -10,12 +10,12 @@ pub(crate) struct Latency {
 
 /// Those of all measured operations, the shortest first.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Latencies(Vec<Latency>);
+pub struct OperationLatencies(Vec<OperationLatency>);
 
-impl Latencies {
-    pub(crate) fn new(mut all: Vec<Latency>) -> Latencies {
+impl OperationLatencies {
+    pub(crate) fn new(mut all: Vec<OperationLatency>) -> OperationLatencies {
         all.sort_by(|a, b| a.total_us.total_cmp(&b.total_us));
-        Latencies(all)
+        OperationLatencies(all)
     }
 
     /// The latency that this share of the operations (0 to 1) stays within.
@@ -65,12 +65,12 @@ mod tests {
     use super::*;
 
     /// 45 reads of 1 ms in a hundred operations, the others a microsecond.
-    fn mix() -> Latencies {
+    fn mix() -> OperationLatencies {
         let one = |index| match index < 45 {
-            true => Latency { total_us: 1_000.0 + f64::from(index), reads_us: 995.0 },
-            false => Latency { total_us: 1.0, reads_us: 0.0 },
+            true => OperationLatency { total_us: 1_000.0 + f64::from(index), reads_us: 995.0 },
+            false => OperationLatency { total_us: 1.0, reads_us: 0.0 },
         };
-        Latencies::new((0..100).map(one).collect())
+        OperationLatencies::new((0..100).map(one).collect())
     }
 
     #[test]
@@ -87,9 +87,9 @@ mod tests {
 
     #[test]
     fn nothing_is_asked_of_nothing() {
-        assert_eq!(Latencies::default().quantile_us(0.5), f64::INFINITY);
-        assert_eq!(Latencies::default().quantile_with_us(0.5, 2.0, 1.0), f64::INFINITY);
-        let alone = Latencies::new(vec![Latency { total_us: 7.0, reads_us: 7.0 }]);
+        assert_eq!(OperationLatencies::default().quantile_us(0.5), f64::INFINITY);
+        assert_eq!(OperationLatencies::default().quantile_with_us(0.5, 2.0, 1.0), f64::INFINITY);
+        let alone = OperationLatencies::new(vec![OperationLatency { total_us: 7.0, reads_us: 7.0 }]);
         assert_eq!(alone.quantile_with_us(0.5, 0.0, 1.0), 0.0);
     }
 }

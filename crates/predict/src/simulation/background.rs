@@ -1,22 +1,22 @@
 //! What writes leave to be done: read and written later, by a few at a time, and in long stretches.
 
-use underlay_storage::medium::Operation;
+use underlay_storage::medium::ModelOperation;
 
-use crate::demand::Background;
+use crate::demand::BackgroundDemand;
 
 /// Reads of the background under way at once: two compactions, each of which reads ahead.
 const READS_AT_ONCE: u32 = 2;
 /// Writes at once: the kernel writes back what has gathered, without waiting for one after the other.
 const WRITES_AT_ONCE: u32 = 16;
 /// Requests that may be due before writers have to wait.
-const MOST_DUE: f64 = 64.0;
+const MAX_DUE_REQUESTS: f64 = 64.0;
 /// Requests that follow one another on the device before the next stretch.
 const STRETCH: u32 = 16;
 
-pub(super) struct Backlog {
-    each: Background,
-    reads: Stream,
-    writes: Stream,
+pub(super) struct BackgroundBacklog {
+    each: BackgroundDemand,
+    reads: BacklogStream,
+    writes: BacklogStream,
     flushes_due: f64,
     is_flushing: bool,
     log_bytes: u64,
@@ -24,7 +24,7 @@ pub(super) struct Backlog {
 
 /// One direction of it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Stream {
+struct BacklogStream {
     due_bytes: f64,
     request_bytes: f64,
     under_way: u32,
@@ -36,21 +36,21 @@ struct Stream {
 }
 
 /// A request of the background.
-pub(super) struct Work {
-    pub operation: Operation,
+pub(super) struct BackgroundRequest {
+    pub operation: ModelOperation,
     pub length_bytes: u64,
     /// The volume and the place in it where it goes on from the last one; a place of its own when absent.
     pub continues: Option<(usize, u64)>,
 }
 
-impl Stream {
-    fn new(request_bytes: f64, at_once: u32) -> Stream {
+impl BacklogStream {
+    fn new(request_bytes: f64, at_once: u32) -> BacklogStream {
         // Nobody asks for less than a block, or for more than a kernel passes on at once.
         let request_bytes = request_bytes.clamp(4096.0, 4_194_304.0);
-        Stream { request_bytes, at_once, ..Stream::default() }
+        BacklogStream { request_bytes, at_once, ..BacklogStream::default() }
     }
 
-    fn next(&mut self, operation: Operation) -> Option<Work> {
+    fn next(&mut self, operation: ModelOperation) -> Option<BackgroundRequest> {
         if self.due_bytes < self.request_bytes || self.under_way >= self.at_once {
             return None;
         }
@@ -62,20 +62,20 @@ impl Stream {
             self.left -= 1;
             self.next_bytes = self.next_bytes.saturating_add(length_bytes);
         }
-        Some(Work { operation, length_bytes, continues })
+        Some(BackgroundRequest { operation, length_bytes, continues })
     }
 
     fn is_too_long(&self) -> bool {
-        self.due_bytes > MOST_DUE * self.request_bytes
+        self.due_bytes > MAX_DUE_REQUESTS * self.request_bytes
     }
 }
 
-impl Backlog {
-    pub(super) fn new(each: &Background) -> Backlog {
-        Backlog {
+impl BackgroundBacklog {
+    pub(super) fn new(each: &BackgroundDemand) -> BackgroundBacklog {
+        BackgroundBacklog {
             each: *each,
-            reads: Stream::new(each.read_request_bytes, READS_AT_ONCE),
-            writes: Stream::new(each.write_request_bytes, WRITES_AT_ONCE),
+            reads: BacklogStream::new(each.read_request_bytes, READS_AT_ONCE),
+            writes: BacklogStream::new(each.write_request_bytes, WRITES_AT_ONCE),
             flushes_due: 0.0,
             is_flushing: false,
             log_bytes: 0,
@@ -95,8 +95,8 @@ impl Backlog {
         self.reads.is_too_long() || self.writes.is_too_long()
     }
 
-    pub(super) fn next(&mut self) -> Option<Work> {
-        let work = self.reads.next(Operation::Read).or_else(|| self.writes.next(Operation::Write));
+    pub(super) fn next(&mut self) -> Option<BackgroundRequest> {
+        let work = self.reads.next(ModelOperation::Read).or_else(|| self.writes.next(ModelOperation::Write));
         if work.is_some() {
             return work;
         }
@@ -105,21 +105,21 @@ impl Backlog {
         }
         self.flushes_due -= 1.0;
         self.is_flushing = true;
-        Some(Work { operation: Operation::Flush, length_bytes: 0, continues: Some((0, 0)) })
+        Some(BackgroundRequest { operation: ModelOperation::Flush, length_bytes: 0, continues: Some((0, 0)) })
     }
 
     /// Where a stretch begins. All of it is in one volume, as a file is in one directory.
-    pub(super) fn began_at(&mut self, operation: Operation, volume: usize, offset_bytes: u64) {
-        let stream = if operation == Operation::Read { &mut self.reads } else { &mut self.writes };
+    pub(super) fn began_at(&mut self, operation: ModelOperation, volume: usize, offset_bytes: u64) {
+        let stream = if operation == ModelOperation::Read { &mut self.reads } else { &mut self.writes };
         stream.volume = volume;
         stream.next_bytes = offset_bytes.saturating_add(stream.request_bytes as u64);
         stream.left = STRETCH;
     }
 
-    pub(super) fn done(&mut self, operation: Operation) {
+    pub(super) fn done(&mut self, operation: ModelOperation) {
         match operation {
-            Operation::Read => self.reads.under_way -= 1,
-            Operation::Write => self.writes.under_way -= 1,
+            ModelOperation::Read => self.reads.under_way -= 1,
+            ModelOperation::Write => self.writes.under_way -= 1,
             _ => self.is_flushing = false,
         }
     }

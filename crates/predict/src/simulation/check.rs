@@ -1,15 +1,15 @@
 //! Whether a scenario is one that a system could have: records may be anybody's.
 
-use super::{Arrivals, Scenario};
-use crate::demand::Background;
-use crate::refusal::Refusal;
+use super::{OperationArrivals, SimulationScenario};
+use crate::demand::BackgroundDemand;
+use crate::refusal::PredictionRefusal;
 
 /// More clients than a study can have.
 const MAX_THREADS: u32 = 100_000;
 /// Reads of devices that one operation may wait for.
 const MAX_READS: f64 = 10_000.0;
-pub(super) fn check(scenario: &Scenario<'_>) -> Result<(), Refusal> {
-    let refused = |what: &str| Err(Refusal::Record { what: what.to_owned() });
+pub(super) fn check(scenario: &SimulationScenario<'_>) -> Result<(), PredictionRefusal> {
+    let refused = |what: &str| Err(PredictionRefusal::Record { what: what.to_owned() });
     let demand = scenario.demand;
     let shares: f64 = demand.classes.iter().map(|class| class.share).sum();
     if demand.classes.is_empty() || !(0.99..1.01).contains(&shares) {
@@ -22,7 +22,7 @@ pub(super) fn check(scenario: &Scenario<'_>) -> Result<(), Refusal> {
             && sane(class.read_bytes, 1e9)
             && sane(class.share, 1.0)
     });
-    let Background { read_bytes, read_request_bytes, write_bytes, write_request_bytes, flushes } =
+    let BackgroundDemand { read_bytes, read_request_bytes, write_bytes, write_request_bytes, flushes } =
         demand.background;
     let background =
         [read_bytes, read_request_bytes, write_bytes, write_request_bytes].iter().all(|&b| sane(b, 1e12))
@@ -41,7 +41,9 @@ pub(super) fn check(scenario: &Scenario<'_>) -> Result<(), Refusal> {
         return refused("a machine without cores, or devices of no speed");
     }
     match scenario.arrivals {
-        Arrivals::Even { per_s } | Arrivals::Poisson { per_s } if !(1e-3..=1e9).contains(&per_s) => {
+        OperationArrivals::Even { per_s } | OperationArrivals::Poisson { per_s }
+            if !(1e-3..=1e9).contains(&per_s) =>
+        {
             refused("an offered rate that is none")
         }
         _ => Ok(()),

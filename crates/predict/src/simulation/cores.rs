@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-pub(super) struct Cores {
+pub(super) struct CoreQueue {
     /// Absent where nothing is known of them, and nothing waits.
     count: Option<u32>,
     busy: u32,
@@ -10,9 +10,9 @@ pub(super) struct Cores {
     used_ns: u128,
 }
 
-impl Cores {
-    pub(super) fn new(count: Option<u32>) -> Cores {
-        Cores { count, busy: 0, waiting: VecDeque::new(), used_ns: 0 }
+impl CoreQueue {
+    pub(super) fn new(count: Option<u32>) -> CoreQueue {
+        CoreQueue { count, busy: 0, waiting: VecDeque::new(), used_ns: 0 }
     }
 
     /// The operation goes on now, or it waits.

@@ -2,18 +2,22 @@
 
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
-use underlay_storage::medium::Operation;
+use underlay_storage::medium::ModelOperation;
 
-use super::Scenario;
-use crate::bank::{Bank, VolumeRequest};
+use super::SimulationScenario;
+use crate::bank::{DeviceNetwork, VolumeRequest};
 
 /// Idle reads that tell what a read takes when nothing else is going on.
 const IDLE_READS: u64 = 48;
 
 /// What a read and a commit take of an idle storage, and when that was found out: the clock goes on from there.
-pub(super) fn idle_times(bank: &mut Bank, scenario: &Scenario<'_>, random: &mut Pcg64Mcg) -> (f64, f64, u64) {
+pub(super) fn idle_times(
+    bank: &mut DeviceNetwork,
+    scenario: &SimulationScenario<'_>,
+    random: &mut Pcg64Mcg,
+) -> (f64, f64, u64) {
     let mut now_ns = 0;
-    let alone = |bank: &mut Bank, requests: &[VolumeRequest], now_ns: &mut u64| -> f64 {
+    let alone = |bank: &mut DeviceNetwork, requests: &[VolumeRequest], now_ns: &mut u64| -> f64 {
         let began_ns = *now_ns;
         for &request in requests {
             bank.submit(0, 0, request, *now_ns);
@@ -33,7 +37,7 @@ pub(super) fn idle_times(bank: &mut Bank, scenario: &Scenario<'_>, random: &mut 
         let mut sum_ns = 0.0;
         for index in 0..IDLE_READS {
             let request = VolumeRequest {
-                operation: Operation::Read,
+                operation: ModelOperation::Read,
                 offset_bytes: match class.is_sequential {
                     true => (index * class.read_bytes as u64) % range,
                     false => random.random_range(0..range),
@@ -47,7 +51,7 @@ pub(super) fn idle_times(bank: &mut Bank, scenario: &Scenario<'_>, random: &mut 
     });
     let commit_ns = scenario.demand.commit_bytes.map_or(0.0, |bytes| {
         let write = VolumeRequest {
-            operation: Operation::Write,
+            operation: ModelOperation::Write,
             offset_bytes: 0,
             length_bytes: bytes as u64,
             cached: 0.0,

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use underlay_predict::demand::Demand;
-use underlay_predict::outcome::Outcome;
-use underlay_predict::simulation::{self, Arrivals, Scenario};
-use underlay_predict::{MeasuredCell, Point};
+use underlay_predict::demand::MixDemand;
+use underlay_predict::outcome::SimulationOutcome;
+use underlay_predict::simulation::{self, OperationArrivals, SimulationScenario};
+use underlay_predict::{CellPoint, MeasuredCell};
 use underlay_record::{
-    Cell, CellStatus, Certificate, CpuRecord, DeviceActivity, DeviceTotals, Histogram, Latency,
-    LatencySummary, Machine, Measured, MemoryRecord, Named, OperationStats, Rate, Requests, RunRecord,
-    SCHEMA_VERSION, Scale, SeriesPoint, StorageRecord, Verdict, Work,
+    Cell, CellLabels, CellStatus, Certificate, CertificateVerdict, CpuRecord, DeviceActivity, DeviceTotals,
+    Histogram, LatencySummary, MachineRecord, MeasuredWindow, MemoryRecord, OfferedRate, OperationStats,
+    RecordedLatency, RecordedWork, RequestWork, RunRecord, SCHEMA_VERSION, ScaleFactors, SeriesPoint,
+    StorageRecord,
 };
 use underlay_storage::catalogue;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, VolumeSpec};
@@ -24,8 +25,8 @@ pub(crate) fn storage(medium: &str, count: u32) -> Vec<VolumeSpec> {
     vec![VolumeSpec::striped("volume", (0..count).map(device).collect(), 512 << 10)]
 }
 
-pub(crate) fn point(name: &str, volumes: Vec<VolumeSpec>, records: f64, threads: u32) -> Point {
-    Point {
+pub(crate) fn point(name: &str, volumes: Vec<VolumeSpec>, records: f64, threads: u32) -> CellPoint {
+    CellPoint {
         id: format!("rocksdb/{name}/{records}-{threads}t"),
         system: "rocksdb".to_owned(),
         settings: BTreeMap::new(),
@@ -34,7 +35,7 @@ pub(crate) fn point(name: &str, volumes: Vec<VolumeSpec>, records: f64, threads:
         mix: "c".to_owned(),
         distribution: "uniform".to_owned(),
         threads,
-        arrivals: Arrivals::Closed,
+        arrivals: OperationArrivals::Closed,
         records,
         record_bytes: 1_023.0,
         memory_bytes: 1e8,
@@ -49,8 +50,8 @@ pub(crate) fn point(name: &str, volumes: Vec<VolumeSpec>, records: f64, threads:
 }
 
 /// What the system does there, with `slower` times the simulated latency: locks that no model knows.
-pub(crate) fn record(point: &Point, demand: &Demand, slower: f64) -> RunRecord {
-    let outcome = simulation::simulate(Scenario {
+pub(crate) fn record(point: &CellPoint, demand: &MixDemand, slower: f64) -> RunRecord {
+    let outcome = simulation::simulate(SimulationScenario {
         demand,
         volumes: &point.volumes,
         shares_devices: false,
@@ -68,9 +69,9 @@ pub(crate) fn record(point: &Point, demand: &Demand, slower: f64) -> RunRecord {
     record_of(point, demand, &outcome, slower)
 }
 
-fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> RunRecord {
+fn record_of(point: &CellPoint, demand: &MixDemand, outcome: &SimulationOutcome, slower: f64) -> RunRecord {
     let operations = 8_000u64;
-    let latency = Latency {
+    let latency = RecordedLatency {
         us: LatencySummary {
             count: operations,
             mean: slower * outcome.mean_us,
@@ -100,15 +101,15 @@ fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> 
             servers: 1,
             data_bytes: point.data_bytes() as u64,
             data: None,
-            work: Work::Requests(Requests {
+            work: RecordedWork::Requests(RequestWork {
                 mix: point.mix.clone(),
                 distribution: point.distribution.clone(),
                 threads: point.threads,
                 records: point.records as u64,
-                rate: Rate::Unthrottled,
+                rate: OfferedRate::Unthrottled,
                 compacts_at: None,
             }),
-            named: Named::default(),
+            named: CellLabels::default(),
         },
         repetition: 1,
         position: 0,
@@ -116,8 +117,8 @@ fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> 
         started_at: "2026-11-25T00:00:00Z".to_owned(),
         wall_s: 1.0,
         wall: None,
-        scale: Scale::default(),
-        machine: Machine::default(),
+        scale: ScaleFactors::default(),
+        machine: MachineRecord::default(),
         versions: BTreeMap::new(),
         settings: BTreeMap::new(),
         seed: 1,
@@ -159,7 +160,7 @@ fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> 
             devices: Vec::new(),
             usable_bytes: None,
         },
-        measured: Some(Measured {
+        measured: Some(MeasuredWindow {
             duration_s,
             wall_s: duration_s,
             operations,
@@ -167,7 +168,7 @@ fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> 
             latency,
             by_operation: [("read".to_owned(), stats)].into(),
             series: steady(throughput_per_s, duration_s),
-            ..Measured::default()
+            ..MeasuredWindow::default()
         }),
         search: None,
         job: None,
@@ -190,7 +191,7 @@ fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> 
 
 fn holding() -> Certificate {
     Certificate {
-        verdict: Verdict::Faithful,
+        verdict: CertificateVerdict::Faithful,
         checks: Vec::new(),
         modelled_p50_us: None,
         modelled_p99_us: None,
@@ -211,6 +212,6 @@ fn steady(throughput_per_s: f64, duration_s: f64) -> Vec<SeriesPoint> {
     (1..=20).map(at).collect()
 }
 
-pub(crate) fn measured(point: Point, records: &[RunRecord]) -> MeasuredCell {
+pub(crate) fn measured(point: CellPoint, records: &[RunRecord]) -> MeasuredCell {
     MeasuredCell::new(point, &records.iter().collect::<Vec<_>>(), None).unwrap()
 }

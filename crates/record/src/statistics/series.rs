@@ -3,7 +3,7 @@
 use super::StandardError;
 
 /// Fewer samples than this tell nothing of their own correlation.
-pub const FEWEST_SAMPLES: usize = 8;
+pub const MIN_SAMPLES: usize = 8;
 
 /// How many independent samples a correlated series is worth, and the error of its mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,10 +30,10 @@ impl SeriesError {
 /// autocorrelations of a short series are too small by about `τ / n`, because the mean is estimated from the same
 /// samples; each is raised by that, and the variance divided by `1 − τ / n`, as in U. Wolff, "Monte Carlo errors
 /// with less errors", Computer Physics Communications 156 (2004). Samples that alternate count as
-/// independent ones, never as more. None for fewer than [`FEWEST_SAMPLES`] samples.
+/// independent ones, never as more. None for fewer than [`MIN_SAMPLES`] samples.
 pub fn mean_error(samples: &[f64]) -> Option<SeriesError> {
     let count = samples.len();
-    if count < FEWEST_SAMPLES || samples.iter().any(|sample| !sample.is_finite()) {
+    if count < MIN_SAMPLES || samples.iter().any(|sample| !sample.is_finite()) {
         return None;
     }
     let n = count as f64;

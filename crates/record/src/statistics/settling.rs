@@ -1,7 +1,7 @@
 //! Where a series settles: how much of its beginning still warms up.
 
 use super::distributions::student_t_quantile;
-use super::series::{FEWEST_SAMPLES, SeriesError, mean_error};
+use super::series::{MIN_SAMPLES, SeriesError, mean_error};
 use super::trend;
 
 /// A beginning whose mean is nearer to that of the rest than this share of it is none to speak of.
@@ -12,7 +12,7 @@ const SIGNIFICANCE: f64 = 0.999;
 
 /// What a series says of its own beginning.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Settling {
+pub enum SettlingVerdict {
     /// Its beginning is like the rest.
     Steady,
     /// Its first `samples` are not like the rest, by `difference` of the rest's mean: `-0.3` is 30 % lower.
@@ -28,27 +28,27 @@ pub enum Settling {
 /// Simulation Output", Simulation 69 (1997). It always finds a place, in noise too, so what it cuts away must differ from
 /// the rest by more than both would by chance, with the rest's autocorrelation. Where it would rather cut more than half,
 /// a trend over the whole decides.
-pub fn settling(samples: &[f64]) -> Option<Settling> {
-    if samples.len() < 2 * FEWEST_SAMPLES || samples.iter().any(|sample| !sample.is_finite()) {
+pub fn settling(samples: &[f64]) -> Option<SettlingVerdict> {
+    if samples.len() < 2 * MIN_SAMPLES || samples.iter().any(|sample| !sample.is_finite()) {
         return None;
     }
     let cut = least_error(samples);
     if cut == 0 {
-        return Some(Settling::Steady);
+        return Some(SettlingVerdict::Steady);
     }
     if cut == samples.len() / 2 && trend::change(samples).is_some() {
-        return Some(Settling::NeverSettles);
+        return Some(SettlingVerdict::NeverSettles);
     }
     let (start, rest) = samples.split_at(cut);
     let rest = mean_error(rest)?;
     let mean = start.iter().sum::<f64>() / cut as f64;
     if !differs(mean, cut, &rest) {
-        return Some(Settling::Steady);
+        return Some(SettlingVerdict::Steady);
     }
     if cut == samples.len() / 2 {
-        return Some(Settling::NeverSettles);
+        return Some(SettlingVerdict::NeverSettles);
     }
-    Some(Settling::WarmsUp { samples: cut, difference: mean / rest.mean - 1.0 })
+    Some(SettlingVerdict::WarmsUp { samples: cut, difference: mean / rest.mean - 1.0 })
 }
 
 /// How many samples to cut away, up to half of them, for the mean of the others to have the least error.

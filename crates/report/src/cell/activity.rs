@@ -2,7 +2,7 @@
 
 use underlay_record::{DeviceActivity, DeviceId, RunRecord};
 
-use crate::statistics::{Estimate, StandardError};
+use crate::statistics::{IntervalEstimate, StandardError};
 
 fn is_under_test(device: &DeviceActivity) -> bool {
     device.description.id.role.is_none()
@@ -15,7 +15,7 @@ pub(crate) fn under_test(record: &RunRecord) -> impl Iterator<Item = &DeviceActi
 
 /// Devices taken together: rates of all of them, means of one.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Activity {
+pub(crate) struct JoinedActivity {
     pub devices: usize,
     pub read_iops: f64,
     pub write_iops: f64,
@@ -31,14 +31,17 @@ pub(crate) struct Activity {
     pub busy: f64,
 }
 
-impl Activity {
+impl JoinedActivity {
     /// Of all devices of the storage under test over these records; none where no device is on them.
-    pub(crate) fn of(records: &[&RunRecord]) -> Option<Activity> {
-        Activity::of_records(records, is_under_test)
+    pub(crate) fn of(records: &[&RunRecord]) -> Option<JoinedActivity> {
+        JoinedActivity::of_records(records, is_under_test)
     }
 
     /// Of those devices that `belongs` takes.
-    fn of_records(records: &[&RunRecord], belongs: impl Fn(&DeviceActivity) -> bool) -> Option<Activity> {
+    fn of_records(
+        records: &[&RunRecord],
+        belongs: impl Fn(&DeviceActivity) -> bool,
+    ) -> Option<JoinedActivity> {
         let devices: Vec<&DeviceActivity> = records
             .iter()
             .flat_map(|record| &record.devices)
@@ -55,7 +58,7 @@ impl Activity {
         let rate = |pick: fn(&DeviceActivity) -> f64| sum(pick) / device_s * count;
         let reads = sum(|device| device.totals.reads as f64);
         let writes = sum(|device| device.totals.writes as f64);
-        Some(Activity {
+        Some(JoinedActivity {
             devices: count.round() as usize,
             read_iops: rate(|device| device.totals.reads as f64),
             write_iops: rate(|device| device.totals.writes as f64),
@@ -77,7 +80,7 @@ pub(crate) fn kind_of(device: &DeviceActivity) -> &str {
 
 /// What each kind of device did over these records, in the order in which the storage names them: `hdd-7200-sata`. Roles' own
 /// devices are left out.
-pub(crate) fn by_kind<'a>(records: &[&'a RunRecord]) -> Vec<(&'a str, Activity)> {
+pub(crate) fn by_kind<'a>(records: &[&'a RunRecord]) -> Vec<(&'a str, JoinedActivity)> {
     let mut kinds: Vec<&'a str> = Vec::new();
     for device in records.iter().copied().flat_map(under_test) {
         if !kinds.contains(&kind_of(device)) {
@@ -88,13 +91,13 @@ pub(crate) fn by_kind<'a>(records: &[&'a RunRecord]) -> Vec<(&'a str, Activity)>
         .into_iter()
         .filter_map(|kind| {
             let belongs = |device: &DeviceActivity| kind_of(device) == kind && is_under_test(device);
-            Some((kind, Activity::of_records(records, belongs)?))
+            Some((kind, JoinedActivity::of_records(records, belongs)?))
         })
         .collect()
 }
 
 /// What each device did over these records; those of roles are among them.
-pub(crate) fn by_device<'a>(records: &[&'a RunRecord]) -> Vec<(&'a DeviceId, Activity)> {
+pub(crate) fn by_device<'a>(records: &[&'a RunRecord]) -> Vec<(&'a DeviceId, JoinedActivity)> {
     let mut devices: Vec<&'a DeviceId> = Vec::new();
     for device in records.iter().copied().flat_map(|record| &record.devices) {
         if !devices.contains(&&device.description.id) {
@@ -103,20 +106,22 @@ pub(crate) fn by_device<'a>(records: &[&'a RunRecord]) -> Vec<(&'a DeviceId, Act
     }
     devices
         .into_iter()
-        .filter_map(|id| Some((id, Activity::of_records(records, |device| device.description.id == *id)?)))
+        .filter_map(|id| {
+            Some((id, JoinedActivity::of_records(records, |device| device.description.id == *id)?))
+        })
         .collect()
 }
 
 /// Which requests a size is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Requests {
+pub(crate) enum RequestDirection {
     Reads,
     Writes,
     Both,
 }
 
 /// Mean bytes of a request to any device of the storage under test, with its spread between repetitions.
-pub(crate) fn request_bytes(records: &[&RunRecord], which: Requests) -> Option<Estimate> {
+pub(crate) fn request_bytes(records: &[&RunRecord], which: RequestDirection) -> Option<IntervalEstimate> {
     let each: Vec<f64> = records
         .iter()
         .filter_map(|record| {
@@ -129,13 +134,13 @@ pub(crate) fn request_bytes(records: &[&RunRecord], which: Requests) -> Option<E
             let (writes, write_bytes) =
                 (sum(|device| device.totals.writes), sum(|device| device.totals.write_bytes));
             let (requests, bytes) = match which {
-                Requests::Reads => (reads, read_bytes),
-                Requests::Writes => (writes, write_bytes),
-                Requests::Both => (reads + writes, read_bytes + write_bytes),
+                RequestDirection::Reads => (reads, read_bytes),
+                RequestDirection::Writes => (writes, write_bytes),
+                RequestDirection::Both => (reads + writes, read_bytes + write_bytes),
             };
             (requests > 0.0).then(|| bytes / requests)
         })
         .collect();
     let mean = each.iter().sum::<f64>() / each.len().max(1) as f64;
-    (!each.is_empty()).then(|| Estimate::combine(mean, None, StandardError::between(&each)))
+    (!each.is_empty()).then(|| IntervalEstimate::combine(mean, None, StandardError::between(&each)))
 }

@@ -2,14 +2,16 @@
 //!
 //! What they measure is the study's to say, so [`BenchmarkFigures`] holds no throughput and no latency by itself.
 
-use underlay_record::{BenchmarkFigure, BenchmarkRecord, Better, Dilation, RunRecord, Verdict};
+use underlay_record::{
+    BenchmarkFigure, BenchmarkRecord, BetterDirection, CertificateVerdict, MetricDilation, RunRecord,
+};
 
 use crate::cell::completed::{benchmark_of, worst_verdict};
 use crate::cell::cost::StorageCost;
-use crate::cell::meanwhile::Meanwhile;
+use crate::cell::meanwhile::PhaseComparison;
 use crate::quantity;
-use crate::statistics::ratio::Ratio;
-use crate::statistics::{Estimate, StandardError};
+use crate::statistics::ratio::EstimateRatio;
+use crate::statistics::{IntervalEstimate, StandardError};
 
 /// The figures of a benchmark on one storage, over all completed repetitions, in modelled time.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,13 +19,13 @@ pub struct BenchmarkFigures {
     /// Completed repetitions.
     pub repetitions: usize,
     /// Of the command, from its start to its end.
-    pub duration_s: Estimate,
+    pub duration_s: IntervalEstimate,
     /// In the order of the study; the first is what storages are compared by at first sight. Never empty.
     pub figures: Vec<NamedFigure>,
     /// What went on meanwhile, if the program tells.
-    pub meanwhile: Vec<Meanwhile>,
+    pub meanwhile: Vec<PhaseComparison>,
     /// The worst of the repetitions; absent when none carries a certificate.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<CertificateVerdict>,
     pub cost: Option<StorageCost>,
 }
 
@@ -32,12 +34,12 @@ pub struct BenchmarkFigures {
 pub struct NamedFigure {
     pub name: String,
     pub unit: String,
-    pub better: Better,
-    pub slow_motion: Dilation,
+    pub better: BetterDirection,
+    pub slow_motion: MetricDilation,
     /// The mean, with the interval from the spread of repetitions; without one where the benchmark ran once.
-    pub value: Estimate,
+    pub value: IntervalEstimate,
     /// How many times as good as the baseline's: above 1 is better, whichever direction that is. Absent on the baseline itself.
-    pub performance: Option<Ratio>,
+    pub performance: Option<EstimateRatio>,
 }
 
 impl BenchmarkFigures {
@@ -53,7 +55,7 @@ impl BenchmarkFigures {
             duration_s: mean_of(&durations)?,
             // All repetitions have the same ones but for percentiles that a program prints as it likes.
             figures: taken.first()?.figures.iter().filter_map(|first| over(first, &taken)).collect(),
-            meanwhile: Meanwhile::of(&taken),
+            meanwhile: PhaseComparison::of(&taken),
             verdict: worst_verdict(records),
             cost: completed.first().and_then(|record| StorageCost::of(&record.storage)),
         })
@@ -86,10 +88,10 @@ impl NamedFigure {
     }
 
     /// How many times as good this is as `base`.
-    pub fn against(&self, base: &NamedFigure) -> Option<Ratio> {
+    pub fn against(&self, base: &NamedFigure) -> Option<EstimateRatio> {
         match self.better {
-            Better::Higher => Ratio::of(&self.value, &base.value),
-            Better::Lower => Ratio::of(&base.value, &self.value),
+            BetterDirection::Higher => EstimateRatio::of(&self.value, &base.value),
+            BetterDirection::Lower => EstimateRatio::of(&base.value, &self.value),
         }
     }
 
@@ -119,12 +121,12 @@ fn over(first: &BenchmarkFigure, taken: &[&BenchmarkRecord]) -> Option<NamedFigu
     })
 }
 
-fn mean_of(values: &[f64]) -> Option<Estimate> {
+fn mean_of(values: &[f64]) -> Option<IntervalEstimate> {
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
     // A command prints one value: only the spread of repetitions tells how sure it is.
     (!values.is_empty()).then(|| match StandardError::between(values) {
         // Of a figure that is negative at times, zero is no bound.
-        Some(error) if values.iter().any(|value| *value < 0.0) => Estimate::signed(mean, error),
-        between => Estimate::combine(mean, None, between),
+        Some(error) if values.iter().any(|value| *value < 0.0) => IntervalEstimate::signed(mean, error),
+        between => IntervalEstimate::combine(mean, None, between),
     })
 }

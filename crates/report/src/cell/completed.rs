@@ -1,6 +1,6 @@
 //! What repetitions have to show, of their records alone.
 
-use underlay_record::{BenchmarkRecord, CellStatus, JobRecord, RunRecord, Verdict};
+use underlay_record::{BenchmarkRecord, CellStatus, CertificateVerdict, JobRecord, RunRecord};
 
 /// The job of a record that completed, if it took time.
 pub(crate) fn job_of(record: &RunRecord) -> Option<&JobRecord> {
@@ -15,9 +15,14 @@ pub(crate) fn benchmark_of(record: &RunRecord) -> Option<&BenchmarkRecord> {
 }
 
 /// The worst verdict on a cell's repetitions; none when none carries a certificate.
-pub(crate) fn worst_verdict(records: &[&RunRecord]) -> Option<Verdict> {
-    let verdicts: Vec<Verdict> = records.iter().filter_map(|record| record.verdict()).collect();
-    [Verdict::Disturbed, Verdict::Doubtful, Verdict::RealStorage, Verdict::Faithful]
-        .into_iter()
-        .find(|verdict| verdicts.contains(verdict))
+pub(crate) fn worst_verdict(records: &[&RunRecord]) -> Option<CertificateVerdict> {
+    let verdicts: Vec<CertificateVerdict> = records.iter().filter_map(|record| record.verdict()).collect();
+    [
+        CertificateVerdict::Disturbed,
+        CertificateVerdict::Doubtful,
+        CertificateVerdict::RealStorage,
+        CertificateVerdict::Faithful,
+    ]
+    .into_iter()
+    .find(|verdict| verdicts.contains(verdict))
 }

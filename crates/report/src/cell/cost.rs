@@ -1,6 +1,6 @@
 //! What storage costs, and what a result costs on it.
 
-use underlay_record::{DeviceDescription, Price, StorageRecord};
+use underlay_record::{DeviceDescription, PriceSum, StorageRecord};
 
 use crate::quantity;
 
@@ -13,7 +13,7 @@ pub(crate) fn under_test(storage: &StorageRecord) -> impl Iterator<Item = &Devic
 #[derive(Clone, Debug, PartialEq)]
 pub struct StorageCost {
     /// Sum over the devices.
-    pub price: Price,
+    pub price: PriceSum,
     /// What can be stored on the devices as sold, in bytes; absent when one has no capacity on record.
     pub capacity_bytes: Option<f64>,
     /// Where and when the prices were taken, each once.
@@ -24,7 +24,7 @@ impl StorageCost {
     /// None unless every device has a price.
     pub fn of(storage: &StorageRecord) -> Option<StorageCost> {
         under_test(storage).next()?;
-        let price: Option<Price> = under_test(storage).map(price_of).sum();
+        let price: Option<PriceSum> = under_test(storage).map(price_of).sum();
         let capacities: Option<Vec<f64>> =
             under_test(storage).map(|device| device.capacity_bytes.map(|bytes| bytes as f64)).collect();
         let summed = capacities.map(|each| each.iter().sum());
@@ -50,8 +50,8 @@ impl StorageCost {
     }
 }
 
-fn price_of(device: &DeviceDescription) -> Option<Price> {
-    Some(Price::new(device.price_usd?, device.is_rented))
+fn price_of(device: &DeviceDescription) -> Option<PriceSum> {
+    Some(PriceSum::new(device.price_usd?, device.is_rented))
 }
 
 /// A storage's devices in words: `6 x hdd-7200-sata`, `/mnt/nvme0`; the study's own for those of a running cluster. Devices of
@@ -77,7 +77,7 @@ pub(crate) fn roles_in_words(storage: &StorageRecord) -> Option<String> {
     let words: Vec<String> = roles
         .into_iter()
         .map(|(role, devices)| {
-            let price: Option<Price> = devices.iter().map(|device| price_of(device)).sum();
+            let price: Option<PriceSum> = devices.iter().map(|device| price_of(device)).sum();
             let price = price.map_or(String::new(), |price| {
                 let remark =
                     price.remark(quantity::dollars).map_or(String::new(), |remark| format!(", {remark}"));

@@ -4,14 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use underlay_record::{CacheUse, JobRecord, RunRecord, StageRecord, Verdict};
+use underlay_record::{CacheUse, CertificateVerdict, JobRecord, RunRecord, StageRecord};
 
-use crate::cell::activity::{Requests, request_bytes};
+use crate::cell::activity::{RequestDirection, request_bytes};
 use crate::cell::completed::{job_of, worst_verdict};
 use crate::cell::cost::StorageCost;
 use crate::cell::directories::{DirectoryFigures, directories};
-use crate::statistics::ratio::Ratio;
-use crate::statistics::{Estimate, StandardError};
+use crate::statistics::ratio::EstimateRatio;
+use crate::statistics::{IntervalEstimate, StandardError};
 
 /// The figures of a job on one storage, over all completed repetitions, in modelled time.
 ///
@@ -21,11 +21,11 @@ pub struct JobFigures {
     /// Completed repetitions.
     pub repetitions: usize,
     /// The mean, with the interval from the spread of repetitions; without one where the job ran once.
-    pub duration_s: Estimate,
+    pub duration_s: IntervalEstimate,
     /// The baseline's duration to this one: how many times as fast. Absent on the baseline itself, and where it has none.
-    pub performance: Option<Ratio>,
+    pub performance: Option<EstimateRatio>,
     /// From the first task that entered a phase to the last that left it. Phases overlap.
-    pub phases_s: BTreeMap<String, Estimate>,
+    pub phases_s: BTreeMap<String, IntervalEstimate>,
     /// Attempts that ended well in one repetition, by kind.
     pub tasks: BTreeMap<String, u64>,
     /// Attempts that failed or were killed, over all repetitions.
@@ -36,9 +36,9 @@ pub struct JobFigures {
     /// The system's own counters.
     pub counters: BTreeMap<String, f64>,
     /// Mean bytes of a request to the devices; absent where there was none.
-    pub io_bytes: Option<Estimate>,
-    pub read_io_bytes: Option<Estimate>,
-    pub write_io_bytes: Option<Estimate>,
+    pub io_bytes: Option<IntervalEstimate>,
+    pub read_io_bytes: Option<IntervalEstimate>,
+    pub write_io_bytes: Option<IntervalEstimate>,
     pub directories: Vec<DirectoryFigures>,
     /// Where the time went in the first completed repetition, in the order in which stages began.
     pub stages: Vec<StageRecord>,
@@ -47,7 +47,7 @@ pub struct JobFigures {
     /// What the first completed repetition asked of a cache in front of the store.
     pub cache: Option<CacheUse>,
     /// The worst of the repetitions; absent when none carries a certificate.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<CertificateVerdict>,
     pub cost: Option<StorageCost>,
 }
 
@@ -78,9 +78,9 @@ impl JobFigures {
                 .into_iter()
                 .map(|(name, values)| (name, values.iter().sum::<f64>() / values.len().max(1) as f64))
                 .collect(),
-            io_bytes: request_bytes(&completed, Requests::Both),
-            read_io_bytes: request_bytes(&completed, Requests::Reads),
-            write_io_bytes: request_bytes(&completed, Requests::Writes),
+            io_bytes: request_bytes(&completed, RequestDirection::Both),
+            read_io_bytes: request_bytes(&completed, RequestDirection::Reads),
+            write_io_bytes: request_bytes(&completed, RequestDirection::Writes),
             directories: directories(&completed),
             stages: first.stages.clone(),
             committer: first.committer.clone(),
@@ -91,10 +91,10 @@ impl JobFigures {
     }
 }
 
-fn mean_of(values: &[f64]) -> Option<Estimate> {
+fn mean_of(values: &[f64]) -> Option<IntervalEstimate> {
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
     // A job has one duration: only the spread of repetitions tells how sure it is.
-    (!values.is_empty()).then(|| Estimate::combine(mean, None, StandardError::between(values)))
+    (!values.is_empty()).then(|| IntervalEstimate::combine(mean, None, StandardError::between(values)))
 }
 
 /// The values of every name that any job has, in each job that has it.

@@ -3,11 +3,11 @@
 use underlay_record::{BenchmarkFigure, BenchmarkMark, BenchmarkRecord};
 
 use crate::quantity;
-use crate::statistics::{Estimate, StandardError};
+use crate::statistics::{IntervalEstimate, StandardError};
 
 /// Over all repetitions, of the first figure that has a course over time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Meanwhile {
+pub struct PhaseComparison {
     /// `checkpoint`
     pub mark: String,
     pub figure: String,
@@ -18,20 +18,20 @@ pub struct Meanwhile {
     /// Of the time that the figure's course covers.
     pub share: f64,
     /// Absent where it never went on while the figure was printed, or always did.
-    pub compared: Option<Compared>,
+    pub compared: Option<PhaseRatio>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Compared {
+pub struct PhaseRatio {
     pub during: f64,
     pub otherwise: f64,
     /// The one over the other, with the interval from the spread of repetitions.
-    pub ratio: Estimate,
+    pub ratio: IntervalEstimate,
 }
 
 /// A figure's course in one repetition, split by whether a mark was on.
 #[derive(Clone, Copy, Debug, Default)]
-struct Split {
+struct PhaseSplit {
     during_s: f64,
     otherwise_s: f64,
     /// Values, each by how long it held.
@@ -39,35 +39,35 @@ struct Split {
     otherwise_sum: f64,
 }
 
-impl Meanwhile {
+impl PhaseComparison {
     /// One for each kind of mark, in the order of the repetitions.
-    pub fn of(taken: &[&BenchmarkRecord]) -> Vec<Meanwhile> {
+    pub fn of(taken: &[&BenchmarkRecord]) -> Vec<PhaseComparison> {
         let mut names: Vec<&str> = Vec::new();
         for mark in taken.iter().flat_map(|one| &one.marks) {
             if !names.contains(&mark.name.as_str()) {
                 names.push(&mark.name);
             }
         }
-        names.into_iter().filter_map(|name| Meanwhile::of_mark(name, taken)).collect()
+        names.into_iter().filter_map(|name| PhaseComparison::of_mark(name, taken)).collect()
     }
 
-    fn of_mark(name: &str, taken: &[&BenchmarkRecord]) -> Option<Meanwhile> {
+    fn of_mark(name: &str, taken: &[&BenchmarkRecord]) -> Option<PhaseComparison> {
         let figure = taken.iter().flat_map(|one| &one.figures).find(|figure| !figure.series.is_empty())?;
         let of_one = |one: &&BenchmarkRecord| {
             let own = one.figures.iter().find(|own| own.name == figure.name)?;
-            (!own.series.is_empty()).then(|| Split::of(own, &spans(one, name)))
+            (!own.series.is_empty()).then(|| PhaseSplit::of(own, &spans(one, name)))
         };
-        let splits: Vec<Split> = taken.iter().filter_map(of_one).collect();
-        let sum = |pick: fn(&Split) -> f64| splits.iter().map(pick).sum::<f64>();
+        let splits: Vec<PhaseSplit> = taken.iter().filter_map(of_one).collect();
+        let sum = |pick: fn(&PhaseSplit) -> f64| splits.iter().map(pick).sum::<f64>();
         let (during_s, otherwise_s) = (sum(|one| one.during_s), sum(|one| one.otherwise_s));
-        let ratios: Vec<f64> = splits.iter().filter_map(Split::ratio).collect();
+        let ratios: Vec<f64> = splits.iter().filter_map(PhaseSplit::ratio).collect();
         let mean = ratios.iter().sum::<f64>() / ratios.len().max(1) as f64;
-        let compared = (!ratios.is_empty()).then(|| Compared {
+        let compared = (!ratios.is_empty()).then(|| PhaseRatio {
             during: sum(|one| one.during_sum) / during_s,
             otherwise: sum(|one| one.otherwise_sum) / otherwise_s,
-            ratio: Estimate::combine(mean, None, StandardError::between(&ratios)),
+            ratio: IntervalEstimate::combine(mean, None, StandardError::between(&ratios)),
         });
-        Some(Meanwhile {
+        Some(PhaseComparison {
             mark: name.to_owned(),
             figure: figure.name.clone(),
             unit: figure.unit.clone(),
@@ -87,7 +87,7 @@ impl Meanwhile {
         };
         let runs = quantity::plural(self.repetitions, "run");
         let went = format!("{} {often} in {runs}, {} of the time", self.mark, quantity::percent(self.share));
-        let Some(Compared { during, otherwise, ratio }) = &self.compared else { return went };
+        let Some(PhaseRatio { during, otherwise, ratio }) = &self.compared else { return went };
         let write = |value: f64| quantity::of_unit(value, &self.unit);
         let interval = ratio
             .interval
@@ -118,10 +118,10 @@ pub(crate) fn spans(one: &BenchmarkRecord, name: &str) -> Vec<(f64, f64)> {
     spans
 }
 
-impl Split {
+impl PhaseSplit {
     /// A sample tells of the time since the one before it.
-    fn of(figure: &BenchmarkFigure, spans: &[(f64, f64)]) -> Split {
-        let mut split = Split::default();
+    fn of(figure: &BenchmarkFigure, spans: &[(f64, f64)]) -> PhaseSplit {
+        let mut split = PhaseSplit::default();
         let mut before_s = 0.0;
         for sample in &figure.series {
             let length_s = sample.t_s - before_s;
@@ -173,14 +173,14 @@ mod tests {
     #[test]
     fn a_figure_is_split_by_its_marks() {
         let one = run(&[100.0, 100.0, 20.0, 20.0, 100.0], &[(2.0, Some(4.0))]);
-        let found = Meanwhile::of(&[&one]);
+        let found = PhaseComparison::of(&[&one]);
         assert_eq!(found.len(), 1);
         assert_eq!(
             found[0].in_words(),
             "checkpoint once in 1 run, 40 % of the time: throughput 20.0 tps meanwhile and 100 tps otherwise, 0.200x"
         );
         let two = run(&[100.0, 100.0, 100.0, 40.0, 40.0], &[(3.0, None)]);
-        let both = &Meanwhile::of(&[&one, &two])[0];
+        let both = &PhaseComparison::of(&[&one, &two])[0];
         let compared = both.compared.as_ref().unwrap();
         assert_eq!((both.times, both.repetitions), (2, 2));
         assert!(
@@ -193,18 +193,18 @@ mod tests {
     fn a_second_that_a_mark_covers_in_part_counts_for_both() {
         let one = run(&[100.0, 50.0], &[(1.5, Some(2.0)), (1.25, Some(1.75))]);
         assert_eq!(spans(&one, "checkpoint"), [(1.25, 2.0)]);
-        let compared = Meanwhile::of(&[&one])[0].compared.clone().unwrap();
+        let compared = PhaseComparison::of(&[&one])[0].compared.clone().unwrap();
         assert_eq!((compared.during, compared.otherwise), (50.0, 90.0));
     }
 
     #[test]
     fn what_never_ended_or_never_began_is_not_compared() {
-        assert!(Meanwhile::of(&[&run(&[1.0], &[])]).is_empty());
-        let always = Meanwhile::of(&[&run(&[5.0, 5.0], &[(0.0, None)])]);
+        assert!(PhaseComparison::of(&[&run(&[1.0], &[])]).is_empty());
+        let always = PhaseComparison::of(&[&run(&[5.0, 5.0], &[(0.0, None)])]);
         assert_eq!(always[0].in_words(), "checkpoint once in 1 run, 100 % of the time");
-        assert!(Meanwhile::of(&[&run(&[], &[(0.0, None)])]).is_empty());
+        assert!(PhaseComparison::of(&[&run(&[], &[(0.0, None)])]).is_empty());
         // Behind the end of what was printed.
-        let late = Meanwhile::of(&[&run(&[5.0], &[(3.0, Some(4.0))])]);
+        let late = PhaseComparison::of(&[&run(&[5.0], &[(3.0, Some(4.0))])]);
         assert_eq!((late[0].share, late[0].compared.is_none()), (0.0, true));
     }
 }

@@ -2,22 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use underlay_record::{Better, Cell, DisturbedBy, Rate, Requests, RunRecord, Work};
+use underlay_record::{
+    BetterDirection, Cell, DisturbedBy, OfferedRate, RecordedWork, RequestWork, RunRecord,
+};
 
 use crate::cell::cost::devices_in_words;
-use crate::comparison::{CellResult, Comparison, storage_records, workload_in_words};
+use crate::comparison::{CellResult, RunComparison, storage_records, workload_in_words};
 use crate::load::LoadedRun;
 use crate::quantity;
-use crate::statistics::Estimate;
+use crate::statistics::IntervalEstimate;
 use crate::statistics::multiple::holm;
-use crate::statistics::ratio::Ratio;
+use crate::statistics::ratio::EstimateRatio;
 
 /// A difference is one when its corrected p-value is below this.
 pub const SIGNIFICANCE: f64 = 0.05;
 
 /// What is compared of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Metric {
+pub enum ComparedQuantity {
     /// Of a closed loop, or of a rate that was looked for.
     Throughput,
     /// With a rate, whose throughput is the rate.
@@ -29,54 +31,56 @@ pub enum Metric {
     Own {
         name: String,
         unit: String,
-        better: Better,
+        better: BetterDirection,
     },
 }
 
-impl Metric {
+impl ComparedQuantity {
     pub fn in_words(&self) -> &str {
         match self {
-            Metric::Throughput => "ops/s",
-            Metric::MeanLatency => "mean",
-            Metric::P99Latency => "p99",
-            Metric::Duration => "duration",
-            Metric::Own { name, .. } => name,
+            ComparedQuantity::Throughput => "ops/s",
+            ComparedQuantity::MeanLatency => "mean",
+            ComparedQuantity::P99Latency => "p99",
+            ComparedQuantity::Duration => "duration",
+            ComparedQuantity::Own { name, .. } => name,
         }
     }
 
     /// With its unit, as scripts have it.
     pub fn name(&self) -> String {
         match self {
-            Metric::Throughput => "throughput_per_s".to_owned(),
-            Metric::MeanLatency => "mean_us".to_owned(),
-            Metric::P99Latency => "p99_us".to_owned(),
-            Metric::Duration => "duration_s".to_owned(),
-            Metric::Own { name, unit, .. } => format!("{name} ({unit})"),
+            ComparedQuantity::Throughput => "throughput_per_s".to_owned(),
+            ComparedQuantity::MeanLatency => "mean_us".to_owned(),
+            ComparedQuantity::P99Latency => "p99_us".to_owned(),
+            ComparedQuantity::Duration => "duration_s".to_owned(),
+            ComparedQuantity::Own { name, unit, .. } => format!("{name} ({unit})"),
         }
     }
 
     /// A value with its unit, where the metric's name does not say it.
     pub fn value_in_words(&self, value: f64) -> String {
         match self {
-            Metric::Throughput => quantity::rate(value),
-            Metric::MeanLatency | Metric::P99Latency => quantity::latency(value),
-            Metric::Duration => quantity::duration(value),
-            Metric::Own { unit, .. } => quantity::of_unit(value, unit),
+            ComparedQuantity::Throughput => quantity::rate(value),
+            ComparedQuantity::MeanLatency | ComparedQuantity::P99Latency => quantity::latency(value),
+            ComparedQuantity::Duration => quantity::duration(value),
+            ComparedQuantity::Own { unit, .. } => quantity::of_unit(value, unit),
         }
     }
 
     fn more_is_better(&self) -> bool {
         match self {
-            Metric::Throughput => true,
-            Metric::MeanLatency | Metric::P99Latency | Metric::Duration => false,
-            Metric::Own { better, .. } => *better == Better::Higher,
+            ComparedQuantity::Throughput => true,
+            ComparedQuantity::MeanLatency | ComparedQuantity::P99Latency | ComparedQuantity::Duration => {
+                false
+            }
+            ComparedQuantity::Own { better, .. } => *better == BetterDirection::Higher,
         }
     }
 }
 
 /// What may be said of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum MetricChange {
     /// In B.
     Better,
     Worse,
@@ -85,51 +89,55 @@ pub enum Change {
     Unknown,
 }
 
-impl Change {
+impl MetricChange {
     pub fn in_words(self) -> &'static str {
         match self {
-            Change::Better => "B is better",
-            Change::Worse => "B is worse",
-            Change::NoneSeen => "no difference seen",
-            Change::Unknown => "certainty unknown",
+            MetricChange::Better => "B is better",
+            MetricChange::Worse => "B is worse",
+            MetricChange::NoneSeen => "no difference seen",
+            MetricChange::Unknown => "certainty unknown",
         }
     }
 
     pub fn is_certain(self) -> bool {
-        matches!(self, Change::Better | Change::Worse)
+        matches!(self, MetricChange::Better | MetricChange::Worse)
     }
 }
 
 /// One figure of a cell, in both runs.
 #[derive(Clone, Debug)]
-pub struct Figure {
-    pub metric: Metric,
-    pub a: Estimate,
-    pub b: Estimate,
+pub struct MetricPair {
+    pub metric: ComparedQuantity,
+    pub a: IntervalEstimate,
+    pub b: IntervalEstimate,
     /// B to A, with its own 95 % interval, which knows nothing of other figures.
-    pub ratio: Ratio,
+    pub ratio: EstimateRatio,
     /// By itself, and corrected for all figures that are compared; absent where the error of one is not known.
     pub p_value: Option<f64>,
     pub corrected: Option<f64>,
 }
 
-impl Figure {
-    fn of(metric: Metric, estimates: [Option<Estimate>; 2], repetitions: [usize; 2]) -> Option<Figure> {
+impl MetricPair {
+    fn of(
+        metric: ComparedQuantity,
+        estimates: [Option<IntervalEstimate>; 2],
+        repetitions: [usize; 2],
+    ) -> Option<MetricPair> {
         let [a, b] = estimates;
         let (a, b) = (a?, b?);
         // Compared by repetitions, but shown as each run's own report shows them.
         let tested = [a.by_repetitions(repetitions[0]), b.by_repetitions(repetitions[1])];
-        let ratio = Ratio::of(&tested[1], &tested[0])?;
-        let p_value = Ratio::p_value(&tested[1], &tested[0]);
-        Some(Figure { metric, a, b, ratio, p_value, corrected: None })
+        let ratio = EstimateRatio::of(&tested[1], &tested[0])?;
+        let p_value = EstimateRatio::p_value(&tested[1], &tested[0]);
+        Some(MetricPair { metric, a, b, ratio, p_value, corrected: None })
     }
 
-    pub fn change(&self) -> Change {
+    pub fn change(&self) -> MetricChange {
         match self.corrected {
-            None => Change::Unknown,
-            Some(p) if p >= SIGNIFICANCE => Change::NoneSeen,
-            Some(_) if (self.ratio.value > 1.0) == self.metric.more_is_better() => Change::Better,
-            Some(_) => Change::Worse,
+            None => MetricChange::Unknown,
+            Some(p) if p >= SIGNIFICANCE => MetricChange::NoneSeen,
+            Some(_) if (self.ratio.value > 1.0) == self.metric.more_is_better() => MetricChange::Better,
+            Some(_) => MetricChange::Worse,
         }
     }
 }
@@ -143,7 +151,7 @@ pub struct AbCell {
     pub workload: String,
     /// As people read it: `A (half reads, half updates)`.
     pub workload_in_words: String,
-    pub figures: Vec<Figure>,
+    pub figures: Vec<MetricPair>,
     /// The certificate of one of the two is.
     pub is_doubtful: bool,
     /// The study disturbs it, in both.
@@ -170,9 +178,9 @@ pub struct AbComparison {
 impl AbComparison {
     /// Compares cells of the same id. Each run comes with the name to show for it.
     pub fn of(a: (&str, &LoadedRun), b: (&str, &LoadedRun)) -> AbComparison {
-        let comparisons = [Comparison::of(a.1), Comparison::of(b.1)];
+        let comparisons = [RunComparison::of(a.1), RunComparison::of(b.1)];
         let mut left_out = Vec::new();
-        let by_id = |comparison: &Comparison| -> BTreeSet<String> {
+        let by_id = |comparison: &RunComparison| -> BTreeSet<String> {
             comparison.cells().map(|result| result.cell.id.clone()).collect()
         };
         let mut cells: Vec<AbCell> = Vec::new();
@@ -200,7 +208,7 @@ impl AbComparison {
         }
     }
 
-    pub fn figures(&self) -> impl Iterator<Item = &Figure> {
+    pub fn figures(&self) -> impl Iterator<Item = &MetricPair> {
         self.cells.iter().flat_map(|cell| &cell.figures)
     }
 
@@ -214,8 +222,9 @@ impl AbComparison {
         if all == 0 {
             return "The two runs have no cell in common that both have measured.".to_owned();
         }
-        let count = |change: Change| self.figures().filter(|figure| figure.change() == change).count();
-        let (better, worse, unknown) = (count(Change::Better), count(Change::Worse), count(Change::Unknown));
+        let count = |change: MetricChange| self.figures().filter(|figure| figure.change() == change).count();
+        let (better, worse, unknown) =
+            (count(MetricChange::Better), count(MetricChange::Worse), count(MetricChange::Unknown));
         let unknown = match unknown {
             0 => String::new(),
             many => format!(" For {many} of them, the certainty is unknown."),
@@ -252,18 +261,18 @@ fn cell(a: &CellResult, b: &CellResult) -> Result<AbCell, String> {
     if let (Some(one), Some(other)) = (a.figures(), b.figures()) {
         let has_rate = a.cell.rate_per_s().is_some();
         let (metric, estimates) = if has_rate {
-            (Metric::MeanLatency, [one.mean_us, other.mean_us])
+            (ComparedQuantity::MeanLatency, [one.mean_us, other.mean_us])
         } else {
-            (Metric::Throughput, [Some(one.throughput_per_s), Some(other.throughput_per_s)])
+            (ComparedQuantity::Throughput, [Some(one.throughput_per_s), Some(other.throughput_per_s)])
         };
         let repetitions = [one.repetitions, other.repetitions];
-        figures.extend(Figure::of(metric, estimates, repetitions));
-        figures.extend(Figure::of(Metric::P99Latency, [one.p99_us, other.p99_us], repetitions));
+        figures.extend(MetricPair::of(metric, estimates, repetitions));
+        figures.extend(MetricPair::of(ComparedQuantity::P99Latency, [one.p99_us, other.p99_us], repetitions));
     }
     if let (Some(one), Some(other)) = (a.job(), b.job()) {
         let (durations, repetitions) =
             ([Some(one.duration_s), Some(other.duration_s)], [one.repetitions, other.repetitions]);
-        figures.extend(Figure::of(Metric::Duration, durations, repetitions));
+        figures.extend(MetricPair::of(ComparedQuantity::Duration, durations, repetitions));
     }
     if let (Some(one), Some(other)) = (a.benchmark(), b.benchmark()) {
         for ours in &one.figures {
@@ -271,11 +280,14 @@ fn cell(a: &CellResult, b: &CellResult) -> Result<AbCell, String> {
             let Some(theirs) = other.named(&ours.name).filter(|theirs| theirs.unit == ours.unit) else {
                 continue;
             };
-            let metric =
-                Metric::Own { name: ours.name.clone(), unit: ours.unit.clone(), better: ours.better };
+            let metric = ComparedQuantity::Own {
+                name: ours.name.clone(),
+                unit: ours.unit.clone(),
+                better: ours.better,
+            };
             let (values, repetitions) =
                 ([Some(ours.value), Some(theirs.value)], [one.repetitions, other.repetitions]);
-            figures.extend(Figure::of(metric, values, repetitions));
+            figures.extend(MetricPair::of(metric, values, repetitions));
         }
     }
     let is_by_hand = |result: &CellResult| result.disturbed_by() == Some(DisturbedBy::Hand);
@@ -315,19 +327,19 @@ fn asked_differently(a: &Cell, b: &Cell) -> Option<&'static str> {
         return Some("other threads or servers");
     }
     let (one, other) = match (&a.work, &b.work) {
-        (Work::Requests(one), Work::Requests(other)) => (one, other),
-        (Work::Job(one), Work::Job(other)) if one == other => {
+        (RecordedWork::Requests(one), RecordedWork::Requests(other)) => (one, other),
+        (RecordedWork::Job(one), RecordedWork::Job(other)) if one == other => {
             return (a.data_bytes != b.data_bytes).then_some("another amount of data");
         }
-        (Work::Benchmark(one), Work::Benchmark(other)) => {
+        (RecordedWork::Benchmark(one), RecordedWork::Benchmark(other)) => {
             let checks =
                 [(one == other, "another command"), (a.data_bytes == b.data_bytes, "another amount of data")];
             return checks.into_iter().find(|(same, _)| !same).map(|(_, what)| what);
         }
         _ => return Some("another mix or distribution"),
     };
-    let within = |requests: &Requests| match &requests.rate {
-        Rate::Highest { within } => Some(within.clone()),
+    let within = |requests: &RequestWork| match &requests.rate {
+        OfferedRate::Highest { within } => Some(within.clone()),
         _ => None,
     };
     let checks = [
@@ -343,7 +355,7 @@ fn asked_differently(a: &Cell, b: &Cell) -> Option<&'static str> {
 
 /// Corrects the p-values of all cells for their number.
 fn correct(cells: &mut [AbCell]) {
-    let mut tested: Vec<&mut Figure> = cells.iter_mut().flat_map(|cell| &mut cell.figures).collect();
+    let mut tested: Vec<&mut MetricPair> = cells.iter_mut().flat_map(|cell| &mut cell.figures).collect();
     tested.retain(|figure| figure.p_value.is_some());
     let p_values: Vec<f64> = tested.iter().filter_map(|figure| figure.p_value).collect();
     for (figure, corrected) in tested.into_iter().zip(holm(&p_values)) {
@@ -384,7 +396,7 @@ fn cautions(runs: [&LoadedRun; 2], cells: &[AbCell]) -> Vec<String> {
 }
 
 /// How the runs differ besides their figures, `rocksdb, compression: none in A, lz4 in B`.
-fn differences(runs: [&LoadedRun; 2], comparisons: &[Comparison; 2]) -> Vec<String> {
+fn differences(runs: [&LoadedRun; 2], comparisons: &[RunComparison; 2]) -> Vec<String> {
     let mut found = Vec::new();
     let mut add = |what: &str, [a, b]: [String; 2]| {
         if a != b {
@@ -392,7 +404,7 @@ fn differences(runs: [&LoadedRun; 2], comparisons: &[Comparison; 2]) -> Vec<Stri
         }
     };
     let [a, b] = runs.map(|loaded| &loaded.run);
-    let of = |pick: &dyn Fn(&underlay_record::Run) -> String| [pick(a), pick(b)];
+    let of = |pick: &dyn Fn(&underlay_record::RunHeader) -> String| [pick(a), pick(b)];
     add("study", of(&|run| run.name.clone()));
     add("form", of(&|run| if run.short { "short" } else { "whole" }.to_owned()));
     add("slow motion", of(&|run| quantity::number(run.scale.time, 1)));

@@ -3,12 +3,12 @@
 //! A system says how many compactions run while it is measured; each interval of the time series then belongs to one of two windows, with
 //! a compaction or without. Both windows are of the same storage under the same load, so that what differs is the compaction.
 
-use underlay_record::{Measured, RunRecord, SeriesPoint};
+use underlay_record::{MeasuredWindow, RunRecord, SeriesPoint};
 
-use crate::comparison::{CellResult, Comparison, Row};
-use crate::statistics::ratio::Ratio;
+use crate::comparison::{CellResult, ComparisonRow, RunComparison};
+use crate::statistics::ratio::EstimateRatio;
 use crate::statistics::throughput::{mean_latency_error, weighted};
-use crate::statistics::{Estimate, StandardError};
+use crate::statistics::{IntervalEstimate, StandardError};
 
 /// How a gauge of running compactions ends, whatever it counts: `major_compactions_running`.
 const GAUGE: &str = "compactions_running";
@@ -17,36 +17,36 @@ const MAJOR: &str = "major_compactions_running";
 
 /// The operations of one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Window {
-    pub mean_us: Estimate,
+pub struct CompactionWindow {
+    pub mean_us: IntervalEstimate,
     pub throughput_per_s: f64,
 }
 
 /// A cell's operations with and without a compaction, over all completed repetitions.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Compactions {
+pub struct CompactionComparison {
     /// The gauge that tells: `major_compactions_running`. Absent where the system has none, and all that is known is when
     /// it was told to compact: what follows counts as with a compaction.
     pub gauge: Option<String>,
     /// Of the measured time, 0 to 1.
     pub share: f64,
     /// Absent when none ran.
-    pub during: Option<Window>,
+    pub during: Option<CompactionWindow>,
     /// Absent when one ran all the time.
-    pub without: Option<Window>,
+    pub without: Option<CompactionWindow>,
     /// Mean latency with a compaction to that without.
-    pub slowdown: Option<Ratio>,
+    pub slowdown: Option<EstimateRatio>,
 }
 
 /// A row with what its cells tell, each with the index of its storage.
-pub type RowWith<'c, 'a> = (&'c Row<'a>, Vec<(usize, Compactions)>);
+pub type RowWith<'c, 'a> = (&'c ComparisonRow<'a>, Vec<(usize, CompactionComparison)>);
 
-impl Compactions {
+impl CompactionComparison {
     /// None where the system tells of no compactions.
-    pub fn of(result: &CellResult) -> Option<Compactions> {
+    pub fn of(result: &CellResult) -> Option<CompactionComparison> {
         let gauge = gauge(result);
-        let parts: Vec<Parts> =
-            result.completed().filter_map(|record| Parts::of(record, gauge.as_deref())).collect();
+        let parts: Vec<SeriesParts> =
+            result.completed().filter_map(|record| SeriesParts::of(record, gauge.as_deref())).collect();
         let (during_s, all_s) = parts.iter().fold((0.0, 0.0), |(during, all), one| {
             (during + one.during_s, all + one.during_s + one.without_s)
         });
@@ -55,19 +55,20 @@ impl Compactions {
         }
         let during = window(&parts, |one| (&one.during, one.during_s));
         let without = window(&parts, |one| (&one.without, one.without_s));
-        let slowdown =
-            during.zip(without).and_then(|(with, without)| Ratio::of(&with.mean_us, &without.mean_us));
-        Some(Compactions { gauge, share: during_s / all_s, during, without, slowdown })
+        let slowdown = during
+            .zip(without)
+            .and_then(|(with, without)| EstimateRatio::of(&with.mean_us, &without.mean_us));
+        Some(CompactionComparison { gauge, share: during_s / all_s, during, without, slowdown })
     }
 
     /// The rows with what their cells tell, by storage, in two: those in which a compaction ran or was asked for, and the names of
     /// those in which none did.
-    pub fn by_row<'c, 'a>(comparison: &'c Comparison<'a>) -> (Vec<RowWith<'c, 'a>>, Vec<&'c str>) {
+    pub fn by_row<'c, 'a>(comparison: &'c RunComparison<'a>) -> (Vec<RowWith<'c, 'a>>, Vec<&'c str>) {
         let (mut ran, mut none_ran) = (Vec::new(), Vec::new());
         for row in comparison.operations() {
             let cells = row.cells.iter().enumerate();
-            let found: Vec<(usize, Compactions)> = cells
-                .filter_map(|(storage, result)| Some((storage, Compactions::of(result.as_ref()?)?)))
+            let found: Vec<(usize, CompactionComparison)> = cells
+                .filter_map(|(storage, result)| Some((storage, CompactionComparison::of(result.as_ref()?)?)))
                 .collect();
             if found.iter().any(|(_, one)| one.during.is_some() || row.cell.compacts_at().is_some()) {
                 ran.push((row, found));
@@ -79,18 +80,19 @@ impl Compactions {
     }
 
     /// The slowdown as an estimate, to be held against that of another storage.
-    pub fn slowdown_estimate(&self) -> Option<Estimate> {
+    pub fn slowdown_estimate(&self) -> Option<IntervalEstimate> {
         let (during, without) = (self.during?.mean_us, self.without?.mean_us);
         let value = self.slowdown?.value;
-        let relative = |one: Estimate| Some((one.standard_error? / one.value, one.degrees_of_freedom));
+        let relative =
+            |one: IntervalEstimate| Some((one.standard_error? / one.value, one.degrees_of_freedom));
         let error = relative(during).zip(relative(without)).map(|((a, a_degrees), (b, b_degrees))| {
             let (a, b) = (a.powi(2), b.powi(2));
-            // By the delta method, with Welch's degrees of freedom, as in `Ratio::of`.
+            // By the delta method, with Welch's degrees of freedom, as in `EstimateRatio::of`.
             let spread = a.powi(2) / a_degrees + b.powi(2) / b_degrees;
             let degrees_of_freedom = if spread > 0.0 { (a + b).powi(2) / spread } else { f64::INFINITY };
             StandardError { value: value * (a + b).sqrt(), degrees_of_freedom }
         });
-        Some(Estimate::combine(value, error, None))
+        Some(IntervalEstimate::combine(value, error, None))
     }
 }
 
@@ -105,22 +107,23 @@ fn gauge(result: &CellResult) -> Option<String> {
 }
 
 /// One repetition's series in two.
-struct Parts {
+struct SeriesParts {
     during: Vec<SeriesPoint>,
     without: Vec<SeriesPoint>,
     during_s: f64,
     without_s: f64,
 }
 
-impl Parts {
-    fn of(record: &RunRecord, gauge: Option<&str>) -> Option<Parts> {
+impl SeriesParts {
+    fn of(record: &RunRecord, gauge: Option<&str>) -> Option<SeriesParts> {
         let measured = record.measured.as_ref()?;
         let spans = spans_of(record, gauge);
         let first_s = match gauge {
             Some(gauge) => samples(record, gauge).map(|(t_s, _)| t_s).next()?,
             None => record.cell.compacts_at().map(|_| 0.0)?,
         };
-        let mut parts = Parts { during: Vec::new(), without: Vec::new(), during_s: 0.0, without_s: 0.0 };
+        let mut parts =
+            SeriesParts { during: Vec::new(), without: Vec::new(), during_s: 0.0, without_s: 0.0 };
         let mut start_s = 0.0;
         for point in &measured.series {
             let (from_s, to_s) = (start_s, point.t_s);
@@ -179,14 +182,17 @@ pub fn spans(result: &CellResult) -> Vec<(f64, f64)> {
 }
 
 /// The operations of one window over all repetitions; none where it has none.
-fn window(parts: &[Parts], pick: fn(&Parts) -> (&Vec<SeriesPoint>, f64)) -> Option<Window> {
+fn window(
+    parts: &[SeriesParts],
+    pick: fn(&SeriesParts) -> (&Vec<SeriesPoint>, f64),
+) -> Option<CompactionWindow> {
     let each: Vec<(f64, f64, Option<StandardError>)> = parts
         .iter()
         .filter_map(|one| {
             let series = pick(one).0;
             let operations: f64 = series.iter().map(|point| point.operations as f64).sum();
             let total: f64 = series.iter().map(|point| point.operations as f64 * point.mean_us).sum();
-            let alone = Measured { series: series.clone(), ..Measured::default() };
+            let alone = MeasuredWindow { series: series.clone(), ..MeasuredWindow::default() };
             (operations > 0.0).then(|| (operations, total / operations, mean_latency_error(&alone)))
         })
         .collect();
@@ -199,8 +205,8 @@ fn window(parts: &[Parts], pick: fn(&Parts) -> (&Vec<SeriesPoint>, f64)) -> Opti
     let errors: Vec<(f64, Option<StandardError>)> =
         each.iter().map(|(count, _, error)| (count / operations, *error)).collect();
     let means: Vec<f64> = each.iter().map(|one| one.1).collect();
-    Some(Window {
-        mean_us: Estimate::combine(mean, weighted(&errors), StandardError::between(&means)),
+    Some(CompactionWindow {
+        mean_us: IntervalEstimate::combine(mean, weighted(&errors), StandardError::between(&means)),
         throughput_per_s: operations / seconds,
     })
 }

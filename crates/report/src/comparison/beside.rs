@@ -2,11 +2,11 @@
 
 use underlay_record::{BesideMeasured, Histogram};
 
-use crate::comparison::{CellResult, Comparison, Row};
+use crate::comparison::{CellResult, ComparisonRow, RunComparison};
 
 /// Over all completed repetitions of a cell.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Beside {
+pub struct BackgroundLoad {
     /// YCSB's, or shares of one's own: `update100`.
     pub mix: String,
     pub threads: u32,
@@ -23,9 +23,9 @@ pub struct Beside {
 /// Answering less than this share of what was asked for is worth a word.
 const KEPT: f64 = 0.98;
 
-impl Beside {
+impl BackgroundLoad {
     /// None where nothing went on.
-    pub fn of(result: &CellResult) -> Option<Beside> {
+    pub fn of(result: &CellResult) -> Option<BackgroundLoad> {
         let found: Vec<&BesideMeasured> = result
             .completed()
             .filter_map(|record| record.measured.as_ref().and_then(|measured| measured.beside.as_ref()))
@@ -35,7 +35,7 @@ impl Beside {
         for stats in found.iter().flat_map(|one| one.by_operation.values()) {
             latency.merge(&stats.latency.histogram);
         }
-        Some(Beside {
+        Some(BackgroundLoad {
             mix: first.mix.clone(),
             threads: first.threads,
             rate_per_s: first.rate_per_s,
@@ -52,10 +52,14 @@ impl Beside {
     }
 
     /// The rows with something beside them, by storage.
-    pub fn by_row<'c, 'a>(comparison: &'c Comparison<'a>) -> Vec<(&'c Row<'a>, Vec<(usize, Beside)>)> {
-        let of = |row: &Row<'a>| -> Vec<(usize, Beside)> {
+    pub fn by_row<'c, 'a>(
+        comparison: &'c RunComparison<'a>,
+    ) -> Vec<(&'c ComparisonRow<'a>, Vec<(usize, BackgroundLoad)>)> {
+        let of = |row: &ComparisonRow<'a>| -> Vec<(usize, BackgroundLoad)> {
             let cells = row.cells.iter().enumerate();
-            cells.filter_map(|(storage, result)| Some((storage, Beside::of(result.as_ref()?)?))).collect()
+            cells
+                .filter_map(|(storage, result)| Some((storage, BackgroundLoad::of(result.as_ref()?)?)))
+                .collect()
         };
         let rows = comparison.operations().map(|row| (row, of(row)));
         rows.filter(|(_, found)| !found.is_empty()).collect()

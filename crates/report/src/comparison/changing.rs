@@ -1,8 +1,8 @@
 //! Rates that change while they are measured: what was offered in each stretch of time, and how it was answered.
 
-use underlay_record::{Cell, Measured, RatePart};
+use underlay_record::{Cell, MeasuredWindow, RatePart};
 
-use crate::comparison::{Comparison, Row};
+use crate::comparison::{ComparisonRow, RunComparison};
 use crate::quantity;
 
 /// Stretches that a ramp is shown in.
@@ -10,7 +10,7 @@ const STRETCHES_OF_A_RAMP: usize = 8;
 
 /// A stretch of the measured time, over all repetitions.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Stretch {
+pub(crate) struct TimeStretch {
     /// From the start of the measurement, in modelled time.
     pub from_s: f64,
     pub to_s: f64,
@@ -23,7 +23,7 @@ pub(crate) struct Stretch {
 }
 
 /// The workloads whose rate changes.
-pub(crate) fn rows<'c, 'a>(comparison: &'c Comparison<'a>) -> Vec<&'c Row<'a>> {
+pub(crate) fn rows<'c, 'a>(comparison: &'c RunComparison<'a>) -> Vec<&'c ComparisonRow<'a>> {
     comparison.operations().filter(|row| !row.cell.rate_parts().is_empty()).collect()
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn rows<'c, 'a>(comparison: &'c Comparison<'a>) -> Vec<&'c Row<'a>> {
 ///
 /// The time series is cut where its intervals' middles are: a stretch begins and ends up to half an interval beside the rates
 /// that it says.
-pub(crate) fn stretches(cell: &Cell, repetitions: &[&Measured]) -> Vec<Stretch> {
+pub(crate) fn stretches(cell: &Cell, repetitions: &[&MeasuredWindow]) -> Vec<TimeStretch> {
     let longest_s = repetitions.iter().map(|one| one.duration_s).fold(0.0, f64::max);
     let mut found = Vec::new();
     let mut from_s = 0.0;
@@ -63,7 +63,11 @@ fn parts(changing: &[RatePart], longest_s: f64) -> Vec<RatePart> {
     parts
 }
 
-fn stretch(part: &RatePart, [from_s, to_s]: [f64; 2], repetitions: &[&Measured]) -> Option<Stretch> {
+fn stretch(
+    part: &RatePart,
+    [from_s, to_s]: [f64; 2],
+    repetitions: &[&MeasuredWindow],
+) -> Option<TimeStretch> {
     let (mut seconds, mut operations, mut waited_us, mut max_us) = (0.0, 0.0, 0.0, 0.0f64);
     for measured in repetitions {
         let mut begin_s = 0.0;
@@ -79,7 +83,7 @@ fn stretch(part: &RatePart, [from_s, to_s]: [f64; 2], repetitions: &[&Measured])
             begin_s = point.t_s;
         }
     }
-    (seconds > 0.0).then(|| Stretch {
+    (seconds > 0.0).then(|| TimeStretch {
         from_s,
         to_s,
         offered_from_per_s: part.from_per_s,
@@ -90,7 +94,7 @@ fn stretch(part: &RatePart, [from_s, to_s]: [f64; 2], repetitions: &[&Measured])
     })
 }
 
-impl Stretch {
+impl TimeStretch {
     /// `1,000/s`, or `1,000/s to 2,000/s`.
     pub(crate) fn offered(&self) -> String {
         let [from, to] = [self.offered_from_per_s, self.offered_to_per_s]
@@ -112,7 +116,7 @@ impl Stretch {
 
 #[cfg(test)]
 mod tests {
-    use underlay_record::{Named, Rate, Requests, SeriesPoint, Work};
+    use underlay_record::{CellLabels, OfferedRate, RecordedWork, RequestWork, SeriesPoint};
 
     use super::*;
 
@@ -125,20 +129,20 @@ mod tests {
             servers: 1,
             data_bytes: 1,
             data: None,
-            work: Work::Requests(Requests {
+            work: RecordedWork::Requests(RequestWork {
                 mix: "a".to_owned(),
                 distribution: String::new(),
                 threads: 1,
                 records: 1,
-                rate: Rate::Changing { mean_per_s: 1.0, parts, wall_s: None },
+                rate: OfferedRate::Changing { mean_per_s: 1.0, parts, wall_s: None },
                 compacts_at: None,
             }),
-            named: Named::default(),
+            named: CellLabels::default(),
         }
     }
 
     /// A second each: operations, and their mean latency.
-    fn measured(seconds: &[(u64, f64)]) -> Measured {
+    fn measured(seconds: &[(u64, f64)]) -> MeasuredWindow {
         let point = |(index, &(operations, mean_us)): (usize, &(u64, f64))| SeriesPoint {
             t_s: index as f64 + 1.0,
             operations,
@@ -148,7 +152,7 @@ mod tests {
             ..SeriesPoint::default()
         };
         let series = seconds.iter().enumerate().map(point).collect();
-        Measured { duration_s: seconds.len() as f64, series, ..Measured::default() }
+        MeasuredWindow { duration_s: seconds.len() as f64, series, ..MeasuredWindow::default() }
     }
 
     #[test]
@@ -169,7 +173,7 @@ mod tests {
                 ("20/s".to_owned(), 19.0, Some(900.0), Some(1_800.0)),
             ]
         );
-        assert_eq!(found.iter().map(Stretch::is_reached).collect::<Vec<_>>(), [true, true, false]);
+        assert_eq!(found.iter().map(TimeStretch::is_reached).collect::<Vec<_>>(), [true, true, false]);
         assert!(stretches(&cell, &[]).is_empty());
     }
 

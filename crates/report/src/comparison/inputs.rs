@@ -1,15 +1,15 @@
 //! How far what is known of media carries a cell's figures, beside whether they are faithful to it.
 
-use underlay_record::{Covered, InputCertificate, InputVerdict, Unknown};
+use underlay_record::{CoveredShare, InputCertificate, InputVerdict, UnknownInput};
 
 use std::collections::BTreeSet;
 
 use crate::cell::cost::under_test;
 use crate::comparison::prices::performance;
-use crate::comparison::{CellResult, Comparison, Row};
+use crate::comparison::{CellResult, ComparisonRow, RunComparison};
 use crate::quantity;
-use crate::statistics::Interval;
-use crate::statistics::ratio::{Difference, Ratio};
+use crate::statistics::ConfidenceInterval;
+use crate::statistics::ratio::{EstimateRatio, RatioDifference};
 
 /// The certificate of a cell's inputs: of the completed repetition of which least is known. All of a cell ask for the same, so they hardly
 /// differ; but one may lie on the other side of a limit, and it decides.
@@ -30,10 +30,10 @@ pub fn is_uncertain(result: &CellResult) -> bool {
 
 /// Where a ratio of throughputs to the baseline would lie if the estimates of both were half or double: all of one against all of the
 /// other, so no wider. None where neither rests on any.
-pub fn range(ratio: f64, result: &CellResult, baseline: &CellResult) -> Option<Interval> {
+pub fn range(ratio: f64, result: &CellResult, baseline: &CellResult) -> Option<ConfidenceInterval> {
     let (own, other) = (of(result)?, of(baseline)?);
     // As many operations in so much more or less time.
-    let range = Interval {
+    let range = ConfidenceInterval {
         low: ratio * other.time_if_fast / own.time_if_slow.max(f64::MIN_POSITIVE),
         high: ratio * other.time_if_slow / own.time_if_fast.max(f64::MIN_POSITIVE),
     };
@@ -42,15 +42,15 @@ pub fn range(ratio: f64, result: &CellResult, baseline: &CellResult) -> Option<I
 
 /// A conclusion that holds only if the inputs do.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Turn {
-    /// In [`Comparison::rows`].
+pub struct ConclusionReversal {
+    /// In [`RunComparison::rows`].
     pub row: usize,
-    /// In [`Comparison::storages`]: which is how many times as good as which other.
+    /// In [`RunComparison::storages`]: which is how many times as good as which other.
     pub storage: usize,
     pub against: usize,
-    pub ratio: Ratio,
+    pub ratio: EstimateRatio,
     /// Where it would lie, its own interval aside, with what no source gives half or double.
-    pub range: Interval,
+    pub range: ConfidenceInterval,
 }
 
 /// Ratios this far from 1 are a difference to somebody who found none.
@@ -58,7 +58,7 @@ const WORTH_TELLING: f64 = 1.25;
 
 /// Every conclusion that the inputs can turn: that a storage is better or worse than the baseline, that it is no different, or that one
 /// storage is the best. A rate that was offered caps throughput, so nothing is concluded from it.
-pub fn turns(comparison: &Comparison) -> Vec<Turn> {
+pub fn turns(comparison: &RunComparison) -> Vec<ConclusionReversal> {
     let Some(baseline) = comparison.baseline_index() else { return Vec::new() };
     let mut found = Vec::new();
     for (index, row) in comparison.rows.iter().enumerate() {
@@ -81,28 +81,28 @@ pub fn turns(comparison: &Comparison) -> Vec<Turn> {
     found
 }
 
-fn turn(row: &Row, index: usize, storage: usize, against: usize) -> Option<Turn> {
+fn turn(row: &ComparisonRow, index: usize, storage: usize, against: usize) -> Option<ConclusionReversal> {
     let cell = |storage: usize| row.cells.get(storage)?.as_ref();
     let ratio = performance(row, storage, against)?;
     let factors = factors(cell(storage)?, cell(against)?);
-    let range = Interval { low: ratio.value * factors.low, high: ratio.value * factors.high };
-    let interval = ratio.interval.unwrap_or(Interval { low: ratio.value, high: ratio.value });
+    let range = ConfidenceInterval { low: ratio.value * factors.low, high: ratio.value * factors.high };
+    let interval = ratio.interval.unwrap_or(ConfidenceInterval { low: ratio.value, high: ratio.value });
     let (low, high) = (interval.low * factors.low, interval.high * factors.high);
     let can_turn = match ratio.difference() {
         // It may not be one as it is.
-        Difference::Unknown => false,
+        RatioDifference::Unknown => false,
         // The interval alone does not hold 1.
-        Difference::More => low <= 1.0,
-        Difference::Less => high >= 1.0,
+        RatioDifference::More => low <= 1.0,
+        RatioDifference::Less => high >= 1.0,
         // Only what the inputs add counts: the measurement's own width is told beside it.
-        Difference::NoneSeen => factors.low < 1.0 / WORTH_TELLING || factors.high > WORTH_TELLING,
+        RatioDifference::NoneSeen => factors.low < 1.0 / WORTH_TELLING || factors.high > WORTH_TELLING,
     };
-    can_turn.then_some(Turn { row: index, storage, against, ratio, range })
+    can_turn.then_some(ConclusionReversal { row: index, storage, against, ratio, range })
 }
 
 /// By what a ratio of two cells would be multiplied, at the least and at the most, if estimates were half or double and programs computed
 /// no faster than this host's. One medium has the same estimates wherever it is: storages of nothing else shift together.
-fn factors(ours: &CellResult, theirs: &CellResult) -> Interval {
+fn factors(ours: &CellResult, theirs: &CellResult) -> ConfidenceInterval {
     let times =
         |result: &CellResult| of(result).map_or([1.0; 2], |known| [known.time_if_fast, known.time_if_slow]);
     let ([our_fast, our_slow], [their_fast, their_slow]) = (times(ours), times(theirs));
@@ -115,10 +115,10 @@ fn factors(ours: &CellResult, theirs: &CellResult) -> Interval {
         false => [divided(their_fast, our_slow), divided(their_slow, our_fast)],
     };
     let own_time = |result: &CellResult| {
-        let known = of(result).filter(|known| known.unknown().contains(&Unknown::OwnTime));
+        let known = of(result).filter(|known| known.unknown().contains(&UnknownInput::OwnTime));
         known.and_then(|known| known.own_time).unwrap_or(1.0)
     };
-    Interval { low: low / own_time(ours), high: high * own_time(theirs) }
+    ConfidenceInterval { low: low / own_time(ours), high: high * own_time(theirs) }
 }
 
 fn is_alike(ours: &CellResult, theirs: &CellResult) -> bool {
@@ -135,7 +135,7 @@ pub fn measured_in_words(result: &CellResult) -> Option<String> {
 
 /// What makes it uncertain beside what its devices were asked for: how long the program computes.
 pub fn own_time_in_words(inputs: &InputCertificate) -> Option<String> {
-    let times = inputs.own_time.filter(|_| inputs.unknown().contains(&Unknown::OwnTime))?;
+    let times = inputs.own_time.filter(|_| inputs.unknown().contains(&UnknownInput::OwnTime))?;
     Some(format!(
         "slow motion speeds up what its programs compute between their requests: on cores as fast as this host's, operations would take up to \
          {times:.1} times as long, and no source says how fast the study's are"
@@ -170,7 +170,7 @@ pub fn devices_in_words(inputs: &InputCertificate) -> String {
 }
 
 /// What of the requests is known, and if that is little, what the sources lack.
-fn covered_in_words(covered: &Covered) -> String {
+fn covered_in_words(covered: &CoveredShare) -> String {
     const ENOUGH: f64 = InputCertificate::MIN_COVERED;
     if covered.all >= ENOUGH {
         return format!(
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn what_the_sources_lack_is_named() {
         let of = |kind, size, depth| {
-            let covered = Covered { kind, size, depth, mix: 1.0, all: depth };
+            let covered = CoveredShare { kind, size, depth, mix: 1.0, all: depth };
             covered_in_words(&covered)
         };
         assert_eq!(of(1.0, 1.0, 0.9), "90 % of the I/O is like what the media's sources measured");
@@ -210,7 +210,7 @@ mod tests {
     fn certificate(all: f64, estimated: f64) -> InputCertificate {
         let inputs = DeviceInputs {
             requests: 100,
-            covered: Covered { kind: 1.0, size: 1.0, depth: all, mix: 1.0, all },
+            covered: CoveredShare { kind: 1.0, size: 1.0, depth: all, mix: 1.0, all },
             estimated,
             estimates: Vec::new(),
             time_if_fast: 1.0,
@@ -251,7 +251,7 @@ mod tests {
     fn certificates_say_how_much_rests_on_estimates() {
         let inputs = InputCertificate {
             verdict: InputVerdict::Uncertain,
-            covered: Covered { kind: 1.0, size: 1.0, depth: 0.0, mix: 1.0, all: 0.0 },
+            covered: CoveredShare { kind: 1.0, size: 1.0, depth: 0.0, mix: 1.0, all: 0.0 },
             estimated: 0.25,
             estimates: Vec::new(),
             time_if_fast: 1.0,

@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 
 use underlay_record::certificate::STORAGE_USED;
 use underlay_record::{
-    Cell, CellStatus, Certificate, DisturbedBy, Histogram, Measured, RunRecord, Shortened, StorageRecord,
-    Verdict, WarmUp, Work, disturbance,
+    Cell, CellStatus, Certificate, CertificateVerdict, DisturbedBy, Histogram, MeasuredWindow, RecordedWork,
+    RunRecord, ShortenedAmount, StorageRecord, WarmUp, disturbance,
 };
 
 use crate::cell::benchmark::BenchmarkFigures;
@@ -29,35 +29,35 @@ use crate::load::LoadedRun;
 use crate::statistics::bracket::bracket_error;
 use crate::statistics::operation::{OperationFigures, by_operation};
 use crate::statistics::quantile::{merged, quantile_us};
-use crate::statistics::ratio::Ratio;
+use crate::statistics::ratio::EstimateRatio;
 use crate::statistics::throughput::{mean_latency_us, throughput};
-use crate::statistics::{Estimate, StandardError, trend};
+use crate::statistics::{IntervalEstimate, StandardError, trend};
 
 /// Everything that a report says of a run's cells.
 #[derive(Debug)]
-pub struct Comparison<'a> {
+pub struct RunComparison<'a> {
     /// The storage that ratios are against.
     pub baseline: &'a str,
     /// The baseline first, the others as the study names them.
     pub storages: Vec<&'a str>,
     pub systems: Vec<&'a str>,
     /// By system, mix, distribution, data, threads and rate.
-    pub rows: Vec<Row<'a>>,
+    pub rows: Vec<ComparisonRow<'a>>,
     /// What the short form has in the place of the study's data, where it is one amount.
-    pub shortened: Option<Shortened>,
+    pub shortened: Option<ShortenedAmount>,
     /// Conclusions that the uncertainty of the inputs can turn.
-    pub turns: Vec<inputs::Turn>,
+    pub turns: Vec<inputs::ConclusionReversal>,
 }
 
 /// One system under one workload, on every storage.
 #[derive(Debug)]
-pub struct Row<'a> {
+pub struct ComparisonRow<'a> {
     pub system: &'a str,
     /// A cell of the row: its storage is that of the first one planned and means nothing here.
     pub cell: &'a Cell,
     label: String,
     label_in_mix: String,
-    /// In the order of [`Comparison::storages`]; absent where the study has no such cell.
+    /// In the order of [`RunComparison::storages`]; absent where the study has no such cell.
     pub cells: Vec<Option<CellResult<'a>>>,
 }
 
@@ -71,16 +71,16 @@ pub struct CellResult<'a> {
     pub records: Vec<&'a RunRecord>,
     /// Completed repetitions that are left out, because somebody disturbed them by hand.
     pub disturbed: Vec<&'a RunRecord>,
-    pub outcome: Outcome,
-    /// What is concluded from it can turn with what no source gives: see [`Comparison::turns`].
+    pub outcome: CellOutcome,
+    /// What is concluded from it can turn with what no source gives: see [`RunComparison::turns`].
     pub can_turn: bool,
 }
 
 /// What is known of a cell.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum CellOutcome {
     /// At least one repetition of operations completed.
-    Measured(Box<Figures>),
+    Measured(Box<RowMetrics>),
     /// At least one repetition of a batch job completed.
     Job(Box<JobFigures>),
     /// At least one repetition of a benchmark of the user's completed.
@@ -107,21 +107,21 @@ pub enum Outcome {
 
 /// The figures of a cell, over all completed repetitions, in modelled time.
 #[derive(Debug)]
-pub struct Figures {
+pub struct RowMetrics {
     /// Completed repetitions.
     pub repetitions: usize,
-    pub throughput_per_s: Estimate,
-    pub mean_us: Option<Estimate>,
-    pub p50_us: Option<Estimate>,
-    pub p99_us: Option<Estimate>,
-    pub p999_us: Option<Estimate>,
+    pub throughput_per_s: IntervalEstimate,
+    pub mean_us: Option<IntervalEstimate>,
+    pub p50_us: Option<IntervalEstimate>,
+    pub p99_us: Option<IntervalEstimate>,
+    pub p999_us: Option<IntervalEstimate>,
     /// By the kind of operation: `read`, `update`.
     pub operations: BTreeMap<String, OperationFigures>,
     /// Throughput to that of the baseline in the same row; absent on the baseline itself, and where it has none.
-    pub ratio: Option<Ratio>,
+    pub ratio: Option<EstimateRatio>,
     pub latency: Histogram,
     /// The worst of the repetitions; absent when none carries a certificate.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<CertificateVerdict>,
     pub cost: Option<StorageCost>,
     /// The largest change of throughput within a repetition's window, where it was not steady: a share of the mean.
     pub trend: Option<f64>,
@@ -129,7 +129,7 @@ pub struct Figures {
     pub warm_up: Option<WarmUp>,
 }
 
-impl Row<'_> {
+impl ComparisonRow<'_> {
     /// The workload's name, as the study's tables have it.
     pub fn label(&self) -> &str {
         &self.label
@@ -149,7 +149,7 @@ impl Row<'_> {
         }
     }
 
-    pub fn figures(&self, storage_index: usize) -> Option<&Figures> {
+    pub fn figures(&self, storage_index: usize) -> Option<&RowMetrics> {
         self.cells.get(storage_index)?.as_ref()?.figures()
     }
 
@@ -169,7 +169,8 @@ impl Row<'_> {
         self.cell.is_benchmark()
     }
 
-    /// Whether its throughput tells what a storage can give, beside rows of closed loops or without any: see [`Comparison::unthrottled`].
+    /// Whether its throughput tells what a storage can give, beside rows of closed loops or without any: see
+    /// [`RunComparison::unthrottled`].
     pub(crate) fn tells_throughput(&self, has_closed: bool) -> bool {
         let is_telling = self.cell.is_unthrottled() || !has_closed;
         self.is_operations() && self.cell.compacts_at().is_none() && is_telling
@@ -178,7 +179,7 @@ impl Row<'_> {
     /// Whether what was measured of it on this storage was all disturbed by hand, and is left out.
     pub(crate) fn is_disturbed_by_hand(&self, storage_index: usize) -> bool {
         let result = self.cells.get(storage_index).and_then(Option::as_ref);
-        result.is_some_and(|result| matches!(result.outcome, Outcome::Disturbed { .. }))
+        result.is_some_and(|result| matches!(result.outcome, CellOutcome::Disturbed { .. }))
     }
 
     /// Whether a repetition of it was found to have worked beside the storage under test.
@@ -196,9 +197,9 @@ impl Row<'_> {
 }
 
 impl<'a> CellResult<'a> {
-    pub fn figures(&self) -> Option<&Figures> {
+    pub fn figures(&self) -> Option<&RowMetrics> {
         match &self.outcome {
-            Outcome::Measured(figures) => Some(figures),
+            CellOutcome::Measured(figures) => Some(figures),
             _ => None,
         }
     }
@@ -206,7 +207,7 @@ impl<'a> CellResult<'a> {
     /// The figures of a batch job.
     pub fn job(&self) -> Option<&JobFigures> {
         match &self.outcome {
-            Outcome::Job(figures) => Some(figures),
+            CellOutcome::Job(figures) => Some(figures),
             _ => None,
         }
     }
@@ -214,22 +215,22 @@ impl<'a> CellResult<'a> {
     /// The figures of a benchmark of the user's.
     pub fn benchmark(&self) -> Option<&BenchmarkFigures> {
         match &self.outcome {
-            Outcome::Benchmark(figures) => Some(figures),
+            CellOutcome::Benchmark(figures) => Some(figures),
             _ => None,
         }
     }
 
     /// Whether a repetition completed, whatever its kind.
     pub fn is_measured(&self) -> bool {
-        matches!(self.outcome, Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_))
+        matches!(self.outcome, CellOutcome::Measured(_) | CellOutcome::Job(_) | CellOutcome::Benchmark(_))
     }
 
-    pub fn verdict(&self) -> Option<Verdict> {
+    pub fn verdict(&self) -> Option<CertificateVerdict> {
         match &self.outcome {
-            Outcome::Measured(figures) => figures.verdict,
-            Outcome::Job(figures) => figures.verdict,
-            Outcome::Benchmark(figures) => figures.verdict,
-            Outcome::Disturbed { .. } => Some(Verdict::Disturbed),
+            CellOutcome::Measured(figures) => figures.verdict,
+            CellOutcome::Job(figures) => figures.verdict,
+            CellOutcome::Benchmark(figures) => figures.verdict,
+            CellOutcome::Disturbed { .. } => Some(CertificateVerdict::Disturbed),
             _ => None,
         }
     }
@@ -249,7 +250,7 @@ impl<'a> CellResult<'a> {
     }
 
     /// Completed repetitions' measurements.
-    pub fn measured(&self) -> Vec<&'a Measured> {
+    pub fn measured(&self) -> Vec<&'a MeasuredWindow> {
         completed(&self.records)
     }
 
@@ -265,7 +266,7 @@ impl<'a> CellResult<'a> {
     /// Who disturbed what the cell shows; `None` where nobody did, whatever was left out.
     pub fn disturbed_by(&self) -> Option<DisturbedBy> {
         match self.outcome {
-            Outcome::Disturbed { .. } => Some(DisturbedBy::Hand),
+            CellOutcome::Disturbed { .. } => Some(DisturbedBy::Hand),
             _ => self.completed().filter_map(|record| record.disturbed_by()).max(),
         }
     }
@@ -282,7 +283,7 @@ impl<'a> CellResult<'a> {
     }
 }
 
-fn completed<'a>(records: &[&'a RunRecord]) -> Vec<&'a Measured> {
+fn completed<'a>(records: &[&'a RunRecord]) -> Vec<&'a MeasuredWindow> {
     records
         .iter()
         .filter(|record| record.status == CellStatus::Completed)
@@ -290,8 +291,8 @@ fn completed<'a>(records: &[&'a RunRecord]) -> Vec<&'a Measured> {
         .collect()
 }
 
-impl<'a> Comparison<'a> {
-    pub fn of(loaded: &'a LoadedRun) -> Comparison<'a> {
+impl<'a> RunComparison<'a> {
+    pub fn of(loaded: &'a LoadedRun) -> RunComparison<'a> {
         let run = &loaded.run;
         // Records count even when the plan doesn't name them, so that nothing measured goes unshown.
         let cells: Vec<&Cell> = run
@@ -304,18 +305,24 @@ impl<'a> Comparison<'a> {
         storages.sort_by_key(|name| *name != run.baseline);
         let systems = in_study_order(cells.iter().map(|cell| cell.system.as_str()), &run.systems);
 
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<ComparisonRow> = Vec::new();
         for cell in &cells {
             if !rows.iter().any(|row| is_same_row(row.cell, cell)) {
                 let (label, label_in_mix) = (cell.label(), cell.label_in_mix());
-                rows.push(Row { system: &cell.system, cell, label, label_in_mix, cells: Vec::new() });
+                rows.push(ComparisonRow {
+                    system: &cell.system,
+                    cell,
+                    label,
+                    label_in_mix,
+                    cells: Vec::new(),
+                });
             }
         }
         let system_index = |name: &str| systems.iter().position(|system| *system == name);
         rows.sort_by(|a, b| {
             let by_workload = match (kind(a), kind(b)) {
                 // A job finds what earlier ones made: the plan's order is theirs.
-                (Kind::Job, Kind::Job) => {
+                (TableKind::Job, TableKind::Job) => {
                     let place = |cell: &Cell| cells.iter().position(|one| one.work == cell.work);
                     place(a.cell).cmp(&place(b.cell)).then(a.cell.data_bytes.cmp(&b.cell.data_bytes))
                 }
@@ -328,7 +335,8 @@ impl<'a> Comparison<'a> {
             add_ratios(row, storages.iter().position(|name| *name == run.baseline));
         }
         let (baseline, shortened) = (run.baseline.as_str(), run.shortened);
-        let mut comparison = Comparison { baseline, storages, systems, rows, shortened, turns: Vec::new() };
+        let mut comparison =
+            RunComparison { baseline, storages, systems, rows, shortened, turns: Vec::new() };
         comparison.turns = inputs::turns(&comparison);
         for turn in &comparison.turns {
             if let Some(Some(result)) = comparison.rows[turn.row].cells.get_mut(turn.storage) {
@@ -344,28 +352,28 @@ impl<'a> Comparison<'a> {
     }
 
     /// All rows in groups of one system and mix, in order.
-    pub fn by_mix(&self) -> Vec<(&'a str, &'a str, Vec<&Row<'a>>)> {
+    pub fn by_mix(&self) -> Vec<(&'a str, &'a str, Vec<&ComparisonRow<'a>>)> {
         by_mix(self.rows.iter())
     }
 
     /// The rows of operations, which have a throughput and latencies.
-    pub fn operations(&self) -> impl Iterator<Item = &Row<'a>> {
+    pub fn operations(&self) -> impl Iterator<Item = &ComparisonRow<'a>> {
         self.rows.iter().filter(|row| row.is_operations())
     }
 
     /// The rows of batch jobs, which have a duration.
-    pub fn jobs(&self) -> impl Iterator<Item = &Row<'a>> {
+    pub fn jobs(&self) -> impl Iterator<Item = &ComparisonRow<'a>> {
         self.rows.iter().filter(|row| row.is_job())
     }
 
     /// The rows of benchmarks of the user's, which have the figures that the study names.
-    pub fn benchmarks(&self) -> impl Iterator<Item = &Row<'a>> {
+    pub fn benchmarks(&self) -> impl Iterator<Item = &ComparisonRow<'a>> {
         self.rows.iter().filter(|row| row.is_benchmark())
     }
 
     /// The rows whose throughput tells what a storage can give: an offered rate caps it, so where a system has closed
     /// loops it is those, and every row of it where not. A forced compaction costs more than users see.
-    pub fn unthrottled(&self) -> impl Iterator<Item = &Row<'a>> {
+    pub fn unthrottled(&self) -> impl Iterator<Item = &ComparisonRow<'a>> {
         let has_closed =
             |system: &str| self.rows.iter().any(|row| row.system == system && row.cell.is_unthrottled());
         self.operations().filter(move |row| row.tells_throughput(has_closed(row.system)))
@@ -378,8 +386,10 @@ impl<'a> Comparison<'a> {
 }
 
 /// Rows in groups of one system and mix, in order.
-pub fn by_mix<'a, 'c>(rows: impl Iterator<Item = &'c Row<'a>>) -> Vec<(&'a str, &'a str, Vec<&'c Row<'a>>)> {
-    let mut groups: Vec<(&'a str, &'a str, Vec<&'c Row<'a>>)> = Vec::new();
+pub fn by_mix<'a, 'c>(
+    rows: impl Iterator<Item = &'c ComparisonRow<'a>>,
+) -> Vec<(&'a str, &'a str, Vec<&'c ComparisonRow<'a>>)> {
+    let mut groups: Vec<(&'a str, &'a str, Vec<&'c ComparisonRow<'a>>)> = Vec::new();
     for row in rows {
         match groups.last_mut() {
             Some((system, mix, rows)) if *system == row.system && *mix == row.cell.mix_or_job() => {
@@ -410,29 +420,29 @@ fn mix_order(mix: &str) -> (u8, &str) {
 
 /// In the order of the tables.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum TableKind {
     Operations,
     Job,
     Benchmark,
 }
 
-fn kind(row: &Row) -> Kind {
+fn kind(row: &ComparisonRow) -> TableKind {
     match &row.cell.work {
-        Work::Requests(_) => Kind::Operations,
-        Work::Job(_) => Kind::Job,
-        Work::Benchmark(_) => Kind::Benchmark,
+        RecordedWork::Requests(_) => TableKind::Operations,
+        RecordedWork::Job(_) => TableKind::Job,
+        RecordedWork::Benchmark(_) => TableKind::Benchmark,
     }
 }
 
-fn by_workload(a: &Row, b: &Row) -> Ordering {
-    fn key<'r>(row: &'r Row) -> ((u8, &'r str), &'r str, u64, u32) {
+fn by_workload(a: &ComparisonRow, b: &ComparisonRow) -> Ordering {
+    fn key<'r>(row: &'r ComparisonRow) -> ((u8, &'r str), &'r str, u64, u32) {
         let requests = row.cell.requests();
         let distribution = requests.map_or("", |requests| &requests.distribution);
         let threads = requests.map_or(0, |requests| requests.threads);
         (mix_order(row.cell.mix_or_job()), distribution, row.cell.data_bytes, threads)
     }
     // What nothing holds back lies above every offered rate.
-    let rate = |row: &Row| row.cell.rate_per_s().unwrap_or(f64::INFINITY);
+    let rate = |row: &ComparisonRow| row.cell.rate_per_s().unwrap_or(f64::INFINITY);
     key(a).cmp(&key(b)).then_with(|| rate(a).total_cmp(&rate(b))).then_with(|| a.label.cmp(&b.label))
 }
 
@@ -458,29 +468,29 @@ fn result<'a>(loaded: &'a LoadedRun, like: &Cell, storage: &str) -> Option<CellR
     Some(CellResult { cell, planned, records, disturbed, outcome, can_turn: false })
 }
 
-fn outcome(records: &[&RunRecord], disturbed: &[&RunRecord]) -> Outcome {
+fn outcome(records: &[&RunRecord], disturbed: &[&RunRecord]) -> CellOutcome {
     if let Some(figures) = figures(records) {
-        return Outcome::Measured(Box::new(figures));
+        return CellOutcome::Measured(Box::new(figures));
     }
     if let Some(figures) = JobFigures::of(records) {
-        return Outcome::Job(Box::new(figures));
+        return CellOutcome::Job(Box::new(figures));
     }
     if let Some(figures) = BenchmarkFigures::of(records) {
-        return Outcome::Benchmark(Box::new(figures));
+        return CellOutcome::Benchmark(Box::new(figures));
     }
     if let Some(record) = disturbed.first() {
-        return Outcome::Disturbed { reason: record.disturbances_in_words() };
+        return CellOutcome::Disturbed { reason: record.disturbances_in_words() };
     }
-    let mut outcome = Outcome::Pending;
+    let mut outcome = CellOutcome::Pending;
     for record in records {
         match &record.status {
-            CellStatus::Failed { reason } => return Outcome::Failed { reason: reason.clone() },
+            CellStatus::Failed { reason } => return CellOutcome::Failed { reason: reason.clone() },
             CellStatus::Unavailable { missing, remedy } => {
-                outcome = Outcome::Unavailable { missing: missing.clone(), remedy: remedy.clone() };
+                outcome = CellOutcome::Unavailable { missing: missing.clone(), remedy: remedy.clone() };
             }
             CellStatus::Skipped { failure } => {
-                if matches!(outcome, Outcome::Pending) {
-                    outcome = Outcome::Skipped { failure: failure.clone() };
+                if matches!(outcome, CellOutcome::Pending) {
+                    outcome = CellOutcome::Skipped { failure: failure.clone() };
                 }
             }
             CellStatus::Completed => {
@@ -489,14 +499,14 @@ fn outcome(records: &[&RunRecord], disturbed: &[&RunRecord]) -> Outcome {
                     (_, Some(_)) => "the benchmark's record has no figure",
                     (None, None) => "it completed without a single operation",
                 };
-                outcome = Outcome::Failed { reason: reason.to_owned() };
+                outcome = CellOutcome::Failed { reason: reason.to_owned() };
             }
         }
     }
     outcome
 }
 
-fn figures(records: &[&RunRecord]) -> Option<Figures> {
+fn figures(records: &[&RunRecord]) -> Option<RowMetrics> {
     let measured = completed(records);
     let throughput_per_s = throughput_of(records, &measured)?;
     let latency = merged(&measured);
@@ -510,7 +520,7 @@ fn figures(records: &[&RunRecord]) -> Option<Figures> {
         .max_by(|a, b| a.abs().total_cmp(&b.abs()));
     let verdict = worst_verdict(records);
     let (p50_us, p99_us, p999_us) = (quantile(0.5), quantile(0.99), quantile(0.999));
-    Some(Figures {
+    Some(RowMetrics {
         repetitions: measured.len(),
         throughput_per_s,
         mean_us: mean_latency_us(&measured),
@@ -528,7 +538,7 @@ fn figures(records: &[&RunRecord]) -> Option<Figures> {
 }
 
 /// A cell's throughput, with the error that its kind of rate has.
-fn throughput_of(records: &[&RunRecord], measured: &[&Measured]) -> Option<Estimate> {
+fn throughput_of(records: &[&RunRecord], measured: &[&MeasuredWindow]) -> Option<IntervalEstimate> {
     let estimate = throughput(measured)?;
     let is_changing = records.iter().any(|record| !record.cell.rate_parts().is_empty());
     // An open loop reaches its rate to the last digit, which says nothing of how well that was found; and that a changing rate
@@ -538,23 +548,23 @@ fn throughput_of(records: &[&RunRecord], measured: &[&Measured]) -> Option<Estim
         return Some(estimate);
     }
     let rates: Vec<f64> = measured.iter().map(|one| one.throughput_per_s).collect();
-    Some(Estimate::combine(estimate.value, within, StandardError::between(&rates)))
+    Some(IntervalEstimate::combine(estimate.value, within, StandardError::between(&rates)))
 }
 
-fn add_ratios(row: &mut Row, baseline_index: Option<usize>) {
+fn add_ratios(row: &mut ComparisonRow, baseline_index: Option<usize>) {
     let Some(index) = baseline_index else { return };
     if let Some(baseline) = row.job(index).map(|job| job.duration_s) {
         for (position, result) in row.cells.iter_mut().enumerate() {
-            let Some(CellResult { outcome: Outcome::Job(job), .. }) = result else { continue };
+            let Some(CellResult { outcome: CellOutcome::Job(job), .. }) = result else { continue };
             if position != index {
                 // The shorter the faster: the baseline's duration stands above.
-                job.performance = Ratio::of(&baseline, &job.duration_s);
+                job.performance = EstimateRatio::of(&baseline, &job.duration_s);
             }
         }
     }
     if let Some(baseline) = row.benchmark(index).cloned() {
         for (position, result) in row.cells.iter_mut().enumerate() {
-            let Some(CellResult { outcome: Outcome::Benchmark(figures), .. }) = result else { continue };
+            let Some(CellResult { outcome: CellOutcome::Benchmark(figures), .. }) = result else { continue };
             if position != index {
                 figures.compare_with(&baseline);
             }
@@ -562,15 +572,15 @@ fn add_ratios(row: &mut Row, baseline_index: Option<usize>) {
     }
     let Some(baseline) = row.figures(index).map(|figures| figures.throughput_per_s) else { return };
     for (position, result) in row.cells.iter_mut().enumerate() {
-        let Some(CellResult { outcome: Outcome::Measured(figures), .. }) = result else { continue };
+        let Some(CellResult { outcome: CellOutcome::Measured(figures), .. }) = result else { continue };
         if position != index {
-            figures.ratio = Ratio::of(&figures.throughput_per_s, &baseline);
+            figures.ratio = EstimateRatio::of(&figures.throughput_per_s, &baseline);
         }
     }
 }
 
 /// A storage of the run with the first record made on it.
-pub fn storage_records<'a>(comparison: &Comparison<'a>) -> BTreeMap<&'a str, &'a StorageRecord> {
+pub fn storage_records<'a>(comparison: &RunComparison<'a>) -> BTreeMap<&'a str, &'a StorageRecord> {
     comparison
         .cells()
         .filter_map(|result| result.storage().map(|storage| (result.cell.storage.as_str(), storage)))
@@ -598,8 +608,8 @@ pub fn system_title(name: &str) -> &str {
 /// What a cell asks for, as a heading.
 pub fn work_title(cell: &Cell) -> String {
     match &cell.work {
-        Work::Benchmark(benchmark) => format!("Benchmark {}", benchmark.name),
-        Work::Requests(_) | Work::Job(_) => mix_title(cell.mix_or_job()),
+        RecordedWork::Benchmark(benchmark) => format!("Benchmark {}", benchmark.name),
+        RecordedWork::Requests(_) | RecordedWork::Job(_) => mix_title(cell.mix_or_job()),
     }
 }
 

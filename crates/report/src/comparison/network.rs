@@ -4,31 +4,31 @@ use std::collections::BTreeSet;
 
 use underlay_record::{NetworkRecord, RunRecord};
 
-use crate::comparison::{CellResult, Comparison, Figures, Row};
+use crate::comparison::{CellResult, ComparisonRow, RowMetrics, RunComparison};
 use crate::statistics::operation::SHOWN;
-use crate::statistics::ratio::Ratio;
+use crate::statistics::ratio::EstimateRatio;
 
 /// The way to the volumes of one cell, in its first completed repetition.
 #[derive(Debug)]
 pub(crate) struct NetworkPath<'a, 'c> {
-    pub row: &'c Row<'a>,
-    /// Index of the storage in [`Comparison::storages`].
+    pub row: &'c ComparisonRow<'a>,
+    /// Index of the storage in [`RunComparison::storages`].
     pub storage: usize,
     pub record: &'a NetworkRecord,
     /// The system's mean latency to that on the baseline.
-    pub latency: Option<Ratio>,
+    pub latency: Option<EstimateRatio>,
 }
 
 /// The way of every cell on volumes, in the order of the comparison.
-pub(crate) fn ways<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<NetworkPath<'a, 'c>> {
+pub(crate) fn ways<'a, 'c>(comparison: &'c RunComparison<'a>) -> Vec<NetworkPath<'a, 'c>> {
     let baseline = comparison.baseline_index();
-    let of_row = |row: &'c Row<'a>| {
+    let of_row = |row: &'c ComparisonRow<'a>| {
         row.cells.iter().enumerate().filter_map(move |(storage, result)| {
             let record = record_of(result.as_ref()?)?.network.as_ref()?;
             let mean = |index: usize| row.figures(index)?.mean_us;
             let latency = baseline
                 .filter(|baseline| *baseline != storage)
-                .and_then(|baseline| Ratio::of(&mean(storage)?, &mean(baseline)?));
+                .and_then(|baseline| EstimateRatio::of(&mean(storage)?, &mean(baseline)?));
             Some(NetworkPath { row, storage, record, latency })
         })
     };
@@ -52,17 +52,17 @@ fn record_of<'a>(result: &CellResult<'a>) -> Option<&'a RunRecord> {
 
 /// One volume's figures against those of the first one under the same workload.
 #[derive(Debug)]
-pub(crate) struct Pair<'a, 'c> {
-    pub row: &'c Row<'a>,
+pub(crate) struct VolumePair<'a, 'c> {
+    pub row: &'c ComparisonRow<'a>,
     pub storage: usize,
     pub first: usize,
     /// By figure: `throughput`, `read mean`, `read p99.9`.
-    pub ratios: Vec<(String, Option<Ratio>)>,
+    pub ratios: Vec<(String, Option<EstimateRatio>)>,
 }
 
 /// Every volume against the first, where a study has several: what changes when only the volume does, and the network
 /// does not.
-pub(crate) fn pairs<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<Pair<'a, 'c>> {
+pub(crate) fn pairs<'a, 'c>(comparison: &'c RunComparison<'a>) -> Vec<VolumePair<'a, 'c>> {
     let ways = ways(comparison);
     let mut storages: Vec<usize> = ways.iter().map(|way| way.storage).collect();
     storages.sort_unstable();
@@ -71,18 +71,19 @@ pub(crate) fn pairs<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<Pair<'a, 'c>>
         .filter(|way| way.storage != first)
         .filter_map(|way| {
             let (ours, theirs) = (way.row.figures(way.storage)?, way.row.figures(first)?);
-            Some(Pair { row: way.row, storage: way.storage, first, ratios: ratios(ours, theirs) })
+            Some(VolumePair { row: way.row, storage: way.storage, first, ratios: ratios(ours, theirs) })
         })
         .collect()
 }
 
-fn ratios(ours: &Figures, theirs: &Figures) -> Vec<(String, Option<Ratio>)> {
+fn ratios(ours: &RowMetrics, theirs: &RowMetrics) -> Vec<(String, Option<EstimateRatio>)> {
     let mut all =
-        vec![("throughput".to_owned(), Ratio::of(&ours.throughput_per_s, &theirs.throughput_per_s))];
+        vec![("throughput".to_owned(), EstimateRatio::of(&ours.throughput_per_s, &theirs.throughput_per_s))];
     for (operation, figures) in &ours.operations {
         let Some(other) = theirs.operations.get(operation) else { continue };
         for (statistic, pick) in SHOWN {
-            let ratio = pick(figures).zip(pick(other)).and_then(|(ours, theirs)| Ratio::of(&ours, &theirs));
+            let ratio =
+                pick(figures).zip(pick(other)).and_then(|(ours, theirs)| EstimateRatio::of(&ours, &theirs));
             all.push((format!("{operation} {statistic}"), ratio));
         }
     }
@@ -91,7 +92,7 @@ fn ratios(ours: &Figures, theirs: &Figures) -> Vec<(String, Option<Ratio>)> {
 
 /// What one storage of a study with volumes held when a cell ended, on this machine and over all servers.
 #[derive(Debug)]
-pub(crate) struct Held<'a> {
+pub(crate) struct StorageUse<'a> {
     pub storage: usize,
     pub layout: &'a str,
     /// What the system compresses by, where it says so.
@@ -105,7 +106,7 @@ pub(crate) struct Held<'a> {
 }
 
 /// What each storage held under the last workload; nothing where no storage is a volume.
-pub(crate) fn held<'a>(comparison: &Comparison<'a>) -> Vec<Held<'a>> {
+pub(crate) fn held<'a>(comparison: &RunComparison<'a>) -> Vec<StorageUse<'a>> {
     let Some(last) = ways(comparison).last().map(|way| way.row) else { return Vec::new() };
     let results = last.cells.iter().enumerate();
     results
@@ -113,7 +114,7 @@ pub(crate) fn held<'a>(comparison: &Comparison<'a>) -> Vec<Held<'a>> {
             let record = *result.as_ref()?.records.iter().find(|record| record.measured.is_some())?;
             let volumes: Vec<_> = record.layers.iter().filter(|layer| layer.kind == "volume").collect();
             let sum = |name: &str| volumes.iter().filter_map(|volume| volume.figures.get(name)).sum();
-            Some(Held {
+            Some(StorageUse {
                 storage,
                 layout: &record.storage.layout,
                 system_compression: record.settings.get("compression").map(String::as_str),

@@ -2,27 +2,29 @@
 
 use underlay_record::{NodeEventRecord, NodeExit, NodePhase, RunRecord};
 
-use super::{CellResult, Comparison, Row};
+use super::{CellResult, ComparisonRow, RunComparison};
 use crate::quantity::{self, ABSENT};
 
 /// The repetitions of a row on a storage in which nodes went.
-pub(crate) struct Went<'a> {
+pub(crate) struct NodeDepartures<'a> {
     /// Its place among the storages.
     pub storage: usize,
     pub records: Vec<&'a RunRecord>,
 }
 
 /// The rows in which nodes went, with the storages on which they did.
-pub(crate) fn by_row<'a>(comparison: &'a Comparison<'a>) -> Vec<(&'a Row<'a>, Vec<Went<'a>>)> {
-    let of_row = |row: &'a Row<'a>| {
+pub(crate) fn by_row<'a>(
+    comparison: &'a RunComparison<'a>,
+) -> Vec<(&'a ComparisonRow<'a>, Vec<NodeDepartures<'a>>)> {
+    let of_row = |row: &'a ComparisonRow<'a>| {
         let went = |(storage, result): (usize, &'a Option<CellResult<'a>>)| {
             let result = result.as_ref()?;
             // Also where a node was sent away by hand: the figures leave that out, and what the system made of it is still to be read.
             let all = result.completed().chain(result.disturbed.iter().copied());
             let records: Vec<&RunRecord> = all.filter(|record| !record.node_events.is_empty()).collect();
-            (!records.is_empty()).then_some(Went { storage, records })
+            (!records.is_empty()).then_some(NodeDepartures { storage, records })
         };
-        let went: Vec<Went<'a>> = row.cells.iter().enumerate().filter_map(went).collect();
+        let went: Vec<NodeDepartures<'a>> = row.cells.iter().enumerate().filter_map(went).collect();
         (!went.is_empty()).then_some((row, went))
     };
     comparison.rows.iter().filter_map(of_row).collect()

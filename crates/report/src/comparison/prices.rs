@@ -3,12 +3,12 @@
 //! A run measures devices of one time. At another time the same bandwidth is bought: a device of 120 MB/s stands for half of one that
 //! brings 240 MB/s, at half its price and with half its capacity. So performance, which was measured, stays as it is.
 
-use underlay_record::{DevicePrice, Price, ReferenceTable, StorageRecord};
+use underlay_record::{DevicePrice, PriceSum, ReferenceTable, StorageRecord};
 
 use crate::cell::cost::under_test;
-use crate::comparison::{Comparison, Row, storage_records};
-use crate::statistics::Interval;
-use crate::statistics::ratio::Ratio;
+use crate::comparison::{ComparisonRow, RunComparison, storage_records};
+use crate::statistics::ConfidenceInterval;
+use crate::statistics::ratio::EstimateRatio;
 
 /// Devices' own prices, as the records have them.
 pub const ON_RECORD: &str = "list price";
@@ -18,7 +18,7 @@ pub const ON_RECORD: &str = "list price";
 pub struct UnitPrice {
     /// The medium of the study's devices.
     pub medium: String,
-    pub price: Price,
+    pub price: PriceSum,
     pub capacity_bytes: f64,
     /// Devices of that time for one of the study's, by their bandwidth; 1 where prices are those on record.
     pub devices: f64,
@@ -36,7 +36,7 @@ pub struct PriceList {
 /// A storage at the prices of one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StoragePrice {
-    pub price: Price,
+    pub price: PriceSum,
     pub capacity_bytes: f64,
 }
 
@@ -75,7 +75,7 @@ impl PriceList {
 
 /// Every time that has prices of the run's devices: those beside the reference, in its order, then those on record where they
 /// differ.
-pub fn lists(table: Option<&ReferenceTable>, comparison: &Comparison) -> Vec<PriceList> {
+pub fn lists(table: Option<&ReferenceTable>, comparison: &RunComparison) -> Vec<PriceList> {
     let mut lists: Vec<PriceList> = Vec::new();
     let published = table.map_or(&[][..], |table| &table.prices);
     for price in published {
@@ -100,14 +100,14 @@ fn unit_price(own: &DevicePrice, price: &DevicePrice) -> Option<UnitPrice> {
     let is_usable = devices.is_finite() && devices > 0.0 && price.usd.is_finite() && price.usd > 0.0;
     is_usable.then(|| UnitPrice {
         medium: price.medium.clone(),
-        price: Price::new(price.usd, price.is_rented) * devices,
+        price: PriceSum::new(price.usd, price.is_rented) * devices,
         capacity_bytes: price.capacity_bytes as f64 * devices,
         devices,
         source: price.source.clone(),
     })
 }
 
-fn on_record(comparison: &Comparison) -> PriceList {
+fn on_record(comparison: &RunComparison) -> PriceList {
     let mut list = PriceList { when: ON_RECORD.to_owned(), prices: Vec::new() };
     for device in storage_records(comparison).values().flat_map(|storage| under_test(storage)) {
         let (Some(medium), Some(usd), Some(capacity)) =
@@ -118,7 +118,7 @@ fn on_record(comparison: &Comparison) -> PriceList {
         if list.of_medium(medium).is_none() {
             list.prices.push(UnitPrice {
                 medium: medium.clone(),
-                price: Price::new(usd, device.is_rented),
+                price: PriceSum::new(usd, device.is_rented),
                 capacity_bytes: capacity as f64,
                 devices: 1.0,
                 source: device.price_source.clone().unwrap_or_default(),
@@ -130,25 +130,28 @@ fn on_record(comparison: &Comparison) -> PriceList {
 
 /// How many times as fast one storage is as another under a row's workload: by the durations of a job, by the first figure of a
 /// benchmark, or by throughput.
-pub fn performance(row: &Row, storage: usize, against: usize) -> Option<Ratio> {
+pub fn performance(row: &ComparisonRow, storage: usize, against: usize) -> Option<EstimateRatio> {
     if let (Some(ours), Some(theirs)) = (row.benchmark(storage), row.benchmark(against)) {
         return ours.first()?.against(theirs.first()?);
     }
     match (row.job(storage), row.job(against)) {
         // The shorter job is the faster one, so the ratio is turned over.
-        (Some(ours), Some(theirs)) => Ratio::of(&theirs.duration_s, &ours.duration_s),
-        _ => Ratio::of(&row.figures(storage)?.throughput_per_s, &row.figures(against)?.throughput_per_s),
+        (Some(ours), Some(theirs)) => EstimateRatio::of(&theirs.duration_s, &ours.duration_s),
+        _ => EstimateRatio::of(
+            &row.figures(storage)?.throughput_per_s,
+            &row.figures(against)?.throughput_per_s,
+        ),
     }
 }
 
 /// Dollars for another storage's performance on one of this price, which is `performance` times as fast.
-pub fn usd_per_performance(price: &StoragePrice, performance: &Ratio) -> Ratio {
+pub fn usd_per_performance(price: &StoragePrice, performance: &EstimateRatio) -> EstimateRatio {
     let interval = performance
         .interval
         .filter(|one| one.low > 0.0)
         // The ends change places: the highest performance makes the lowest price.
-        .map(|one| Interval { low: price.price.usd / one.high, high: price.price.usd / one.low });
-    Ratio { value: price.price.usd / performance.value, interval }
+        .map(|one| ConfidenceInterval { low: price.price.usd / one.high, high: price.price.usd / one.low });
+    EstimateRatio { value: price.price.usd / performance.value, interval }
 }
 
 /// The price of one device at which a storage costs as much for its performance as another.
@@ -156,7 +159,7 @@ pub fn usd_per_performance(price: &StoragePrice, performance: &Ratio) -> Ratio {
 pub struct BreakEvenPrice {
     /// Not above zero where the rest of the storage alone costs as much already.
     pub usd: f64,
-    pub interval: Option<Interval>,
+    pub interval: Option<ConfidenceInterval>,
 }
 
 /// A storage with a medium that another one lacks, and what that medium may cost.
@@ -166,15 +169,15 @@ pub struct BreakEven<'a> {
     pub against: usize,
     pub medium: &'a str,
     pub devices: usize,
-    /// By row: its index in [`Comparison::rows`], the performance, and the price by list.
-    pub rows: Vec<(usize, Ratio, Vec<Option<BreakEvenPrice>>)>,
+    /// By row: its index in [`RunComparison::rows`], the performance, and the price by list.
+    pub rows: Vec<(usize, EstimateRatio, Vec<Option<BreakEvenPrice>>)>,
 }
 
 /// Every storage with one medium more than the baseline, or than what the reference's claims hold it against.
 pub fn break_evens<'a>(
     lists: &[PriceList],
     table: Option<&ReferenceTable>,
-    comparison: &Comparison<'a>,
+    comparison: &RunComparison<'a>,
 ) -> Vec<BreakEven<'a>> {
     let records = storage_records(comparison);
     let place = |name: &str| comparison.storages.iter().position(|storage| *storage == name);
@@ -230,7 +233,7 @@ fn break_even(
     ours: &StorageRecord,
     theirs: &StorageRecord,
     medium: &str,
-    performance: &Ratio,
+    performance: &EstimateRatio,
 ) -> Option<BreakEvenPrice> {
     let against = list.of_storage(theirs)?.price.usd;
     let (in_question, others): (Vec<_>, Vec<_>) =
@@ -246,13 +249,15 @@ fn break_even(
     let lowest = |low: f64| if usd > 0.0 { low.max(0.0) } else { low };
     Some(BreakEvenPrice {
         usd,
-        interval: performance.interval.map(|one| Interval { low: lowest(at(one.low)), high: at(one.high) }),
+        interval: performance
+            .interval
+            .map(|one| ConfidenceInterval { low: lowest(at(one.low)), high: at(one.high) }),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use underlay_record::{Arrangement, DeviceDescription};
+    use underlay_record::{DeviceArrangement, DeviceDescription};
 
     use super::*;
 
@@ -268,7 +273,7 @@ mod tests {
         StorageRecord {
             attachment: String::new(),
             filesystem: None,
-            arrangement: Some(Arrangement::Jbod),
+            arrangement: Some(DeviceArrangement::Jbod),
             layout: "jbod".to_owned(),
             devices,
             usable_bytes: None,
@@ -321,8 +326,10 @@ mod tests {
     #[test]
     fn at_the_break_even_price_performance_costs_the_same() {
         let [first, _] = lists();
-        let ratio =
-            |value: f64| Ratio { value, interval: Some(Interval { low: 0.9 * value, high: 1.1 * value }) };
+        let ratio = |value: f64| EstimateRatio {
+            value,
+            interval: Some(ConfidenceInterval { low: 0.9 * value, high: 1.1 * value }),
+        };
         for (ours, theirs, performance) in [
             (storage(&[("ssd", 1)]), storage(&[("hdd", 11)]), 1.7),
             (storage(&[("hdd", 6), ("ssd", 2)]), storage(&[("hdd", 6)]), 2.6),
@@ -347,7 +354,7 @@ mod tests {
         );
         assert!(slow.unwrap().usd < 0.0);
         // A price whose interval reached below zero ends it there.
-        let wide = Ratio { value: 2.6, interval: Some(Interval { low: 0.1, high: 60.0 }) };
+        let wide = EstimateRatio { value: 2.6, interval: Some(ConfidenceInterval { low: 0.1, high: 60.0 }) };
         let (hybrid, disks) = (storage(&[("hdd", 6), ("ssd", 2)]), storage(&[("hdd", 6)]));
         let found = break_even(&first, &hybrid, &disks, "ssd", &wide).unwrap();
         assert!(found.usd > 0.0);

@@ -1,8 +1,8 @@
 //! A workload at several offered rates: one series of steps, up to the rate that nothing holds back.
 
-use underlay_record::{Cell, Rate, Requests, Work};
+use underlay_record::{Cell, OfferedRate, RecordedWork, RequestWork};
 
-use crate::comparison::{Comparison, Row};
+use crate::comparison::{ComparisonRow, RunComparison};
 
 /// What stands for the rate of a closed loop, which nothing holds back.
 pub const UNTHROTTLED: &str = "unthrottled";
@@ -13,17 +13,18 @@ pub struct RateSeries<'a, 'c> {
     pub system: &'a str,
     /// What the steps have in common, as tables call it: `a`, or `a, zipfian`.
     pub label: String,
-    pub steps: Vec<&'c Row<'a>>,
+    pub steps: Vec<&'c ComparisonRow<'a>>,
 }
 
 /// Every series of two steps or more, in the order of the comparison.
-pub fn series<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<RateSeries<'a, 'c>> {
+pub fn series<'a, 'c>(comparison: &'c RunComparison<'a>) -> Vec<RateSeries<'a, 'c>> {
     let mut all: Vec<RateSeries<'a, 'c>> = Vec::new();
     // A job has no rate, and a compaction that was forced is another workload. A rate that changes, or was looked for, is no
     // step either.
     let is_step = |cell: &Cell| {
         cell.requests().is_some_and(|requests| {
-            requests.compacts_at.is_none() && matches!(requests.rate, Rate::Steady { .. } | Rate::Unthrottled)
+            requests.compacts_at.is_none()
+                && matches!(requests.rate, OfferedRate::Steady { .. } | OfferedRate::Unthrottled)
         })
     };
     for row in comparison.operations().filter(|row| is_step(row.cell)) {
@@ -38,7 +39,7 @@ pub fn series<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<RateSeries<'a, 'c>>
     }
     all.retain(|one| one.steps.len() > 1);
     for one in &mut all {
-        let rate = |row: &&Row| row.cell.rate_per_s().unwrap_or(f64::INFINITY);
+        let rate = |row: &&ComparisonRow| row.cell.rate_per_s().unwrap_or(f64::INFINITY);
         one.steps.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
     }
     all
@@ -46,9 +47,11 @@ pub fn series<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<RateSeries<'a, 'c>>
 
 fn is_same_but_for_rate(a: &Cell, b: &Cell) -> bool {
     let work = |cell: &Cell| match &cell.work {
-        Work::Requests(requests) => Work::Requests(Requests { rate: Rate::Unthrottled, ..requests.clone() }),
-        Work::Job(job) => Work::Job(job.clone()),
-        Work::Benchmark(benchmark) => Work::Benchmark(benchmark.clone()),
+        RecordedWork::Requests(requests) => {
+            RecordedWork::Requests(RequestWork { rate: OfferedRate::Unthrottled, ..requests.clone() })
+        }
+        RecordedWork::Job(job) => RecordedWork::Job(job.clone()),
+        RecordedWork::Benchmark(benchmark) => RecordedWork::Benchmark(benchmark.clone()),
     };
     a.system == b.system && a.data_bytes == b.data_bytes && work(a) == work(b)
 }

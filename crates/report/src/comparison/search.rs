@@ -2,16 +2,16 @@
 
 use underlay_record::SearchRecord;
 
-use crate::comparison::{CellResult, Comparison, Row};
+use crate::comparison::{CellResult, ComparisonRow, RunComparison};
 use crate::quantity;
 
 /// The workloads whose rate was looked for.
-pub(crate) fn rows<'c, 'a>(comparison: &'c Comparison<'a>) -> Vec<&'c Row<'a>> {
+pub(crate) fn rows<'c, 'a>(comparison: &'c RunComparison<'a>) -> Vec<&'c ComparisonRow<'a>> {
     comparison.operations().filter(|row| row.cell.rate_within().is_some()).collect()
 }
 
 /// The workload's name without what is looked for.
-pub(crate) fn label(row: &Row) -> String {
+pub(crate) fn label(row: &ComparisonRow) -> String {
     row.cell.label_without_rate()
 }
 

@@ -5,31 +5,33 @@ mod jobs;
 
 use underlay_record::{DeviceTotals, DisturbedBy};
 
-use crate::comparison::{CellResult, Comparison, Figures, Outcome, Row, system_title, workload_in_words};
-use crate::findings::effect::{Effect, Subject, with_what_ranges_are};
+use crate::comparison::{
+    CellOutcome, CellResult, ComparisonRow, RowMetrics, RunComparison, system_title, workload_in_words,
+};
+use crate::findings::effect::{RatioSubject, StorageEffect, with_what_ranges_are};
 use crate::load::LoadedRun;
 use crate::quantity;
-use crate::statistics::Estimate;
+use crate::statistics::IntervalEstimate;
 
 /// What the run shows, in a sentence a system: how many times the baseline's throughput each storage gives, and what
 /// became of the latency. It says so when the run shows no difference, is doubtful or is not complete.
 pub fn sentence(loaded: &LoadedRun) -> String {
-    of_comparison(loaded, &Comparison::of(loaded))
+    of_comparison(loaded, &RunComparison::of(loaded))
 }
 
 /// [`sentence`] for a comparison that is at hand.
-pub fn of_comparison(loaded: &LoadedRun, comparison: &Comparison) -> String {
+pub fn of_comparison(loaded: &LoadedRun, comparison: &RunComparison) -> String {
     let caveat = caveat(loaded, comparison);
     let answer = what_changed(comparison);
     if caveat.is_empty() { answer } else { format!("{answer} {caveat}") }
 }
 
 /// The answer without its caveats.
-pub fn what_changed(comparison: &Comparison) -> String {
+pub fn what_changed(comparison: &RunComparison) -> String {
     let cells = comparison.cells().count();
     let measured = comparison.cells().filter(|result| result.is_measured()).count();
     if measured == 0 {
-        let is_by_hand = |result: &CellResult| matches!(result.outcome, Outcome::Disturbed { .. });
+        let is_by_hand = |result: &CellResult| matches!(result.outcome, CellOutcome::Disturbed { .. });
         if comparison.cells().any(is_by_hand) {
             return "No answer yet: all that was measured was disturbed by hand and is left out.".to_owned();
         }
@@ -41,7 +43,7 @@ pub fn what_changed(comparison: &Comparison) -> String {
 }
 
 /// Why the answer may not hold: doubtful cells, cells still to come. Empty when nothing speaks against it.
-pub fn caveat(loaded: &LoadedRun, comparison: &Comparison) -> String {
+pub fn caveat(loaded: &LoadedRun, comparison: &RunComparison) -> String {
     let measured = comparison.cells().filter(|result| result.is_measured()).count();
     let mut text = Vec::new();
     let doubtful = comparison.cells().filter(|result| result.is_doubtful()).count();
@@ -59,7 +61,7 @@ pub fn caveat(loaded: &LoadedRun, comparison: &Comparison) -> String {
     }
     text.extend(left_out_beside_storage(comparison));
     let by_hand =
-        comparison.cells().filter(|result| matches!(result.outcome, Outcome::Disturbed { .. })).count();
+        comparison.cells().filter(|result| matches!(result.outcome, CellOutcome::Disturbed { .. })).count();
     if by_hand > 0 {
         let (verb, pronoun) = if by_hand == 1 { ("was", "it") } else { ("were", "them") };
         text.push(format!(
@@ -69,13 +71,15 @@ pub fn caveat(loaded: &LoadedRun, comparison: &Comparison) -> String {
     }
     let lost = comparison
         .cells()
-        .filter(|result| matches!(result.outcome, Outcome::Failed { .. } | Outcome::Unavailable { .. }))
+        .filter(|result| {
+            matches!(result.outcome, CellOutcome::Failed { .. } | CellOutcome::Unavailable { .. })
+        })
         .count();
     if lost > 0 {
         text.push(format!("{} could not be measured.", quantity::plural(lost, "cell")));
     }
     let skipped =
-        comparison.cells().filter(|result| matches!(result.outcome, Outcome::Skipped { .. })).count();
+        comparison.cells().filter(|result| matches!(result.outcome, CellOutcome::Skipped { .. })).count();
     if skipped > 0 {
         let were = if skipped == 1 { "was" } else { "were" };
         text.push(format!("{} {were} skipped on command.", quantity::plural(skipped, "cell")));
@@ -93,7 +97,7 @@ fn some_cells(doubtful: usize, measured: usize) -> String {
 }
 
 /// Whether all that was measured came from memory, or from a system that stores nothing.
-fn no_device_was_used(rows: &[&Row]) -> bool {
+fn no_device_was_used(rows: &[&ComparisonRow]) -> bool {
     let cells =
         rows.iter().flat_map(|row| row.cells.iter().flatten()).filter(|cell| cell.figures().is_some());
     let mut devices = cells.flat_map(|cell| &cell.records).flat_map(|record| &record.devices).peekable();
@@ -105,12 +109,15 @@ fn no_device_was_used(rows: &[&Row]) -> bool {
 }
 
 /// The rows of a system, those whose workload used the storage under test before those that worked beside it.
-fn rows_by_use<'r, 'a>(comparison: &'r Comparison<'a>, system: &str) -> (Vec<&'r Row<'a>>, Vec<&'r Row<'a>>) {
+fn rows_by_use<'r, 'a>(
+    comparison: &'r RunComparison<'a>,
+    system: &str,
+) -> (Vec<&'r ComparisonRow<'a>>, Vec<&'r ComparisonRow<'a>>) {
     comparison.rows.iter().filter(|row| row.system == system).partition(|row| !row.is_beside_storage())
 }
 
 /// Which workloads the answer leaves out for having worked beside the storage, system by system. Where all did, the answer itself says so.
-fn left_out_beside_storage(comparison: &Comparison) -> Option<String> {
+fn left_out_beside_storage(comparison: &RunComparison) -> Option<String> {
     let mut text = Vec::new();
     for system in &comparison.systems {
         let (used, beside) = rows_by_use(comparison, system);
@@ -130,8 +137,8 @@ fn left_out_beside_storage(comparison: &Comparison) -> Option<String> {
 
 /// What is said where cells that were disturbed by hand leave nothing to compare; `None` where it is not for them.
 fn left_out_by_hand(
-    comparison: &Comparison,
-    rows: &[&Row],
+    comparison: &RunComparison,
+    rows: &[&ComparisonRow],
     baseline_index: usize,
     has_baseline: bool,
 ) -> Option<String> {
@@ -152,7 +159,7 @@ fn left_out_by_hand(
     })
 }
 
-fn about_system(comparison: &Comparison, system: &str) -> String {
+fn about_system(comparison: &RunComparison, system: &str) -> String {
     let (rows, beside) = rows_by_use(comparison, system);
     if rows.is_empty() && !beside.is_empty() {
         return format!(
@@ -177,8 +184,9 @@ fn about_system(comparison: &Comparison, system: &str) -> String {
         return format!("On {title}, no request reached a device, so the storages can make no difference.");
     }
     let has_closed = rows.iter().any(|row| row.cell.is_unthrottled());
-    let telling: Vec<&Row> = rows.iter().copied().filter(|row| row.tells_throughput(has_closed)).collect();
-    let mut effects: Vec<Effect> = comparison
+    let telling: Vec<&ComparisonRow> =
+        rows.iter().copied().filter(|row| row.tells_throughput(has_closed)).collect();
+    let mut effects: Vec<StorageEffect> = comparison
         .storages
         .iter()
         .enumerate()
@@ -205,7 +213,7 @@ fn about_system(comparison: &Comparison, system: &str) -> String {
         ["gives", &format!("the throughput of {}", comparison.baseline)],
         ["no difference in throughput was seen", comparison.baseline],
     ];
-    let mut clauses = throughput_clauses(&effects, Subject::Workload, words);
+    let mut clauses = throughput_clauses(&effects, RatioSubject::Workload, words);
     if let Some(latency) = latency_clause(&rows, baseline_index, &effects) {
         clauses.push(latency);
     }
@@ -219,11 +227,12 @@ fn about_system(comparison: &Comparison, system: &str) -> String {
 /// What differs, the most first, and what does not. The words are the verb and the object of the one, and of the other what was not seen
 /// and against which storage.
 fn throughput_clauses(
-    effects: &[Effect],
-    subject: Subject,
+    effects: &[StorageEffect],
+    subject: RatioSubject,
     [[verb, object], [nothing_seen, baseline]]: [[&str; 2]; 2],
 ) -> Vec<String> {
-    let (different, same): (Vec<&Effect>, Vec<&Effect>) = effects.iter().partition(|one| one.differs());
+    let (different, same): (Vec<&StorageEffect>, Vec<&StorageEffect>) =
+        effects.iter().partition(|one| one.differs());
     let mut clauses = Vec::new();
     if !different.is_empty() {
         let parts: Vec<String> = different
@@ -241,34 +250,38 @@ fn throughput_clauses(
     clauses
 }
 
-fn effect<'a>(rows: &[&Row], storage: &'a str, index: usize) -> Effect<'a> {
+fn effect<'a>(rows: &[&ComparisonRow], storage: &'a str, index: usize) -> StorageEffect<'a> {
     let ratios = rows.iter().filter_map(|row| row.figures(index)).filter_map(|figures| figures.ratio);
-    Effect::of(ratios, storage, index)
+    StorageEffect::of(ratios, storage, index)
 }
 
 /// Figures whose intervals overlap and that are further apart than this are not called the same.
 const ALIKE: f64 = 0.2;
 
 /// One of a cell's latencies.
-type Pick = fn(&Figures) -> Option<Estimate>;
+type AnswerPick = fn(&RowMetrics) -> Option<IntervalEstimate>;
 
 /// What becomes of the p99 latency on the storage that changes most, under one telling workload; of the mean where the run has no
 /// p99 of both.
-fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> Option<String> {
+fn latency_clause(
+    rows: &[&ComparisonRow],
+    baseline_index: usize,
+    effects: &[StorageEffect],
+) -> Option<String> {
     let effect = effects.first()?;
     // Reads only shows the storage's latency barest; among equals the largest data set does, and then what nothing holds
     // back.
-    let preference = |row: &Row| match row.cell.mix_or_job() {
+    let preference = |row: &ComparisonRow| match row.cell.mix_or_job() {
         "c" => 0,
         "b" => 1,
         "a" => 2,
         _ => 3,
     };
-    let statistics: [(&str, Pick); 2] =
+    let statistics: [(&str, AnswerPick); 2] =
         [("p99", |figures| figures.p99_us), ("mean", |figures| figures.mean_us)];
     let (statistic, row, base, ours) = statistics.into_iter().find_map(|(statistic, pick)| {
-        let of = |row: &Row, index: usize| row.figures(index).and_then(pick);
-        let mut candidates: Vec<&&Row> = rows
+        let of = |row: &ComparisonRow, index: usize| row.figures(index).and_then(pick);
+        let mut candidates: Vec<&&ComparisonRow> = rows
             .iter()
             // A rate that was found keeps to a latency on every storage.
             .filter(|row| row.cell.rate_within().is_none())

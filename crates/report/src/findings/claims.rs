@@ -1,14 +1,14 @@
 //! What a paper states in words, beside what this run shows and what the paper's own figures say.
 
-use underlay_record::{Cell, Claim, ClaimCheck, Expectation, PublishedMetric, ReferenceTable};
+use underlay_record::{Cell, ClaimCheck, ClaimExpectation, PublishedClaim, PublishedMetric, ReferenceTable};
 
 use crate::comparison::prices;
-use crate::comparison::{Comparison, Row, storage_records};
+use crate::comparison::{ComparisonRow, RunComparison, storage_records};
 use crate::findings::effect::envelope;
-use crate::findings::reference::{self, Reading};
+use crate::findings::reference::{self, ReferenceReading};
 use crate::quantity;
-use crate::statistics::Interval;
-use crate::statistics::ratio::{Difference, Ratio};
+use crate::statistics::ConfidenceInterval;
+use crate::statistics::ratio::{EstimateRatio, RatioDifference};
 
 /// Ratios within this factor of 1 are read as the same.
 const SAME: f64 = 1.25;
@@ -17,8 +17,8 @@ const NO_DIFFERENCE: f64 = 1.05;
 
 /// A claim with what is found of it.
 #[derive(Debug)]
-pub struct Judged<'a> {
-    pub claim: &'a Claim,
+pub struct JudgedClaim<'a> {
+    pub claim: &'a PublishedClaim,
     pub verdict: ClaimVerdict,
     /// What each check found, in words; empty for a claim without checks.
     pub findings: Vec<String>,
@@ -67,7 +67,7 @@ impl ClaimVerdict {
 
 /// What one ratio says of an expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holds {
+enum RatioVerdict {
     Yes,
     No,
     Unclear,
@@ -77,13 +77,17 @@ enum Holds {
 }
 
 /// Every claim of a paper.
-pub fn judge<'a>(table: &'a ReferenceTable, comparison: &Comparison) -> Vec<Judged<'a>> {
+pub fn judge<'a>(table: &'a ReferenceTable, comparison: &RunComparison) -> Vec<JudgedClaim<'a>> {
     table.claims.iter().map(|claim| judge_claim(claim, table, comparison)).collect()
 }
 
-fn judge_claim<'a>(claim: &'a Claim, table: &ReferenceTable, comparison: &Comparison) -> Judged<'a> {
+fn judge_claim<'a>(
+    claim: &'a PublishedClaim,
+    table: &ReferenceTable,
+    comparison: &RunComparison,
+) -> JudgedClaim<'a> {
     // Checks that differ in nothing but the mix are one finding.
-    let mut groups: Vec<(&ClaimCheck, Vec<Found>)> = Vec::new();
+    let mut groups: Vec<(&ClaimCheck, Vec<CheckRatio>)> = Vec::new();
     for check in &claim.checks {
         let each = found(check, table, comparison);
         if each.is_empty() {
@@ -94,13 +98,18 @@ fn judge_claim<'a>(claim: &'a Claim, table: &ReferenceTable, comparison: &Compar
             None => groups.push((check, each)),
         }
     }
-    let all: Vec<Holds> = groups
+    let all: Vec<RatioVerdict> = groups
         .iter()
         .flat_map(|(check, each)| each.iter().map(|one| holds(check.expect, &one.ratio)))
         .collect();
-    let count = |what: Holds| all.iter().filter(|one| **one == what).count();
-    let unsure = count(Holds::Unclear);
-    let verdict = match (count(Holds::Yes), count(Holds::No), count(Holds::Likely), count(Holds::Unlikely)) {
+    let count = |what: RatioVerdict| all.iter().filter(|one| **one == what).count();
+    let unsure = count(RatioVerdict::Unclear);
+    let verdict = match (
+        count(RatioVerdict::Yes),
+        count(RatioVerdict::No),
+        count(RatioVerdict::Likely),
+        count(RatioVerdict::Unlikely),
+    ) {
         (0, 0, 0, 0) if unsure == 0 => ClaimVerdict::NotCompared,
         (0, 0, likely, 0) if likely > 0 && unsure == 0 => ClaimVerdict::PointsTheSameWay,
         (0, 0, 0, unlikely) if unlikely > 0 && unsure == 0 => ClaimVerdict::PointsTheOtherWay,
@@ -111,7 +120,7 @@ fn judge_claim<'a>(claim: &'a Claim, table: &ReferenceTable, comparison: &Compar
     };
     let findings = groups.iter().map(|(check, each)| in_words(check, each)).collect();
     let contradictions = claim.checks.iter().filter_map(|check| contradiction(check, table)).collect();
-    Judged { claim, verdict, findings, contradictions }
+    JudgedClaim { claim, verdict, findings, contradictions }
 }
 
 fn is_same_but_for_mix(a: &ClaimCheck, b: &ClaimCheck) -> bool {
@@ -121,7 +130,7 @@ fn is_same_but_for_mix(a: &ClaimCheck, b: &ClaimCheck) -> bool {
 }
 
 /// A claim whose every check holds: how the size of the effect compares with what is published.
-fn beside_published(groups: &[(&ClaimCheck, Vec<Found>)]) -> ClaimVerdict {
+fn beside_published(groups: &[(&ClaimCheck, Vec<CheckRatio>)]) -> ClaimVerdict {
     let mut verdict = ClaimVerdict::Agrees;
     for (check, each) in groups {
         let Some(published) = check.published else { continue };
@@ -129,39 +138,39 @@ fn beside_published(groups: &[(&ClaimCheck, Vec<Found>)]) -> ClaimVerdict {
         let ours = if check.up_to { furthest(each).map(|one| one.ratio) } else { mean(each) };
         let Some(ours) = ours else { continue };
         // One smaller effect decides: it says the least for the claim.
-        verdict = match Reading::of(published, &ours) {
-            Reading::SameDirectionSmaller => return ClaimVerdict::AgreesSmaller,
-            Reading::SameDirectionLarger => ClaimVerdict::AgreesLarger,
+        verdict = match ReferenceReading::of(published, &ours) {
+            ReferenceReading::SameDirectionSmaller => return ClaimVerdict::AgreesSmaller,
+            ReferenceReading::SameDirectionLarger => ClaimVerdict::AgreesLarger,
             _ => verdict,
         };
     }
     verdict
 }
 
-fn furthest(each: &[Found]) -> Option<&Found> {
+fn furthest(each: &[CheckRatio]) -> Option<&CheckRatio> {
     each.iter().max_by(|a, b| a.ratio.value.ln().abs().total_cmp(&b.ratio.value.ln().abs()))
 }
 
 /// The geometric mean; of more than one its interval is not known.
-fn mean(each: &[Found]) -> Option<Ratio> {
+fn mean(each: &[CheckRatio]) -> Option<EstimateRatio> {
     match each {
         [] => None,
         [one] => Some(one.ratio),
         more => {
             let logarithms: f64 = more.iter().map(|one| one.ratio.value.ln()).sum();
-            Some(Ratio { value: (logarithms / more.len() as f64).exp(), interval: None })
+            Some(EstimateRatio { value: (logarithms / more.len() as f64).exp(), interval: None })
         }
     }
 }
 
 /// A check's ratio, and where it is found.
-struct Found {
-    ratio: Ratio,
+struct CheckRatio {
+    ratio: EstimateRatio,
     /// `unthrottled`, `terasort`; empty where it is of the storages alone.
     at: String,
 }
 
-fn found(check: &ClaimCheck, table: &ReferenceTable, comparison: &Comparison) -> Vec<Found> {
+fn found(check: &ClaimCheck, table: &ReferenceTable, comparison: &RunComparison) -> Vec<CheckRatio> {
     let place = |name: &str| comparison.storages.iter().position(|storage| *storage == name);
     let (Some(storage), Some(against)) = (place(&check.storage), place(&check.against)) else {
         return Vec::new();
@@ -172,7 +181,7 @@ fn found(check: &ClaimCheck, table: &ReferenceTable, comparison: &Comparison) ->
     let rows = comparison.rows.iter().filter(|row| concerns(check, row));
     rows.filter_map(|row| {
         let ratio = ratio_in(row, &check.metric, [storage, against])?;
-        let Some(than) = &check.than_mix else { return Some(Found { ratio, at: at(row, comparison) }) };
+        let Some(than) = &check.than_mix else { return Some(CheckRatio { ratio, at: at(row, comparison) }) };
         let other = comparison.rows.iter().find(|other| {
             other.cell.mix_or_job().eq_ignore_ascii_case(than)
                 && other.system == row.system
@@ -187,17 +196,21 @@ fn found(check: &ClaimCheck, table: &ReferenceTable, comparison: &Comparison) ->
             quantity::ratio(theirs.value),
             other.label(),
         );
-        Some(Found { ratio: effect_to_effect(&ratio, &theirs), at })
+        Some(CheckRatio { ratio: effect_to_effect(&ratio, &theirs), at })
     })
     .collect()
 }
 
-fn ratio_in(row: &Row, metric: &PublishedMetric, [storage, against]: [usize; 2]) -> Option<Ratio> {
+fn ratio_in(
+    row: &ComparisonRow,
+    metric: &PublishedMetric,
+    [storage, against]: [usize; 2],
+) -> Option<EstimateRatio> {
     let figure = |index: usize| reference::ours(row.cells.get(index)?.as_ref()?, metric);
-    Ratio::of(&figure(storage)?, &figure(against)?)
+    EstimateRatio::of(&figure(storage)?, &figure(against)?)
 }
 
-fn at(row: &Row, comparison: &Comparison) -> String {
+fn at(row: &ComparisonRow, comparison: &RunComparison) -> String {
     let has_rates = comparison.rows.iter().any(|row| row.cell.rate_per_s().is_some());
     match row.cell.rate_per_s() {
         _ if !has_rates => row.label().to_owned(),
@@ -209,24 +222,24 @@ fn at(row: &Row, comparison: &Comparison) -> String {
 
 /// One effect to another in the other's direction: below 1 where it is the smaller one. Both are distances from 1 on the
 /// logarithm's scale, so that half and double are effects of one size.
-fn effect_to_effect(ours: &Ratio, theirs: &Ratio) -> Ratio {
+fn effect_to_effect(ours: &EstimateRatio, theirs: &EstimateRatio) -> EstimateRatio {
     let direction = theirs.value.ln().signum();
     let value = (direction * (ours.value.ln() - theirs.value.ln())).exp();
-    let half = |ratio: &Ratio| ratio.interval.map(|one| (one.high / one.low).ln() / 2.0);
+    let half = |ratio: &EstimateRatio| ratio.interval.map(|one| (one.high / one.low).ln() / 2.0);
     let interval = half(ours).zip(half(theirs)).map(|(a, b)| {
         let half = (a * a + b * b).sqrt();
-        Interval { low: value * (-half).exp(), high: value * half.exp() }
+        ConfidenceInterval { low: value * (-half).exp(), high: value * half.exp() }
     });
-    Ratio { value, interval }
+    EstimateRatio { value, interval }
 }
 
 /// What storages cost against each other, at the first prices of the reference.
 fn costs(
     check: &ClaimCheck,
     table: &ReferenceTable,
-    comparison: &Comparison,
+    comparison: &RunComparison,
     [storage, against]: [usize; 2],
-) -> Vec<Found> {
+) -> Vec<CheckRatio> {
     let lists = prices::lists(Some(table), comparison);
     let records = storage_records(comparison);
     let price = |index: usize| lists.first()?.of_storage(records.get(comparison.storages[index])?);
@@ -234,21 +247,25 @@ fn costs(
     if check.metric == PublishedMetric::UsdPerTb {
         let ratio = ours.usd_per_tb().zip(theirs.usd_per_tb()).map(|(ours, theirs)| ours / theirs);
         // Prices are exact.
-        let exact = |value| Ratio { value, interval: Some(Interval { low: value, high: value }) };
-        return ratio.map(|value| Found { ratio: exact(value), at: String::new() }).into_iter().collect();
+        let exact =
+            |value| EstimateRatio { value, interval: Some(ConfidenceInterval { low: value, high: value }) };
+        return ratio
+            .map(|value| CheckRatio { ratio: exact(value), at: String::new() })
+            .into_iter()
+            .collect();
     }
     let rows = comparison.rows.iter().filter(|row| concerns(check, row));
     rows.filter_map(|row| {
         let performance = prices::performance(row, storage, against)?;
         let per_performance = prices::usd_per_performance(&ours, &performance);
         let relative = |usd: f64| usd / theirs.price.usd;
-        let ratio = Ratio {
+        let ratio = EstimateRatio {
             value: relative(per_performance.value),
             interval: per_performance
                 .interval
-                .map(|one| Interval { low: relative(one.low), high: relative(one.high) }),
+                .map(|one| ConfidenceInterval { low: relative(one.low), high: relative(one.high) }),
         };
-        Some(Found { ratio, at: at(row, comparison) })
+        Some(CheckRatio { ratio, at: at(row, comparison) })
     })
     .collect()
 }
@@ -258,7 +275,7 @@ fn threads(cell: &Cell) -> Option<u32> {
     cell.requests().map(|requests| requests.threads)
 }
 
-fn concerns(check: &ClaimCheck, row: &Row) -> bool {
+fn concerns(check: &ClaimCheck, row: &ComparisonRow) -> bool {
     let cell = row.cell;
     if check.mix.as_ref().is_some_and(|mix| !mix.eq_ignore_ascii_case(cell.mix_or_job())) {
         return false;
@@ -288,32 +305,39 @@ fn concerns(check: &ClaimCheck, row: &Row) -> bool {
     }
 }
 
-fn holds(expect: Expectation, ratio: &Ratio) -> Holds {
+fn holds(expect: ClaimExpectation, ratio: &EstimateRatio) -> RatioVerdict {
     let difference = ratio.difference();
     let is_close = ratio.value.ln().abs() <= SAME.ln();
     // Whatever the true ratio is, it is close to 1.
     let is_surely_close =
         ratio.interval.is_some_and(|interval| interval.low >= 1.0 / SAME && interval.high <= SAME);
     match expect {
-        Expectation::Same if is_surely_close => Holds::Yes,
-        Expectation::Same if difference == Difference::Unknown && is_close => Holds::Likely,
-        Expectation::Same if difference == Difference::Unknown => Holds::Unlikely,
-        Expectation::Same if is_close || difference == Difference::NoneSeen => Holds::Unclear,
-        Expectation::Same => Holds::No,
-        Expectation::More | Expectation::Less => match (difference, expect) {
-            (Difference::More, Expectation::More) | (Difference::Less, Expectation::Less) => Holds::Yes,
-            (Difference::More | Difference::Less, _) => Holds::No,
-            (Difference::NoneSeen, _) if is_surely_close => Holds::No,
-            (Difference::NoneSeen, _) => Holds::Unclear,
-            (Difference::Unknown, Expectation::More) if ratio.value > NO_DIFFERENCE => Holds::Likely,
-            (Difference::Unknown, Expectation::Less) if ratio.value < 1.0 / NO_DIFFERENCE => Holds::Likely,
-            (Difference::Unknown, _) => Holds::Unlikely,
+        ClaimExpectation::Same if is_surely_close => RatioVerdict::Yes,
+        ClaimExpectation::Same if difference == RatioDifference::Unknown && is_close => RatioVerdict::Likely,
+        ClaimExpectation::Same if difference == RatioDifference::Unknown => RatioVerdict::Unlikely,
+        ClaimExpectation::Same if is_close || difference == RatioDifference::NoneSeen => {
+            RatioVerdict::Unclear
+        }
+        ClaimExpectation::Same => RatioVerdict::No,
+        ClaimExpectation::More | ClaimExpectation::Less => match (difference, expect) {
+            (RatioDifference::More, ClaimExpectation::More)
+            | (RatioDifference::Less, ClaimExpectation::Less) => RatioVerdict::Yes,
+            (RatioDifference::More | RatioDifference::Less, _) => RatioVerdict::No,
+            (RatioDifference::NoneSeen, _) if is_surely_close => RatioVerdict::No,
+            (RatioDifference::NoneSeen, _) => RatioVerdict::Unclear,
+            (RatioDifference::Unknown, ClaimExpectation::More) if ratio.value > NO_DIFFERENCE => {
+                RatioVerdict::Likely
+            }
+            (RatioDifference::Unknown, ClaimExpectation::Less) if ratio.value < 1.0 / NO_DIFFERENCE => {
+                RatioVerdict::Likely
+            }
+            (RatioDifference::Unknown, _) => RatioVerdict::Unlikely,
         },
     }
 }
 
 /// `remote : local, mean read latency: 1.02x (0.98–1.06) at 60,000/s, 1.31x unthrottled; expected about the same`
-fn in_words(check: &ClaimCheck, each: &[Found]) -> String {
+fn in_words(check: &ClaimCheck, each: &[CheckRatio]) -> String {
     let ratios: Vec<String> = each
         .iter()
         .map(|one| {
@@ -321,7 +345,7 @@ fn in_words(check: &ClaimCheck, each: &[Found]) -> String {
             if check.than_mix.is_some() {
                 return one.at.clone();
             }
-            let is_exact = |interval: &Interval| interval.low == interval.high;
+            let is_exact = |interval: &ConfidenceInterval| interval.low == interval.high;
             let interval = one
                 .ratio
                 .interval
@@ -331,11 +355,11 @@ fn in_words(check: &ClaimCheck, each: &[Found]) -> String {
         })
         .collect();
     let expected = match (check.expect, &check.than_mix) {
-        (Expectation::Same, _) => "about the same",
-        (Expectation::More, None) => "more",
-        (Expectation::Less, None) => "less",
-        (Expectation::More, Some(_)) => "a larger effect",
-        (Expectation::Less, Some(_)) => "a smaller effect",
+        (ClaimExpectation::Same, _) => "about the same",
+        (ClaimExpectation::More, None) => "more",
+        (ClaimExpectation::Less, None) => "less",
+        (ClaimExpectation::More, Some(_)) => "a larger effect",
+        (ClaimExpectation::Less, Some(_)) => "a smaller effect",
     };
     format!(
         "{} : {}, {}: {}; expected {expected}{}",
@@ -349,7 +373,7 @@ fn in_words(check: &ClaimCheck, each: &[Found]) -> String {
 
 /// What is published beside the furthest of ours, or beside their mean where it is no bound: `; published up to 40 % less, here at
 /// most 19 % less (shuffle)`.
-fn published_in_words(check: &ClaimCheck, each: &[Found]) -> String {
+fn published_in_words(check: &ClaimCheck, each: &[CheckRatio]) -> String {
     let (Some(published), Some(furthest), Some(mean)) = (check.published, furthest(each), mean(each)) else {
         return String::new();
     };
@@ -358,7 +382,8 @@ fn published_in_words(check: &ClaimCheck, each: &[Found]) -> String {
         (true, _) => ("up to ", format!("at most {} ({})", change(furthest.ratio.value), furthest.at)),
         (false, 1) => ("", change(mean.value)),
         (false, _) => {
-            let intervals: Vec<Interval> = each.iter().filter_map(|one| one.ratio.interval).collect();
+            let intervals: Vec<ConfidenceInterval> =
+                each.iter().filter_map(|one| one.ratio.interval).collect();
             let all = envelope(&intervals).filter(|_| intervals.len() == each.len());
             let all = all
                 .map_or(String::new(), |all| format!(" (all intervals: {})", quantity::ratio_interval(all)));
@@ -398,9 +423,9 @@ fn contradiction(check: &ClaimCheck, table: &ReferenceTable) -> Option<String> {
     let (ours, theirs) = (printed(&check.storage)?, printed(&check.against)?);
     let ratio = ours.value / theirs.value;
     let contradicts = match check.expect {
-        Expectation::Same => ratio.ln().abs() > SAME.ln(),
-        Expectation::More => ratio <= 1.0,
-        Expectation::Less => ratio >= 1.0,
+        ClaimExpectation::Same => ratio.ln().abs() > SAME.ln(),
+        ClaimExpectation::More => ratio <= 1.0,
+        ClaimExpectation::Less => ratio >= 1.0,
     };
     let unit = check.metric.in_words();
     contradicts.then(|| {
@@ -417,28 +442,28 @@ fn contradiction(check: &ClaimCheck, table: &ReferenceTable) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    fn ratio(value: f64, low: f64, high: f64) -> Ratio {
-        Ratio { value, interval: Some(Interval { low, high }) }
+    fn ratio(value: f64, low: f64, high: f64) -> EstimateRatio {
+        EstimateRatio { value, interval: Some(ConfidenceInterval { low, high }) }
     }
 
     #[test]
     fn expectations_are_held_against_intervals() {
-        use Expectation::{Less, More, Same};
+        use ClaimExpectation::{Less, More, Same};
         let table = [
-            (Same, ratio(1.01, 0.95, 1.07), Holds::Yes),
+            (Same, ratio(1.01, 0.95, 1.07), RatioVerdict::Yes),
             // A difference that is surely too small to matter.
-            (Same, ratio(1.08, 1.02, 1.14), Holds::Yes),
-            (Same, ratio(1.1, 0.5, 2.4), Holds::Unclear),
-            (Same, ratio(1.6, 1.4, 1.8), Holds::No),
-            (More, ratio(1.6, 1.4, 1.8), Holds::Yes),
-            (Less, ratio(1.6, 1.4, 1.8), Holds::No),
-            (Less, ratio(0.9, 0.85, 0.95), Holds::Yes),
-            (More, ratio(1.0, 0.97, 1.03), Holds::No),
-            (More, ratio(1.3, 0.8, 2.1), Holds::Unclear),
-            (More, Ratio { value: 1.3, interval: None }, Holds::Likely),
-            (Less, Ratio { value: 0.99, interval: None }, Holds::Unlikely),
-            (Same, Ratio { value: 1.1, interval: None }, Holds::Likely),
-            (Same, Ratio { value: 3.0, interval: None }, Holds::Unlikely),
+            (Same, ratio(1.08, 1.02, 1.14), RatioVerdict::Yes),
+            (Same, ratio(1.1, 0.5, 2.4), RatioVerdict::Unclear),
+            (Same, ratio(1.6, 1.4, 1.8), RatioVerdict::No),
+            (More, ratio(1.6, 1.4, 1.8), RatioVerdict::Yes),
+            (Less, ratio(1.6, 1.4, 1.8), RatioVerdict::No),
+            (Less, ratio(0.9, 0.85, 0.95), RatioVerdict::Yes),
+            (More, ratio(1.0, 0.97, 1.03), RatioVerdict::No),
+            (More, ratio(1.3, 0.8, 2.1), RatioVerdict::Unclear),
+            (More, EstimateRatio { value: 1.3, interval: None }, RatioVerdict::Likely),
+            (Less, EstimateRatio { value: 0.99, interval: None }, RatioVerdict::Unlikely),
+            (Same, EstimateRatio { value: 1.1, interval: None }, RatioVerdict::Likely),
+            (Same, EstimateRatio { value: 3.0, interval: None }, RatioVerdict::Unlikely),
         ];
         for (expect, ratio, expected) in table {
             assert_eq!(holds(expect, &ratio), expected, "{expect:?} of {ratio:?}");
@@ -448,7 +473,7 @@ mod tests {
     fn effects_are_compared_in_the_direction_of_the_other_one() {
         // 2 % shorter against 40 % shorter, and the same upside down.
         for invert in [false, true] {
-            let turned = |one: Ratio| match (invert, one.interval) {
+            let turned = |one: EstimateRatio| match (invert, one.interval) {
                 (true, Some(i)) => ratio(1.0 / one.value, 1.0 / i.high, 1.0 / i.low),
                 _ => one,
             };
@@ -456,12 +481,12 @@ mod tests {
             let large = turned(ratio(0.6, 0.57, 0.63));
             let found = effect_to_effect(&small, &large);
             assert!(found.interval.unwrap().high < 1.0, "{found:?}");
-            assert_eq!(holds(Expectation::Less, &found), Holds::Yes);
-            assert_eq!(holds(Expectation::Less, &effect_to_effect(&large, &small)), Holds::No);
+            assert_eq!(holds(ClaimExpectation::Less, &found), RatioVerdict::Yes);
+            assert_eq!(holds(ClaimExpectation::Less, &effect_to_effect(&large, &small)), RatioVerdict::No);
         }
         // Longer where the other is shorter is less of an effect, not more.
         let found = effect_to_effect(&ratio(1.4, 1.35, 1.45), &ratio(0.6, 0.57, 0.63));
-        assert_eq!(holds(Expectation::Less, &found), Holds::Yes);
+        assert_eq!(holds(ClaimExpectation::Less, &found), RatioVerdict::Yes);
     }
 
     #[test]

@@ -3,44 +3,44 @@
 //! What is said of it is the envelope of the 95 % intervals. A range of point estimates looks like an interval and is none: two that
 //! happen to be close look certain.
 
-use crate::comparison::{Comparison, Row};
+use crate::comparison::{ComparisonRow, RunComparison};
 use crate::quantity;
-use crate::statistics::Interval;
-use crate::statistics::ratio::{Difference, Ratio};
+use crate::statistics::ConfidenceInterval;
+use crate::statistics::ratio::{EstimateRatio, RatioDifference};
 
 /// What ratios are of, where each of several has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Subject {
+pub(crate) enum RatioSubject {
     Workload,
     Job,
     Benchmark,
 }
 
-impl Subject {
+impl RatioSubject {
     fn noun(self) -> &'static str {
         match self {
-            Subject::Workload => "workload",
-            Subject::Job => "job",
-            Subject::Benchmark => "benchmark",
+            RatioSubject::Workload => "workload",
+            RatioSubject::Job => "job",
+            RatioSubject::Benchmark => "benchmark",
         }
     }
 
     fn preposition(self) -> &'static str {
         match self {
-            Subject::Workload => "under",
-            Subject::Job | Subject::Benchmark => "in",
+            RatioSubject::Workload => "under",
+            RatioSubject::Job | RatioSubject::Benchmark => "in",
         }
     }
 }
 
 /// One storage against the baseline, over what was measured on both.
 #[derive(Debug)]
-pub(crate) struct Effect<'a> {
+pub(crate) struct StorageEffect<'a> {
     pub storage: &'a str,
-    /// In [`Comparison::storages`].
+    /// In [`RunComparison::storages`].
     pub index: usize,
-    more: Vec<Interval>,
-    less: Vec<Interval>,
+    more: Vec<ConfidenceInterval>,
+    less: Vec<ConfidenceInterval>,
     /// Ratios of which nothing tells how certain they are.
     bare: Vec<f64>,
     no_difference: usize,
@@ -49,14 +49,14 @@ pub(crate) struct Effect<'a> {
 
 /// Ratios that say the same: that it is more, or less, or that nobody knows how certain it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct EqualRatios {
     /// `5.25 to 5.53`, an interval; of ratios without one the values, `18 and 19`.
     pub times: [String; 2],
     pub has_interval: bool,
     pub count: usize,
 }
 
-impl Part {
+impl EqualRatios {
     /// `5.25 to 5.53`
     pub(crate) fn in_words(&self) -> String {
         self.joined(if self.has_interval || self.count > 2 { " to " } else { " and " })
@@ -73,18 +73,22 @@ impl Part {
     }
 }
 
-impl<'a> Effect<'a> {
-    pub(crate) fn of(ratios: impl Iterator<Item = Ratio>, storage: &'a str, index: usize) -> Effect<'a> {
+impl<'a> StorageEffect<'a> {
+    pub(crate) fn of(
+        ratios: impl Iterator<Item = EstimateRatio>,
+        storage: &'a str,
+        index: usize,
+    ) -> StorageEffect<'a> {
         let (more, less, bare) = (Vec::new(), Vec::new(), Vec::new());
-        let mut effect = Effect { storage, index, more, less, bare, no_difference: 0, highest: 1.0 };
+        let mut effect = StorageEffect { storage, index, more, less, bare, no_difference: 0, highest: 1.0 };
         for ratio in ratios {
             match (ratio.difference(), ratio.interval) {
-                (Difference::NoneSeen, _) => {
+                (RatioDifference::NoneSeen, _) => {
                     effect.no_difference += 1;
                     continue;
                 }
-                (Difference::More, Some(interval)) => effect.more.push(interval),
-                (Difference::Less, Some(interval)) => effect.less.push(interval),
+                (RatioDifference::More, Some(interval)) => effect.more.push(interval),
+                (RatioDifference::Less, Some(interval)) => effect.less.push(interval),
                 (_, _) => effect.bare.push(ratio.value),
             }
             effect.highest = effect.highest.max(ratio.value);
@@ -94,15 +98,15 @@ impl<'a> Effect<'a> {
 
     /// Over everything that tells what a storage can give: unthrottled workloads, jobs, first figures of benchmarks. What worked beside the
     /// storage tells nothing of it.
-    pub(crate) fn of_all(comparison: &Comparison<'a>, index: usize) -> Effect<'a> {
-        let is_used = |row: &&Row| !row.is_beside_storage();
+    pub(crate) fn of_all(comparison: &RunComparison<'a>, index: usize) -> StorageEffect<'a> {
+        let is_used = |row: &&ComparisonRow| !row.is_beside_storage();
         let workloads = comparison.unthrottled().filter(is_used).filter_map(|row| row.figures(index)?.ratio);
         let jobs = comparison.jobs().filter(is_used).filter_map(|row| row.job(index)?.performance);
         let benchmarks = comparison
             .benchmarks()
             .filter(is_used)
             .filter_map(|row| row.benchmark(index)?.first()?.performance);
-        Effect::of(workloads.chain(jobs).chain(benchmarks), comparison.storages[index], index)
+        StorageEffect::of(workloads.chain(jobs).chain(benchmarks), comparison.storages[index], index)
     }
 
     /// How many ratios there are.
@@ -129,22 +133,22 @@ impl<'a> Effect<'a> {
     }
 
     /// What differs, in at most three parts. More and less are never one range: it would hold 1, and read as no difference.
-    pub(crate) fn parts(&self) -> Vec<Part> {
-        let intervals = |all: &[Interval]| {
-            Some(Part { times: quantity::times(envelope(all)?), has_interval: true, count: all.len() })
+    pub(crate) fn parts(&self) -> Vec<EqualRatios> {
+        let intervals = |all: &[ConfidenceInterval]| {
+            Some(EqualRatios { times: quantity::times(envelope(all)?), has_interval: true, count: all.len() })
         };
         let bare = || {
             let low = self.bare.iter().copied().reduce(f64::min)?;
             let high = self.bare.iter().copied().reduce(f64::max)?;
             let times = [low, high].map(|value| quantity::number(value, 2));
-            Some(Part { times, has_interval: false, count: self.bare.len() })
+            Some(EqualRatios { times, has_interval: false, count: self.bare.len() })
         };
         [intervals(&self.more), intervals(&self.less), bare()].into_iter().flatten().collect()
     }
 
     /// `nvme gives 11 to 24 times the throughput of hdd under 2 of 3 workloads and 0.91 to 0.95 times under 1`. Behind a first clause it is
     /// shorter: `first` has the verb and the figure, which need no repeating.
-    pub(crate) fn clause(&self, subject: Subject, first: Option<[&str; 2]>) -> String {
+    pub(crate) fn clause(&self, subject: RatioSubject, first: Option<[&str; 2]>) -> String {
         let all = self.count();
         let parts: Vec<String> = self
             .parts()
@@ -180,7 +184,11 @@ impl<'a> Effect<'a> {
 
 /// Clauses with what their ranges are: `nvme gives 17 to 19 times ... (95 % intervals, by workload)`; nothing is added where there is no
 /// interval.
-pub(crate) fn with_what_ranges_are(clauses: String, effects: &[&Effect], subject: Subject) -> String {
+pub(crate) fn with_what_ranges_are(
+    clauses: String,
+    effects: &[&StorageEffect],
+    subject: RatioSubject,
+) -> String {
     let what = what_ranges_are(effects, subject);
     match clauses.strip_suffix(')') {
         _ if what.is_empty() => clauses,
@@ -189,7 +197,7 @@ pub(crate) fn with_what_ranges_are(clauses: String, effects: &[&Effect], subject
     }
 }
 
-fn what_ranges_are(effects: &[&Effect], subject: Subject) -> String {
+fn what_ranges_are(effects: &[&StorageEffect], subject: RatioSubject) -> String {
     let has_intervals = effects.iter().any(|effect| effect.has_intervals());
     let is_several = effects.iter().any(|effect| effect.count() > 1);
     match (has_intervals, is_several, effects.len()) {
@@ -201,36 +209,37 @@ fn what_ranges_are(effects: &[&Effect], subject: Subject) -> String {
 }
 
 /// From the lowest end of all intervals to the highest.
-pub(crate) fn envelope(intervals: &[Interval]) -> Option<Interval> {
+pub(crate) fn envelope(intervals: &[ConfidenceInterval]) -> Option<ConfidenceInterval> {
     let low = intervals.iter().map(|one| one.low).reduce(f64::min)?;
     let high = intervals.iter().map(|one| one.high).reduce(f64::max)?;
-    Some(Interval { low, high })
+    Some(ConfidenceInterval { low, high })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ratio(value: f64, low: f64, high: f64) -> Ratio {
-        Ratio { value, interval: Some(Interval { low, high }) }
+    fn ratio(value: f64, low: f64, high: f64) -> EstimateRatio {
+        EstimateRatio { value, interval: Some(ConfidenceInterval { low, high }) }
     }
 
-    fn bare(value: f64) -> Ratio {
-        Ratio { value, interval: None }
+    fn bare(value: f64) -> EstimateRatio {
+        EstimateRatio { value, interval: None }
     }
 
-    fn clause(ratios: &[Ratio]) -> String {
-        let effect = Effect::of(ratios.iter().copied(), "nvme", 1);
-        effect.clause(Subject::Workload, Some(["gives", "the throughput of hdd"]))
+    fn clause(ratios: &[EstimateRatio]) -> String {
+        let effect = StorageEffect::of(ratios.iter().copied(), "nvme", 1);
+        effect.clause(RatioSubject::Workload, Some(["gives", "the throughput of hdd"]))
     }
 
     #[test]
     fn two_close_ratios_are_told_with_their_intervals_and_not_as_a_range() {
         let ratios = [ratio(168.0, 123.0, 230.0), ratio(169.0, 114.0, 252.0)];
         assert_eq!(clause(&ratios), "nvme gives 110 to 250 times the throughput of hdd");
-        let effect = Effect::of(ratios.into_iter(), "nvme", 1);
+        let effect = StorageEffect::of(ratios.into_iter(), "nvme", 1);
         assert_eq!(effect.parts()[0].in_short(), "110–250x");
-        let words = with_what_ranges_are("nvme 110 to 250 times".to_owned(), &[&effect], Subject::Workload);
+        let words =
+            with_what_ranges_are("nvme 110 to 250 times".to_owned(), &[&effect], RatioSubject::Workload);
         assert_eq!(words, "nvme 110 to 250 times (95 % intervals, by workload)");
     }
 
@@ -246,8 +255,8 @@ mod tests {
         let ratios = [ratio(8.8, 8.0, 9.6), ratio(0.8, 0.5, 1.2)];
         let words = "nvme gives 8.0 to 9.6 times the throughput of hdd under 1 of 2 workloads (no difference seen in 1)";
         assert_eq!(clause(&ratios), words);
-        let effect = Effect::of(ratios.into_iter(), "nvme", 1);
-        let whole = with_what_ranges_are(words.to_owned(), &[&effect], Subject::Workload);
+        let effect = StorageEffect::of(ratios.into_iter(), "nvme", 1);
+        let whole = with_what_ranges_are(words.to_owned(), &[&effect], RatioSubject::Workload);
         assert!(whole.ends_with(" (no difference seen in 1; 95 % intervals, by workload)"), "{whole}");
     }
 
@@ -256,7 +265,7 @@ mod tests {
         let words = "nvme gives 5.25 to 5.53 times the throughput of hdd under 1 of 2 workloads and 18 times under 1, without an interval";
         assert_eq!(clause(&[ratio(5.4, 5.25, 5.53), bare(18.0)]), words);
         assert_eq!(clause(&[bare(18.0), bare(19.0)]), "nvme gives 18 and 19 times the throughput of hdd");
-        let single = Effect::of([bare(18.0)].into_iter(), "nvme", 1);
-        assert_eq!(with_what_ranges_are("nvme".to_owned(), &[&single], Subject::Workload), "nvme");
+        let single = StorageEffect::of([bare(18.0)].into_iter(), "nvme", 1);
+        assert_eq!(with_what_ranges_are("nvme".to_owned(), &[&single], RatioSubject::Workload), "nvme");
     }
 }

@@ -3,30 +3,30 @@
 pub mod accuracy;
 pub mod data;
 
-use underlay_record::metric::{RequestKinds, Statistic};
-use underlay_record::{Cell, Figure, PublishedMetric, ReferenceTable};
+use underlay_record::metric::{LatencyStatistic, RequestKinds};
+use underlay_record::{Cell, PublishedFigure, PublishedMetric, ReferenceTable};
 
-use crate::cell::activity::{Requests, request_bytes};
-use crate::comparison::background::Compactions;
-use crate::comparison::{CellResult, Comparison, Figures, Row};
-use crate::findings::reference::data::{Fit, LessData};
+use crate::cell::activity::{RequestDirection, request_bytes};
+use crate::comparison::background::CompactionComparison;
+use crate::comparison::{CellResult, ComparisonRow, RowMetrics, RunComparison};
+use crate::findings::reference::data::{DataFit, LessData};
 use crate::quantity;
-use crate::statistics::ratio::{Difference, Ratio};
-use crate::statistics::{Estimate, Interval, StandardError};
+use crate::statistics::ratio::{EstimateRatio, RatioDifference};
+use crate::statistics::{ConfidenceInterval, IntervalEstimate, StandardError};
 
 /// One published figure with what a cell of ours says.
 #[derive(Clone, Debug)]
-pub struct Beside<'a> {
-    pub figure: &'a Figure,
-    /// Index of the row in [`Comparison::rows`] that it is held against; absent when no row fits, and where it is the mean
-    /// over several.
+pub struct PublishedComparison<'a> {
+    pub figure: &'a PublishedFigure,
+    /// Index of the row in [`RunComparison::rows`] that it is held against; absent when no row fits, and where it is
+    /// the mean over several.
     pub row: Option<usize>,
     /// In the figure's own unit.
-    pub ours: Option<Estimate>,
+    pub ours: Option<IntervalEstimate>,
     /// Published figure to the published one of the baseline; absent on the baseline and where none was published.
     pub published_ratio: Option<f64>,
-    pub our_ratio: Option<Ratio>,
-    pub reading: Reading,
+    pub our_ratio: Option<EstimateRatio>,
+    pub reading: ReferenceReading,
     /// Ours has less data than what is published.
     pub less_data: Option<LessData>,
 }
@@ -34,7 +34,7 @@ pub struct Beside<'a> {
 /// How a published ratio and ours compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Reading {
+pub enum ReferenceReading {
     /// Ours holds the published ratio in its interval, or comes within a quarter of it.
     Agrees,
     SameDirectionSmaller,
@@ -50,52 +50,52 @@ pub enum Reading {
     NotCompared,
 }
 
-impl Reading {
+impl ReferenceReading {
     pub fn in_words(self) -> &'static str {
         match self {
-            Reading::Agrees => "agrees",
-            Reading::SameDirectionSmaller => "same direction, smaller",
-            Reading::SameDirectionLarger => "same direction, larger",
-            Reading::Opposite => "opposite",
-            Reading::NoDifferenceHere => "no difference seen here",
-            Reading::OnlyHere => "a difference only here",
-            Reading::TooUncertain => "too uncertain to say",
-            Reading::NotCompared => quantity::ABSENT,
+            ReferenceReading::Agrees => "agrees",
+            ReferenceReading::SameDirectionSmaller => "same direction, smaller",
+            ReferenceReading::SameDirectionLarger => "same direction, larger",
+            ReferenceReading::Opposite => "opposite",
+            ReferenceReading::NoDifferenceHere => "no difference seen here",
+            ReferenceReading::OnlyHere => "a difference only here",
+            ReferenceReading::TooUncertain => "too uncertain to say",
+            ReferenceReading::NotCompared => quantity::ABSENT,
         }
     }
 
     /// The reading of `ours` against a published ratio.
-    pub fn of(published: f64, ours: &Ratio) -> Reading {
+    pub fn of(published: f64, ours: &EstimateRatio) -> ReferenceReading {
         if !(published > 0.0 && published.is_finite()) {
-            return Reading::NotCompared;
+            return ReferenceReading::NotCompared;
         }
         let is_close = (ours.value / published).ln().abs() <= AGREEMENT.ln();
         let published_differs = published.ln().abs() > NO_DIFFERENCE.ln();
-        if ours.difference() == Difference::NoneSeen && published_differs && !is_close {
+        if ours.difference() == RatioDifference::NoneSeen && published_differs && !is_close {
             // An interval that is wide enough for both supports neither.
-            return Reading::NoDifferenceHere;
+            return ReferenceReading::NoDifferenceHere;
         }
         let opposite = published_differs && published.ln() * ours.value.ln() < 0.0;
         if !opposite && is_close {
-            return Reading::Agrees;
+            return ReferenceReading::Agrees;
         }
         if ours.interval.is_some_and(|interval| interval.contains(published)) {
             let apart = (ours.value / published).ln().abs();
             return if apart <= FAR_APART.ln() && !opposite {
-                Reading::Agrees
+                ReferenceReading::Agrees
             } else {
-                Reading::TooUncertain
+                ReferenceReading::TooUncertain
             };
         }
         let (published, ours) = (published.ln(), ours.value.ln());
         if published.abs() <= NO_DIFFERENCE.ln() {
-            Reading::OnlyHere
+            ReferenceReading::OnlyHere
         } else if published * ours < 0.0 {
-            Reading::Opposite
+            ReferenceReading::Opposite
         } else if ours.abs() < published.abs() {
-            Reading::SameDirectionSmaller
+            ReferenceReading::SameDirectionSmaller
         } else {
-            Reading::SameDirectionLarger
+            ReferenceReading::SameDirectionLarger
         }
     }
 }
@@ -108,7 +108,7 @@ const FAR_APART: f64 = 2.0;
 const NO_DIFFERENCE: f64 = 1.05;
 
 /// Every published figure with each row of ours that it fits; a figure that fits none appears once, without ours.
-pub fn beside<'a>(table: &'a ReferenceTable, comparison: &Comparison) -> Vec<Beside<'a>> {
+pub fn beside<'a>(table: &'a ReferenceTable, comparison: &RunComparison) -> Vec<PublishedComparison<'a>> {
     let mut all = Vec::new();
     for figure in &table.figures {
         let storage = comparison.storages.iter().position(|name| *name == figure.storage);
@@ -122,7 +122,7 @@ pub fn beside<'a>(table: &'a ReferenceTable, comparison: &Comparison) -> Vec<Bes
         };
         for (row, rows) in parts {
             let estimate = |storage: Option<usize>| {
-                let each: Option<Vec<Estimate>> = rows
+                let each: Option<Vec<IntervalEstimate>> = rows
                     .iter()
                     .map(|row| ours(comparison.rows[*row].cells.get(storage?)?.as_ref()?, &figure.metric))
                     .collect();
@@ -133,14 +133,24 @@ pub fn beside<'a>(table: &'a ReferenceTable, comparison: &Comparison) -> Vec<Bes
                 _ if figure.metric == PublishedMetric::RelativePerformance => {
                     row.zip(storage).and_then(|(row, storage)| comparison.rows[row].job(storage)?.performance)
                 }
-                (Some(ours), Some(base)) if figure.storage != comparison.baseline => Ratio::of(ours, &base),
+                (Some(ours), Some(base)) if figure.storage != comparison.baseline => {
+                    EstimateRatio::of(ours, &base)
+                }
                 _ => None,
             };
             let reading = match (published_ratio, &our_ratio) {
-                (Some(published), Some(ours)) => Reading::of(published, ours),
-                _ => Reading::NotCompared,
+                (Some(published), Some(ours)) => ReferenceReading::of(published, ours),
+                _ => ReferenceReading::NotCompared,
             };
-            all.push(Beside { figure, row, ours, published_ratio, our_ratio, reading, less_data });
+            all.push(PublishedComparison {
+                figure,
+                row,
+                ours,
+                published_ratio,
+                our_ratio,
+                reading,
+                less_data,
+            });
         }
     }
     all
@@ -149,7 +159,7 @@ pub fn beside<'a>(table: &'a ReferenceTable, comparison: &Comparison) -> Vec<Bes
 /// What a figure that is the mean over the mixes has for its mix.
 pub const ALL_MIXES: &str = "all";
 /// The mean of independent estimates, each of which counts as much; none of none.
-fn mean(each: &[Estimate]) -> Option<Estimate> {
+fn mean(each: &[IntervalEstimate]) -> Option<IntervalEstimate> {
     let count = each.len() as f64;
     if let [one] = each {
         return Some(*one);
@@ -166,22 +176,22 @@ fn mean(each: &[Estimate]) -> Option<Estimate> {
         let degrees_of_freedom = if spread > 0.0 { variance.powi(2) / spread } else { f64::INFINITY };
         StandardError { value: variance.sqrt(), degrees_of_freedom }
     });
-    (!each.is_empty()).then(|| Estimate::combine(value, error, None))
+    (!each.is_empty()).then(|| IntervalEstimate::combine(value, error, None))
 }
 
 /// Rows that the figure's conditions fit, and what they lack of its data. Closed loops are preferred to offered rates, and a number
 /// of threads that no row has is disregarded: a scaled study seldom has the paper's. Where some rows have the figure's data, those
 /// with less are not held against it.
 fn matching_rows(
-    figure: &Figure,
+    figure: &PublishedFigure,
     table: &ReferenceTable,
-    comparison: &Comparison,
+    comparison: &RunComparison,
 ) -> (Vec<usize>, Option<LessData>) {
     let fit = |cell: &Cell| match &figure.data {
-        None => Some(Fit::Same),
+        None => Some(DataFit::Same),
         Some(label) => data::fit(label, figure.data_bytes, cell, table, comparison.shortened),
     };
-    let fits = |row: &Row| {
+    let fits = |row: &ComparisonRow| {
         let cell = row.cell;
         let is_mix = match figure.mix.as_str() {
             ALL_MIXES => {
@@ -206,20 +216,20 @@ fn matching_rows(
             *rows = kept;
         }
     };
-    narrow(&mut rows, &|cell| fit(cell) == Some(Fit::Same));
+    narrow(&mut rows, &|cell| fit(cell) == Some(DataFit::Same));
     narrow(&mut rows, &|cell| {
         let threads = cell.requests().map(|requests| requests.threads);
         figure.threads.is_none() || figure.threads == threads
     });
     narrow(&mut rows, &|cell| cell.rate_per_s().is_none() && cell.rate_within().is_none());
     let less_data = rows.iter().find_map(|row| match fit(comparison.rows[*row].cell) {
-        Some(Fit::Less(less)) => Some(less),
+        Some(DataFit::Less(less)) => Some(less),
         _ => None,
     });
     (rows, less_data)
 }
 
-fn published_ratio(figure: &Figure, table: &ReferenceTable, baseline: &str) -> Option<f64> {
+fn published_ratio(figure: &PublishedFigure, table: &ReferenceTable, baseline: &str) -> Option<f64> {
     if figure.storage == baseline {
         return None;
     }
@@ -238,17 +248,17 @@ fn published_ratio(figure: &Figure, table: &ReferenceTable, baseline: &str) -> O
 }
 
 /// Our figure for a metric, in the metric's unit. None for a metric that the cell doesn't have.
-pub(crate) fn ours(result: &CellResult, metric: &PublishedMetric) -> Option<Estimate> {
+pub(crate) fn ours(result: &CellResult, metric: &PublishedMetric) -> Option<IntervalEstimate> {
     let kinds = match metric {
         PublishedMetric::Duration => return result.job().map(|job| job.duration_s),
-        PublishedMetric::CompactionSlowdown => return Compactions::of(result)?.slowdown_estimate(),
+        PublishedMetric::CompactionSlowdown => return CompactionComparison::of(result)?.slowdown_estimate(),
         PublishedMetric::Throughput => return Some(result.figures()?.throughput_per_s),
         PublishedMetric::Latency { operation, statistic, unit } => {
             return latency(result.figures()?, operation.as_deref(), *statistic, unit.per_us());
         }
-        PublishedMetric::RequestBytes(RequestKinds::Both) => Requests::Both,
-        PublishedMetric::RequestBytes(RequestKinds::Reads) => Requests::Reads,
-        PublishedMetric::RequestBytes(RequestKinds::Writes) => Requests::Writes,
+        PublishedMetric::RequestBytes(RequestKinds::Both) => RequestDirection::Both,
+        PublishedMetric::RequestBytes(RequestKinds::Reads) => RequestDirection::Reads,
+        PublishedMetric::RequestBytes(RequestKinds::Writes) => RequestDirection::Writes,
         PublishedMetric::RelativePerformance
         | PublishedMetric::UsdPerPerformance
         | PublishedMetric::UsdPerTb
@@ -259,25 +269,29 @@ pub(crate) fn ours(result: &CellResult, metric: &PublishedMetric) -> Option<Esti
 
 /// `factor` turns microseconds into the unit that is asked for.
 fn latency(
-    figures: &Figures,
+    figures: &RowMetrics,
     operation: Option<&str>,
-    statistic: Statistic,
+    statistic: LatencyStatistic,
     factor: f64,
-) -> Option<Estimate> {
+) -> Option<IntervalEstimate> {
     let estimate = match (operation, statistic) {
-        (None, Statistic::Mean) => figures.mean_us,
-        (None, Statistic::P50 | Statistic::Median) => figures.p50_us,
-        (None, Statistic::P99) => figures.p99_us,
-        (None, Statistic::P999) => figures.p999_us,
-        (Some(operation), Statistic::Mean) => figures.operations.get(operation).map(|one| one.mean_us),
-        (Some(operation), Statistic::P999) => figures.operations.get(operation).and_then(|one| one.p999_us),
-        (Some(_), Statistic::P50 | Statistic::Median | Statistic::P99) => None,
+        (None, LatencyStatistic::Mean) => figures.mean_us,
+        (None, LatencyStatistic::P50 | LatencyStatistic::Median) => figures.p50_us,
+        (None, LatencyStatistic::P99) => figures.p99_us,
+        (None, LatencyStatistic::P999) => figures.p999_us,
+        (Some(operation), LatencyStatistic::Mean) => figures.operations.get(operation).map(|one| one.mean_us),
+        (Some(operation), LatencyStatistic::P999) => {
+            figures.operations.get(operation).and_then(|one| one.p999_us)
+        }
+        (Some(_), LatencyStatistic::P50 | LatencyStatistic::Median | LatencyStatistic::P99) => None,
     }?;
-    Some(Estimate {
+    Some(IntervalEstimate {
         value: estimate.value * factor,
         standard_error: estimate.standard_error.map(|error| error * factor),
         degrees_of_freedom: estimate.degrees_of_freedom,
-        interval: estimate.interval.map(|one| Interval { low: one.low * factor, high: one.high * factor }),
+        interval: estimate
+            .interval
+            .map(|one| ConfidenceInterval { low: one.low * factor, high: one.high * factor }),
     })
 }
 
@@ -287,26 +301,33 @@ mod tests {
 
     #[test]
     fn readings_cover_both_directions() {
-        let sure =
-            |value: f64| Ratio { value, interval: Some(Interval { low: value * 0.98, high: value * 1.02 }) };
-        let vague =
-            |value: f64| Ratio { value, interval: Some(Interval { low: value * 0.4, high: value * 2.5 }) };
-        assert_eq!(Reading::of(10.0, &sure(11.0)), Reading::Agrees);
-        assert_eq!(Reading::of(10.0, &vague(5.0)), Reading::Agrees);
-        assert_eq!(Reading::of(10.0, &sure(5.0)), Reading::SameDirectionSmaller);
-        assert_eq!(Reading::of(10.0, &sure(20.0)), Reading::SameDirectionLarger);
-        assert_eq!(Reading::of(0.1, &sure(0.05)), Reading::SameDirectionLarger);
-        assert_eq!(Reading::of(0.1, &sure(0.2)), Reading::SameDirectionSmaller);
-        assert_eq!(Reading::of(10.0, &sure(0.5)), Reading::Opposite);
-        assert_eq!(Reading::of(10.0, &vague(1.1)), Reading::NoDifferenceHere);
+        let sure = |value: f64| EstimateRatio {
+            value,
+            interval: Some(ConfidenceInterval { low: value * 0.98, high: value * 1.02 }),
+        };
+        let vague = |value: f64| EstimateRatio {
+            value,
+            interval: Some(ConfidenceInterval { low: value * 0.4, high: value * 2.5 }),
+        };
+        assert_eq!(ReferenceReading::of(10.0, &sure(11.0)), ReferenceReading::Agrees);
+        assert_eq!(ReferenceReading::of(10.0, &vague(5.0)), ReferenceReading::Agrees);
+        assert_eq!(ReferenceReading::of(10.0, &sure(5.0)), ReferenceReading::SameDirectionSmaller);
+        assert_eq!(ReferenceReading::of(10.0, &sure(20.0)), ReferenceReading::SameDirectionLarger);
+        assert_eq!(ReferenceReading::of(0.1, &sure(0.05)), ReferenceReading::SameDirectionLarger);
+        assert_eq!(ReferenceReading::of(0.1, &sure(0.2)), ReferenceReading::SameDirectionSmaller);
+        assert_eq!(ReferenceReading::of(10.0, &sure(0.5)), ReferenceReading::Opposite);
+        assert_eq!(ReferenceReading::of(10.0, &vague(1.1)), ReferenceReading::NoDifferenceHere);
         assert_eq!(
-            Reading::of(10.0, &Ratio { value: 5.0, interval: Some(Interval { low: 0.5, high: 50.0 }) }),
-            Reading::NoDifferenceHere
+            ReferenceReading::of(
+                10.0,
+                &EstimateRatio { value: 5.0, interval: Some(ConfidenceInterval { low: 0.5, high: 50.0 }) }
+            ),
+            ReferenceReading::NoDifferenceHere
         );
-        assert_eq!(Reading::of(1.15, &sure(0.95)), Reading::Opposite);
-        let wide = Ratio { value: 5.7, interval: Some(Interval { low: 1.1, high: 30.0 }) };
-        assert_eq!(Reading::of(1.2, &wide), Reading::TooUncertain);
-        assert_eq!(Reading::of(1.01, &sure(3.0)), Reading::OnlyHere);
-        assert_eq!(Reading::of(0.0, &sure(3.0)), Reading::NotCompared);
+        assert_eq!(ReferenceReading::of(1.15, &sure(0.95)), ReferenceReading::Opposite);
+        let wide = EstimateRatio { value: 5.7, interval: Some(ConfidenceInterval { low: 1.1, high: 30.0 }) };
+        assert_eq!(ReferenceReading::of(1.2, &wide), ReferenceReading::TooUncertain);
+        assert_eq!(ReferenceReading::of(1.01, &sure(3.0)), ReferenceReading::OnlyHere);
+        assert_eq!(ReferenceReading::of(0.0, &sure(3.0)), ReferenceReading::NotCompared);
     }
 }

@@ -8,15 +8,15 @@ mod run;
 use underlay_record::{CellStatus, RunRecord};
 
 use crate::cell::activity;
-use crate::comparison::{CellResult, Comparison, Outcome, search, workload_in_words};
+use crate::comparison::{CellOutcome, CellResult, RunComparison, search, workload_in_words};
 use crate::load::LoadedRun;
 use crate::quantity;
-use crate::statistics::quantile::{FEWEST_BEYOND, is_measurable};
+use crate::statistics::quantile::{MIN_OPERATIONS_BEYOND, is_measurable};
 
 /// How much a warning weighs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Severity {
+pub enum WarningSeverity {
     /// Figures may be wrong: a failed check of a certificate, a broken record.
     Doubtful,
     /// A conclusion can turn with what no source gives.
@@ -27,8 +27,8 @@ pub enum Severity {
 
 /// Something that a reader of the figures must know.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Warning {
-    pub severity: Severity,
+pub(crate) struct ReportWarning {
+    pub severity: WarningSeverity,
     pub text: String,
     /// How bad it is, to be compared with the same warning about other cells; absent where one is as bad as another.
     extent: Option<f64>,
@@ -40,35 +40,35 @@ pub(crate) struct Warning {
     pub is_reason: bool,
 }
 
-impl Warning {
-    fn new(severity: Severity, text: impl Into<String>) -> Warning {
+impl ReportWarning {
+    fn new(severity: WarningSeverity, text: impl Into<String>) -> ReportWarning {
         let text = text.into();
-        Warning { severity, text, extent: None, cells: Vec::new(), remedy: None, is_reason: false }
+        ReportWarning { severity, text, extent: None, cells: Vec::new(), remedy: None, is_reason: false }
     }
 
-    fn note(text: impl Into<String>) -> Warning {
-        Warning::new(Severity::Note, text)
+    fn note(text: impl Into<String>) -> ReportWarning {
+        ReportWarning::new(WarningSeverity::Note, text)
     }
 
-    fn doubtful(text: impl Into<String>) -> Warning {
-        Warning::new(Severity::Doubtful, text)
+    fn doubtful(text: impl Into<String>) -> ReportWarning {
+        ReportWarning::new(WarningSeverity::Doubtful, text)
     }
 
-    fn of(mut self, cell: &str) -> Warning {
+    fn of(mut self, cell: &str) -> ReportWarning {
         self.cells.push(cell.to_owned());
         self
     }
 
-    fn extent(self, extent: f64) -> Warning {
-        Warning { extent: Some(extent.abs()), ..self }
+    fn extent(self, extent: f64) -> ReportWarning {
+        ReportWarning { extent: Some(extent.abs()), ..self }
     }
 
-    fn remedy(self, remedy: impl Into<String>) -> Warning {
-        Warning { remedy: Some(remedy.into()), ..self }
+    fn remedy(self, remedy: impl Into<String>) -> ReportWarning {
+        ReportWarning { remedy: Some(remedy.into()), ..self }
     }
 
-    fn reason(self) -> Warning {
-        Warning { is_reason: true, ..self }
+    fn reason(self) -> ReportWarning {
+        ReportWarning { is_reason: true, ..self }
     }
 }
 
@@ -76,7 +76,7 @@ impl Warning {
 const TOLERATED_ERRORS: f64 = 0.001;
 
 /// `nvme under A (half reads, half updates)`, with the system where the run has several.
-pub(crate) fn cell_name(comparison: &Comparison, result: &CellResult) -> String {
+pub(crate) fn cell_name(comparison: &RunComparison, result: &CellResult) -> String {
     let cell = result.cell;
     match comparison.systems.len() {
         0 | 1 => format!("{}{UNDER}{}", cell.storage, workload_in_words(cell)),
@@ -115,8 +115,8 @@ pub(crate) fn cells_in_words(cells: &[String], limit: usize) -> String {
 const UNDER: &str = " under ";
 
 /// Every warning of a run, the weighty ones first, equal ones of several cells as one.
-pub(crate) fn collect(loaded: &LoadedRun, comparison: &Comparison) -> Vec<Warning> {
-    let mut found = Collector::default();
+pub(crate) fn collect(loaded: &LoadedRun, comparison: &RunComparison) -> Vec<ReportWarning> {
+    let mut found = WarningCollector::default();
     run::about_run(loaded, comparison, &mut found);
     certificates::about_certificates(comparison, &mut found);
     inputs::about_turns(comparison, &mut found);
@@ -130,7 +130,7 @@ pub(crate) fn collect(loaded: &LoadedRun, comparison: &Comparison) -> Vec<Warnin
         about_search(result, &name, &mut found);
         about_job(result, &name, &mut found);
         for text in result.records.iter().flat_map(|record| &record.warnings) {
-            found.add(Warning::note(text).of(&name));
+            found.add(ReportWarning::note(text).of(&name));
         }
     }
     cpus::about_cpus(comparison, &mut found);
@@ -144,30 +144,32 @@ const MEASURE_AGAIN: &str = "`underlay run --resume` measures it again";
 const EARLIER_OR_LONGER: &str = "begin them earlier, or measure longer, so that they meet every repetition";
 const MEASURES_SKIPPED: &str = "`underlay run --resume`, which measures what was skipped";
 
-fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
+fn about_outcome(result: &CellResult, name: &str, found: &mut WarningCollector) {
     match &result.outcome {
-        Outcome::Failed { reason } => {
+        CellOutcome::Failed { reason } => {
             let remedy = match search::of(result).iter().any(|(_, record)| record.holds_per_s.is_none()) {
                 true => "allow more time, or lengthen `step`: lower rates need longer steps to be judged",
                 false => "read its record below `cells/`, then run the study again",
             };
-            found.add(Warning::note(format!("Failed: {reason}")).remedy(remedy).of(name).reason());
+            found.add(ReportWarning::note(format!("Failed: {reason}")).remedy(remedy).of(name).reason());
         }
-        Outcome::Unavailable { missing, remedy } => {
-            found.add(Warning::note(format!("Can't run here: {missing}")).remedy(remedy).of(name).reason());
+        CellOutcome::Unavailable { missing, remedy } => {
+            found.add(
+                ReportWarning::note(format!("Can't run here: {missing}")).remedy(remedy).of(name).reason(),
+            );
         }
-        Outcome::Disturbed { reason } => {
+        CellOutcome::Disturbed { reason } => {
             let text = format!("Disturbed by hand, and left out: {reason}");
-            found.add(Warning::note(text).remedy(MEASURE_AGAIN).of(name).reason());
+            found.add(ReportWarning::note(text).remedy(MEASURE_AGAIN).of(name).reason());
         }
-        Outcome::Skipped { failure } => {
+        CellOutcome::Skipped { failure } => {
             let told =
                 failure.as_ref().map_or_else(String::new, |told| format!(", after it had failed: {told}"));
             let text = format!("Skipped on command{told}");
-            found.add(Warning::note(text).remedy(MEASURES_SKIPPED).of(name).reason());
+            found.add(ReportWarning::note(text).remedy(MEASURES_SKIPPED).of(name).reason());
         }
-        Outcome::Pending => {}
-        Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => {
+        CellOutcome::Pending => {}
+        CellOutcome::Measured(_) | CellOutcome::Job(_) | CellOutcome::Benchmark(_) => {
             let completed = result.completed_records();
             let met = completed.iter().filter(|record| record.disturbed_by().is_some()).count();
             if met > 0 && met < completed.len() {
@@ -175,7 +177,7 @@ fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
                     "The faults and events of the study met only {met} of {} repetitions, and the figures are of all",
                     completed.len()
                 );
-                found.add(Warning::note(text).remedy(EARLIER_OR_LONGER).of(name));
+                found.add(ReportWarning::note(text).remedy(EARLIER_OR_LONGER).of(name));
             }
             for record in &result.disturbed {
                 let text = format!(
@@ -184,18 +186,18 @@ fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
                     record.disturbed_by().unwrap_or_default().in_words(),
                     record.disturbances_in_words()
                 );
-                found.add(Warning::note(text).remedy(MEASURE_AGAIN).of(name));
+                found.add(ReportWarning::note(text).remedy(MEASURE_AGAIN).of(name));
             }
             for record in &result.records {
                 let number = record.repetition;
                 match &record.status {
                     CellStatus::Failed { reason } => {
                         let text = format!("Repetition {number} failed and is left out: {reason}");
-                        found.add(Warning::note(text).of(name));
+                        found.add(ReportWarning::note(text).of(name));
                     }
                     CellStatus::Skipped { .. } => {
                         let text = format!("Repetition {number} was skipped on command");
-                        found.add(Warning::note(text).remedy(MEASURES_SKIPPED).of(name));
+                        found.add(ReportWarning::note(text).remedy(MEASURES_SKIPPED).of(name));
                     }
                     CellStatus::Completed | CellStatus::Unavailable { .. } => {}
                 }
@@ -208,7 +210,7 @@ fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
 const HARDLY_BUSY: f64 = 0.3;
 
 /// Storages can only differ as far as jobs wait for them.
-fn about_job(result: &CellResult, name: &str, found: &mut Collector) {
+fn about_job(result: &CellResult, name: &str, found: &mut WarningCollector) {
     if result.job().is_none() {
         return;
     }
@@ -224,16 +226,16 @@ fn about_job(result: &CellResult, name: &str, found: &mut Collector) {
             quantity::percent(HARDLY_BUSY)
         );
         let remedy = "for a job that waits for storage, give each task more data, or raise `[scale] time`";
-        found.add(Warning::note(text).remedy(remedy).of(name));
+        found.add(ReportWarning::note(text).remedy(remedy).of(name));
     }
 }
 
 fn about_figures(
     loaded: &LoadedRun,
-    comparison: &Comparison,
+    comparison: &RunComparison,
     result: &CellResult,
     name: &str,
-    found: &mut Collector,
+    found: &mut WarningCollector,
 ) {
     let Some(figures) = result.figures() else { return };
     // A forced compaction is meant to change it, and so is a changing rate; a warm-up has its own warning.
@@ -244,12 +246,13 @@ fn about_figures(
         let share = quantity::percent(change.abs());
         let text = format!("Not steady: throughput {direction} by {share} of its mean while it was measured");
         let remedy = "lengthen `warmup` until the time series is level";
-        found.add(Warning::note(text).extent(change).remedy(remedy).of(name));
+        found.add(ReportWarning::note(text).extent(change).remedy(remedy).of(name));
     }
     for (share, word) in [(0.5, "median"), (0.99, "p99"), (0.999, "p99.9")] {
         if !is_measurable(figures.latency.count(), share) {
-            let text = format!("No {word} latency: fewer than {FEWEST_BEYOND} operations were slower");
-            found.add(Warning::note(text).remedy(longer(loaded, comparison, share)).of(name));
+            let text =
+                format!("No {word} latency: fewer than {MIN_OPERATIONS_BEYOND} operations were slower");
+            found.add(ReportWarning::note(text).remedy(longer(loaded, comparison, share)).of(name));
             break;
         }
     }
@@ -264,20 +267,19 @@ fn about_figures(
         let node_went = |record: &RunRecord| record.node_events.iter().any(|event| event.away_s.is_some());
         let warning = match result.completed().any(node_went) {
             // That is what was asked for.
-            true => {
-                Warning::note(text).remedy("see how many failed while nodes were away, and how many after")
-            }
-            false => Warning::doubtful(text).remedy("read the system's log of this cell"),
+            true => ReportWarning::note(text)
+                .remedy("see how many failed while nodes were away, and how many after"),
+            false => ReportWarning::doubtful(text).remedy("read the system's log of this cell"),
         };
         found.add(warning.extent(share).of(name));
     }
 }
 
 /// How long cells must be measured for enough operations to lie beyond a quantile.
-fn longer(loaded: &LoadedRun, comparison: &Comparison, quantile: f64) -> String {
+fn longer(loaded: &LoadedRun, comparison: &RunComparison, quantile: f64) -> String {
     let counts = comparison.cells().filter_map(|result| result.figures()).map(|one| one.latency.count());
     let fewest = counts.filter(|count| *count > 0 && !is_measurable(*count, quantile)).min();
-    let factor = fewest.map(|count| FEWEST_BEYOND / (1.0 - quantile) / count as f64);
+    let factor = fewest.map(|count| MIN_OPERATIONS_BEYOND / (1.0 - quantile) / count as f64);
     let wanted_s = factor.map(|factor| in_the_studys_time(loaded, loaded.run.duration_wall_s * factor));
     match wanted_s {
         Some(seconds) if seconds <= MAX_ADVISED_S => {
@@ -303,10 +305,10 @@ const MAX_ADVISED_S: f64 = 24.0 * 3600.0;
 /// What is measured while it warms up belongs to no steady state.
 fn about_warm_up(
     loaded: &LoadedRun,
-    comparison: &Comparison,
+    comparison: &RunComparison,
     result: &CellResult,
     name: &str,
-    found: &mut Collector,
+    found: &mut WarningCollector,
 ) {
     let of = |result: &CellResult| result.figures().and_then(|figures| figures.warm_up);
     let Some(warm_up) = of(result) else { return };
@@ -316,7 +318,7 @@ fn about_warm_up(
         if result.figures().is_some_and(|figures| figures.trend.is_none()) {
             let text = format!("Not steady: {figure} still changed in the second half of what was measured");
             let remedy = "lengthen `warmup`, or `duration` if it never settles";
-            found.add(Warning::note(text).remedy(remedy).of(name));
+            found.add(ReportWarning::note(text).remedy(remedy).of(name));
         }
         return;
     };
@@ -335,11 +337,11 @@ fn about_warm_up(
     };
     let more_s = ((wanted_s - configured_s) * 1000.0).round() / 1000.0;
     let remedy = format!("set `warmup = \"{wanted_s} s\"` under [run], {more_s} s more");
-    found.add(Warning::note(text).extent(difference).remedy(remedy).of(name));
+    found.add(ReportWarning::note(text).extent(difference).remedy(remedy).of(name));
 }
 
 /// Data that fits in memory is read from there, whatever it is stored on.
-fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut Collector) {
+fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut WarningCollector) {
     let cell = result.cell;
     // Against published figures, a size that fits in memory is one of the paper's own points.
     let is_meant =
@@ -359,12 +361,12 @@ fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut
             "The data fits in memory and takes {share} of it: reads come from memory, and not from the storage"
         );
         let remedy = "four times as much data as memory, or more, to see what the storage does";
-        found.add(Warning::note(text).extent(to_cache).remedy(remedy).of(name));
+        found.add(ReportWarning::note(text).extent(to_cache).remedy(remedy).of(name));
     }
 }
 
 /// A rate that was not found as surely as it was looked for.
-fn about_search(result: &CellResult, name: &str, found: &mut Collector) {
+fn about_search(result: &CellResult, name: &str, found: &mut WarningCollector) {
     for (_, record) in search::of(result) {
         // That none holds is the reason for the missing figures, and reported there.
         if record.holds_per_s.is_none() {
@@ -374,29 +376,29 @@ fn about_search(result: &CellResult, name: &str, found: &mut Collector) {
             let text =
                 "The highest rate may be higher: the search ran out of steps before it had narrowed it down";
             let remedy = "start nearer to it, with `from`, or lengthen `step`";
-            found.add(Warning::note(text).remedy(remedy).of(name));
+            found.add(ReportWarning::note(text).remedy(remedy).of(name));
         } else if record.fails_per_s.is_none() {
             let text = "The highest rate may be higher: even the highest in the range holds";
-            found.add(Warning::note(text).remedy("raise `to`").of(name));
+            found.add(ReportWarning::note(text).remedy("raise `to`").of(name));
         }
     }
 }
 
 /// Joins warnings that differ in nothing but their numbers and cells. The numbers of the worst stand for all.
 #[derive(Default)]
-struct Collector {
-    found: Vec<Joined>,
+struct WarningCollector {
+    found: Vec<JoinedWarning>,
 }
 
-struct Joined {
+struct JoinedWarning {
     key: String,
-    warning: Warning,
+    warning: ReportWarning,
     /// Whether another one was worse, or better: then it says that its numbers are the worst.
     has_others: bool,
 }
 
-impl Collector {
-    fn add(&mut self, warning: Warning) {
+impl WarningCollector {
+    fn add(&mut self, warning: ReportWarning) {
         let key = match warning.is_reason {
             // Why something failed is told in the words of that cell.
             true => warning.text.clone(),
@@ -406,15 +408,15 @@ impl Collector {
     }
 
     /// One that is joined with nothing: whoever made it has done so.
-    fn add_as_it_is(&mut self, warning: Warning) {
+    fn add_as_it_is(&mut self, warning: ReportWarning) {
         let key = format!("{} {}", self.found.len(), warning.text);
-        self.found.push(Joined { key, warning, has_others: false });
+        self.found.push(JoinedWarning { key, warning, has_others: false });
     }
 
     /// Joins it with others of the same key.
-    fn add_by(&mut self, key: String, warning: Warning) {
+    fn add_by(&mut self, key: String, warning: ReportWarning) {
         let Some(joined) = self.found.iter_mut().find(|known| known.key == key) else {
-            self.found.push(Joined { key, warning, has_others: false });
+            self.found.push(JoinedWarning { key, warning, has_others: false });
             return;
         };
         joined.has_others |= warning.text != joined.warning.text;
@@ -425,8 +427,8 @@ impl Collector {
         cells.extend(warning.cells.into_iter().filter(|cell| !cells.contains(cell)).collect::<Vec<_>>());
     }
 
-    fn joined(self) -> Vec<Warning> {
-        let ended = |Joined { mut warning, has_others, .. }: Joined| {
+    fn joined(self) -> Vec<ReportWarning> {
+        let ended = |JoinedWarning { mut warning, has_others, .. }: JoinedWarning| {
             if has_others && warning.extent.is_some() {
                 warning.text += ", in the worst case";
             }
@@ -452,13 +454,13 @@ mod tests {
 
     #[test]
     fn joined_warnings_show_the_worst_numbers() {
-        let mut found = Collector::default();
+        let mut found = WarningCollector::default();
         for (text, extent, cell) in [
             ("device p50: modelled 36 µs, delivered 40 µs: +11.1 % (allowed: 10 %)", 0.111, "a"),
             ("device p50: modelled 36 µs, delivered 180 µs: +400.0 % (allowed: 10 %)", 4.0, "b"),
             ("device p50: modelled 36 µs, delivered 30 µs: -16.7 % (allowed: 10 %)", -0.167, "c"),
         ] {
-            found.add(Warning::doubtful(text).extent(extent).of(cell));
+            found.add(ReportWarning::doubtful(text).extent(extent).of(cell));
         }
         let [warning] = found.joined().try_into().unwrap();
         assert_eq!(
@@ -488,13 +490,13 @@ mod tests {
 
     #[test]
     fn one_cause_is_one_warning_whatever_its_words() {
-        let mut found = Collector::default();
+        let mut found = WarningCollector::default();
         for (estimates, extent, cause, cell) in [
             ("19 % of device time rests on measured figures (flush_us 81 %)", 0.81, "estimates", "a"),
             ("6 % of device time rests on measured figures (page_read_us 94 %)", 0.94, "estimates", "b"),
             ("no device time rests on estimates", 0.0, "coverage", "c"),
         ] {
-            found.add_by(cause.to_owned(), Warning::note(estimates).extent(extent).of(cell));
+            found.add_by(cause.to_owned(), ReportWarning::note(estimates).extent(extent).of(cell));
         }
         let [first, second] = found.joined().try_into().unwrap();
         assert!(first.text.contains("page_read_us") && first.text.ends_with("worst case"), "{}", first.text);
@@ -504,9 +506,9 @@ mod tests {
 
     #[test]
     fn reasons_that_differ_in_a_number_are_not_joined() {
-        let mut found = Collector::default();
+        let mut found = WarningCollector::default();
         for (reason, cell) in [("no number: 1,5", "a"), ("no number: 1.2.3", "b"), ("no number: 1,5", "c")] {
-            found.add(Warning::note(reason).of(cell).reason());
+            found.add(ReportWarning::note(reason).of(cell).reason());
         }
         let told: Vec<(String, Vec<String>)> =
             found.joined().into_iter().map(|warning| (warning.text, warning.cells)).collect();
@@ -522,11 +524,11 @@ mod tests {
 
     #[test]
     fn without_an_extent_none_is_the_worst() {
-        let mut found = Collector::default();
+        let mut found = WarningCollector::default();
         for (text, cell) in
             [("1 record of 7 was reached", "a"), ("9 records of 7", "b"), ("5 record of 7 was reached", "c")]
         {
-            found.add(Warning::note(text).of(cell));
+            found.add(ReportWarning::note(text).of(cell));
         }
         let texts: Vec<_> = found.joined().into_iter().map(|one| (one.text, one.cells.len())).collect();
         assert_eq!(texts, [("1 record of 7 was reached".to_owned(), 2), ("9 records of 7".to_owned(), 1)]);

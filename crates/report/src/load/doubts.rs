@@ -4,20 +4,20 @@ use std::fmt;
 
 use underlay_record::ReadError;
 
-use super::origins::Origins;
+use super::origins::RunOrigins;
 use super::{LoadError, LoadedRun};
 use crate::quantity;
 
 /// Something that a reader of any of a run's figures must know.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Doubt {
+pub struct ReportDoubt {
     pub text: String,
     /// What to try.
     pub remedy: &'static str,
 }
 
 /// In one line, for whoever has nothing else to show it with.
-impl fmt::Display for Doubt {
+impl fmt::Display for ReportDoubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}. Try: {}", self.text, self.remedy)
     }
@@ -25,11 +25,11 @@ impl fmt::Display for Doubt {
 
 impl LoadedRun {
     /// Records that were left out, and mixtures of versions and machines: every output of a run shows them.
-    pub fn doubts(&self) -> Vec<Doubt> {
-        let left_out = self
-            .broken
-            .iter()
-            .map(|error| Doubt { text: format!("A record was left out: {error}"), remedy: remedy(error) });
+    pub fn doubts(&self) -> Vec<ReportDoubt> {
+        let left_out = self.broken.iter().map(|error| ReportDoubt {
+            text: format!("A record was left out: {error}"),
+            remedy: remedy(error),
+        });
         left_out.chain(mixtures(self)).collect()
     }
 }
@@ -54,8 +54,8 @@ fn remedy(error: &LoadError) -> &'static str {
 }
 
 /// A run may be resumed after an upgrade, or on another machine: then its cells differ by more than their storage.
-fn mixtures(loaded: &LoadedRun) -> Vec<Doubt> {
-    let origins = Origins::of(loaded);
+fn mixtures(loaded: &LoadedRun) -> Vec<ReportDoubt> {
+    let origins = RunOrigins::of(loaded);
     let each = |found: Vec<(&str, usize)>| {
         let cells = |(name, count)| format!("{name} in {}", quantity::plural(count, "cell"));
         quantity::list(&found.into_iter().map(cells).collect::<Vec<_>>(), NAMED)
@@ -67,7 +67,7 @@ fn mixtures(loaded: &LoadedRun) -> Vec<Doubt> {
                 "The run mixes versions of {program}: {}, so cells may differ for that reason alone",
                 each(versions)
             );
-            doubts.push(Doubt { text, remedy: "run the study again with one version" });
+            doubts.push(ReportDoubt { text, remedy: "run the study again with one version" });
         }
     }
     if origins.machines.len() > 1 {
@@ -76,7 +76,7 @@ fn mixtures(loaded: &LoadedRun) -> Vec<Doubt> {
             "The run mixes machines: {}, so cells may differ for that reason alone",
             each(machines.collect())
         );
-        doubts.push(Doubt { text, remedy: "run the study again on one machine" });
+        doubts.push(ReportDoubt { text, remedy: "run the study again on one machine" });
     }
     doubts
 }

@@ -8,11 +8,13 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use underlay_files::ForeignFolder;
-use underlay_record::{CellStatus, PlannedCell, ReadError, Run, RunRecord, decoded_bytes, read as record};
+use underlay_record::{
+    CellStatus, PlannedCell, ReadError, RunHeader, RunRecord, decoded_bytes, read as record,
+};
 
 use outside::{MAX_DISTRIBUTIONS_BYTES, MAX_HEAD_BYTES, MAX_RECORD_BYTES, MAX_RECORDS_BYTES, harmless};
 
-pub use doubts::Doubt;
+pub use doubts::ReportDoubt;
 
 /// Why a file of a run could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +46,7 @@ pub enum LoadError {
 /// A run as it was found: everything that could be read, and what could not.
 #[derive(Debug)]
 pub struct LoadedRun {
-    pub run: Run,
+    pub run: RunHeader,
     /// The records of finished cells, one a repetition, in the order of the plan.
     pub records: Vec<RunRecord>,
     /// Record files that exist and could not be used.
@@ -80,7 +82,7 @@ impl RunDirectory {
     /// # Errors
     ///
     /// As [`load`](Self::load).
-    pub fn head(path: &Path) -> Result<Run, LoadError> {
+    pub fn head(path: &Path) -> Result<RunHeader, LoadError> {
         let folder =
             ForeignFolder::open(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
         let head = path.join(HEAD);
@@ -96,7 +98,11 @@ impl RunDirectory {
     /// # Errors
     ///
     /// When it can't be used.
-    pub fn record(path: &Path, run: &Run, planned: &PlannedCell) -> Result<Option<RunRecord>, LoadError> {
+    pub fn record(
+        path: &Path,
+        run: &RunHeader,
+        planned: &PlannedCell,
+    ) -> Result<Option<RunRecord>, LoadError> {
         let unreadable = |source| LoadError::Read { path: path.to_owned(), source };
         let folder = ForeignFolder::open(path).map_err(unreadable)?;
         let Some(cells) = folder.inner("cells").map_err(unreadable)? else { return Ok(None) };

@@ -2,20 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use underlay_record::{CellStatus, Machine};
+use underlay_record::{CellStatus, MachineRecord};
 
 use super::LoadedRun;
 
 /// Each with the number of cells that have a completed repetition of it: a cell may count for several.
-pub(crate) struct Origins<'a> {
+pub(crate) struct RunOrigins<'a> {
     /// The versions of each program.
     pub versions: BTreeMap<&'a str, Vec<(&'a str, usize)>>,
     pub machines: Vec<(String, usize)>,
 }
 
-impl<'a> Origins<'a> {
+impl<'a> RunOrigins<'a> {
     /// Of a run without any completed repetition, what its head says, of no cell.
-    pub(crate) fn of(loaded: &'a LoadedRun) -> Origins<'a> {
+    pub(crate) fn of(loaded: &'a LoadedRun) -> RunOrigins<'a> {
         let mut versions: BTreeMap<&str, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
         let mut machines: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
         for record in loaded.records.iter().filter(|record| record.status == CellStatus::Completed) {
@@ -34,7 +34,7 @@ impl<'a> Origins<'a> {
             }
             machines.entry(in_words(&run.machine)).or_default();
         }
-        Origins {
+        RunOrigins {
             versions: versions.into_iter().map(|(program, found)| (program, counted(found))).collect(),
             machines: counted(machines),
         }
@@ -46,7 +46,7 @@ fn counted<K>(found: BTreeMap<K, BTreeSet<&str>>) -> Vec<(K, usize)> {
 }
 
 /// What tells machines apart. The memory of one is not the same to the byte after every boot.
-fn in_words(machine: &Machine) -> String {
+fn in_words(machine: &MachineRecord) -> String {
     let gib = (machine.memory_bytes as f64 / GIB).round();
     format!("{} ({} cores, {}, {gib} GiB)", machine.hostname, machine.cores, machine.cpu)
 }

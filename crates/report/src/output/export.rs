@@ -13,17 +13,17 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 use underlay_record::{
-    Certificate, Disturbance, DisturbedBy, InputCertificate, RatePart, ReferenceTable, Verdict,
+    Certificate, CertificateVerdict, Disturbance, DisturbedBy, InputCertificate, RatePart, ReferenceTable,
 };
 
-use crate::comparison::{CellResult, Comparison, Figures, Outcome, Row};
+use crate::comparison::{CellOutcome, CellResult, ComparisonRow, RowMetrics, RunComparison};
 use crate::comparison::{inputs, search};
 use crate::findings::claims::{self, ClaimVerdict};
-use crate::findings::reference::accuracy::Accuracy;
-use crate::findings::reference::{self, Beside, Reading};
+use crate::findings::reference::accuracy::ReferenceAccuracy;
+use crate::findings::reference::{self, PublishedComparison, ReferenceReading};
 use crate::findings::warnings;
 use crate::load::LoadedRun;
-use crate::statistics::{Estimate, Interval};
+use crate::statistics::{ConfidenceInterval, IntervalEstimate};
 
 pub use ab::{AbExport, ab_csv, ab_json};
 pub use benchmarks::{BenchmarkExport, BenchmarkFigureExport};
@@ -31,11 +31,11 @@ pub use jobs::{BreakEvenExport, DirectoryExport, JobExport, PricesExport, Storag
 
 /// The whole export.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Export {
+pub struct ReportExport {
     pub run: RunExport,
     pub cells: Vec<CellExport>,
     /// How close ours come to the published ratios; null without any to compare.
-    pub accuracy: Option<Accuracy>,
+    pub accuracy: Option<ReferenceAccuracy>,
     /// What the reference's paper says in words.
     pub claims: Vec<ClaimExport>,
     /// What jobs cost at the prices of different times; empty for a run without jobs, or without prices.
@@ -76,9 +76,9 @@ pub struct ClaimExport {
 pub struct OperationExport {
     pub count: u64,
     pub mean_us: f64,
-    pub mean_interval_us: Option<Interval>,
+    pub mean_interval_us: Option<ConfidenceInterval>,
     pub p999_us: Option<f64>,
-    pub p999_interval_us: Option<Interval>,
+    pub p999_interval_us: Option<ConfidenceInterval>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -88,7 +88,7 @@ pub struct WarningExport {
     pub remedy: Option<String>,
     pub doubtful: bool,
     /// `doubtful`, `turns` where a conclusion can turn with what no source gives, `note`.
-    pub severity: warnings::Severity,
+    pub severity: warnings::WarningSeverity,
 }
 
 /// One cell over its repetitions.
@@ -118,13 +118,13 @@ pub struct CellExport {
     /// Completed ones.
     pub repetitions: usize,
     pub throughput_per_s: Option<f64>,
-    pub throughput_interval: Option<Interval>,
+    pub throughput_interval: Option<ConfidenceInterval>,
     pub latency_us: LatencyExport<Option<f64>>,
-    pub latency_interval_us: LatencyExport<Option<Interval>>,
+    pub latency_interval_us: LatencyExport<Option<ConfidenceInterval>>,
     /// By the kind of operation: `read`, `update`.
     pub operations: BTreeMap<String, OperationExport>,
     pub ratio_to_baseline: Option<f64>,
-    pub ratio_interval: Option<Interval>,
+    pub ratio_interval: Option<ConfidenceInterval>,
     pub certificate: CertificateExport,
     /// Repetitions to which something was done on purpose; empty where that is none.
     pub disturbed: Vec<DisturbedExport>,
@@ -135,7 +135,7 @@ pub struct CellExport {
     /// Whether what is concluded from it can turn with what no source gives.
     pub conclusion_can_turn: bool,
     /// Where the ratio would lie with all estimates half or double; null where it rests on none, and of the baseline.
-    pub ratio_if_estimates_off: Option<Interval>,
+    pub ratio_if_estimates_off: Option<ConfidenceInterval>,
     pub cost: CostExport,
     /// Null unless it is a batch job, which has no throughput and no latency.
     pub job: Option<JobExport>,
@@ -171,7 +171,7 @@ pub struct LatencyExport<T> {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct CertificateExport {
     /// `faithful`, `doubtful`, `real-storage`, `disturbed`, or null where nothing was certified.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<CertificateVerdict>,
     /// Names of the failed checks.
     pub failed_checks: Vec<String>,
 }
@@ -208,11 +208,11 @@ pub struct ReferenceExport {
     pub published: f64,
     /// In the metric's unit, as are the published value and the interval.
     pub ours: Option<f64>,
-    pub ours_interval: Option<Interval>,
+    pub ours_interval: Option<ConfidenceInterval>,
     pub published_ratio: Option<f64>,
     pub ours_ratio: Option<f64>,
-    pub ours_ratio_interval: Option<Interval>,
-    pub reading: Reading,
+    pub ours_ratio_interval: Option<ConfidenceInterval>,
+    pub reading: ReferenceReading,
     /// What ours has of data where that is less than what is published.
     pub ours_less_data_bytes: Option<f64>,
 }
@@ -225,15 +225,15 @@ pub fn json(loaded: &LoadedRun) -> String {
 }
 
 /// The data behind [`json`] and [`csv`].
-pub fn export(loaded: &LoadedRun) -> Export {
-    let comparison = Comparison::of(loaded);
+pub fn export(loaded: &LoadedRun) -> ReportExport {
+    let comparison = RunComparison::of(loaded);
     let run = &loaded.run;
     let table = run.reference.as_ref();
     let figures = table.map(|table| reference::beside(table, &comparison)).unwrap_or_default();
     let mut cells = Vec::new();
     for (index, row) in comparison.rows.iter().enumerate() {
         for result in row.cells.iter().flatten() {
-            let beside: Vec<&Beside> = figures
+            let beside: Vec<&PublishedComparison> = figures
                 .iter()
                 .filter(|beside| beside.row == Some(index) && beside.figure.storage == result.cell.storage)
                 .collect();
@@ -245,7 +245,7 @@ pub fn export(loaded: &LoadedRun) -> Export {
     let warnings = warnings::collect(loaded, &comparison)
         .into_iter()
         .map(|warning| WarningExport {
-            doubtful: warning.severity == warnings::Severity::Doubtful,
+            doubtful: warning.severity == warnings::WarningSeverity::Doubtful,
             severity: warning.severity,
             text: warning.text,
             cells: warning.cells,
@@ -261,8 +261,8 @@ pub fn export(loaded: &LoadedRun) -> Export {
         contradictions: one.contradictions,
     });
     let claims = claims.collect();
-    let accuracy = Accuracy::of(&figures);
-    Export {
+    let accuracy = ReferenceAccuracy::of(&figures);
+    ReportExport {
         run: RunExport {
             name: run.name.clone(),
             title: run.title.clone(),
@@ -286,25 +286,25 @@ pub fn export(loaded: &LoadedRun) -> Export {
 }
 
 fn cell_export(
-    row: &Row,
+    row: &ComparisonRow,
     result: &CellResult,
     baseline: Option<&CellResult>,
-    beside: &[&Beside],
+    beside: &[&PublishedComparison],
     table: Option<&ReferenceTable>,
 ) -> CellExport {
     let cell = result.cell;
     let figures = result.figures();
     let (state, reason) = match &result.outcome {
-        Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => ("completed", None),
-        Outcome::Failed { reason } => ("failed", Some(reason.clone())),
-        Outcome::Unavailable { missing, remedy } => ("unavailable", Some(format!("{missing}: {remedy}"))),
-        Outcome::Disturbed { reason } => ("disturbed", Some(reason.clone())),
-        Outcome::Skipped { .. } => {
+        CellOutcome::Measured(_) | CellOutcome::Job(_) | CellOutcome::Benchmark(_) => ("completed", None),
+        CellOutcome::Failed { reason } => ("failed", Some(reason.clone())),
+        CellOutcome::Unavailable { missing, remedy } => ("unavailable", Some(format!("{missing}: {remedy}"))),
+        CellOutcome::Disturbed { reason } => ("disturbed", Some(reason.clone())),
+        CellOutcome::Skipped { .. } => {
             ("skipped", result.records.iter().find_map(|record| record.status.reason()))
         }
-        Outcome::Pending => ("pending", None),
+        CellOutcome::Pending => ("pending", None),
     };
-    let latency = |pick: fn(&Figures) -> Option<Estimate>| figures.and_then(pick);
+    let latency = |pick: fn(&RowMetrics) -> Option<IntervalEstimate>| figures.and_then(pick);
     let each = [
         latency(|figures| figures.mean_us),
         latency(|figures| figures.p50_us),
@@ -417,7 +417,7 @@ fn disturbed(result: &CellResult) -> Vec<DisturbedExport> {
     each.collect()
 }
 
-fn operations(figures: &Figures) -> BTreeMap<String, OperationExport> {
+fn operations(figures: &RowMetrics) -> BTreeMap<String, OperationExport> {
     let each = figures.operations.iter().map(|(kind, one)| {
         let export = OperationExport {
             count: one.count,
@@ -520,7 +520,7 @@ pub fn csv(loaded: &LoadedRun) -> String {
 
 fn csv_fields(cell: &CellExport) -> Vec<String> {
     let optional = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
-    let ends = |interval: Option<Interval>| {
+    let ends = |interval: Option<ConfidenceInterval>| {
         [optional(interval.map(|one| one.low)), optional(interval.map(|one| one.high))]
     };
     let mut fields = vec![

@@ -17,24 +17,25 @@ mod search;
 mod steps;
 
 use comfy_table::CellAlignment;
-use layout::{Layout, Paint, Style};
+use layout::{CellStyle, TableLayout, TablePaint};
 pub use layout::{fitted, wrap};
 use underlay_record::cell::SKIPPED_ON_COMMAND;
-use underlay_record::{Explained, RENT_YEARS, ReferenceTable, Verdict};
+use underlay_record::{CertificateVerdict, RENT_YEARS, ReferenceTable, RunExplanation};
 
 use crate::cell::cost::{StorageCost, devices_in_words, roles_in_words};
 use crate::comparison::{
-    CellResult, Comparison, Figures, Outcome, Row, by_mix, inputs, mix_title, storage_records, system_title,
+    CellOutcome, CellResult, ComparisonRow, RowMetrics, RunComparison, by_mix, inputs, mix_title,
+    storage_records, system_title,
 };
 use crate::findings::answer;
-use crate::findings::claims::{self, Judged};
-use crate::findings::reference::accuracy::Accuracy;
-use crate::findings::reference::{self, Beside};
-use crate::findings::warnings::{self, Severity, Warning};
+use crate::findings::claims::{self, JudgedClaim};
+use crate::findings::reference::accuracy::ReferenceAccuracy;
+use crate::findings::reference::{self, PublishedComparison};
+use crate::findings::warnings::{self, ReportWarning, WarningSeverity};
 use crate::load::LoadedRun;
 use crate::quantity::{self, ABSENT};
-use crate::statistics::Estimate;
-use crate::statistics::ratio::Difference;
+use crate::statistics::IntervalEstimate;
+use crate::statistics::ratio::RatioDifference;
 
 /// The narrowest width that is laid out for; a narrower terminal wraps lines itself.
 const MIN: usize = 40;
@@ -46,15 +47,15 @@ const CELLS_NAMED: usize = 4;
 /// Colour is ANSI escapes, to be asked for only when the output is a terminal and `NO_COLOR` is unset. Nothing is
 /// said by colour alone.
 pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
-    comparison_explained(loaded, &Explained::default(), width, colour)
+    comparison_explained(loaded, &RunExplanation::default(), width, colour)
 }
 
 /// The answer alone, for the end of a long report, whose first lines have left the screen by then.
 pub fn answer_again(loaded: &LoadedRun, width: usize, colour: bool) -> String {
-    let paint = Paint { colour };
+    let paint = TablePaint { colour };
     let label = "answer   ";
     let indent = " ".repeat(label.len());
-    let answer = answer::of_comparison(loaded, &Comparison::of(loaded));
+    let answer = answer::of_comparison(loaded, &RunComparison::of(loaded));
     let lines = wrap(&answer, width.max(MIN) - label.len(), "");
     let lines = lines
         .iter()
@@ -64,17 +65,22 @@ pub fn answer_again(loaded: &LoadedRun, width: usize, colour: bool) -> String {
 }
 
 /// [`comparison`] with the bottleneck of each cell, as far as somebody has worked it out.
-pub fn comparison_explained(loaded: &LoadedRun, explained: &Explained, width: usize, colour: bool) -> String {
-    let comparison = Comparison::of(loaded);
+pub fn comparison_explained(
+    loaded: &LoadedRun,
+    explained: &RunExplanation,
+    width: usize,
+    colour: bool,
+) -> String {
+    let comparison = RunComparison::of(loaded);
     let width = width.max(MIN);
-    let paint = Paint { colour };
+    let paint = TablePaint { colour };
     let mut out = String::new();
     let title = loaded.run.title.as_deref().unwrap_or(&loaded.run.name);
     for line in wrap(title, width, "") {
         out += &format!("{}\n", paint.bold(&line));
     }
     let beside = loaded.run.reference.as_ref().map(|table| reference::beside(table, &comparison));
-    if let Some(accuracy) = beside.as_deref().and_then(Accuracy::of) {
+    if let Some(accuracy) = beside.as_deref().and_then(ReferenceAccuracy::of) {
         for line in wrap(&accuracy.in_words(), width, "") {
             out += &format!("{line}\n");
         }
@@ -88,15 +94,20 @@ pub fn comparison_explained(loaded: &LoadedRun, explained: &Explained, width: us
     out += &cards::text(&comparison, width, paint);
 
     // The widest layout that fits is taken for every table, so that they look alike.
-    let details =
-        [Detail::Everything, Detail::NoCost, Detail::NoIntervals, Detail::Narrow, Detail::Narrowest];
+    let details = [
+        TableDetail::Everything,
+        TableDetail::NoCost,
+        TableDetail::NoIntervals,
+        TableDetail::Narrow,
+        TableDetail::Narrowest,
+    ];
     let detail = details
         .into_iter()
         .find(|detail| {
             let by_mix = by_mix(comparison.operations());
             by_mix.iter().all(|(_, _, rows)| workload_table(&comparison, rows, *detail).width() <= width)
         })
-        .unwrap_or(Detail::Narrowest);
+        .unwrap_or(TableDetail::Narrowest);
     let mut waiting = Vec::new();
     for (system, mix, rows) in by_mix(comparison.operations()) {
         let heading = mix_title(mix);
@@ -107,7 +118,7 @@ pub fn comparison_explained(loaded: &LoadedRun, explained: &Explained, width: us
         };
         // A table of nothing but dashes tells less than its name.
         let mut cells = rows.iter().flat_map(|row| row.cells.iter().flatten());
-        if cells.all(|result| matches!(result.outcome, Outcome::Pending)) {
+        if cells.all(|result| matches!(result.outcome, CellOutcome::Pending)) {
             waiting.push(heading);
             continue;
         }
@@ -154,7 +165,7 @@ pub fn comparison_explained(loaded: &LoadedRun, explained: &Explained, width: us
 
 /// How much of each storage's device time rests on measured figures, from the lowest to the highest of its workloads; empty where nobody
 /// knows.
-fn measured_inputs(rows: &[&Row], width: usize, paint: Paint) -> String {
+fn measured_inputs(rows: &[&ComparisonRow], width: usize, paint: TablePaint) -> String {
     let mut each: Vec<(&str, Vec<f64>)> = Vec::new();
     for result in rows.iter().flat_map(|row| row.cells.iter().flatten()) {
         let Some(known) = inputs::of(result) else { continue };
@@ -179,7 +190,7 @@ fn measured_inputs(rows: &[&Row], width: usize, paint: Paint) -> String {
 
 /// What a table holds, from all to what fits a narrow terminal.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Detail {
+enum TableDetail {
     Everything,
     /// Dollars go to a table of their own.
     NoCost,
@@ -193,22 +204,22 @@ enum Detail {
 
 fn reason_not_measured(result: &CellResult) -> Option<String> {
     match &result.outcome {
-        Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => None,
-        Outcome::Failed { reason } => Some(format!("failed: {reason}")),
-        Outcome::Unavailable { missing, remedy } => Some(format!("can't run here: {missing}; {remedy}")),
-        Outcome::Disturbed { reason } => Some(format!("disturbed by hand, and left out: {reason}")),
-        Outcome::Skipped { failure: Some(told) } => {
+        CellOutcome::Measured(_) | CellOutcome::Job(_) | CellOutcome::Benchmark(_) => None,
+        CellOutcome::Failed { reason } => Some(format!("failed: {reason}")),
+        CellOutcome::Unavailable { missing, remedy } => Some(format!("can't run here: {missing}; {remedy}")),
+        CellOutcome::Disturbed { reason } => Some(format!("disturbed by hand, and left out: {reason}")),
+        CellOutcome::Skipped { failure: Some(told) } => {
             Some(format!("{SKIPPED_ON_COMMAND}, after it had failed: {told}"))
         }
         // The table says so.
-        Outcome::Skipped { failure: None } | Outcome::Pending => None,
+        CellOutcome::Skipped { failure: None } | CellOutcome::Pending => None,
     }
 }
 
 /// One of a cell's latencies.
-type Pick = fn(&Figures) -> Option<Estimate>;
+type TerminalPick = fn(&RowMetrics) -> Option<IntervalEstimate>;
 
-const LATENCIES: [(&str, Pick); 4] = [
+const LATENCIES: [(&str, TerminalPick); 4] = [
     ("mean", |figures| figures.mean_us),
     ("p50", |figures| figures.p50_us),
     ("p99", |figures| figures.p99_us),
@@ -216,19 +227,19 @@ const LATENCIES: [(&str, Pick); 4] = [
 ];
 
 /// One mix of one system: a line for each workload and storage.
-fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Layout {
-    let with_cost = detail == Detail::Everything;
+fn workload_table(comparison: &RunComparison, rows: &[&ComparisonRow], detail: TableDetail) -> TableLayout {
+    let with_cost = detail == TableDetail::Everything;
     let several = rows.len() > 1;
     let against = format!("against {}", comparison.baseline);
     let mut header: Vec<String> = Vec::new();
     if several {
         header.push("workload".to_owned());
     }
-    let latencies: Vec<(&str, Pick)> = LATENCIES
+    let latencies: Vec<(&str, TerminalPick)> = LATENCIES
         .into_iter()
         .filter(|(name, _)| match detail {
-            Detail::Narrow => matches!(*name, "mean" | "p99"),
-            Detail::Narrowest => *name == "p99",
+            TableDetail::Narrow => matches!(*name, "mean" | "p99"),
+            TableDetail::Narrowest => *name == "p99",
             _ => true,
         })
         .collect();
@@ -239,7 +250,7 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
         header.extend(["$/TB", "$/kop/s"].map(str::to_owned));
     }
     header.push("verdict".to_owned());
-    let mut layout = Layout::new(&header);
+    let mut layout = TableLayout::new(&header);
     let mut line = 0;
     for row in rows {
         let mut is_first = true;
@@ -247,7 +258,7 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
             let mut fields = Vec::new();
             if several {
                 let name = match detail {
-                    Detail::Narrow | Detail::Narrowest => shortened(row.name_in_mix()),
+                    TableDetail::Narrow | TableDetail::Narrowest => shortened(row.name_in_mix()),
                     _ => row.name_in_mix().to_owned(),
                 };
                 fields.push(if is_first { name } else { String::new() });
@@ -259,14 +270,14 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
                     let is_baseline = result.cell.storage == comparison.baseline;
                     let ratio = ratio_field(figures, is_baseline, result.cell.rate_per_s().is_some(), detail);
                     let is_certain = figures.ratio.is_none_or(|ratio| {
-                        matches!(ratio.difference(), Difference::More | Difference::Less)
+                        matches!(ratio.difference(), RatioDifference::More | RatioDifference::Less)
                     });
                     if !is_certain {
-                        layout.paints.push((line, ratio.clone(), Style::Dim));
+                        layout.paints.push((line, ratio.clone(), CellStyle::Dim));
                     }
                     let mark = certificate_mark(result);
                     if result.is_doubtful() || result.can_turn {
-                        layout.paints.push((line, mark.clone(), Style::Alarm));
+                        layout.paints.push((line, mark.clone(), CellStyle::Alarm));
                     }
                     fields.push(quantity::rate_with_error(&figures.throughput_per_s));
                     fields.extend(latencies.iter().map(|(_, pick)| latency_field(pick(figures))));
@@ -279,7 +290,7 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
                 None => {
                     let state = state_of(&result.outcome);
                     fields.push(state.to_owned());
-                    layout.paints.push((line, state.to_owned(), Style::Dim));
+                    layout.paints.push((line, state.to_owned(), CellStyle::Dim));
                     fields.resize(header.len(), ABSENT.to_owned());
                 }
             }
@@ -307,22 +318,22 @@ fn shortened(name: &str) -> String {
     format!("{}…{}", first.iter().collect::<String>(), last.iter().collect::<String>())
 }
 
-fn latency_field(estimate: Option<Estimate>) -> String {
+fn latency_field(estimate: Option<IntervalEstimate>) -> String {
     estimate.map_or(ABSENT.to_owned(), |estimate| quantity::latency(estimate.value))
 }
 
-fn ratio_field(figures: &Figures, is_baseline: bool, is_offered: bool, detail: Detail) -> String {
+fn ratio_field(figures: &RowMetrics, is_baseline: bool, is_offered: bool, detail: TableDetail) -> String {
     match (&figures.ratio, is_baseline) {
         (_, true) => "baseline".to_owned(),
         (None, _) => ABSENT.to_owned(),
         (Some(ratio), _) => match (ratio.difference(), ratio.interval) {
-            (Difference::NoneSeen, _)
-                if !is_offered && matches!(detail, Detail::Narrow | Detail::Narrowest) =>
+            (RatioDifference::NoneSeen, _)
+                if !is_offered && matches!(detail, TableDetail::Narrow | TableDetail::Narrowest) =>
             {
                 "none seen".to_owned()
             }
-            (Difference::NoneSeen, _) => ratio.verdict_of(is_offered),
-            (_, Some(interval)) if matches!(detail, Detail::Everything | Detail::NoCost) => {
+            (RatioDifference::NoneSeen, _) => ratio.verdict_of(is_offered),
+            (_, Some(interval)) if matches!(detail, TableDetail::Everything | TableDetail::NoCost) => {
                 format!("{} ({})", ratio.verdict(), quantity::ratio_interval(interval))
             }
             _ => ratio.verdict(),
@@ -331,12 +342,12 @@ fn ratio_field(figures: &Figures, is_baseline: bool, is_offered: bool, detail: D
 }
 
 /// In the place of a cell's figures, which it has none of.
-fn state_of(outcome: &Outcome) -> &'static str {
+fn state_of(outcome: &CellOutcome) -> &'static str {
     match outcome {
-        Outcome::Failed { .. } => "failed",
-        Outcome::Unavailable { .. } => "unavailable",
-        Outcome::Disturbed { .. } => "disturbed",
-        Outcome::Skipped { .. } => "skipped",
+        CellOutcome::Failed { .. } => "failed",
+        CellOutcome::Unavailable { .. } => "unavailable",
+        CellOutcome::Disturbed { .. } => "disturbed",
+        CellOutcome::Skipped { .. } => "skipped",
         _ => "not yet",
     }
 }
@@ -344,17 +355,17 @@ fn state_of(outcome: &Outcome) -> &'static str {
 /// Faithful to the model, and whether what is not known of the media can turn what is concluded.
 fn certificate_mark(result: &CellResult) -> String {
     let timing = match result.verdict() {
-        Some(Verdict::Disturbed) if result.is_doubtful() => "disturbed, ! DOUBTFUL",
-        Some(Verdict::Disturbed) => "disturbed",
-        Some(Verdict::Faithful) => "faithful",
-        Some(Verdict::Doubtful) => "! DOUBTFUL",
-        Some(Verdict::RealStorage) => "real storage",
+        Some(CertificateVerdict::Disturbed) if result.is_doubtful() => "disturbed, ! DOUBTFUL",
+        Some(CertificateVerdict::Disturbed) => "disturbed",
+        Some(CertificateVerdict::Faithful) => "faithful",
+        Some(CertificateVerdict::Doubtful) => "! DOUBTFUL",
+        Some(CertificateVerdict::RealStorage) => "real storage",
         None => "none",
     };
     if result.can_turn { format!("{timing}, ! INPUTS") } else { timing.to_owned() }
 }
 
-fn cost_fields(figures: &Figures) -> [String; 2] {
+fn cost_fields(figures: &RowMetrics) -> [String; 2] {
     let cost = figures.cost.as_ref();
     let per_tb = cost.and_then(StorageCost::usd_per_tb);
     let per_kops = cost.and_then(|cost| cost.usd_per_kops(figures.throughput_per_s.value));
@@ -368,11 +379,11 @@ fn dollars_for(cost: Option<&StorageCost>, usd: Option<f64>) -> String {
 }
 
 /// What each storage is and costs; with $ per 1,000 ops/s where the other tables had no room for it.
-fn cost_text(comparison: &Comparison, detail: Detail, width: usize, paint: Paint) -> String {
+fn cost_text(comparison: &RunComparison, detail: TableDetail, width: usize, paint: TablePaint) -> String {
     let has_operations = comparison.operations().next().is_some();
     let widest = match detail {
         _ if !has_operations => PerKops::None,
-        Detail::Everything => PerKops::None,
+        TableDetail::Everything => PerKops::None,
         _ => PerKops::Each,
     };
     let layout = [widest, PerKops::Range]
@@ -420,7 +431,7 @@ enum PerKops {
     None,
 }
 
-fn cost_table(comparison: &Comparison, per_kops: PerKops) -> Layout {
+fn cost_table(comparison: &RunComparison, per_kops: PerKops) -> TableLayout {
     let mut header: Vec<String> = ["storage", "devices", "price", "$/TB"].map(str::to_owned).to_vec();
     match per_kops {
         PerKops::Each => {
@@ -429,7 +440,7 @@ fn cost_table(comparison: &Comparison, per_kops: PerKops) -> Layout {
         PerKops::Range => header.push("$/kop/s by workload".to_owned()),
         PerKops::None => {}
     }
-    let mut layout = Layout::new(&header);
+    let mut layout = TableLayout::new(&header);
     let records = storage_records(comparison);
     for (index, name) in comparison.storages.iter().enumerate() {
         let Some(storage) = records.get(name) else { continue };
@@ -459,15 +470,15 @@ fn cost_table(comparison: &Comparison, per_kops: PerKops) -> Layout {
 }
 
 fn reference_text(
-    comparison: &Comparison,
-    figures: &[Beside],
+    comparison: &RunComparison,
+    figures: &[PublishedComparison],
     table: &ReferenceTable,
     width: usize,
-    paint: Paint,
+    paint: TablePaint,
 ) -> String {
     // What the study has no storage for is not to be compared with anything.
-    let is_ours = |one: &&Beside| comparison.storages.contains(&one.figure.storage.as_str());
-    let compared: Vec<&Beside> =
+    let is_ours = |one: &&PublishedComparison| comparison.storages.contains(&one.figure.storage.as_str());
+    let compared: Vec<&PublishedComparison> =
         figures.iter().filter(is_ours).filter(|one| one.published_ratio.is_some()).collect();
     if compared.is_empty() {
         return String::new();
@@ -493,7 +504,7 @@ fn reference_text(
 }
 
 /// What the paper says in words, each with what is found of it.
-fn claims_text(judged: &[Judged], width: usize, paint: Paint) -> String {
+fn claims_text(judged: &[JudgedClaim], width: usize, paint: TablePaint) -> String {
     if judged.is_empty() {
         return String::new();
     }
@@ -519,14 +530,18 @@ fn claims_text(judged: &[Judged], width: usize, paint: Paint) -> String {
     out
 }
 
-fn reference_table(comparison: &Comparison, compared: &[&Beside], with_intervals: bool) -> Layout {
+fn reference_table(
+    comparison: &RunComparison,
+    compared: &[&PublishedComparison],
+    with_intervals: bool,
+) -> TableLayout {
     // A metric that all share is named above the table.
     let with_metric = only_metric(compared).is_none();
     let mut header = ["workload", "storage", "published", "ours", "reading"].map(str::to_owned).to_vec();
     if with_metric {
         header.insert(2, "figure".to_owned());
     }
-    let mut layout = Layout::new(&header);
+    let mut layout = TableLayout::new(&header);
     for one in compared {
         let row = one.row.map(|index| &comparison.rows[index]);
         let ours = match one.our_ratio {
@@ -557,24 +572,24 @@ fn reference_table(comparison: &Comparison, compared: &[&Beside], with_intervals
 }
 
 /// `1.70x`, or `up to 1.70x` where the paper gives the most that was seen.
-pub(crate) fn published_ratio(one: &Beside, ratio: f64) -> String {
+pub(crate) fn published_ratio(one: &PublishedComparison, ratio: f64) -> String {
     let bound = if one.figure.up_to { "up to " } else { "" };
     format!("{bound}{}", quantity::ratio(ratio))
 }
 
 /// A figure's metric without its unit, which a ratio does not have.
-fn metric_name(one: &Beside) -> String {
+fn metric_name(one: &PublishedComparison) -> String {
     one.figure.metric.in_words().split(',').next().unwrap_or_default().to_owned()
 }
 
 /// The metric of all figures, when it is one.
-fn only_metric(figures: &[&Beside]) -> Option<String> {
+fn only_metric(figures: &[&PublishedComparison]) -> Option<String> {
     let first = figures.first()?;
     figures.iter().all(|one| one.figure.metric == first.figure.metric).then(|| metric_name(first))
 }
 
 /// A published figure's conditions: `a, uniform, 256 GB`; beside rows of ours that it fits, `mean of all mixes, 64 threads`.
-pub(crate) fn figure_label(one: &Beside) -> String {
+pub(crate) fn figure_label(one: &PublishedComparison) -> String {
     let figure = one.figure;
     let threads = figure.threads.map(|threads| quantity::plural(threads as usize, "thread"));
     let mix = if figure.mix == reference::ALL_MIXES { "mean of all mixes" } else { &figure.mix };
@@ -589,16 +604,16 @@ pub(crate) fn figure_label(one: &Beside) -> String {
         .join(", ")
 }
 
-fn warning_lines(warnings: &[Warning], width: usize, paint: Paint) -> String {
-    let warnings: Vec<&Warning> = warnings.iter().filter(|warning| !warning.is_reason).collect();
+fn warning_lines(warnings: &[ReportWarning], width: usize, paint: TablePaint) -> String {
+    let warnings: Vec<&ReportWarning> = warnings.iter().filter(|warning| !warning.is_reason).collect();
     if warnings.is_empty() {
         return String::new();
     }
     let mut out = format!("\n{}\n", paint.bold("Warnings"));
     for warning in warnings {
         let (mark, is_grave) = match warning.severity {
-            Severity::Doubtful | Severity::Turns => ("!", true),
-            Severity::Note => ("-", false),
+            WarningSeverity::Doubtful | WarningSeverity::Turns => ("!", true),
+            WarningSeverity::Note => ("-", false),
         };
         let mut text = warning.text.clone();
         if !warning.cells.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! Every interval is a 95 % confidence interval. Two things make a measured rate uncertain: the noise within a
 //! repetition, whose neighbouring intervals resemble each other, and the spread between repetitions, where
-//! placement, compaction and luck differ. Both are estimated, and the larger rules ([`Estimate::combine`]).
+//! placement, compaction and luck differ. Both are estimated, and the larger rules ([`IntervalEstimate::combine`]).
 
 pub mod bracket;
 pub mod multiple;
@@ -15,12 +15,12 @@ pub use underlay_record::statistics::{CONFIDENCE, StandardError, distributions, 
 
 /// A range of values, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, schemars::JsonSchema)]
-pub struct Interval {
+pub struct ConfidenceInterval {
     pub low: f64,
     pub high: f64,
 }
 
-impl Interval {
+impl ConfidenceInterval {
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
@@ -28,58 +28,60 @@ impl Interval {
 
 /// A value with its uncertainty, in the value's own unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct IntervalEstimate {
     pub value: f64,
     /// Absent when the data can't tell: one repetition without a usable time series.
     pub standard_error: Option<f64>,
     /// Degrees of freedom of the standard error; infinite when it is known and not estimated.
     pub degrees_of_freedom: f64,
-    pub interval: Option<Interval>,
+    pub interval: Option<ConfidenceInterval>,
 }
 
-impl Estimate {
+impl IntervalEstimate {
     /// A value of which nothing tells how sure it is.
     pub fn bare(value: f64) -> Self {
-        Estimate { value, standard_error: None, degrees_of_freedom: 0.0, interval: None }
+        IntervalEstimate { value, standard_error: None, degrees_of_freedom: 0.0, interval: None }
     }
 
     /// A value of known standard error, with the Student interval: symmetric, but no rate, time or size is negative, so it ends at 0.
     pub fn with_error(value: f64, error: StandardError) -> Self {
-        let signed = Estimate::signed(value, error);
-        let clipped =
-            |one: Interval| Interval { low: if value < 0.0 { one.low } else { one.low.max(0.0) }, ..one };
-        Estimate { interval: signed.interval.map(clipped), ..signed }
+        let signed = IntervalEstimate::signed(value, error);
+        let clipped = |one: ConfidenceInterval| ConfidenceInterval {
+            low: if value < 0.0 { one.low } else { one.low.max(0.0) },
+            ..one
+        };
+        IntervalEstimate { interval: signed.interval.map(clipped), ..signed }
     }
 
     /// The same of a figure that may be negative: the interval is symmetric.
     pub fn signed(value: f64, error: StandardError) -> Self {
         let half = error.half_width();
-        Estimate {
+        IntervalEstimate {
             value,
             standard_error: Some(error.value),
             degrees_of_freedom: error.degrees_of_freedom,
-            interval: Some(Interval { low: value - half, high: value + half }),
+            interval: Some(ConfidenceInterval { low: value - half, high: value + half }),
         }
     }
 
     /// A value whose error was estimated within repetitions, between them, or both: see [`StandardError::larger`].
     pub fn combine(value: f64, within: Option<StandardError>, between: Option<StandardError>) -> Self {
         match StandardError::larger(within, between) {
-            Some(error) => Estimate::with_error(value, error),
-            None => Estimate::bare(value),
+            Some(error) => IntervalEstimate::with_error(value, error),
+            None => IntervalEstimate::bare(value),
         }
     }
 
     /// The same for a comparison of runs, whose unit is the repetition: with as many degrees of freedom as repetitions leave. The
     /// error is the larger of two, and by chance the smaller one can be the truth; few degrees of freedom make up for it.
-    pub fn by_repetitions(&self, repetitions: usize) -> Estimate {
+    pub fn by_repetitions(&self, repetitions: usize) -> IntervalEstimate {
         match self.standard_error {
             Some(value) if repetitions > 1 => {
                 let degrees_of_freedom = (repetitions - 1) as f64;
                 let error = StandardError { value, degrees_of_freedom };
                 match self.interval.is_some_and(|one| one.low < 0.0) {
-                    true => Estimate::signed(self.value, error),
-                    false => Estimate::with_error(self.value, error),
+                    true => IntervalEstimate::signed(self.value, error),
+                    false => IntervalEstimate::with_error(self.value, error),
                 }
             }
             _ => *self,
@@ -106,19 +108,20 @@ mod tests {
     #[test]
     fn an_interval_of_what_can_not_be_negative_ends_at_zero_and_is_as_uncertain() {
         let wide = StandardError { value: 100.0, degrees_of_freedom: 1.0 };
-        let estimate = Estimate::with_error(300.0, wide);
+        let estimate = IntervalEstimate::with_error(300.0, wide);
         let interval = estimate.interval.unwrap();
         assert_eq!(interval.low, 0.0);
         assert!(interval.high > 1_500.0, "{interval:?}");
-        let signed = Estimate::signed(300.0, wide);
+        let signed = IntervalEstimate::signed(300.0, wide);
         assert!(signed.interval.unwrap().low < -900.0);
         let [shown, whole] = [estimate, signed].map(|one| one.relative_half_width().unwrap());
         assert!((shown / whole - 1.0).abs() < 1e-9, "{shown}, {whole}");
         assert_eq!(estimate.by_repetitions(2), estimate);
         assert_eq!(signed.by_repetitions(2), signed);
         // A figure below zero is one that may be.
-        assert!(Estimate::with_error(-300.0, wide).interval.unwrap().low < -1_500.0);
-        let narrow = Estimate::with_error(300.0, StandardError { value: 1.0, degrees_of_freedom: 10.0 });
+        assert!(IntervalEstimate::with_error(-300.0, wide).interval.unwrap().low < -1_500.0);
+        let narrow =
+            IntervalEstimate::with_error(300.0, StandardError { value: 1.0, degrees_of_freedom: 10.0 });
         assert!(narrow.interval.unwrap().low > 297.0);
     }
 }

@@ -2,44 +2,44 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use underlay_record::{Histogram, Latency, Measured};
+use underlay_record::{Histogram, MeasuredWindow, RecordedLatency};
 
 use super::quantile::{design_effect, is_measurable, merged, quantile_us};
-use super::{Estimate, StandardError};
+use super::{IntervalEstimate, StandardError};
 
 /// What is shown of one kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OperationFigures {
     pub count: u64,
-    pub mean_us: Estimate,
+    pub mean_us: IntervalEstimate,
     /// Absent where too few operations lie beyond it.
-    pub p999_us: Option<Estimate>,
+    pub p999_us: Option<IntervalEstimate>,
 }
 
 /// One of an operation's latencies.
-pub type Pick = fn(&OperationFigures) -> Option<Estimate>;
+pub type LatencyPick = fn(&OperationFigures) -> Option<IntervalEstimate>;
 
 /// The latencies that tables show of each kind of operation.
-pub const SHOWN: [(&str, Pick); 2] =
+pub const SHOWN: [(&str, LatencyPick); 2] =
     [("mean", |figures| Some(figures.mean_us)), ("p99.9", |figures| figures.p999_us)];
 
 /// Every kind of operation that repetitions have, by its name: `read`, `update`.
-pub fn by_operation(repetitions: &[&Measured]) -> BTreeMap<String, OperationFigures> {
+pub fn by_operation(repetitions: &[&MeasuredWindow]) -> BTreeMap<String, OperationFigures> {
     let kinds: BTreeSet<&String> = repetitions.iter().flat_map(|one| one.by_operation.keys()).collect();
     kinds.into_iter().filter_map(|kind| Some((kind.clone(), figures(repetitions, kind)?))).collect()
 }
 
-fn figures(repetitions: &[&Measured], kind: &str) -> Option<OperationFigures> {
+fn figures(repetitions: &[&MeasuredWindow], kind: &str) -> Option<OperationFigures> {
     // The time series is of all kinds together: what correlates their latencies correlates those of this kind.
-    let alone: Vec<Measured> = repetitions
+    let alone: Vec<MeasuredWindow> = repetitions
         .iter()
         .map(|one| {
-            let latency: Latency =
+            let latency: RecordedLatency =
                 one.by_operation.get(kind).map(|stats| stats.latency.clone()).unwrap_or_default();
-            Measured { latency, by_operation: BTreeMap::new(), ..(*one).clone() }
+            MeasuredWindow { latency, by_operation: BTreeMap::new(), ..(*one).clone() }
         })
         .collect();
-    let alone: Vec<&Measured> = alone.iter().collect();
+    let alone: Vec<&MeasuredWindow> = alone.iter().collect();
     let all = merged(&alone);
     if all.count() == 0 {
         return None;
@@ -50,7 +50,7 @@ fn figures(repetitions: &[&Measured], kind: &str) -> Option<OperationFigures> {
 
 /// The mean with its interval: within repetitions by the operations' own spread over as many of them as are independent
 /// of one another, which the series of all kinds together tells.
-fn mean_us(repetitions: &[&Measured], alone: &[&Measured], all: &Histogram) -> Estimate {
+fn mean_us(repetitions: &[&MeasuredWindow], alone: &[&MeasuredWindow], all: &Histogram) -> IntervalEstimate {
     let (mean, count) = (all.mean_us(), all.count() as f64);
     let squares: f64 =
         all.values_ns().map(|(ns, times)| times as f64 * (ns as f64 / 1e3 - mean).powi(2)).sum();
@@ -64,5 +64,5 @@ fn mean_us(repetitions: &[&Measured], alone: &[&Measured], all: &Histogram) -> E
         .filter(|one| one.latency.histogram.count() > 0)
         .map(|one| one.latency.histogram.mean_us())
         .collect();
-    Estimate::combine(mean, within, StandardError::between(&means))
+    IntervalEstimate::combine(mean, within, StandardError::between(&means))
 }

@@ -1,16 +1,16 @@
 //! Latency quantiles over repetitions, with intervals.
 
-use underlay_record::{Histogram, Measured};
+use underlay_record::{Histogram, MeasuredWindow};
 
 use super::distributions::student_t_quantile;
 use super::throughput::mean_latency_error;
-use super::{CONFIDENCE, Estimate, Interval, StandardError};
+use super::{CONFIDENCE, ConfidenceInterval, IntervalEstimate, StandardError};
 
 /// A quantile with fewer operations beyond it than this is not shown: a handful of outliers would decide it.
-pub const FEWEST_BEYOND: f64 = 10.0;
+pub const MIN_OPERATIONS_BEYOND: f64 = 10.0;
 
 /// The histograms of all repetitions as one.
-pub fn merged(repetitions: &[&Measured]) -> Histogram {
+pub fn merged(repetitions: &[&MeasuredWindow]) -> Histogram {
     let mut all = Histogram::default();
     for one in repetitions {
         all.merge(&one.latency.histogram);
@@ -18,10 +18,10 @@ pub fn merged(repetitions: &[&Measured]) -> Histogram {
     all
 }
 
-/// Whether `count` operations leave at least [`FEWEST_BEYOND`] beyond the quantile.
+/// Whether `count` operations leave at least [`MIN_OPERATIONS_BEYOND`] beyond the quantile.
 pub fn is_measurable(count: u64, quantile: f64) -> bool {
     // The product of a count and `1 − 0.999` falls short of the whole number that it stands for.
-    count as f64 * (1.0 - quantile) + 1e-6 >= FEWEST_BEYOND
+    count as f64 * (1.0 - quantile) + 1e-6 >= MIN_OPERATIONS_BEYOND
 }
 
 /// The latency in microseconds that a share `quantile` of the operations stays within, with its interval.
@@ -32,8 +32,12 @@ pub fn is_measurable(count: u64, quantile: f64) -> bool {
 ///   the number of operations over the design effect of [`design_effect`]: operations of one moment share its fate;
 /// - the spread of the quantile between repetitions, with Student's t.
 ///
-/// None where fewer than [`FEWEST_BEYOND`] operations lie beyond the quantile.
-pub fn quantile_us(repetitions: &[&Measured], all: &Histogram, quantile: f64) -> Option<Estimate> {
+/// None where fewer than [`MIN_OPERATIONS_BEYOND`] operations lie beyond the quantile.
+pub fn quantile_us(
+    repetitions: &[&MeasuredWindow],
+    all: &Histogram,
+    quantile: f64,
+) -> Option<IntervalEstimate> {
     if !is_measurable(all.count(), quantile) {
         return None;
     }
@@ -55,11 +59,11 @@ pub fn quantile_us(repetitions: &[&Measured], all: &Histogram, quantile: f64) ->
     };
     let (below, above) = (side(value - low), side(high - value));
     let larger = if below.value > above.value { below } else { above };
-    Some(Estimate {
+    Some(IntervalEstimate {
         value,
         standard_error: Some(larger.value),
         degrees_of_freedom: larger.degrees_of_freedom,
-        interval: Some(Interval {
+        interval: Some(ConfidenceInterval {
             low: (value - below.half_width()).max(0.0),
             high: value + above.half_width(),
         }),
@@ -70,7 +74,7 @@ pub fn quantile_us(repetitions: &[&Measured], all: &Histogram, quantile: f64) ->
 /// Sampling", section 8.2): the variance from the time series over that of as many independent operations.
 ///
 /// At least one; one where a repetition has no usable time series.
-pub fn design_effect(repetitions: &[&Measured]) -> f64 {
+pub fn design_effect(repetitions: &[&MeasuredWindow]) -> f64 {
     let mut worst: f64 = 1.0;
     for one in repetitions {
         let histogram = &one.latency.histogram;

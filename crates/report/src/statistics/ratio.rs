@@ -1,12 +1,12 @@
 //! How many times one figure is another, and whether that is more than noise.
 
 use super::distributions::student_t_both_tails;
-use super::{Estimate, Interval, StandardError};
+use super::{ConfidenceInterval, IntervalEstimate, StandardError};
 use crate::quantity;
 
 /// The standard error of the logarithm of a ratio of positive values, by the delta method.
-fn log_error(value: &Estimate, baseline: &Estimate) -> Option<StandardError> {
-    let relative = |estimate: &Estimate| estimate.standard_error.map(|error| error / estimate.value);
+fn log_error(value: &IntervalEstimate, baseline: &IntervalEstimate) -> Option<StandardError> {
+    let relative = |estimate: &IntervalEstimate| estimate.standard_error.map(|error| error / estimate.value);
     let (a2, b2) = (relative(value)?.powi(2), relative(baseline)?.powi(2));
     let spread = a2.powi(2) / value.degrees_of_freedom + b2.powi(2) / baseline.degrees_of_freedom;
     let degrees_of_freedom = if spread > 0.0 { (a2 + b2).powi(2) / spread } else { f64::INFINITY };
@@ -15,15 +15,15 @@ fn log_error(value: &Estimate, baseline: &Estimate) -> Option<StandardError> {
 
 /// A ratio of two independent estimates.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ratio {
+pub struct EstimateRatio {
     pub value: f64,
     /// Absent when one of the two has no known error.
-    pub interval: Option<Interval>,
+    pub interval: Option<ConfidenceInterval>,
 }
 
 /// What may be said of a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Difference {
+pub enum RatioDifference {
     More,
     Less,
     /// The interval holds 1.
@@ -32,13 +32,13 @@ pub enum Difference {
     Unknown,
 }
 
-impl Ratio {
+impl EstimateRatio {
     /// `value : baseline`, with an interval on the logarithm's scale.
     ///
     /// By the delta method the logarithm's variance is the sum of the squared relative standard errors; the degrees
     /// of freedom are those of B. L. Welch, "The generalization of 'Student's' problem when several different
     /// population variances are involved", Biometrika 34 (1947). None unless both values are positive.
-    pub fn of(value: &Estimate, baseline: &Estimate) -> Option<Ratio> {
+    pub fn of(value: &IntervalEstimate, baseline: &IntervalEstimate) -> Option<EstimateRatio> {
         if !(value.value > 0.0 && baseline.value > 0.0) {
             return None;
         }
@@ -49,15 +49,15 @@ impl Ratio {
         let interval = log_error(value, baseline).map(|error| {
             // Symmetric on the logarithm's scale, so the interval of `baseline : value` is this one inverted.
             let half = error.half_width();
-            Interval { low: ratio * (-half).exp(), high: ratio * half.exp() }
+            ConfidenceInterval { low: ratio * (-half).exp(), high: ratio * half.exp() }
         });
-        Some(Ratio { value: ratio, interval })
+        Some(EstimateRatio { value: ratio, interval })
     }
 
     /// How likely a ratio as far from 1 as that of the two would be if they did not differ: Welch's test, two-sided, on the
     /// logarithm's scale. None unless both values are positive and have a known error.
-    pub fn p_value(value: &Estimate, baseline: &Estimate) -> Option<f64> {
-        let distance = (Ratio::of(value, baseline)?.value).ln().abs();
+    pub fn p_value(value: &IntervalEstimate, baseline: &IntervalEstimate) -> Option<f64> {
+        let distance = (EstimateRatio::of(value, baseline)?.value).ln().abs();
         let error = log_error(value, baseline)?;
         // With an error of 0 the division below would be 0 / 0.
         if distance == 0.0 {
@@ -66,20 +66,21 @@ impl Ratio {
         Some(student_t_both_tails(distance / error.value, error.degrees_of_freedom))
     }
 
-    pub fn difference(&self) -> Difference {
+    pub fn difference(&self) -> RatioDifference {
         match self.interval {
-            None => Difference::Unknown,
-            Some(interval) if interval.low > 1.0 => Difference::More,
-            Some(interval) if interval.high < 1.0 => Difference::Less,
+            None => RatioDifference::Unknown,
+            Some(interval) if interval.low > 1.0 => RatioDifference::More,
+            Some(interval) if interval.high < 1.0 => RatioDifference::Less,
             // An end that is no number shows no difference either.
-            Some(_) => Difference::NoneSeen,
+            Some(_) => RatioDifference::NoneSeen,
         }
     }
 
-    /// As [`Ratio::verdict`] of a throughput that was `offered`: that all reach it is no finding, and latencies tell them apart.
+    /// As [`EstimateRatio::verdict`] of a throughput that was `offered`: that all reach it is no finding, and latencies
+    /// tell them apart.
     pub fn verdict_of(&self, offered: bool) -> String {
         match self.difference() {
-            Difference::NoneSeen if offered => "same rate".to_owned(),
+            RatioDifference::NoneSeen if offered => "same rate".to_owned(),
             _ => self.verdict(),
         }
     }
@@ -87,9 +88,9 @@ impl Ratio {
     /// The ratio in words: `11.3x`, `0.50x`, `no difference seen`, `1.20x, certainty unknown`.
     pub fn verdict(&self) -> String {
         match self.difference() {
-            Difference::More | Difference::Less => quantity::ratio(self.value),
-            Difference::NoneSeen => "no difference seen".to_owned(),
-            Difference::Unknown => format!("{}, certainty unknown", quantity::ratio(self.value)),
+            RatioDifference::More | RatioDifference::Less => quantity::ratio(self.value),
+            RatioDifference::NoneSeen => "no difference seen".to_owned(),
+            RatioDifference::Unknown => format!("{}, certainty unknown", quantity::ratio(self.value)),
         }
     }
 }
@@ -101,12 +102,15 @@ mod tests {
     #[test]
     fn an_interval_that_is_no_number_shows_no_difference() {
         for [low, high] in [[f64::NAN; 2], [f64::NAN, 3.0], [1.5, f64::NAN], [0.0, f64::INFINITY]] {
-            let ratio = Ratio { value: 2.0, interval: Some(Interval { low, high }) };
+            let ratio = EstimateRatio { value: 2.0, interval: Some(ConfidenceInterval { low, high }) };
             let is_sure = low > 1.0;
-            assert_eq!(ratio.difference() == Difference::More, is_sure, "{low} to {high}");
-            assert_ne!(ratio.difference(), Difference::Less);
+            assert_eq!(ratio.difference() == RatioDifference::More, is_sure, "{low} to {high}");
+            assert_ne!(ratio.difference(), RatioDifference::Less);
         }
-        assert_eq!(Ratio::of(&Estimate::bare(f64::MAX), &Estimate::bare(1e-300)), None);
-        assert_eq!(Ratio::of(&Estimate::bare(f64::NAN), &Estimate::bare(1.0)), None);
+        assert_eq!(
+            EstimateRatio::of(&IntervalEstimate::bare(f64::MAX), &IntervalEstimate::bare(1e-300)),
+            None
+        );
+        assert_eq!(EstimateRatio::of(&IntervalEstimate::bare(f64::NAN), &IntervalEstimate::bare(1.0)), None);
     }
 }

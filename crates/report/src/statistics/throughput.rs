@@ -1,15 +1,16 @@
 //! Rates and means of a cell over its repetitions.
 
-use underlay_record::Measured;
+use underlay_record::MeasuredWindow;
 
 use super::series::mean_error;
-use super::{Estimate, StandardError};
+use super::{IntervalEstimate, StandardError};
 
 /// The cell's throughput in operations per second: all operations over all time, with its interval.
 ///
 /// None without a repetition that lasted.
-pub fn throughput(repetitions: &[&Measured]) -> Option<Estimate> {
-    let lasted: Vec<&Measured> = repetitions.iter().copied().filter(|one| one.duration_s > 0.0).collect();
+pub fn throughput(repetitions: &[&MeasuredWindow]) -> Option<IntervalEstimate> {
+    let lasted: Vec<&MeasuredWindow> =
+        repetitions.iter().copied().filter(|one| one.duration_s > 0.0).collect();
     let duration_s: f64 = lasted.iter().map(|one| one.duration_s).sum();
     if duration_s <= 0.0 {
         return None;
@@ -23,19 +24,23 @@ pub fn throughput(repetitions: &[&Measured]) -> Option<Estimate> {
             (one.duration_s / duration_s, mean_error(&samples).map(|series| series.error))
         })
         .collect();
-    Some(Estimate::combine(operations / duration_s, weighted(&errors), StandardError::between(&rates)))
+    Some(IntervalEstimate::combine(
+        operations / duration_s,
+        weighted(&errors),
+        StandardError::between(&rates),
+    ))
 }
 
 /// The cell's mean latency in microseconds, with its interval.
 ///
 /// None when no operation was recorded.
-pub fn mean_latency_us(repetitions: &[&Measured]) -> Option<Estimate> {
+pub fn mean_latency_us(repetitions: &[&MeasuredWindow]) -> Option<IntervalEstimate> {
     let count: u64 = repetitions.iter().map(|one| one.latency.histogram.count()).sum();
     if count == 0 {
         return None;
     }
     // Weighted by operations, the repetitions' means add up to the mean of all operations.
-    let share = |one: &Measured| one.latency.histogram.count() as f64 / count as f64;
+    let share = |one: &MeasuredWindow| one.latency.histogram.count() as f64 / count as f64;
     let value = repetitions.iter().map(|one| share(one) * one.latency.histogram.mean_us()).sum();
     let means: Vec<f64> = repetitions
         .iter()
@@ -44,14 +49,14 @@ pub fn mean_latency_us(repetitions: &[&Measured]) -> Option<Estimate> {
         .collect();
     let errors: Vec<(f64, Option<StandardError>)> =
         repetitions.iter().map(|one| (share(one), mean_latency_error(one))).collect();
-    Some(Estimate::combine(value, weighted(&errors), StandardError::between(&means)))
+    Some(IntervalEstimate::combine(value, weighted(&errors), StandardError::between(&means)))
 }
 
 /// The error of one repetition's mean latency in microseconds, from its time series.
 ///
 /// Intervals hold different numbers of operations, so the mean is a ratio of sums; by the delta method its error is
 /// that of the mean of `nᵢ (xᵢ − x̄) / n̄` (W. G. Cochran, "Sampling Techniques", section 6.3: the ratio estimate).
-pub fn mean_latency_error(measured: &Measured) -> Option<StandardError> {
+pub fn mean_latency_error(measured: &MeasuredWindow) -> Option<StandardError> {
     let operations: f64 = measured.series.iter().map(|point| point.operations as f64).sum();
     if operations == 0.0 {
         return None;

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use underlay_volume::Pool;
-use underlay_volume::pool::{Access, MemberState};
+use underlay_volume::VolumePool;
+use underlay_volume::pool::{MemberState, SnapshotAccess};
 
-use super::unfinished::Unfinished;
-use super::{BLOCK, Rig};
-use crate::script::Step;
-use crate::user::User;
+use super::unfinished::UnfinishedCommand;
+use super::{BLOCK, VolumesRig};
+use crate::script::ScriptStep;
+use crate::user::DeviceUser;
 
 const MAX_SNAPSHOTS: usize = 4;
 
-impl Rig {
+impl VolumesRig {
     /// Does something to the pool in a task of its server.
-    pub(super) fn administer(&mut self, act: impl FnOnce(&Pool, usize) + Send + 'static) {
+    pub(super) fn administer(&mut self, act: impl FnOnce(&VolumePool, usize) + Send + 'static) {
         if self.serves_other {
             return;
         }
@@ -30,7 +30,7 @@ impl Rig {
         let Some(pool) = self.pool().filter(|_| !self.serves_other) else { return };
         let is_whole = pool.list().iter().all(|volume| volume.mirror && !volume.degraded);
         self.pulled_out = is_whole.then_some(member as usize % self.disks.len());
-        self.faults.strike(&Step::Vanish { member }, &self.events, false);
+        self.faults.strike(&ScriptStep::Vanish { member }, &self.events, false);
     }
 
     /// Only of a member that the pool has left out: of one that is back before anybody missed it nobody could tell that it
@@ -44,10 +44,10 @@ impl Rig {
         }
     }
 
-    fn begin(&self, what: Unfinished) -> impl FnOnce() + Send + 'static {
+    fn begin(&self, what: UnfinishedCommand) -> impl FnOnce() + Send + 'static {
         let is_same = {
             let name = what.name().to_owned();
-            move |other: &Unfinished| other.name() == name
+            move |other: &UnfinishedCommand| other.name() == name
         };
         self.unfinished().push(what);
         let unfinished = Arc::clone(&self.unfinished);
@@ -65,11 +65,12 @@ impl Rig {
             return;
         }
         self.snapshots += 1;
-        let (kind, access) = if writable { ("copy", Access::Writable) } else { ("frozen", Access::ReadOnly) };
+        let (kind, access) =
+            if writable { ("copy", SnapshotAccess::Writable) } else { ("frozen", SnapshotAccess::ReadOnly) };
         let name = format!("{kind}-{}", self.snapshots);
         let began = self.events.next();
         source.with_model(|model| model.begin_snapshot(began));
-        let end = self.begin(Unfinished::Snapshot {
+        let end = self.begin(UnfinishedCommand::Snapshot {
             name: name.clone(),
             began,
             source: Arc::clone(&source),
@@ -94,7 +95,7 @@ impl Rig {
                 let ended = events.next();
                 let has_lost = has_lost.load(Ordering::Relaxed);
                 let model = source.with_model(|model| model.snapshot_at_server(began, ended, has_lost));
-                let user = User::new(&name, &events, model);
+                let user = DeviceUser::new(&name, &events, model);
                 known.lock().insert(name, user);
             }
             source.with_model(|model| model.end_snapshot(began));
@@ -111,7 +112,7 @@ impl Rig {
         if self.is_being_changed(&name) || self.pool().is_none() {
             return;
         }
-        let end = self.begin(Unfinished::Delete { name: name.clone() });
+        let end = self.begin(UnfinishedCommand::Delete { name: name.clone() });
         let known = Arc::clone(&self.known);
         self.administer(move |pool, _| {
             if pool.delete(&name).is_ok() {
@@ -129,7 +130,7 @@ impl Rig {
             return;
         }
         let name = user.name.clone();
-        let end = self.begin(Unfinished::Resize { name: name.clone(), blocks });
+        let end = self.begin(UnfinishedCommand::Resize { name: name.clone(), blocks });
         let events = Arc::clone(&self.events);
         // Before it begins: where it fails, a read that waited for it is answered before anybody here hears of that.
         let began = events.next();

@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use underlay_storage::device::{BlockDevice, DeviceError};
-use underlay_sync::simulation::Group;
-use underlay_volume::Pool;
+use underlay_sync::simulation::TaskGroup;
+use underlay_volume::VolumePool;
 use underlay_volume::pool::{MemberState, PoolError};
 
-use super::{Rig, name_of};
-use crate::user::{User, await_answer, wait_until};
+use super::{VolumesRig, name_of};
+use crate::user::{DeviceUser, await_answer, wait_until};
 
-impl Rig {
+impl VolumesRig {
     /// All faults are over: everything acknowledged must be there, now and after another power cut.
     pub(super) fn finish(&mut self) {
         self.faults.heal();
@@ -69,7 +69,7 @@ impl Rig {
         }
     }
 
-    fn check_pool(&self, pool: &Pool) {
+    fn check_pool(&self, pool: &VolumePool) {
         let (own, members) = (pool.clone(), self.disks.len());
         let problems = self.in_server("resync and check", move || {
             for member in 0..members {
@@ -96,7 +96,7 @@ impl Rig {
         })
     }
 
-    fn read_and_flush_all(&mut self, pool: &Pool) {
+    fn read_and_flush_all(&mut self, pool: &VolumePool) {
         for user in self.users() {
             let Some((device, process)) = self.device(&user) else { panic!("{} is not there", user.name) };
             let flushed = await_answer(&self.world, "a last flush", |then| {
@@ -120,9 +120,9 @@ impl Rig {
     /// The host was told that writes are lost: once they are written again, all is well.
     fn rewrite(
         &self,
-        user: &Arc<User>,
+        user: &Arc<DeviceUser>,
         device: &dyn BlockDevice,
-        process: Group,
+        process: TaskGroup,
         error: &DeviceError,
     ) -> Result<(), DeviceError> {
         assert!(self.setup.is_remote, "a flush of a sound pool fails: {error}");
@@ -147,8 +147,8 @@ impl Rig {
         })
     }
 
-    fn read_all(&mut self, pool: &Pool) {
-        let users: Vec<Arc<User>> = self.known().values().cloned().collect();
+    fn read_all(&mut self, pool: &VolumePool) {
+        let users: Vec<Arc<DeviceUser>> = self.known().values().cloned().collect();
         for user in users {
             let found = pool.volume(&user.name);
             let volume = found.unwrap_or_else(|error| panic!("{} is not there: {error}", user.name));

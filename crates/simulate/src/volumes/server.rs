@@ -7,31 +7,31 @@ use std::sync::Arc;
 use underlay_sync::UnsimulatedMutex;
 
 use underlay_nvme::target::{
-    HostIdentity, Hosts, LeaseStore, NamespaceConfig, SubsystemConfig, Subsystems, Target, TargetConfig,
-    Writers,
+    AllowedHosts, HostIdentity, LeaseStore, NamespaceConfig, NvmeTarget, SubsystemConfig, SubsystemTable,
+    TargetConfig, WriterPolicy,
 };
 use underlay_storage::device::BlockDevice;
-use underlay_storage::layers::compress::Codec;
-use underlay_sync::simulation::{Group, World};
-use underlay_volume::Pool;
+use underlay_storage::layers::compress::CompressionCodec;
+use underlay_sync::simulation::{SimulatedWorld, TaskGroup};
+use underlay_volume::VolumePool;
 use underlay_volume::pool::{HostMemory, PoolSettings, VolumeInfo, VolumeSpec};
 
-use super::{BLOCK, Unfinished, name_of};
-use crate::disk::Disk;
-use crate::network::Network;
-use crate::script::Volumes;
-use crate::slot::Slot;
+use super::{BLOCK, UnfinishedCommand, name_of};
+use crate::disk::SimulatedDisk;
+use crate::network::SimulatedNetwork;
+use crate::script::VolumesSetup;
+use crate::slot::SharedSlot;
 
 /// So little that flushes come for want of room, too.
 const LONG_BYTES: u64 = 8 << 10;
 
 /// Who may write to which volume, beside the pool: it outlives the server.
 #[derive(Clone, Default)]
-pub(super) struct Leases(Arc<UnsimulatedMutex<BTreeMap<String, (HostIdentity, bool)>>>);
+pub(super) struct VolumeLeases(Arc<UnsimulatedMutex<BTreeMap<String, (HostIdentity, bool)>>>);
 
 struct StoredLease {
     volume: String,
-    leases: Leases,
+    leases: VolumeLeases,
 }
 
 impl LeaseStore for StoredLease {
@@ -46,29 +46,29 @@ impl LeaseStore for StoredLease {
     }
 }
 
-pub(super) struct Server {
-    pub process: Group,
-    pub opened: Slot<Result<Pool, String>>,
+pub(super) struct SimulatedServer {
+    pub process: TaskGroup,
+    pub opened: SharedSlot<Result<VolumePool, String>>,
     /// What the server before it had been asked for and had not answered.
-    pub missed: Arc<UnsimulatedMutex<Vec<Unfinished>>>,
+    pub missed: Arc<UnsimulatedMutex<Vec<UnfinishedCommand>>>,
     pub has_taken_stock: bool,
 }
 
-impl Server {
+impl SimulatedServer {
     /// Begins to open the pool; `is_new` makes its volumes.
     #[expect(clippy::too_many_arguments, reason = "what a server's process is given")]
     pub(super) fn start(
-        world: &World,
-        setup: &Volumes,
-        disks: &[Disk],
+        world: &SimulatedWorld,
+        setup: &VolumesSetup,
+        disks: &[SimulatedDisk],
         directory: &Path,
         boot: u32,
-        network: &Network,
-        leases: &Leases,
+        network: &SimulatedNetwork,
+        leases: &VolumeLeases,
         is_new: bool,
-    ) -> Server {
+    ) -> SimulatedServer {
         let process = world.new_group();
-        let opened = Slot::default();
+        let opened = SharedSlot::default();
         let handles = disks.iter().map(|disk| disk.device(process)).collect();
         let host_memory = setup.has_host_memory.then(|| HostMemory {
             directory: directory.to_owned(),
@@ -88,24 +88,24 @@ impl Server {
             slot.fill(outcome);
         };
         world.spawn(process, open).expect("a thread can be had");
-        Server { process, opened, missed: Arc::default(), has_taken_stock: is_new }
+        SimulatedServer { process, opened, missed: Arc::default(), has_taken_stock: is_new }
     }
 }
 
 fn open(
     handles: Vec<Arc<dyn BlockDevice>>,
     settings: PoolSettings,
-    setup: &Volumes,
+    setup: &VolumesSetup,
     is_new: bool,
-) -> Result<Pool, String> {
-    let pool = Pool::open(handles, settings).map_err(|error| error.to_string())?;
+) -> Result<VolumePool, String> {
+    let pool = VolumePool::open(handles, settings).map_err(|error| error.to_string())?;
     if is_new {
         for (number, volume) in setup.volumes.iter().enumerate() {
             if pool.volume(&name_of(number)).is_ok() {
                 continue;
             }
             let spec = VolumeSpec {
-                compress: volume.compress.then_some(Codec::Lz4),
+                compress: volume.compress.then_some(CompressionCodec::Lz4),
                 mirror: volume.mirror,
                 ..VolumeSpec::new(u64::from(volume.blocks) * BLOCK)
             };
@@ -119,23 +119,23 @@ pub(super) fn nqn(volume: &str) -> String {
     format!("nqn.2025-11.internal.underlay:simulated:{volume}")
 }
 
-fn serve(pool: &Pool, setup: &Volumes, leases: &Leases) -> Result<Target, String> {
-    let subsystems = Arc::new(Subsystems::default());
+fn serve(pool: &VolumePool, setup: &VolumesSetup, leases: &VolumeLeases) -> Result<NvmeTarget, String> {
+    let subsystems = Arc::new(SubsystemTable::default());
     for number in 0..setup.volumes.len() {
         let volume = pool.volume(&name_of(number)).map_err(|error| error.to_string())?;
         let info: VolumeInfo = volume.info();
         let config = SubsystemConfig {
             nqn: nqn(&info.name),
             serial_number: format!("{:016x}", info.identity),
-            hosts: Hosts::Any(None),
+            hosts: AllowedHosts::Any(None),
         };
         let subsystem = subsystems.add(config).map_err(|error| error.to_string())?;
         let mut uuid = [0; 16];
         uuid[..8].copy_from_slice(&info.identity.to_be_bytes());
         let namespace = NamespaceConfig { nsid: 1, uuid, device: Arc::new(volume) };
         let store = StoredLease { volume: info.name.clone(), leases: leases.clone() };
-        let writers = Writers::OneStored(Arc::new(store));
+        let writers = WriterPolicy::OneStored(Arc::new(store));
         subsystem.add_namespace_for(namespace, writers).map_err(|error| error.to_string())?;
     }
-    Target::start_with(TargetConfig::default(), subsystems).map_err(|error| error.to_string())
+    NvmeTarget::start_with(TargetConfig::default(), subsystems).map_err(|error| error.to_string())
 }

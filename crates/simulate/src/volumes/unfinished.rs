@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use crate::model::VolumeModel;
-use crate::user::User;
+use crate::user::DeviceUser;
 
 /// An administrator's command under way: what it would leave behind if the server died now.
-pub(super) enum Unfinished {
+pub(super) enum UnfinishedCommand {
     /// `model` is there once the server has died or has given up: the source is changed before anybody takes stock.
     Snapshot {
         name: String,
         began: u64,
-        source: Arc<User>,
+        source: Arc<DeviceUser>,
         model: Option<VolumeModel>,
     },
     Delete {
@@ -23,11 +23,11 @@ pub(super) enum Unfinished {
     },
 }
 
-impl Unfinished {
+impl UnfinishedCommand {
     /// The server has died, or has given up: a snapshot is of what the source had until then. Where an earlier server
     /// `has_lost` something, the host may have yet to write that again.
     pub(super) fn stays_as_of(&mut self, moment: u64, has_lost: bool) {
-        if let Unfinished::Snapshot { began, source, model, .. } = self
+        if let UnfinishedCommand::Snapshot { began, source, model, .. } = self
             && model.is_none()
         {
             *model =
@@ -37,9 +37,9 @@ impl Unfinished {
 
     pub(super) fn name(&self) -> &str {
         match self {
-            Unfinished::Snapshot { name, .. }
-            | Unfinished::Delete { name }
-            | Unfinished::Resize { name, .. } => name,
+            UnfinishedCommand::Snapshot { name, .. }
+            | UnfinishedCommand::Delete { name }
+            | UnfinishedCommand::Resize { name, .. } => name,
         }
     }
 }

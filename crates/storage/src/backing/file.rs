@@ -18,7 +18,7 @@ use crate::failed_sync::SyncLatch;
 /// The modelled device's promise, that flushed data outlives its own power cut, is kept by both: what a
 /// completed write put into the file outlives the process whatever happens to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
+pub enum FlushDurability {
     /// Nothing more: the data rests in the host's page cache. It survives a killed daemon but not a crash of
     /// the host, and a flush costs no time of the host's own disk, which would disturb the modelled one.
     #[default]
@@ -31,7 +31,7 @@ pub enum Durability {
 #[derive(Debug)]
 pub struct FileBacking {
     file: File,
-    durability: Durability,
+    durability: FlushDurability,
     latch: SyncLatch,
 }
 
@@ -40,7 +40,7 @@ impl FileBacking {
     ///
     /// # Errors
     /// When it can't be opened, made or extended, or another process uses it as a device.
-    pub fn open(path: &Path, capacity_bytes: u64, durability: Durability) -> io::Result<FileBacking> {
+    pub fn open(path: &Path, capacity_bytes: u64, durability: FlushDurability) -> io::Result<FileBacking> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         // What a file system on it keeps from other users would be read here, and a link that someone put in its place
@@ -129,8 +129,8 @@ impl Backing for FileBacking {
 
     fn sync(&self) -> Result<(), DeviceError> {
         match self.durability {
-            Durability::PageCache => Ok(()),
-            Durability::Disk => self.latch.run(|| self.file.sync_data().map_err(device_error)),
+            FlushDurability::PageCache => Ok(()),
+            FlushDurability::Disk => self.latch.run(|| self.file.sync_data().map_err(device_error)),
         }
     }
 }

@@ -11,12 +11,12 @@ const CHUNK_BYTES: u64 = 64 * 1024;
 /// one.
 const SHARDS: u64 = 16;
 
-type Chunks = HashMap<u64, Box<[u8]>>;
+type MemoryChunks = HashMap<u64, Box<[u8]>>;
 
 /// Keeps a device's bytes in memory; they go with the value.
 #[derive(Debug, Default)]
 pub struct MemoryBacking {
-    shards: [Mutex<Chunks>; SHARDS as usize],
+    shards: [Mutex<MemoryChunks>; SHARDS as usize],
 }
 
 impl MemoryBacking {
@@ -24,7 +24,7 @@ impl MemoryBacking {
         Self::default()
     }
 
-    fn shard(&self, chunk: u64) -> MutexGuard<'_, Chunks> {
+    fn shard(&self, chunk: u64) -> MutexGuard<'_, MemoryChunks> {
         // A chunk is whole at every moment, so a panic elsewhere left nothing broken.
         self.shards[(chunk % SHARDS) as usize].lock()
     }

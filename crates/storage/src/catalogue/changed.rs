@@ -7,19 +7,19 @@ use underlay_config::units;
 
 use super::quantity::SET_BY_STUDY;
 use super::volume::RULED;
-use super::{Medium, ModelParameters, Quantity, files, plain_number};
+use super::{CatalogueMedium, ModelParameters, SourcedQuantity, files, plain_number};
 
 /// A parameter of `[model]` and the number or property that it is to have.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum ParameterChange {
     Number(f64),
     Property(bool),
 }
 
 /// A medium that is one of the catalogue or of a file but for some parameters.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Changed {
-    pub medium: Medium,
+pub struct ChangedMedium {
+    pub medium: CatalogueMedium,
     /// The changed file.
     pub text: String,
 }
@@ -32,7 +32,7 @@ pub fn text_of(name: &str) -> Option<&'static str> {
 
 /// What of a user's wishes keeps a medium from being one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blame {
+pub enum RefusalCause {
     /// The change of this number.
     Change(usize),
     Capacity,
@@ -42,8 +42,8 @@ pub enum Blame {
 
 /// Why a medium can't be as its user wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    pub blame: Blame,
+pub struct MediumRefusal {
+    pub blame: RefusalCause,
     pub reason: String,
 }
 
@@ -52,7 +52,7 @@ pub struct Refused {
 ///
 /// # Errors
 /// What keeps it from being a medium, in a line: a key that its kind does not have, a value out of bounds.
-pub fn changed(text: &str, changes: &[(&str, Change)]) -> Result<Changed, String> {
+pub fn changed(text: &str, changes: &[(&str, ParameterChange)]) -> Result<ChangedMedium, String> {
     sized(text, None, false, changes)
         .map_err(|refused| refused.into_iter().next().map_or_else(String::new, |first| first.reason))
 }
@@ -67,9 +67,9 @@ pub fn sized(
     text: &str,
     capacity_bytes: Option<u64>,
     beyond: bool,
-    changes: &[(&str, Change)],
-) -> Result<Changed, Vec<Refused>> {
-    let whole = |reason: String| vec![Refused { blame: Blame::Whole, reason }];
+    changes: &[(&str, ParameterChange)],
+) -> Result<ChangedMedium, Vec<MediumRefusal>> {
+    let whole = |reason: String| vec![MediumRefusal { blame: RefusalCause::Whole, reason }];
     let mut document: DocumentMut = text.parse().map_err(|error| whole(format!("{error}")))?;
     let name = document.get("name").and_then(Item::as_str).unwrap_or_default().to_owned();
     let title = document.get("title").and_then(Item::as_str).unwrap_or_default().to_owned();
@@ -91,11 +91,11 @@ pub fn sized(
     }
     for (key, change) in changes {
         let (value, words) = match change {
-            Change::Number(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
+            ParameterChange::Number(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
                 (Value::from(*number as i64), plain_number(*number))
             }
-            Change::Number(number) => (Value::from(*number), plain_number(*number)),
-            Change::Property(is_so) => (Value::from(*is_so), is_so.to_string()),
+            ParameterChange::Number(number) => (Value::from(*number), plain_number(*number)),
+            ParameterChange::Property(is_so) => (Value::from(*is_so), is_so.to_string()),
         };
         table(&mut document, "model").map_err(whole)?.insert(key, entry(value));
         called += &format!("-{key}-{words}");
@@ -113,30 +113,30 @@ pub fn sized(
     // A source that nothing refers to any more is no mistake of the study's.
     drop_unused_sources(&mut document).map_err(whole)?;
     let text = document.to_string();
-    let medium = Medium::parse(&name, &text).map_err(|mistakes| {
-        let blamed = Blamed::new(&text, changes);
+    let medium = CatalogueMedium::parse(&name, &text).map_err(|mistakes| {
+        let blamed = ChangeLocations::new(&text, changes);
         let refused = mistakes.findings().iter().filter_map(|finding| {
             let blame = blamed.blame(finding.span.start)?;
-            Some(Refused { blame, reason: finding.in_one_line() })
+            Some(MediumRefusal { blame, reason: finding.in_one_line() })
         });
         refused.collect::<Vec<_>>()
     })?;
     if medium.volume.is_none() {
-        return Ok(Changed { medium, text });
+        return Ok(ChangedMedium { medium, text });
     }
     settle(&mut document, &medium).map_err(whole)?;
     let text = document.to_string();
-    match Medium::parse(&name, &text) {
-        Ok(medium) => Ok(Changed { medium, text }),
+    match CatalogueMedium::parse(&name, &text) {
+        Ok(medium) => Ok(ChangedMedium { medium, text }),
         Err(mistakes) => Err(whole(mistakes.to_string())),
     }
 }
 
 /// Writes what the rules gave into the file, and takes the rules out.
-fn settle(document: &mut DocumentMut, medium: &Medium) -> Result<(), String> {
+fn settle(document: &mut DocumentMut, medium: &CatalogueMedium) -> Result<(), String> {
     document.remove("volume");
     if let ModelParameters::Cloud(volume) = &medium.model {
-        let given: [Option<&Quantity>; 6] = [
+        let given: [Option<&SourcedQuantity>; 6] = [
             Some(&volume.baseline_iops),
             Some(&volume.baseline_mb_s),
             volume.burst_iops.as_ref(),
@@ -193,14 +193,14 @@ fn plain_name(text: &str) -> String {
 }
 
 /// Where in a changed file its changes stand.
-struct Blamed {
+struct ChangeLocations {
     changes: Vec<Range<usize>>,
     capacity: Range<usize>,
     sources: Range<usize>,
 }
 
-impl Blamed {
-    fn new(text: &str, changes: &[(&str, Change)]) -> Blamed {
+impl ChangeLocations {
+    fn new(text: &str, changes: &[(&str, ParameterChange)]) -> ChangeLocations {
         let document = Document::parse(text).ok();
         let place = |table: Option<&Table>, key: &str| {
             let (key, item) = table?.get_key_value(key)?;
@@ -211,7 +211,7 @@ impl Blamed {
         let root = document.as_ref().map(|document| document.as_table());
         let inside = |name: &str| root.and_then(|root| root.get(name)?.as_table());
         let model = inside("model");
-        Blamed {
+        ChangeLocations {
             changes: changes.iter().map(|(key, _)| place(model, key).unwrap_or_default()).collect(),
             capacity: place(root, "capacity_bytes").unwrap_or_default(),
             sources: inside("sources")
@@ -221,14 +221,14 @@ impl Blamed {
     }
 
     /// `None` for our own source: it is without a use where the entry that refers to it could not be read, which is a consequence.
-    fn blame(&self, at: usize) -> Option<Blame> {
+    fn blame(&self, at: usize) -> Option<RefusalCause> {
         if self.sources.contains(&at) {
             return None;
         }
         if let Some(change) = self.changes.iter().position(|place| place.contains(&at)) {
-            return Some(Blame::Change(change));
+            return Some(RefusalCause::Change(change));
         }
-        Some(if self.capacity.contains(&at) { Blame::Capacity } else { Blame::Whole })
+        Some(if self.capacity.contains(&at) { RefusalCause::Capacity } else { RefusalCause::Whole })
     }
 }
 
@@ -283,10 +283,13 @@ mod tests {
     #[test]
     fn one_field_is_changed_and_the_rest_stays() {
         let text = text_of("ebs-io2").unwrap();
-        let of_catalogue = Medium::parse("ebs-io2", text).unwrap();
+        let of_catalogue = CatalogueMedium::parse("ebs-io2", text).unwrap();
         // The one is left out of the file, the other is in it.
-        let changes = [("instance_iops", Change::Number(18_750.0)), ("request_mb_s", Change::Number(812.5))];
-        let Changed { medium, text } = changed(text, &changes).unwrap();
+        let changes = [
+            ("instance_iops", ParameterChange::Number(18_750.0)),
+            ("request_mb_s", ParameterChange::Number(812.5)),
+        ];
+        let ChangedMedium { medium, text } = changed(text, &changes).unwrap();
         assert_eq!(medium.name, "ebs-io2-instance-iops-18750-request-mb-s-812-5");
         assert!(medium.title.ends_with("with instance_iops 18750, request_mb_s 812.5"), "{}", medium.title);
         let (ModelParameters::Cloud(new), ModelParameters::Cloud(old)) = (&medium.model, &of_catalogue.model)
@@ -297,20 +300,21 @@ mod tests {
         assert_eq!((new.request_mb_s.value, new.request_mb_s.estimate), (812.5, false));
         assert_eq!((&new.read_latency_us, medium.price.usd), (&old.read_latency_us, of_catalogue.price.usd));
         assert!(medium.source_text(&new.request_mb_s.source).contains("ebs-io2 has"));
-        assert_eq!(Medium::parse("again", &text).unwrap(), medium);
+        assert_eq!(CatalogueMedium::parse("again", &text).unwrap(), medium);
     }
 
     #[test]
     fn every_medium_of_the_catalogue_can_be_changed_and_says_what_is_wrong() {
         for (path, text) in files::MEDIA.iter().filter(|(path, _)| !path.contains("layouts")) {
-            let error = changed(text, &[("no_such_key", Change::Number(1.0))]).unwrap_err();
+            let error = changed(text, &[("no_such_key", ParameterChange::Number(1.0))]).unwrap_err();
             assert!(error.contains("no_such_key"), "{path}: {error}");
         }
-        let error =
-            changed(text_of("ebs-io2").unwrap(), &[("instance_iops", Change::Number(-1.0))]).unwrap_err();
+        let error = changed(text_of("ebs-io2").unwrap(), &[("instance_iops", ParameterChange::Number(-1.0))])
+            .unwrap_err();
         assert!(error.contains("instance_iops"), "{error}");
         let error =
-            changed(text_of("ebs-io2").unwrap(), &[("read_latency_us", Change::Number(-1.0))]).unwrap_err();
+            changed(text_of("ebs-io2").unwrap(), &[("read_latency_us", ParameterChange::Number(-1.0))])
+                .unwrap_err();
         assert!(error.contains("read_latency_us"), "{error}");
     }
 }

@@ -3,12 +3,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::parameters::{MeasuredLoad, MeasuredOrder, MeasuredParameters, ModelParameters, Service};
-use super::{Figure, Published, plain_number};
+use super::parameters::{MeasuredLoad, MeasuredOrder, MeasuredParameters, MeasuredService, ModelParameters};
+use super::{FigureKind, PublishedPerformance, plain_number};
 
 /// A statement of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Statement {
+pub(crate) enum FileStatement {
     /// `latency_us` of a service, by its place among the services.
     Latency(usize),
     /// Its `iops`.
@@ -19,47 +19,49 @@ pub(crate) enum Statement {
     Published(usize),
 }
 
-impl Statement {
+impl FileStatement {
     /// The service that it is of.
     pub(crate) fn service(self) -> Option<usize> {
         match self {
-            Statement::Latency(place) | Statement::Iops(place) | Statement::Bandwidth(place) => Some(place),
-            Statement::Published(_) => None,
+            FileStatement::Latency(place) | FileStatement::Iops(place) | FileStatement::Bandwidth(place) => {
+                Some(place)
+            }
+            FileStatement::Published(_) => None,
         }
     }
 }
 
 /// Two statements that can't be about one device.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Contradiction {
+pub(crate) struct FigureContradiction {
     pub(crate) what: String,
     /// The one to give up where both were measured: of two services the one that is slower than the other allows, since whatever disturbs a
     /// probe makes it slower; and a published figure before a service.
-    pub(crate) one: Statement,
-    pub(crate) other: Statement,
+    pub(crate) one: FileStatement,
+    pub(crate) other: FileStatement,
 }
 
 /// What a published figure may contradict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Contradicted {
-    Figure(Figure),
+pub enum ContradictionSubject {
+    Figure(FigureKind),
     /// A `[[model.service]]` of this load.
     Load(MeasuredLoad),
 }
 
-impl Contradicted {
+impl ContradictionSubject {
     /// As catalogue files write it.
     pub fn name(self) -> &'static str {
         match self {
-            Contradicted::Figure(figure) => figure.name(),
-            Contradicted::Load(load) => load.name(),
+            ContradictionSubject::Figure(figure) => figure.name(),
+            ContradictionSubject::Load(load) => load.name(),
         }
     }
 
-    pub(super) fn choices() -> Vec<(&'static str, Contradicted)> {
-        let figures = Figure::ALL.iter().map(|figure| Contradicted::Figure(*figure));
-        let loads = MeasuredLoad::ALL.iter().map(|load| Contradicted::Load(*load));
+    pub(super) fn choices() -> Vec<(&'static str, ContradictionSubject)> {
+        let figures = FigureKind::ALL.iter().map(|figure| ContradictionSubject::Figure(*figure));
+        let loads = MeasuredLoad::ALL.iter().map(|load| ContradictionSubject::Load(*load));
         figures.chain(loads).map(|one| (one.name(), one)).collect()
     }
 }
@@ -67,7 +69,7 @@ impl Contradicted {
 /// A contradiction that a file admits: both are in it, and it says why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KnownContradiction {
-    pub with: Contradicted,
+    pub with: ContradictionSubject,
     pub why: String,
 }
 
@@ -84,7 +86,7 @@ const STREAMING_BYTES: f64 = 65_536.0;
 const SATURATING_BYTES: f64 = 1_048_576.0;
 
 /// Of what a measured device does load by load.
-pub(crate) fn of_services(services: &[Service]) -> Vec<Contradiction> {
+pub(crate) fn of_services(services: &[MeasuredService]) -> Vec<FigureContradiction> {
     let mut found = Vec::new();
     for (place, service) in services.iter().enumerate() {
         within(place, service, &mut found);
@@ -99,9 +101,9 @@ pub(crate) fn of_services(services: &[Service]) -> Vec<Contradiction> {
 }
 
 /// Of a service by itself.
-fn within(place: usize, service: &Service, found: &mut Vec<Contradiction>) {
-    let (latency, iops) = (Statement::Latency(place), Statement::Iops(place));
-    let mut push = |what: String, one, other| found.push(Contradiction { what, one, other });
+fn within(place: usize, service: &MeasuredService, found: &mut Vec<FigureContradiction>) {
+    let (latency, iops) = (FileStatement::Latency(place), FileStatement::Iops(place));
+    let mut push = |what: String, one, other| found.push(FigureContradiction { what, one, other });
     let mean_us = mean_us_of(service);
     let name = service.load.name();
     for &(depth, rate) in service.iops.iter().flat_map(|iops| &iops.points) {
@@ -137,12 +139,12 @@ fn within(place: usize, service: &Service, found: &mut Vec<Contradiction>) {
             rounded(most_mb_s(service)),
             plain_number(mb_s.value)
         );
-        push(what, Statement::Bandwidth(place), rate_of(place, service));
+        push(what, FileStatement::Bandwidth(place), rate_of(place, service));
     }
 }
 
 /// Of two services of a load, by the sizes of their blocks.
-fn between_sizes(services: &[Service], smaller: usize, larger: usize) -> Option<Contradiction> {
+fn between_sizes(services: &[MeasuredService], smaller: usize, larger: usize) -> Option<FigureContradiction> {
     let (small, large) = (&services[smaller], &services[larger]);
     let name = small.load.name();
     let (small_us, large_us) = (mean_us_of(small), mean_us_of(large));
@@ -154,10 +156,10 @@ fn between_sizes(services: &[Service], smaller: usize, larger: usize) -> Option<
             small.block_bytes,
             rounded(small_us)
         );
-        let (one, other) = (Statement::Latency(smaller), Statement::Latency(larger));
-        return Some(Contradiction { what, one, other });
+        let (one, other) = (FileStatement::Latency(smaller), FileStatement::Latency(larger));
+        return Some(FigureContradiction { what, one, other });
     }
-    (most_mb_s(large) < most_mb_s(small) * BETWEEN_PROBES).then(|| Contradiction {
+    (most_mb_s(large) < most_mb_s(small) * BETWEEN_PROBES).then(|| FigureContradiction {
         what: format!(
             "{name}: blocks of {} bytes come at {} MB/s at most, and smaller ones of {} bytes at {}",
             large.block_bytes,
@@ -171,13 +173,13 @@ fn between_sizes(services: &[Service], smaller: usize, larger: usize) -> Option<
 }
 
 /// Requests at random that move more than any stream of blocks as large, as many of them under way.
-fn beyond_its_stream(services: &[Service], place: usize) -> Option<Contradiction> {
+fn beyond_its_stream(services: &[MeasuredService], place: usize) -> Option<FigureContradiction> {
     let random = &services[place];
     let stream = stream_of(random.load)?;
     points_of(random).into_iter().find_map(|(depth, iops)| {
         let mb_s = iops * f64::from(random.block_bytes) / 1e6;
         let (slower, most) = fastest_stream(services, stream, depth, random.block_bytes)?;
-        (most < mb_s * BETWEEN_PROBES).then(|| Contradiction {
+        (most < mb_s * BETWEEN_PROBES).then(|| FigureContradiction {
             what: format!(
                 "{}: {} requests a second of {} bytes at queue depth {} are {} MB/s, and {} comes at {} at most",
                 random.load.name(),
@@ -195,14 +197,20 @@ fn beyond_its_stream(services: &[Service], place: usize) -> Option<Contradiction
 }
 
 /// What is published of a medium, with itself and with the services of a measured one; without what the file admits.
-pub(crate) fn of_figures(published: &[Published], model: Option<&ModelParameters>) -> Vec<Contradiction> {
+pub(crate) fn of_figures(
+    published: &[PublishedPerformance],
+    model: Option<&ModelParameters>,
+) -> Vec<FigureContradiction> {
     let mut found = all_of_figures(published, model);
     found.retain(|contradiction| admitted(contradiction, published, model).next().is_none());
     found
 }
 
 /// Admitted contradictions that are none: places of a figure, and of the entry in its `contradicts`.
-pub(super) fn unfounded(published: &[Published], model: Option<&ModelParameters>) -> Vec<(usize, usize)> {
+pub(super) fn unfounded(
+    published: &[PublishedPerformance],
+    model: Option<&ModelParameters>,
+) -> Vec<(usize, usize)> {
     let found = all_of_figures(published, model);
     let founded: Vec<(usize, usize)> =
         found.iter().flat_map(|contradiction| admitted(contradiction, published, model)).collect();
@@ -213,7 +221,10 @@ pub(super) fn unfounded(published: &[Published], model: Option<&ModelParameters>
     all.filter(|one| !founded.contains(one)).collect()
 }
 
-fn all_of_figures(published: &[Published], model: Option<&ModelParameters>) -> Vec<Contradiction> {
+fn all_of_figures(
+    published: &[PublishedPerformance],
+    model: Option<&ModelParameters>,
+) -> Vec<FigureContradiction> {
     let mut found = Vec::new();
     between_figures(published, model, &mut found);
     if let Some(ModelParameters::Measured(measured)) = model {
@@ -226,8 +237,8 @@ fn all_of_figures(published: &[Published], model: Option<&ModelParameters>) -> V
 
 /// Where the file says that it knows of a contradiction: figures, and the entries in their `contradicts`.
 fn admitted<'a>(
-    contradiction: &'a Contradiction,
-    published: &'a [Published],
+    contradiction: &'a FigureContradiction,
+    published: &'a [PublishedPerformance],
     model: Option<&'a ModelParameters>,
 ) -> impl Iterator<Item = (usize, usize)> + 'a {
     let pairs =
@@ -235,7 +246,7 @@ fn admitted<'a>(
     pairs.flat_map(move |(one, other)| {
         let with = subject_of(other, published, model);
         let (place, entries) = match one {
-            Statement::Published(place) => (place, &published[place].contradicts[..]),
+            FileStatement::Published(place) => (place, &published[place].contradicts[..]),
             _ => (0, &[][..]),
         };
         let known = entries.iter().enumerate().filter(move |(_, entry)| with == Some(entry.with));
@@ -245,37 +256,41 @@ fn admitted<'a>(
 
 /// As a file names it.
 pub(crate) fn subject_of(
-    statement: Statement,
-    published: &[Published],
+    statement: FileStatement,
+    published: &[PublishedPerformance],
     model: Option<&ModelParameters>,
-) -> Option<Contradicted> {
+) -> Option<ContradictionSubject> {
     match (statement, model) {
-        (Statement::Published(place), _) => Some(Contradicted::Figure(published[place].figure)),
+        (FileStatement::Published(place), _) => Some(ContradictionSubject::Figure(published[place].figure)),
         (of_service, Some(ModelParameters::Measured(measured))) => {
-            of_service.service().map(|place| Contradicted::Load(measured.service[place].load))
+            of_service.service().map(|place| ContradictionSubject::Load(measured.service[place].load))
         }
         _ => None,
     }
 }
 
-fn between_figures(all: &[Published], model: Option<&ModelParameters>, found: &mut Vec<Contradiction>) {
+fn between_figures(
+    all: &[PublishedPerformance],
+    model: Option<&ModelParameters>,
+    found: &mut Vec<FigureContradiction>,
+) {
     // One request at a time waits for a rented volume's rate, which its latency leaves out; and full buffers make writes wait.
     let is_rented = matches!(model, None | Some(ModelParameters::Cloud(_) | ModelParameters::Network(_)));
     for (one, rate) in all.iter().enumerate() {
         let (latency, stream) = match rate.figure {
-            Figure::RandomReadIops => (Figure::ReadLatencyUs, Figure::SequentialReadMbS),
-            Figure::RandomWriteIops => (Figure::WriteLatencyUs, Figure::SequentialWriteMbS),
-            Figure::BurstReadIops => (Figure::ReadLatencyUs, Figure::BurstReadMbS),
-            Figure::BurstWriteIops => (Figure::WriteLatencyUs, Figure::BurstWriteMbS),
+            FigureKind::RandomReadIops => (FigureKind::ReadLatencyUs, FigureKind::SequentialReadMbS),
+            FigureKind::RandomWriteIops => (FigureKind::WriteLatencyUs, FigureKind::SequentialWriteMbS),
+            FigureKind::BurstReadIops => (FigureKind::ReadLatencyUs, FigureKind::BurstReadMbS),
+            FigureKind::BurstWriteIops => (FigureKind::WriteLatencyUs, FigureKind::BurstWriteMbS),
             _ => continue,
         };
-        let waits_alone = !is_rented && rate.queue_depth == 1 && rate.figure != Figure::RandomWriteIops;
+        let waits_alone = !is_rented && rate.queue_depth == 1 && rate.figure != FigureKind::RandomWriteIops;
         let (iops, depth) = (plain_number(rate.value), rate.queue_depth);
         let mb_s = rate.value * f64::from(rate.block_bytes) / 1e6;
         for (other, figure) in all.iter().enumerate() {
             let mut push = |what| {
-                let (one, other) = (Statement::Published(one), Statement::Published(other));
-                found.push(Contradiction { what, one, other });
+                let (one, other) = (FileStatement::Published(one), FileStatement::Published(other));
+                found.push(FigureContradiction { what, one, other });
             };
             let figure_text = plain_number(figure.value);
             // Half of the requests take the median at least.
@@ -312,16 +327,16 @@ fn between_figures(all: &[Published], model: Option<&ModelParameters>, found: &m
 /// A published rate or stream against what the services say of the same requests, and of others that bound them.
 fn with_services(
     place: usize,
-    figure: &Published,
+    figure: &PublishedPerformance,
     measured: &MeasuredParameters,
-    found: &mut Vec<Contradiction>,
+    found: &mut Vec<FigureContradiction>,
 ) {
     use MeasuredLoad::{RandomRead, RandomWrite, SequentialRead, SequentialWrite};
     let load = match figure.figure {
-        Figure::RandomReadIops => RandomRead,
-        Figure::RandomWriteIops => RandomWrite,
-        Figure::SequentialReadMbS => SequentialRead,
-        Figure::SequentialWriteMbS => SequentialWrite,
+        FigureKind::RandomReadIops => RandomRead,
+        FigureKind::RandomWriteIops => RandomWrite,
+        FigureKind::SequentialReadMbS => SequentialRead,
+        FigureKind::SequentialWriteMbS => SequentialWrite,
         _ => return,
     };
     let services = &measured.service;
@@ -332,10 +347,11 @@ fn with_services(
         None => (figure.value * 1e6 / block_bytes, figure.value),
     };
     let mut push = |what, other| {
-        found.push(Contradiction { what, one: Statement::Published(place), other });
+        found.push(FigureContradiction { what, one: FileStatement::Published(place), other });
     };
     let said = format!("{} {}", figure.figure.name(), plain_number(figure.value));
-    let alike = |service: &&Service| service.load == load && service.block_bytes == figure.block_bytes;
+    let alike =
+        |service: &&MeasuredService| service.load == load && service.block_bytes == figure.block_bytes;
     if let Some((at, service)) = services.iter().enumerate().find(|(_, service)| alike(service)) {
         let is_buffered =
             matches!(load, RandomWrite | SequentialWrite) && measured.device.write_buffer_bytes.value > 0.0;
@@ -373,11 +389,11 @@ fn with_services(
 
 /// A published stream is what the device moves at most: services of its direction that move more with no more under way, or on a disk at all.
 fn stream_with_services(
-    figure: &Published,
+    figure: &PublishedPerformance,
     load: MeasuredLoad,
-    services: &[Service],
+    services: &[MeasuredService],
     is_disk: bool,
-    push: &mut impl FnMut(String, Statement),
+    push: &mut impl FnMut(String, FileStatement),
 ) {
     let under_way = f64::from(figure.queue_depth) * f64::from(figure.block_bytes);
     let bounds_all = under_way >= SATURATING_BYTES || (is_disk && under_way >= STREAMING_BYTES);
@@ -412,22 +428,27 @@ fn stream_with_services(
             && mb_s.value > most
         {
             let what = format!("{said}, and `mb_s` of {name} is {}", plain_number(mb_s.value));
-            push(what, Statement::Bandwidth(at));
+            push(what, FileStatement::Bandwidth(at));
         }
     }
 }
 
 /// The least and the most requests a second that a service allows at a depth, and which of its statements says so.
-fn allowed_at(place: usize, service: &Service, depth: f64, is_buffered: bool) -> (f64, f64, Statement) {
+fn allowed_at(
+    place: usize,
+    service: &MeasuredService,
+    depth: f64,
+    is_buffered: bool,
+) -> (f64, f64, FileStatement) {
     let alone = 1e6 / mean_us_of(service);
     let (least, most, by) = match &service.iops {
         Some(iops) if iops.points.last().is_some_and(|deepest| depth <= deepest.0) => {
             let rate = iops.logarithmic_at(depth);
-            (rate, rate, Statement::Iops(place))
+            (rate, rate, FileStatement::Iops(place))
         }
-        None if depth == 1.0 => (alone, alone, Statement::Latency(place)),
+        None if depth == 1.0 => (alone, alone, FileStatement::Latency(place)),
         // Deeper than it was measured, only Little's law is sure.
-        _ => (0.0, depth * alone, Statement::Latency(place)),
+        _ => (0.0, depth * alone, FileStatement::Latency(place)),
     };
     // A full buffer drains as fast as the device can, however few writes are under way.
     let most = if is_buffered { most.max(most_iops(service)) } else { most };
@@ -436,7 +457,7 @@ fn allowed_at(place: usize, service: &Service, depth: f64, is_buffered: bool) ->
 
 /// The service of a stream that moves most, of those with blocks as large, and as many of them under way; and how much that is.
 fn fastest_stream(
-    services: &[Service],
+    services: &[MeasuredService],
     stream: MeasuredLoad,
     depth: f64,
     block_bytes: u32,
@@ -462,7 +483,7 @@ fn stream_of(load: MeasuredLoad) -> Option<MeasuredLoad> {
 }
 
 /// Depths and rates that the service states.
-fn points_of(service: &Service) -> Vec<(f64, f64)> {
+fn points_of(service: &MeasuredService) -> Vec<(f64, f64)> {
     match &service.iops {
         Some(iops) => iops.points.clone(),
         None => vec![(1.0, 1e6 / mean_us_of(service))],
@@ -470,24 +491,24 @@ fn points_of(service: &Service) -> Vec<(f64, f64)> {
 }
 
 /// The statement that says how many it answers.
-fn rate_of(place: usize, service: &Service) -> Statement {
+fn rate_of(place: usize, service: &MeasuredService) -> FileStatement {
     match &service.iops {
-        Some(_) => Statement::Iops(place),
-        None => Statement::Latency(place),
+        Some(_) => FileStatement::Iops(place),
+        None => FileStatement::Latency(place),
     }
 }
 
 /// One that takes no time would have no rate.
-fn mean_us_of(service: &Service) -> f64 {
+fn mean_us_of(service: &MeasuredService) -> f64 {
     service.latency_us.mean().max(1e-3)
 }
 
 /// At the depth at which most are answered.
-fn most_iops(service: &Service) -> f64 {
+fn most_iops(service: &MeasuredService) -> f64 {
     points_of(service).into_iter().map(|point| point.1).fold(0.0, f64::max)
 }
 
-fn most_mb_s(service: &Service) -> f64 {
+fn most_mb_s(service: &MeasuredService) -> f64 {
     most_iops(service) * f64::from(service.block_bytes) / 1e6
 }
 

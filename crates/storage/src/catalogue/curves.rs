@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A measured or stated distribution, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Distribution {
+pub struct SourcedDistribution {
     /// Shares below one, each with the value that this share of all does not exceed. Both grow.
     pub quantiles: Vec<(f64, f64)>,
     /// A key of the medium's `sources`.
@@ -15,7 +15,7 @@ pub struct Distribution {
 
 /// How one number depends on another, and where that is known from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Curve {
+pub struct SourcedCurve {
     /// Straight lines lead from each to the next; before the first and after the last it is flat.
     pub points: Vec<(f64, f64)>,
     /// A key of the medium's `sources`.
@@ -27,10 +27,10 @@ pub struct Curve {
 /// More than anyone needs; a file of millions would be a mistake.
 pub(super) const MAX_POINTS: usize = 1000;
 
-impl Distribution {
+impl SourcedDistribution {
     /// Always `value`.
-    pub fn constant(value: f64, source: &str) -> Distribution {
-        Distribution { quantiles: vec![(0.5, value)], source: source.to_owned(), estimate: false }
+    pub fn constant(value: f64, source: &str) -> SourcedDistribution {
+        SourcedDistribution { quantiles: vec![(0.5, value)], source: source.to_owned(), estimate: false }
     }
 
     /// As models draw from it: from each quantile to the next on a straight line over the logarithm of the share above, and flat before the
@@ -85,7 +85,7 @@ impl Distribution {
     }
 }
 
-impl Curve {
+impl SourcedCurve {
     /// `1: 1900, 4: 5200`
     pub fn text(&self) -> String {
         let point = |(x, y): &(f64, f64)| format!("{}: {}", super::plain_number(*x), super::plain_number(*y));

@@ -1,6 +1,6 @@
 //! From parameters to a model that answers in virtual time.
 
-use super::parameters::{Inner, ModelParameters, Tail};
+use super::parameters::{ModelParameters, RemoteMedium, TailParameters};
 use crate::media::cloud::CloudModel;
 use crate::media::flash::FlashModel;
 use crate::media::hdd::HddModel;
@@ -18,7 +18,7 @@ const TAIL_SEED: u64 = 0x3C6E_F372_FE94_F82B;
 /// A device in virtual time. `scale` is the share of the medium's capacity that it has.
 pub(super) fn model(
     parameters: &ModelParameters,
-    tail: Option<&Tail>,
+    tail: Option<&TailParameters>,
     capacity_bytes: u64,
     scale: f64,
     seed: u64,
@@ -32,7 +32,7 @@ pub(super) fn model(
         ModelParameters::Cloud(cloud) => Box::new(CloudModel::new(cloud, capacity_bytes, seed, initial)),
         ModelParameters::Pmem(pmem) => Box::new(PmemModel::new(pmem, capacity_bytes, seed)),
         ModelParameters::Network(network) => {
-            let Inner { model: behind, tail, .. } = &*network.inner;
+            let RemoteMedium { model: behind, tail, .. } = &*network.inner;
             let inner = self::model(behind, tail.as_ref(), capacity_bytes, scale, seed, initial);
             Box::new(NetworkModel::new(&network.link, inner, seed ^ LINK_SEED))
         }

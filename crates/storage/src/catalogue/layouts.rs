@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use underlay_config::{Diagnostics, nearest};
 
 use super::table::{TableReader, parse_with};
-use super::{Medium, files};
+use super::{CatalogueMedium, files};
 
 /// As many as a study takes in one storage.
 const MAX_DEVICES: f64 = 64.0;
@@ -83,7 +83,7 @@ impl LayoutPreset {
     }
 
     /// Its devices with their media.
-    pub fn media(&self) -> impl Iterator<Item = (Medium, u32)> + '_ {
+    pub fn media(&self) -> impl Iterator<Item = (CatalogueMedium, u32)> + '_ {
         // What parse let through is in the catalogue; what came over JSON may not be.
         self.devices.iter().filter_map(|device| Some((super::find(&device.medium).ok()?, device.count)))
     }
@@ -103,7 +103,7 @@ impl LayoutPreset {
     }
 
     /// The same, and what of it is rent.
-    pub fn price(&self) -> underlay_record::Price {
+    pub fn price(&self) -> underlay_record::PriceSum {
         self.media().map(|(medium, count)| medium.price() * f64::from(count)).sum()
     }
 
@@ -156,15 +156,19 @@ pub fn find_layout(name: &str) -> Result<LayoutPreset, UnknownLayout> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Word {
+enum LayoutKeyword {
     Stripe,
     Jbod,
     Mirror,
     Split,
 }
 
-const WORDS: &[(&str, Word)] =
-    &[("stripe", Word::Stripe), ("jbod", Word::Jbod), ("mirror", Word::Mirror), ("split", Word::Split)];
+const WORDS: &[(&str, LayoutKeyword)] = &[
+    ("stripe", LayoutKeyword::Stripe),
+    ("jbod", LayoutKeyword::Jbod),
+    ("mirror", LayoutKeyword::Mirror),
+    ("split", LayoutKeyword::Split),
+];
 
 fn read(mut root: TableReader<'_>) -> Option<LayoutPreset> {
     let name = root.name();
@@ -188,8 +192,8 @@ fn read(mut root: TableReader<'_>) -> Option<LayoutPreset> {
     })
 }
 
-fn read_layout(root: &mut TableReader<'_>, word: Word) -> Option<PresetLayout> {
-    let striped = matches!(word, Word::Stripe | Word::Split);
+fn read_layout(root: &mut TableReader<'_>, word: LayoutKeyword) -> Option<PresetLayout> {
+    let striped = matches!(word, LayoutKeyword::Stripe | LayoutKeyword::Split);
     let chunk_bytes = match root.optional("chunk") {
         Some(field) if !striped => {
             root.mistake_at(field.span, "`chunk` goes with layout \"stripe\" or \"split\" only");
@@ -199,18 +203,18 @@ fn read_layout(root: &mut TableReader<'_>, word: Word) -> Option<PresetLayout> {
         None => 512 << 10,
     };
     let directories = match (root.optional("directories"), word) {
-        (Some(field), Word::Stripe | Word::Jbod | Word::Mirror) => {
+        (Some(field), LayoutKeyword::Stripe | LayoutKeyword::Jbod | LayoutKeyword::Mirror) => {
             root.mistake_at(field.span, "`directories` goes with layout \"split\" only");
             return None;
         }
-        (_, Word::Split) => root.whole("directories", 1.0, MAX_DIRECTORIES)?,
+        (_, LayoutKeyword::Split) => root.whole("directories", 1.0, MAX_DIRECTORIES)?,
         (None, _) => 0,
     };
     Some(match word {
-        Word::Stripe => PresetLayout::Stripe { chunk_bytes },
-        Word::Jbod => PresetLayout::Jbod,
-        Word::Mirror => PresetLayout::Mirror,
-        Word::Split => PresetLayout::Split { chunk_bytes, directories },
+        LayoutKeyword::Stripe => PresetLayout::Stripe { chunk_bytes },
+        LayoutKeyword::Jbod => PresetLayout::Jbod,
+        LayoutKeyword::Mirror => PresetLayout::Mirror,
+        LayoutKeyword::Split => PresetLayout::Split { chunk_bytes, directories },
     })
 }
 
@@ -229,7 +233,7 @@ fn read_chunk(root: &mut TableReader<'_>) -> Option<u64> {
     sound
 }
 
-fn read_devices(root: &mut TableReader<'_>, word: Option<Word>) -> Option<Vec<PresetDevice>> {
+fn read_devices(root: &mut TableReader<'_>, word: Option<LayoutKeyword>) -> Option<Vec<PresetDevice>> {
     const EXPECTED: &str = "`devices = [{ medium = \"..\", count = 1, source = \"..\" }]`";
     let tables = root.tables("devices", "an element of `devices`", EXPECTED)?;
     let written = tables.len();
@@ -244,7 +248,7 @@ fn read_devices(root: &mut TableReader<'_>, word: Option<Word>) -> Option<Vec<Pr
         table.reject_unknown();
         let (Some(medium), Some(count), Some(source)) = (medium, count, source) else { continue };
         let alike = devices.first().is_none_or(|first| first.medium == medium.name);
-        if !alike && word.is_some_and(|word| word != Word::Jbod) {
+        if !alike && word.is_some_and(|word| word != LayoutKeyword::Jbod) {
             table.mistake("only a \"jbod\" may have devices of several media");
         }
         devices.push(PresetDevice { medium: medium.name, count, source, estimate });

@@ -4,31 +4,31 @@ use std::sync::OnceLock;
 
 use underlay_config::Diagnostics;
 
-use super::quantity::Quantity;
-use super::table::{Numbers, TableReader, parse_with};
-use super::{Price, files, read};
+use super::quantity::SourcedQuantity;
+use super::table::{NumberRange, TableReader, parse_with};
+use super::{MediumPrice, files, read};
 
 const GIB: f64 = 1_073_741_824.0;
 
 /// A memory module and its price.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Memory {
+pub struct MemoryModule {
     pub name: String,
     pub title: String,
     pub note: Option<String>,
-    pub capacity: Quantity,
+    pub capacity: SourcedQuantity,
     /// Of one module.
-    pub price: Price,
+    pub price: MediumPrice,
     /// What the price's source is, in words.
     source: String,
 }
 
-impl Memory {
+impl MemoryModule {
     /// Reads a file of memory.
     ///
     /// # Errors
     /// Lists every mistake with its line and column; `file_name` serves these messages only.
-    pub fn parse(file_name: &str, text: &str) -> Result<Memory, Diagnostics> {
+    pub fn parse(file_name: &str, text: &str) -> Result<MemoryModule, Diagnostics> {
         parse_with(file_name, "the memory", text, memory_of)
     }
 
@@ -43,26 +43,26 @@ impl Memory {
     }
 }
 
-fn memory_of(mut root: TableReader<'_>) -> Option<Memory> {
+fn memory_of(mut root: TableReader<'_>) -> Option<MemoryModule> {
     let name = root.name();
     let title = root.text("title", "the product in words");
     root.number("year", 1950.0, 2100.0)?;
     let note = root.optional_text("note", "a text");
-    let capacity = root.quantity(Numbers::Whole, "capacity_bytes", 1e6, 1e18);
+    let capacity = root.quantity(NumberRange::Whole, "capacity_bytes", 1e6, 1e18);
     let price = read::price(&mut root, false);
     let sources = root.finish_file();
     let price = price?;
     let source = sources.get(&price.source).cloned().unwrap_or_default();
-    Some(Memory { name: name?, title: title?.value, note, capacity: capacity?, price, source })
+    Some(MemoryModule { name: name?, title: title?.value, note, capacity: capacity?, price, source })
 }
 
 /// The memory that comes with Underlay.
-pub fn memory() -> &'static Memory {
-    static MEMORY: OnceLock<Memory> = OnceLock::new();
+pub fn memory() -> &'static MemoryModule {
+    static MEMORY: OnceLock<MemoryModule> = OnceLock::new();
     MEMORY.get_or_init(|| {
         // A test reads it, so that what ships can't fail here.
         let (name, text) = files::MEMORY;
-        Memory::parse(name, text).unwrap_or_else(|error| panic!("{error}"))
+        MemoryModule::parse(name, text).unwrap_or_else(|error| panic!("{error}"))
     })
 }
 
@@ -86,6 +86,6 @@ mod tests {
         let (name, text) = files::MEMORY;
         let wrong = text.replace("date = \"2025-11\"\nsource = \"contract\"", "date = \"2025-11\"");
         assert_ne!(wrong, text);
-        assert!(Memory::parse(name, &wrong).unwrap_err().to_string().contains("source"));
+        assert!(MemoryModule::parse(name, &wrong).unwrap_err().to_string().contains("source"));
     }
 }

@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::curves::{Curve, Distribution};
-use super::quantity::{Entry, Property, Quantity};
-use super::table::{Numbers, TableReader};
+use super::curves::{SourcedCurve, SourcedDistribution};
+use super::quantity::{ParameterEntry, SourcedProperty, SourcedQuantity};
+use super::table::{NumberRange, TableReader};
 
 /// What a study may set a parameter to, where it names the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ParameterForm {
     /// A number; a distribution is then always that.
     Number,
     Property,
@@ -17,23 +17,23 @@ pub enum Form {
 }
 
 /// What a parameter may be besides a number that must be there: something optional, a distribution, a curve.
-trait Field: Sized {
-    const FORM: Form;
+trait ParameterField: Sized {
+    const FORM: ParameterForm;
     fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self>;
-    fn entry(&self, name: &'static str) -> Option<Entry<'_>>;
+    fn entry(&self, name: &'static str) -> Option<ParameterEntry<'_>>;
     fn problem(&self, low: f64, high: f64) -> Option<String>;
 }
 
-impl Field for Quantity {
-    const FORM: Form = Form::Number;
+impl ParameterField for SourcedQuantity {
+    const FORM: ParameterForm = ParameterForm::Number;
 
     fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self> {
-        table.quantity(Numbers::All, key, low, high)
+        table.quantity(NumberRange::All, key, low, high)
     }
 
-    fn entry(&self, name: &'static str) -> Option<Entry<'_>> {
+    fn entry(&self, name: &'static str) -> Option<ParameterEntry<'_>> {
         let value = super::plain_number(self.value);
-        Some(Entry { name, value, source: &self.source, estimate: self.estimate })
+        Some(ParameterEntry { name, value, source: &self.source, estimate: self.estimate })
     }
 
     fn problem(&self, low: f64, high: f64) -> Option<String> {
@@ -43,47 +43,47 @@ impl Field for Quantity {
     }
 }
 
-impl Field for Distribution {
-    const FORM: Form = Form::Number;
+impl ParameterField for SourcedDistribution {
+    const FORM: ParameterForm = ParameterForm::Number;
 
     fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self> {
         table.distribution(key, low, high)
     }
 
-    fn entry(&self, name: &'static str) -> Option<Entry<'_>> {
-        Some(Entry { name, value: self.text(), source: &self.source, estimate: self.estimate })
+    fn entry(&self, name: &'static str) -> Option<ParameterEntry<'_>> {
+        Some(ParameterEntry { name, value: self.text(), source: &self.source, estimate: self.estimate })
     }
 
     fn problem(&self, low: f64, high: f64) -> Option<String> {
-        Distribution::problem(self, low, high)
+        SourcedDistribution::problem(self, low, high)
     }
 }
 
-impl Field for Curve {
-    const FORM: Form = Form::Table;
+impl ParameterField for SourcedCurve {
+    const FORM: ParameterForm = ParameterForm::Table;
 
     fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self> {
         table.curve(key, low, high)
     }
 
-    fn entry(&self, name: &'static str) -> Option<Entry<'_>> {
-        Some(Entry { name, value: self.text(), source: &self.source, estimate: self.estimate })
+    fn entry(&self, name: &'static str) -> Option<ParameterEntry<'_>> {
+        Some(ParameterEntry { name, value: self.text(), source: &self.source, estimate: self.estimate })
     }
 
     fn problem(&self, low: f64, high: f64) -> Option<String> {
-        Curve::problem(self, low, high)
+        SourcedCurve::problem(self, low, high)
     }
 }
 
-impl<T: Field> Field for Option<T> {
-    const FORM: Form = T::FORM;
+impl<T: ParameterField> ParameterField for Option<T> {
+    const FORM: ParameterForm = T::FORM;
 
     fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self> {
         let is_there = table.has(key) || table.is_derived(key);
         if is_there { T::read(table, key, low, high).map(Some) } else { Some(None) }
     }
 
-    fn entry(&self, name: &'static str) -> Option<Entry<'_>> {
+    fn entry(&self, name: &'static str) -> Option<ParameterEntry<'_>> {
         self.as_ref()?.entry(name)
     }
 
@@ -106,24 +106,24 @@ macro_rules! parameters {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         pub struct $name {
-            $($(#[$number_doc])* pub $number: Quantity,)*
-            $($(#[$property_doc])* pub $property: Property,)*
+            $($(#[$number_doc])* pub $number: SourcedQuantity,)*
+            $($(#[$property_doc])* pub $property: SourcedProperty,)*
             $($($(#[$other_doc])* pub $other: $type,)*)?
         }
 
         impl $name {
             /// The names of all parameters, those that a file may leave out as well. Studies set none of a tail.
             #[allow(dead_code)]
-            pub(in crate::catalogue) const NAMES: &'static [(&'static str, crate::catalogue::Form)] = &[
-                $((stringify!($number), crate::catalogue::Form::Number),)*
-                $((stringify!($property), crate::catalogue::Form::Property),)*
-                $($((stringify!($other), <$type as Field>::FORM),)*)?
+            pub(in crate::catalogue) const NAMES: &'static [(&'static str, crate::catalogue::ParameterForm)] = &[
+                $((stringify!($number), crate::catalogue::ParameterForm::Number),)*
+                $((stringify!($property), crate::catalogue::ParameterForm::Property),)*
+                $($((stringify!($other), <$type as ParameterField>::FORM),)*)?
             ];
 
             pub(in crate::catalogue) fn read(table: &mut TableReader<'_>) -> Option<Self> {
-                $(let $number = table.quantity(Numbers::$numbers, stringify!($number), $low, $high);)*
+                $(let $number = table.quantity(NumberRange::$numbers, stringify!($number), $low, $high);)*
                 $(let $property = table.property(stringify!($property));)*
-                $($(let $other = <$type as Field>::read(
+                $($(let $other = <$type as ParameterField>::read(
                     table, stringify!($other), $other_low, $other_high
                 );)*)?
                 Some($name {
@@ -132,10 +132,10 @@ macro_rules! parameters {
             }
 
             /// Every parameter in the order of the file's documentation.
-            pub fn entries(&self) -> Vec<Entry<'_>> {
+            pub fn entries(&self) -> Vec<ParameterEntry<'_>> {
                 let mut entries = Vec::new();
                 $(entries.extend(self.$number.entry(stringify!($number)));)*
-                $(entries.push(Entry {
+                $(entries.push(ParameterEntry {
                     name: stringify!($property),
                     value: if self.$property.value { "yes".into() } else { "no".into() },
                     source: &self.$property.source,
@@ -167,10 +167,12 @@ mod tail;
 
 pub use cloud::CloudParameters;
 pub(super) use measured::ServicePlaces;
-pub use measured::{MeasuredDevice, MeasuredLoad, MeasuredOrder, MeasuredParameters, OrderProperty, Service};
-pub use network::{Inner, LinkParameters, NetworkParameters};
+pub use measured::{
+    MeasuredDevice, MeasuredLoad, MeasuredOrder, MeasuredParameters, MeasuredService, OrderProperty,
+};
+pub use network::{LinkParameters, NetworkParameters, RemoteMedium};
 pub use pmem::PmemParameters;
-pub use tail::{Tail, TailDistributions, TailMeasure};
+pub use tail::{TailDistributions, TailMeasure, TailParameters};
 
 parameters! {
     /// What the hard disk model needs. Seek times are without command overhead and include settling, as
@@ -263,8 +265,8 @@ parameters! {
     }
     others {
         /// Of consumer SSDs: what is written with one bit a cell first, and moved on when idle.
-        slc_cache_bytes: {Option<Quantity>} in 0.0 to 1e13,
-        slc_program_mb_s: {Option<Quantity>} in 0.1 to 1000000.0,
+        slc_cache_bytes: {Option<SourcedQuantity>} in 0.0 to 1e13,
+        slc_program_mb_s: {Option<SourcedQuantity>} in 0.1 to 1000000.0,
     }
 }
 
@@ -307,7 +309,7 @@ impl MediumKind {
     }
 
     /// The parameters that a study may set where it names such a medium, each with what it may be set to.
-    pub fn parameters(self) -> &'static [(&'static str, Form)] {
+    pub fn parameters(self) -> &'static [(&'static str, ParameterForm)] {
         match self {
             MediumKind::Hdd => HddParameters::NAMES,
             MediumKind::Flash => FlashParameters::NAMES,
@@ -355,7 +357,7 @@ impl ModelParameters {
     }
 
     /// Every parameter, for listing.
-    pub fn entries(&self) -> Vec<Entry<'_>> {
+    pub fn entries(&self) -> Vec<ParameterEntry<'_>> {
         match self {
             ModelParameters::Hdd(parameters) => parameters.entries(),
             ModelParameters::Flash(parameters) => parameters.entries(),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A number of the catalogue and where it comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Quantity {
+pub struct SourcedQuantity {
     pub value: f64,
     /// A key of the medium's `sources`.
     pub source: String,
@@ -18,7 +18,7 @@ pub(super) const SET_BY_STUDY: &str = "set-by-the-study";
 
 /// A property that a medium has or has not, and where that is known from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Property {
+pub struct SourcedProperty {
     pub value: bool,
     pub source: String,
     #[serde(default)]
@@ -26,7 +26,7 @@ pub struct Property {
 }
 
 /// One line of a medium's parameters, for listing.
-pub struct Entry<'a> {
+pub struct ParameterEntry<'a> {
     pub name: &'static str,
     pub value: String,
     pub source: &'a str,

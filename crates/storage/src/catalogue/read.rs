@@ -5,43 +5,45 @@ use std::ops::Range;
 
 use underlay_config::{Diagnostics, Spanned, nearest};
 
-use super::contradictions::{self, Contradicted, Contradiction, KnownContradiction, Statement};
-use super::parameters::{
-    CloudParameters, FlashParameters, HddParameters, Inner, LinkParameters, MeasuredParameters, MediumKind,
-    ModelParameters, NetworkParameters, PmemParameters, ServicePlaces, Tail,
+use super::contradictions::{
+    self, ContradictionSubject, FigureContradiction, FileStatement, KnownContradiction,
 };
-use super::table::{Numbers, TableReader, parse_with};
-use super::volume::{RULED, Rent, Stated, VolumeRules, rates_of};
-use super::{Figure, Label, Medium, Price, Published, files};
+use super::parameters::{
+    CloudParameters, FlashParameters, HddParameters, LinkParameters, MeasuredParameters, MediumKind,
+    ModelParameters, NetworkParameters, PmemParameters, RemoteMedium, ServicePlaces, TailParameters,
+};
+use super::table::{NumberRange, TableReader, parse_with};
+use super::volume::{RULED, StatedParameters, VolumeRent, VolumeRules, rates_of};
+use super::{CalibrationLabel, CatalogueMedium, FigureKind, MediumPrice, PublishedPerformance, files};
 
-const LABELS: &[(&str, Label)] = &[
-    ("datasheet", Label::Datasheet),
-    ("estimate", Label::Estimate),
-    ("proxy", Label::Proxy),
-    ("measured", Label::Measured),
+const LABELS: &[(&str, CalibrationLabel)] = &[
+    ("datasheet", CalibrationLabel::Datasheet),
+    ("estimate", CalibrationLabel::Estimate),
+    ("proxy", CalibrationLabel::Proxy),
+    ("measured", CalibrationLabel::Measured),
 ];
 
-pub(super) fn parse(file_name: &str, text: &str) -> Result<Medium, Diagnostics> {
+pub(super) fn parse(file_name: &str, text: &str) -> Result<CatalogueMedium, Diagnostics> {
     parse_with(file_name, "the medium", text, |root| medium(root, true))
 }
 
 /// Of a medium that lies behind another one's link.
-pub(super) fn parse_inner(file_name: &str, text: &str) -> Result<Medium, Diagnostics> {
+pub(super) fn parse_inner(file_name: &str, text: &str) -> Result<CatalogueMedium, Diagnostics> {
     parse_with(file_name, "the medium", text, |root| medium(root, false))
 }
 
 /// `may_be_network`: what lies behind a link can't be a network volume.
-fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<Medium> {
+fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<CatalogueMedium> {
     let name = root.name();
     let title = root.text("title", "the product in words");
     let kind = root.choice("kind", &choices());
     let year = root.number("year", 1950.0, 2100.0);
     let label = root.choice("label", LABELS);
     let note = root.optional_text("note", "a text");
-    if label == Some(Label::Proxy) && note.is_none() && !root.has("note") {
+    if label == Some(CalibrationLabel::Proxy) && note.is_none() && !root.has("note") {
         root.mistake("a proxy needs a `note` that says what stands for what");
     }
-    let capacity = root.quantity(Numbers::Whole, "capacity_bytes", 1e6, 1e18);
+    let capacity = root.quantity(NumberRange::Whole, "capacity_bytes", 1e6, 1e18);
     let mut volume = VolumeRules::read(&mut root);
     let rules = volume.as_ref().and_then(Option::as_ref);
     if let (Some(_), Some(kind)) = (rules, kind)
@@ -56,7 +58,7 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<Medium> {
         root.mistake_at(place, format!("no volume of this capacity is sold: {why}"));
     }
     let logical_sector = match root.has("logical_sector_bytes") {
-        true => root.quantity(Numbers::Whole, "logical_sector_bytes", 512.0, 4096.0),
+        true => root.quantity(NumberRange::Whole, "logical_sector_bytes", 512.0, 4096.0),
         false => None,
     };
     if logical_sector.as_ref().is_some_and(|sector| sector.value != 512.0 && sector.value != 4096.0) {
@@ -74,7 +76,7 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<Medium> {
     let tail = read_tail(&mut root);
     let published = published(&mut root, model.as_ref(), &services);
     let sources = root.finish_file();
-    Some(Medium {
+    Some(CatalogueMedium {
         name: name?,
         title: title?.value,
         kind: kind?,
@@ -93,9 +95,9 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<Medium> {
 }
 
 /// `may_be_rent`: the medium is sold by its size, so that `[price]` may say what it costs a month.
-pub(super) fn price(root: &mut TableReader<'_>, may_be_rent: bool) -> Option<Price> {
+pub(super) fn price(root: &mut TableReader<'_>, may_be_rent: bool) -> Option<MediumPrice> {
     let mut table = root.inside("price", "[price]", "a table with usd, date and source")?;
-    let rent = if may_be_rent { Rent::read(&mut table) } else { None };
+    let rent = if may_be_rent { VolumeRent::read(&mut table) } else { None };
     let usd = if rent.is_some() { Some(0.0) } else { table.number("usd", 0.01, 1e9) };
     // What is counted by the month is a rent, whether or not the file says so.
     let rented = table.flag("rented") || rent.is_some();
@@ -103,19 +105,19 @@ pub(super) fn price(root: &mut TableReader<'_>, may_be_rent: bool) -> Option<Pri
     let source = table.source();
     let estimate = table.flag("estimate");
     table.reject_unknown();
-    Some(Price { usd: usd?, rented, date: date?.value, source: source?, estimate, rent })
+    Some(MediumPrice { usd: usd?, rented, date: date?.value, source: source?, estimate, rent })
 }
 
-impl Price {
+impl MediumPrice {
     /// A rent is that of the volume's size and rates.
-    fn settled(self, sized: Option<(&VolumeRules, f64)>, model: Option<&ModelParameters>) -> Price {
+    fn settled(self, sized: Option<(&VolumeRules, f64)>, model: Option<&ModelParameters>) -> MediumPrice {
         let (Some(rent), Some((rules, capacity))) = (&self.rent, sized) else { return self };
         let rates = match model {
             Some(ModelParameters::Cloud(volume)) => rates_of(volume),
-            _ => Stated::new(),
+            _ => StatedParameters::new(),
         };
         let usd = rent.usd(rules.units(capacity), &rates);
-        Price { usd, ..self }
+        MediumPrice { usd, ..self }
     }
 }
 
@@ -126,7 +128,8 @@ fn read_volume(
     stated: &mut Vec<String>,
 ) -> Option<CloudParameters> {
     let Some((rules, capacity)) = sized else { return CloudParameters::read(table) };
-    let by_hand: Stated = RULED.into_iter().filter_map(|key| Some((key, table.peeked(key)?))).collect();
+    let by_hand: StatedParameters =
+        RULED.into_iter().filter_map(|key| Some((key, table.peeked(key)?))).collect();
     stated.extend(by_hand.keys().map(|key| (*key).to_owned()));
     let units = rules.units(capacity);
     table.derive(rules.derived(units, &by_hand));
@@ -151,9 +154,10 @@ fn published(
     root: &mut TableReader<'_>,
     model: Option<&ModelParameters>,
     services: &[ServicePlaces],
-) -> Option<Vec<Published>> {
+) -> Option<Vec<PublishedPerformance>> {
     const EXPECTED: &str = "one [[published]] for each published figure that the model is checked against";
-    let choices: Vec<(&str, Figure)> = Figure::ALL.iter().map(|figure| (figure.name(), *figure)).collect();
+    let choices: Vec<(&str, FigureKind)> =
+        FigureKind::ALL.iter().map(|figure| (figure.name(), *figure)).collect();
     let counts = |table: &mut TableReader<'_>, key, low: f64, high, default: f64| {
         if table.has(key) { table.number(key, low, high) } else { Some(default) }
     };
@@ -188,7 +192,7 @@ fn published(
                 of_instance: table.place_of("of_instance"),
                 contradicts: contradicts_places,
             });
-            all.push(Published {
+            all.push(PublishedPerformance {
                 figure,
                 value,
                 queue_depth,
@@ -209,10 +213,10 @@ fn published(
         return Some(all);
     }
     let place_of = |statement| match statement {
-        Statement::Published(figure) => Some(places[figure].value.clone()),
+        FileStatement::Published(figure) => Some(places[figure].value.clone()),
         of_service => place_in(services, of_service),
     };
-    for Contradiction { what, one, other } in contradictions::of_figures(&all, model) {
+    for FigureContradiction { what, one, other } in contradictions::of_figures(&all, model) {
         if let (Some(one), Some(other)) = (place_of(one), place_of(other)) {
             root.contradiction(&what, one, other);
         }
@@ -242,7 +246,7 @@ fn read_contradicts(table: &mut TableReader<'_>) -> (Vec<KnownContradiction>, Ve
         return (known, places);
     }
     for mut entry in table.tables("contradicts", "`contradicts`", EXPECTED).unwrap_or_default() {
-        let with = entry.choice("with", &Contradicted::choices());
+        let with = entry.choice("with", &ContradictionSubject::choices());
         let why = entry.text("why", "why the file has both, as a string");
         entry.reject_unknown();
         if let (Some(with), Some(why)) = (with, why) {
@@ -259,13 +263,13 @@ fn choices() -> Vec<(&'static str, MediumKind)> {
 }
 
 /// Where a statement stands, if it is one of a service.
-fn place_in(services: &[ServicePlaces], statement: Statement) -> Option<Range<usize>> {
+fn place_in(services: &[ServicePlaces], statement: FileStatement) -> Option<Range<usize>> {
     let place = &services[statement.service()?];
     match statement {
-        Statement::Latency(_) => Some(place.latency_us.clone()),
-        Statement::Iops(_) => Some(place.iops.clone()),
-        Statement::Bandwidth(_) => Some(place.mb_s.clone()),
-        Statement::Published(_) => None,
+        FileStatement::Latency(_) => Some(place.latency_us.clone()),
+        FileStatement::Iops(_) => Some(place.iops.clone()),
+        FileStatement::Bandwidth(_) => Some(place.mb_s.clone()),
+        FileStatement::Published(_) => None,
     }
 }
 
@@ -293,7 +297,7 @@ fn read_model(
         MediumKind::Measured => MeasuredParameters::read(&mut table, services).map(ModelParameters::Measured),
     };
     if let Some(ModelParameters::Measured(measured)) = &parameters {
-        for Contradiction { what, one, other } in contradictions::of_services(&measured.service) {
+        for FigureContradiction { what, one, other } in contradictions::of_services(&measured.service) {
             if let (Some(one), Some(other)) = (place_in(services, one), place_in(services, other)) {
                 table.contradiction(&what, one, other);
             }
@@ -320,7 +324,7 @@ fn read_network(table: &mut TableReader<'_>) -> Option<NetworkParameters> {
     Some(NetworkParameters { link: link?, inner: Box::new(inner?) })
 }
 
-fn inner_in_place(table: &mut TableReader<'_>) -> Option<Inner> {
+fn inner_in_place(table: &mut TableReader<'_>) -> Option<RemoteMedium> {
     let mut inside = table.inside("inner", "[model.inner]", "the table of the medium behind the link")?;
     let capacity_bytes = inside.number("capacity_bytes", 1e6, 1e18);
     let kind = inside.choice("kind", &choices());
@@ -328,7 +332,7 @@ fn inner_in_place(table: &mut TableReader<'_>) -> Option<Inner> {
         read_model(&mut inside, "[model.inner.model]", kind, false, None, &mut Vec::new(), &mut Vec::new());
     let tail = read_tail(&mut inside);
     inside.reject_unknown();
-    Some(Inner {
+    Some(RemoteMedium {
         name: None,
         capacity_bytes: capacity_bytes?,
         sources: BTreeMap::new(),
@@ -337,7 +341,7 @@ fn inner_in_place(table: &mut TableReader<'_>) -> Option<Inner> {
     })
 }
 
-fn inner_by_name(table: &mut TableReader<'_>) -> Option<Inner> {
+fn inner_by_name(table: &mut TableReader<'_>) -> Option<RemoteMedium> {
     let expected = "the name of the medium behind the link, or describe it in [model.inner]";
     let Spanned { value: name, span } = table.text("medium", expected)?;
     // From the file itself: the list of all media may be what is being made right now.
@@ -353,7 +357,7 @@ fn inner_by_name(table: &mut TableReader<'_>) -> Option<Inner> {
         return None;
     };
     match parse_inner(path, text) {
-        Ok(medium) => Some(Inner {
+        Ok(medium) => Some(RemoteMedium {
             capacity_bytes: medium.capacity.value,
             name: Some(name),
             sources: medium.sources,
@@ -369,14 +373,14 @@ fn inner_by_name(table: &mut TableReader<'_>) -> Option<Inner> {
 }
 
 /// The outer `None` is for a mistake, the inner one for no tail.
-fn read_tail(parent: &mut TableReader<'_>) -> Option<Option<Tail>> {
+fn read_tail(parent: &mut TableReader<'_>) -> Option<Option<TailParameters>> {
     if !parent.has("tail") {
         return Some(None);
     }
     let mut table = parent.inside("tail", "[tail]", "a table with `measure`, `read_us` and `write_us`")?;
-    let tail = Tail::read(&mut table);
+    let tail = TailParameters::read(&mut table);
     table.reject_unknown();
-    for problem in tail.iter().flat_map(Tail::problems) {
+    for problem in tail.iter().flat_map(TailParameters::problems) {
         table.mistake(problem);
     }
     tail.map(Some)

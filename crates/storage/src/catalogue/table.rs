@@ -6,12 +6,12 @@ use std::ops::Range;
 
 use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned};
 
-use super::curves::{Curve, Distribution};
+use super::curves::{SourcedCurve, SourcedDistribution};
 use super::plain_number;
-use super::quantity::{Property, Quantity};
+use super::quantity::{SourcedProperty, SourcedQuantity};
 
 /// The file under way: what was found wrong so far, and the sources that its entries may refer to.
-struct Ledger {
+struct FileFindings {
     findings: RefCell<Diagnostics>,
     /// The texts of `[sources]` by their keys, and where each key stands.
     sources: BTreeMap<String, Spanned<String>>,
@@ -20,10 +20,10 @@ struct Ledger {
 
 /// A table of the file: hands out its entries and remembers which were asked for.
 pub(super) struct TableReader<'a> {
-    ledger: &'a Ledger,
+    ledger: &'a FileFindings,
     section: Section<'a>,
     /// What entries are where the table does not state them.
-    derived: BTreeMap<&'static str, Quantity>,
+    derived: BTreeMap<&'static str, SourcedQuantity>,
 }
 
 /// Reads a file by `read`, which leaves a mistake behind for whatever keeps it from an answer; `what` is what messages
@@ -39,7 +39,7 @@ pub(super) fn parse_with<T>(
     let mut section = Section::root(what, document.as_table());
     // First, since every other entry refers to them.
     let sources = read_sources(&mut section, &mut findings);
-    let ledger = Ledger { findings: RefCell::new(findings), sources, used_sources: RefCell::default() };
+    let ledger = FileFindings { findings: RefCell::new(findings), sources, used_sources: RefCell::default() };
     let content = read(TableReader { ledger: &ledger, section, derived: BTreeMap::new() });
     let mut findings = ledger.findings.into_inner();
     findings.sort();
@@ -71,24 +71,24 @@ fn read_sources(root: &mut Section<'_>, findings: &mut Diagnostics) -> BTreeMap<
 
 /// Which numbers an entry may hold.
 #[derive(Clone, Copy)]
-pub(super) enum Numbers {
+pub(super) enum NumberRange {
     All,
     /// Of things that are counted.
     Whole,
 }
 
-impl Numbers {
+impl NumberRange {
     fn has(self, value: f64) -> bool {
         match self {
-            Numbers::All => true,
-            Numbers::Whole => value.fract() == 0.0,
+            NumberRange::All => true,
+            NumberRange::Whole => value.fract() == 0.0,
         }
     }
 
     fn name(self) -> &'static str {
         match self {
-            Numbers::All => "a number",
-            Numbers::Whole => "a whole number",
+            NumberRange::All => "a number",
+            NumberRange::Whole => "a whole number",
         }
     }
 }
@@ -194,7 +194,7 @@ impl<'a> TableReader<'a> {
     }
 
     pub(super) fn number(&mut self, key: &'static str, low: f64, high: f64) -> Option<f64> {
-        self.number_of(Numbers::All, key, low, high)
+        self.number_of(NumberRange::All, key, low, high)
     }
 
     /// One that may be left out.
@@ -203,10 +203,10 @@ impl<'a> TableReader<'a> {
     }
 
     pub(super) fn whole(&mut self, key: &'static str, low: f64, high: f64) -> Option<u32> {
-        self.number_of(Numbers::Whole, key, low, high).map(|value| value as u32)
+        self.number_of(NumberRange::Whole, key, low, high).map(|value| value as u32)
     }
 
-    fn number_of(&mut self, allowed: Numbers, key: &'static str, low: f64, high: f64) -> Option<f64> {
+    fn number_of(&mut self, allowed: NumberRange, key: &'static str, low: f64, high: f64) -> Option<f64> {
         let expected = format!("{} {}", allowed.name(), bounds(low, high));
         let field = self.required(key, &expected)?;
         let Some(value) = field.as_number() else {
@@ -288,7 +288,7 @@ impl<'a> TableReader<'a> {
     }
 
     /// Entries that a rule elsewhere gives where this table does not state them.
-    pub(super) fn derive(&mut self, derived: BTreeMap<&'static str, Quantity>) {
+    pub(super) fn derive(&mut self, derived: BTreeMap<&'static str, SourcedQuantity>) {
         self.derived = derived;
     }
 
@@ -306,11 +306,11 @@ impl<'a> TableReader<'a> {
 
     pub(super) fn quantity(
         &mut self,
-        allowed: Numbers,
+        allowed: NumberRange,
         key: &'static str,
         low: f64,
         high: f64,
-    ) -> Option<Quantity> {
+    ) -> Option<SourcedQuantity> {
         let (low_text, high_text) = (plain_number(low), plain_number(high));
         let expected =
             format!("{{ value = .., source = \"..\" }} with a value from {low_text} to {high_text}");
@@ -324,10 +324,10 @@ impl<'a> TableReader<'a> {
         let source = table.source();
         let estimate = table.flag("estimate");
         table.reject_unknown();
-        Some(Quantity { value: value?, source: source?, estimate })
+        Some(SourcedQuantity { value: value?, source: source?, estimate })
     }
 
-    pub(super) fn property(&mut self, key: &'static str) -> Option<Property> {
+    pub(super) fn property(&mut self, key: &'static str) -> Option<SourcedProperty> {
         let expected = "{ value = true or false, source = \"..\" }";
         let mut table = self.inside(key, &format!("`{key}`"), expected)?;
         let value = table
@@ -336,12 +336,17 @@ impl<'a> TableReader<'a> {
         let source = table.source();
         let estimate = table.flag("estimate");
         table.reject_unknown();
-        Some(Property { value: value?, source: source?, estimate })
+        Some(SourcedProperty { value: value?, source: source?, estimate })
     }
 
     /// `{ value = .., source = ".." }` for one that is always the same, or
     /// `{ quantiles = [[share, value], ..], source = ".." }`.
-    pub(super) fn distribution(&mut self, key: &'static str, low: f64, high: f64) -> Option<Distribution> {
+    pub(super) fn distribution(
+        &mut self,
+        key: &'static str,
+        low: f64,
+        high: f64,
+    ) -> Option<SourcedDistribution> {
         let expected =
             "{ value = .., source = \"..\" } or { quantiles = [[0.5, ..], [0.99, ..]], source = \"..\" }";
         let mut table = self.inside(key, &format!("`{key}`"), expected)?;
@@ -351,7 +356,7 @@ impl<'a> TableReader<'a> {
     }
 
     /// The same, of this table's own entries.
-    pub(super) fn distribution_here(&mut self, low: f64, high: f64) -> Option<Distribution> {
+    pub(super) fn distribution_here(&mut self, low: f64, high: f64) -> Option<SourcedDistribution> {
         let quantiles = if self.has("value") {
             self.number("value", low, high).map(|value| vec![(0.5, value)])
         } else {
@@ -359,7 +364,7 @@ impl<'a> TableReader<'a> {
         };
         let source = self.source();
         let estimate = self.flag("estimate");
-        let distribution = Distribution { quantiles: quantiles?, source: source?, estimate };
+        let distribution = SourcedDistribution { quantiles: quantiles?, source: source?, estimate };
         if let Some(problem) = distribution.problem(low, high) {
             self.mistake(format!("{}: {problem}", self.section.title));
             return None;
@@ -368,14 +373,14 @@ impl<'a> TableReader<'a> {
     }
 
     /// `{ points = [[x, y], ..], source = ".." }`
-    pub(super) fn curve(&mut self, key: &'static str, low: f64, high: f64) -> Option<Curve> {
+    pub(super) fn curve(&mut self, key: &'static str, low: f64, high: f64) -> Option<SourcedCurve> {
         let expected = "{ points = [[1, ..], [4, ..]], source = \"..\" }";
         let mut table = self.inside(key, &format!("`{key}`"), expected)?;
         let points = table.pairs("points", "pairs of numbers, [[1, 1900], [4, 5200]]");
         let source = table.source();
         let estimate = table.flag("estimate");
         table.reject_unknown();
-        let curve = Curve { points: points?, source: source?, estimate };
+        let curve = SourcedCurve { points: points?, source: source?, estimate };
         if let Some(problem) = curve.problem(low, high) {
             table.mistake(format!("{}: {problem}", table.section.title));
             return None;

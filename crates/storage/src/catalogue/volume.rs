@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::parameters::{CloudParameters, ModelParameters};
-use super::quantity::{Quantity, SET_BY_STUDY};
+use super::quantity::{SET_BY_STUDY, SourcedQuantity};
 use super::table::TableReader;
-use super::{Medium, plain_number};
-pub use rent::{RENT_MONTHS, Rent};
+use super::{CatalogueMedium, plain_number};
+pub use rent::{RENT_MONTHS, VolumeRent};
 
 /// 1 MiB/s in the catalogue's million bytes a second.
 const MIB: f64 = 1.048576;
@@ -105,9 +105,9 @@ pub struct VolumeRules {
 }
 
 /// Parameters of `[model]` that a file states itself.
-pub(super) type Stated = BTreeMap<&'static str, f64>;
+pub(super) type StatedParameters = BTreeMap<&'static str, f64>;
 /// Those that its rules give.
-pub(super) type Derived = BTreeMap<&'static str, Quantity>;
+pub(super) type DerivedParameters = BTreeMap<&'static str, SourcedQuantity>;
 
 pub(super) const BASELINE_IOPS: &str = "baseline_iops";
 pub(super) const BASELINE_MB_S: &str = "baseline_mb_s";
@@ -180,9 +180,9 @@ impl RateRule {
     }
 
     /// Why a volume of so many units can't have this rate.
-    fn refusal(&self, rate: f64, units: f64, iops: f64, words: &Words<'_>) -> Option<String> {
+    fn refusal(&self, rate: f64, units: f64, iops: f64, words: &RateWords<'_>) -> Option<String> {
         let is_above = |bound: f64| rate > bound * (1.0 + 1e-6);
-        let Words { unit, in_mib } = words;
+        let RateWords { unit, in_mib } = words;
         let shown = |rate: f64| shown(rate, *in_mib);
         if let Some(least) = self.least.filter(|least| rate < least * (1.0 - 1e-6)) {
             return Some(format!("the provider's smallest is {}", shown(least)));
@@ -259,7 +259,7 @@ fn differs(stated: f64, given: f64) -> bool {
 }
 
 /// How a rate is shown.
-struct Words<'a> {
+struct RateWords<'a> {
     unit: &'a str,
     in_mib: bool,
 }
@@ -292,7 +292,7 @@ impl BurstRule {
     }
 
     /// Rate and bucket of a volume whose baseline is this one.
-    fn given(&self, units: f64, baseline: f64) -> Option<(Quantity, Quantity)> {
+    fn given(&self, units: f64, baseline: f64) -> Option<(SourcedQuantity, SourcedQuantity)> {
         let rate = self.rate.given(units, 0.0).filter(|rate| *rate > baseline)?;
         if self.below_size.is_some_and(|size| units >= size) {
             return None;
@@ -302,7 +302,7 @@ impl BurstRule {
             (_, Some(each), _) => each * units,
             (.., seconds) => seconds.unwrap_or(0.0) * (rate - baseline),
         };
-        let quantity = |value| Quantity { value, source: self.rate.source.clone(), estimate: false };
+        let quantity = |value| SourcedQuantity { value, source: self.rate.source.clone(), estimate: false };
         Some((quantity(rate), quantity(credits)))
     }
 }
@@ -397,14 +397,14 @@ impl VolumeRules {
     ///
     /// # Errors
     /// Why no such volume is sold.
-    pub(super) fn resize(&self, medium: &mut Medium, capacity_bytes: u64) -> Result<(), String> {
+    pub(super) fn resize(&self, medium: &mut CatalogueMedium, capacity_bytes: u64) -> Result<(), String> {
         let capacity = capacity_bytes as f64;
         if let Some(why) = self.size_refusal(capacity) {
             return Err(why);
         }
         let units = self.units(capacity);
         if let ModelParameters::Cloud(volume) = &mut medium.model {
-            let own: Stated = RULED
+            let own: StatedParameters = RULED
                 .into_iter()
                 .filter(|key| self.stated.iter().any(|stated| stated == key))
                 .filter_map(|key| Some((key, value_of(volume, key)?)))
@@ -436,20 +436,20 @@ impl VolumeRules {
                 medium.price.usd = rent.usd(units, &rates);
             }
         }
-        medium.capacity = Quantity { value: capacity, ..medium.capacity.clone() };
+        medium.capacity = SourcedQuantity { value: capacity, ..medium.capacity.clone() };
         // What is stated for every size may not go with what this one has.
         medium.problems().into_iter().next().map_or(Ok(()), Err)
     }
 
     /// What the rules give of the parameters that are not stated.
-    pub(super) fn derived(&self, units: f64, stated: &Stated) -> Derived {
-        let mut derived = Derived::new();
+    pub(super) fn derived(&self, units: f64, stated: &StatedParameters) -> DerivedParameters {
+        let mut derived = DerivedParameters::new();
         let mut baseline = |key, rule: &Option<RateRule>, iops: f64| {
             let given = rule.as_ref().and_then(|rule| Some((rule.given(units, iops)?, rule.source.clone())));
             match (stated.get(key), given) {
                 (Some(value), _) => Some(*value),
                 (None, Some((value, source))) => {
-                    derived.insert(key, Quantity { value, source, estimate: false });
+                    derived.insert(key, SourcedQuantity { value, source, estimate: false });
                     Some(value)
                 }
                 (None, None) => None,
@@ -474,12 +474,12 @@ impl VolumeRules {
     }
 
     /// What of the final rates the provider does not sell: the parameter, and why.
-    pub(super) fn refusals(&self, units: f64, rates: &Stated) -> Vec<(&'static str, String)> {
+    pub(super) fn refusals(&self, units: f64, rates: &StatedParameters) -> Vec<(&'static str, String)> {
         let iops = rates.get(BASELINE_IOPS).copied().unwrap_or(0.0);
         let rules = [(BASELINE_IOPS, &self.baseline_iops, false), (BASELINE_MB_S, &self.baseline_mb_s, true)];
         let refused = rules.into_iter().filter_map(|(key, rule, in_mib)| {
             let rate = *rates.get(key)?;
-            let words = Words { unit: self.unit.name(), in_mib };
+            let words = RateWords { unit: self.unit.name(), in_mib };
             let why = rule.as_ref()?.refusal(rate, units, iops, &words)?;
             Some((key, format!("`{key}` is {}: {why}", plain_number(rate))))
         });
@@ -553,7 +553,7 @@ fn value_of(volume: &CloudParameters, key: &str) -> Option<f64> {
     quantity_of(volume, key).map(|quantity| quantity.value)
 }
 
-fn quantity_of<'a>(volume: &'a CloudParameters, key: &str) -> Option<&'a Quantity> {
+fn quantity_of<'a>(volume: &'a CloudParameters, key: &str) -> Option<&'a SourcedQuantity> {
     match key {
         BASELINE_IOPS => Some(&volume.baseline_iops),
         BASELINE_MB_S => Some(&volume.baseline_mb_s),
@@ -566,7 +566,7 @@ fn quantity_of<'a>(volume: &'a CloudParameters, key: &str) -> Option<&'a Quantit
 }
 
 /// What a volume's price depends on.
-pub(super) fn rates_of(volume: &CloudParameters) -> Stated {
+pub(super) fn rates_of(volume: &CloudParameters) -> StatedParameters {
     [BASELINE_IOPS, BASELINE_MB_S].into_iter().filter_map(|key| Some((key, value_of(volume, key)?))).collect()
 }
 

@@ -9,58 +9,58 @@ use rand::{RngExt as _, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use underlay_record::{DisturbedBy, EarlierFault, FaultRecord};
 
-use super::power::{Moved, Power};
+use super::power::{MovedBacking, VolatilePart};
 use super::{
-    ActiveFault, DeviceFaults, Extent, Fault, FaultError, FaultEvent, FaultId, FaultyModel, ModelFaults,
-    PowerCut, Survival, is_among, operation_of,
+    ActiveFault, ByteExtent, DeviceFault, DeviceFaults, FaultError, FaultEvent, FaultId, FaultyModel,
+    ModelFaults, PowerCut, WriteSurvival, is_among, operation_of,
 };
 use crate::backing::Backing;
-use crate::catalogue::{Medium, ModelParameters};
-use crate::clock::Clock;
-use crate::device::{BlockDevice, DeviceError, Done, Geometry, Request};
+use crate::catalogue::{CatalogueMedium, ModelParameters};
+use crate::clock::ModelClock;
+use crate::device::{BlockDevice, CompletionCallback, DeviceError, DeviceGeometry, DeviceRequest};
 use crate::medium::MediumModel;
 use crate::paced::Paced;
-use crate::time::Time;
+use crate::time::ModelTime;
 
 /// A modelled device that can be told to fail. Without a fault a request goes straight through.
 ///
 /// A handle: clones are the same device.
 #[derive(Clone)]
 pub struct FaultyDevice {
-    inner: Arc<Inner>,
+    inner: Arc<FaultyInner>,
 }
 
-struct Inner {
+struct FaultyInner {
     name: String,
     paced: Paced,
     backing: Arc<dyn Backing>,
-    clock: Arc<dyn Clock>,
+    clock: Arc<dyn ModelClock>,
     /// Absent where there is no model.
     model_faults: Option<Arc<ModelFaults>>,
     /// Present when the device is armed for power cuts.
-    power: Option<Arc<Power>>,
+    power: Option<Arc<VolatilePart>>,
     /// Whether a request has to be looked at.
     acts: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<FaultState>,
 }
 
-struct State {
-    faults: Vec<Injected>,
+struct FaultState {
+    faults: Vec<InjectedFault>,
     has_power: bool,
-    measured_since: Time,
+    measured_since: ModelTime,
     events: Vec<(Option<FaultId>, FaultEvent)>,
     /// Those that had ended when the measurement began.
     earlier: Vec<FaultEvent>,
 }
 
-struct Injected {
+struct InjectedFault {
     id: FaultId,
-    fault: Fault,
-    since: Time,
+    fault: DeviceFault,
+    since: ModelTime,
     random: Pcg64Mcg,
 }
 
-enum Verdict {
+enum FaultVerdict {
     Pass,
     /// Answered as ever, but nothing becomes durable by it.
     Pretend,
@@ -71,7 +71,7 @@ enum Verdict {
 
 /// How a device is armed for power cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arming {
+pub(crate) enum PowerCutArming {
     Unarmed,
     /// Completed writes rest in a buffer that needs power.
     Volatile,
@@ -79,10 +79,10 @@ pub(crate) enum Arming {
     Protected,
 }
 
-impl Arming {
-    pub(crate) fn of(is_armed: bool, medium: Option<&Medium>) -> Arming {
+impl PowerCutArming {
+    pub(crate) fn of(is_armed: bool, medium: Option<&CatalogueMedium>) -> PowerCutArming {
         if !is_armed {
-            return Arming::Unarmed;
+            return PowerCutArming::Unarmed;
         }
         let is_protected = match medium.map(|medium| &medium.model) {
             Some(ModelParameters::Hdd(parameters)) => parameters.write_cache_bytes.value == 0.0,
@@ -92,7 +92,7 @@ impl Arming {
             // What is behind the link loses power with it, and of a measured disk nobody knows.
             Some(ModelParameters::Network(_) | ModelParameters::Measured(_)) | None => false,
         };
-        if is_protected { Arming::Protected } else { Arming::Volatile }
+        if is_protected { PowerCutArming::Protected } else { PowerCutArming::Volatile }
     }
 }
 
@@ -102,8 +102,8 @@ impl FaultyDevice {
         capacity_bytes: u64,
         backing: Arc<dyn Backing>,
         model: Option<Box<dyn MediumModel>>,
-        clock: &Arc<dyn Clock>,
-        arming: Arming,
+        clock: &Arc<dyn ModelClock>,
+        arming: PowerCutArming,
     ) -> FaultyDevice {
         let model_faults = model.is_some().then(Arc::<ModelFaults>::default);
         let model = model.zip(model_faults.clone()).map(|(model, shared)| {
@@ -111,22 +111,24 @@ impl FaultyDevice {
             model
         });
         let power = match arming {
-            Arming::Unarmed => None,
-            arming => Some(Arc::new(Power::new(Arc::clone(&backing), arming == Arming::Protected))),
+            PowerCutArming::Unarmed => None,
+            arming => {
+                Some(Arc::new(VolatilePart::new(Arc::clone(&backing), arming == PowerCutArming::Protected)))
+            }
         };
         let seen: Arc<dyn Backing> = match power {
-            Some(_) => Arc::new(Moved(Arc::clone(&backing))),
+            Some(_) => Arc::new(MovedBacking(Arc::clone(&backing))),
             None => Arc::clone(&backing),
         };
         let paced = Paced::new(capacity_bytes, seen, model, Arc::clone(clock));
-        let state = State {
+        let state = FaultState {
             faults: Vec::new(),
             has_power: true,
             measured_since: clock.now(),
             events: Vec::new(),
             earlier: Vec::new(),
         };
-        let inner = Inner {
+        let inner = FaultyInner {
             name: name.to_owned(),
             paced,
             backing,
@@ -148,10 +150,10 @@ impl FaultyDevice {
     }
 
     /// Requests that are under way when the device vanishes fail with it.
-    pub(crate) fn inject(&self, id: FaultId, fault: Fault, by: DisturbedBy) -> Result<(), FaultError> {
+    pub(crate) fn inject(&self, id: FaultId, fault: DeviceFault, by: DisturbedBy) -> Result<(), FaultError> {
         fault.check()?;
         let capacity_bytes = self.inner.paced.geometry().capacity_bytes;
-        if let Some(Extent { start_bytes, .. }) = fault.extent()
+        if let Some(ByteExtent { start_bytes, .. }) = fault.extent()
             && start_bytes >= capacity_bytes
         {
             let device = self.inner.name.clone();
@@ -160,10 +162,10 @@ impl FaultyDevice {
         if fault.is_of_time() && self.inner.model_faults.is_none() {
             return Err(FaultError::Timeless { device: self.inner.name.clone(), fault: fault.name() });
         }
-        if fault == Fault::IgnoreFlushes && self.inner.power.is_none() {
+        if fault == DeviceFault::IgnoreFlushes && self.inner.power.is_none() {
             return Err(FaultError::NotArmed { device: self.inner.name.clone() });
         }
-        let vanishes = fault == Fault::Vanish;
+        let vanishes = fault == DeviceFault::Vanish;
         {
             let mut state = self.inner.lock();
             let since = self.inner.clock.now();
@@ -177,11 +179,11 @@ impl FaultyDevice {
             };
             state.events.push((Some(id), event));
             let seed = match fault {
-                Fault::Errors { seed, .. } | Fault::Corrupt { seed, .. } => seed,
+                DeviceFault::Errors { seed, .. } | DeviceFault::Corrupt { seed, .. } => seed,
                 _ => 0,
             };
             let random = Pcg64Mcg::seed_from_u64(seed);
-            state.faults.push(Injected { id, fault, since, random });
+            state.faults.push(InjectedFault { id, fault, since, random });
             self.inner.publish(&state);
         }
         if vanishes {
@@ -192,7 +194,11 @@ impl FaultyDevice {
     }
 
     /// Takes off the faults that `which` says; true when one was there. `by` says who did it, where they did not end by themselves.
-    pub(crate) fn clear(&self, which: impl Fn(FaultId, &Fault) -> bool, by: Option<DisturbedBy>) -> bool {
+    pub(crate) fn clear(
+        &self,
+        which: impl Fn(FaultId, &DeviceFault) -> bool,
+        by: Option<DisturbedBy>,
+    ) -> bool {
         let cleared = {
             let mut state = self.inner.lock();
             let now = self.inner.clock.now();
@@ -212,7 +218,7 @@ impl FaultyDevice {
     pub(crate) fn describe(&self, medium: Option<String>) -> DeviceFaults {
         let state = self.inner.lock();
         let now = self.inner.clock.now();
-        let active = |injected: &Injected| ActiveFault {
+        let active = |injected: &InjectedFault| ActiveFault {
             id: injected.id,
             fault: injected.fault.clone(),
             for_s: now.since(injected.since).as_secs_f64(),
@@ -233,7 +239,7 @@ impl FaultyDevice {
         devices: &[&FaultyDevice],
         cut: PowerCut,
         by: DisturbedBy,
-    ) -> Result<Survival, FaultError> {
+    ) -> Result<WriteSurvival, FaultError> {
         let mut powers = Vec::new();
         for device in devices {
             let name = || device.inner.name.clone();
@@ -246,7 +252,7 @@ impl FaultyDevice {
             return Err(FaultError::NoPower { device: name.clone() });
         }
         logs.iter_mut().for_each(|log| log.switch(true));
-        let mut survival = Survival::default();
+        let mut survival = WriteSurvival::default();
         let mut problem = None;
         for (index, (log, (power, name))) in logs.iter_mut().zip(&powers).enumerate() {
             // Devices that lose power together don't lose the same of their writes.
@@ -319,7 +325,7 @@ impl FaultyDevice {
     /// What was wrong with the device since then, in seconds from there.
     pub(crate) fn fault_records(&self) -> Vec<FaultRecord> {
         let state = self.inner.lock();
-        let seconds = |at: Time| at.since(state.measured_since).as_secs_f64();
+        let seconds = |at: ModelTime| at.since(state.measured_since).as_secs_f64();
         let record = |(_, event): &(_, FaultEvent)| FaultRecord {
             t_s: seconds(event.at),
             until_s: event.until.map(seconds),
@@ -348,8 +354,8 @@ impl FaultyDevice {
     }
 }
 
-impl State {
-    fn end_event(&mut self, id: Option<FaultId>, now: Time, by: Option<DisturbedBy>) {
+impl FaultState {
+    fn end_event(&mut self, id: Option<FaultId>, now: ModelTime, by: Option<DisturbedBy>) {
         let open = self.events.iter_mut().rev().find(|(of, event)| *of == id && event.until.is_none());
         if let Some((_, event)) = open {
             event.until = Some(now);
@@ -358,13 +364,13 @@ impl State {
     }
 }
 
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl FaultyInner {
+    fn lock(&self) -> MutexGuard<'_, FaultState> {
         self.state.lock()
     }
 
     /// Tells the model what it has to do, and the path of requests whether it has to look.
-    fn publish(&self, state: &State) {
+    fn publish(&self, state: &FaultState) {
         let acts = !state.has_power || state.faults.iter().any(|injected| !injected.fault.is_of_time());
         self.acts.store(acts, Ordering::SeqCst);
         if let Some(model_faults) = &self.model_faults {
@@ -374,37 +380,39 @@ impl Inner {
     }
 
     /// What becomes of a request, and which bits of what it reads will be wrong, from the first byte on.
-    fn verdict(&self, request: &Request) -> (Verdict, Vec<u64>) {
+    fn verdict(&self, request: &DeviceRequest) -> (FaultVerdict, Vec<u64>) {
         let mut wrong_bits = Vec::new();
         let verdict = self.judge(request, &mut wrong_bits);
         (verdict, wrong_bits)
     }
 
-    fn judge(&self, request: &Request, wrong_bits: &mut Vec<u64>) -> Verdict {
+    fn judge(&self, request: &DeviceRequest, wrong_bits: &mut Vec<u64>) -> FaultVerdict {
         let mut state = self.lock();
-        if !state.has_power || state.faults.iter().any(|injected| injected.fault == Fault::Vanish) {
-            return Verdict::Refuse(DeviceError::Gone);
+        if !state.has_power || state.faults.iter().any(|injected| injected.fault == DeviceFault::Vanish) {
+            return FaultVerdict::Refuse(DeviceError::Gone);
         }
         let (offset_bytes, length_bytes) = request.extent();
         let end_bytes = offset_bytes.saturating_add(length_bytes);
-        for Injected { fault, random, .. } in &mut state.faults {
+        for InjectedFault { fault, random, .. } in &mut state.faults {
             match fault {
-                Fault::Full if matches!(request, Request::Write { .. }) => {
+                DeviceFault::Full if matches!(request, DeviceRequest::Write { .. }) => {
                     match self.backing.holds(offset_bytes, length_bytes) {
                         Ok(true) => {}
-                        Ok(false) => return Verdict::Fail(DeviceError::NoSpace),
-                        Err(error) => return Verdict::Fail(error),
+                        Ok(false) => return FaultVerdict::Fail(DeviceError::NoSpace),
+                        Err(error) => return FaultVerdict::Fail(error),
                     }
                 }
-                Fault::Errors { operations, rate, extent, .. } => {
-                    let touched = extent.is_none_or(|Extent { start_bytes, end_bytes: extent_end }| {
+                DeviceFault::Errors { operations, rate, extent, .. } => {
+                    let touched = extent.is_none_or(|ByteExtent { start_bytes, end_bytes: extent_end }| {
                         offset_bytes < extent_end && end_bytes > start_bytes
                     });
                     if touched && is_among(operation_of(request), operations) && random.random_bool(*rate) {
-                        return Verdict::Fail(DeviceError::Io("an injected fault".into()));
+                        return FaultVerdict::Fail(DeviceError::Io("an injected fault".into()));
                     }
                 }
-                Fault::Corrupt { rate, extent, .. } if matches!(request, Request::Read { .. }) => {
+                DeviceFault::Corrupt { rate, extent, .. }
+                    if matches!(request, DeviceRequest::Read { .. }) =>
+                {
                     let (from, to) =
                         extent.map_or((0, u64::MAX), |extent| (extent.start_bytes, extent.end_bytes));
                     let (from, to) = (from.max(offset_bytes), to.min(end_bytes));
@@ -416,28 +424,36 @@ impl Inner {
                 _ => {}
             }
         }
-        match state.faults.iter().any(|injected| injected.fault == Fault::IgnoreFlushes) {
-            true => Verdict::Pretend,
-            false => Verdict::Pass,
+        match state.faults.iter().any(|injected| injected.fault == DeviceFault::IgnoreFlushes) {
+            true => FaultVerdict::Pretend,
+            false => FaultVerdict::Pass,
         }
     }
 
-    fn submit_armed(&self, power: &Arc<Power>, is_honest: bool, request: Request, done: Done) {
+    fn submit_armed(
+        &self,
+        power: &Arc<VolatilePart>,
+        is_honest: bool,
+        request: DeviceRequest,
+        done: CompletionCallback,
+    ) {
         if let Err(mistake) = request.check(&self.paced.geometry()) {
             return done(Err(mistake));
         }
         let power = Arc::clone(power);
         let ticket = match &request {
-            Request::Write { offset_bytes, data, fua } => {
+            DeviceRequest::Write { offset_bytes, data, fua } => {
                 power.write(*offset_bytes, data, *fua && is_honest).map(Some)
             }
-            Request::Discard { offset_bytes, length_bytes } => power.discard(*offset_bytes, *length_bytes),
-            Request::Flush if is_honest => {
+            DeviceRequest::Discard { offset_bytes, length_bytes } => {
+                power.discard(*offset_bytes, *length_bytes)
+            }
+            DeviceRequest::Flush if is_honest => {
                 let covered = power.flush_begins();
                 let done = move |completion| done(power.flush_ends(covered, completion));
                 return self.paced.submit(request, Box::new(done));
             }
-            Request::Flush | Request::Read { .. } => {
+            DeviceRequest::Flush | DeviceRequest::Read { .. } => {
                 let done = move |completion| done(power.answered(completion));
                 return self.paced.submit(request, Box::new(done));
             }
@@ -462,11 +478,11 @@ fn flipped(mut data: Vec<u8>, bits: &[u64]) -> Vec<u8> {
 }
 
 impl BlockDevice for FaultyDevice {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> DeviceGeometry {
         self.inner.paced.geometry()
     }
 
-    fn submit(&self, request: Request, mut done: Done) {
+    fn submit(&self, request: DeviceRequest, mut done: CompletionCallback) {
         let inner = &self.inner;
         let mut is_honest = true;
         if inner.acts.load(Ordering::SeqCst) {
@@ -477,10 +493,10 @@ impl BlockDevice for FaultyDevice {
                     Box::new(move |completion| answered(completion.map(|data| flipped(data, &wrong_bits))));
             }
             match verdict {
-                Verdict::Pass => {}
-                Verdict::Pretend => is_honest = false,
-                Verdict::Refuse(error) => return done(Err(error)),
-                Verdict::Fail(error) => return inner.paced.submit_failing(request, error, done),
+                FaultVerdict::Pass => {}
+                FaultVerdict::Pretend => is_honest = false,
+                FaultVerdict::Refuse(error) => return done(Err(error)),
+                FaultVerdict::Fail(error) => return inner.paced.submit_failing(request, error, done),
             }
         }
         match &inner.power {

@@ -8,24 +8,24 @@ use underlay_sync::Mutex;
 use rand::{RngExt as _, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::{Fault, FaultId, is_among};
-use crate::medium::{Finished, MediumModel, ModelRequest, RequestId};
-use crate::time::Time;
+use super::{DeviceFault, FaultId, is_among};
+use crate::medium::{FinishedRequest, MediumModel, ModelRequest, RequestId};
+use crate::time::ModelTime;
 
 /// What is to be wrong with a model, told from any thread; it takes effect at the model's next event.
 #[derive(Debug, Default)]
 pub(crate) struct ModelFaults {
     generation: AtomicU64,
-    wanted: Mutex<Vec<(FaultId, Fault)>>,
+    wanted: Mutex<Vec<(FaultId, DeviceFault)>>,
 }
 
 impl ModelFaults {
-    pub(crate) fn set(&self, faults: Vec<(FaultId, Fault)>) {
+    pub(crate) fn set(&self, faults: Vec<(FaultId, DeviceFault)>) {
         *self.wanted.lock() = faults;
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn get(&self) -> Vec<(FaultId, Fault)> {
+    fn get(&self) -> Vec<(FaultId, DeviceFault)> {
         self.wanted.lock().clone()
     }
 }
@@ -36,52 +36,52 @@ pub(crate) struct FaultyModel {
     inner: Box<dyn MediumModel>,
     shared: std::sync::Arc<ModelFaults>,
     seen_generation: u64,
-    rate: Rate,
-    spikes: Vec<Spike>,
+    rate: TimeRate,
+    spikes: Vec<LatencySpike>,
     /// Requests inside that will be late, and by how much.
     spiked: HashMap<RequestId, Duration>,
-    late: BTreeSet<(Time, RequestId)>,
+    late: BTreeSet<(ModelTime, RequestId)>,
     /// The last instant that was given.
-    now: Time,
-    finished: Vec<Finished>,
+    now: ModelTime,
+    finished: Vec<FinishedRequest>,
 }
 
-struct Spike {
+struct LatencySpike {
     id: FaultId,
-    fault: Fault,
+    fault: DeviceFault,
     random: Pcg64Mcg,
 }
 
 /// Time inside by time outside: from a common instant on, `factor` times slower.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Rate {
-    outside: Time,
-    inside: Time,
+struct TimeRate {
+    outside: ModelTime,
+    inside: ModelTime,
     factor: f64,
 }
 
-impl Rate {
+impl TimeRate {
     /// Nothing is rounded.
     fn is_exact(&self) -> bool {
         self.factor == 1.0
     }
 
-    fn inside(&self, outside: Time) -> Time {
+    fn inside(&self, outside: ModelTime) -> ModelTime {
         let span_ns = outside.as_ns().saturating_sub(self.outside.as_ns());
         let slowed_ns = if self.factor == 1.0 { span_ns } else { (span_ns as f64 / self.factor) as u64 };
-        Time::from_ns(self.inside.as_ns().saturating_add(slowed_ns))
+        ModelTime::from_ns(self.inside.as_ns().saturating_add(slowed_ns))
     }
 
     /// The first instant outside at which it is `inside`, or later, inside.
-    fn outside(&self, inside: Time) -> Time {
+    fn outside(&self, inside: ModelTime) -> ModelTime {
         let span_ns = inside.as_ns().saturating_sub(self.inside.as_ns());
         if self.factor == 1.0 {
-            return Time::from_ns(self.outside.as_ns().saturating_add(span_ns));
+            return ModelTime::from_ns(self.outside.as_ns().saturating_add(span_ns));
         }
         let mut span_ns = (span_ns as f64 * self.factor).ceil() as u64;
-        let at = |span_ns: u64| Time::from_ns(self.outside.as_ns().saturating_add(span_ns));
+        let at = |span_ns: u64| ModelTime::from_ns(self.outside.as_ns().saturating_add(span_ns));
         // Floats may be off by a little, and an event must not be asked for before it is due.
-        while self.inside(at(span_ns)) < inside && at(span_ns) < Time::from_ns(u64::MAX) {
+        while self.inside(at(span_ns)) < inside && at(span_ns) < ModelTime::from_ns(u64::MAX) {
             span_ns += 1 + (span_ns >> 52);
         }
         at(span_ns)
@@ -90,7 +90,7 @@ impl Rate {
 
 impl FaultyModel {
     pub(crate) fn new(inner: Box<dyn MediumModel>, shared: std::sync::Arc<ModelFaults>) -> FaultyModel {
-        let rate = Rate { outside: Time::ZERO, inside: Time::ZERO, factor: 1.0 };
+        let rate = TimeRate { outside: ModelTime::ZERO, inside: ModelTime::ZERO, factor: 1.0 };
         FaultyModel {
             inner,
             shared,
@@ -99,19 +99,19 @@ impl FaultyModel {
             spikes: Vec::new(),
             spiked: HashMap::new(),
             late: BTreeSet::new(),
-            now: Time::ZERO,
+            now: ModelTime::ZERO,
             finished: Vec::new(),
         }
     }
 
     /// When something happens outside that happens `inside`. Rounding must not carry it to before what has been told already.
-    fn told(&self, inside: Time) -> Time {
+    fn told(&self, inside: ModelTime) -> ModelTime {
         let outside = self.rate.outside(inside);
         if self.rate.is_exact() { outside } else { outside.max(self.now) }
     }
 
     /// Takes what has been told since, as of `now`, up to which everything is over.
-    fn adopt(&mut self, now: Time) {
+    fn adopt(&mut self, now: ModelTime) {
         let generation = self.shared.generation.load(Ordering::SeqCst);
         if generation == self.seen_generation {
             return;
@@ -119,17 +119,17 @@ impl FaultyModel {
         self.seen_generation = generation;
         let wanted = self.shared.get();
         let factor = wanted.iter().fold(1.0, |product, (_, fault)| match fault {
-            Fault::Slow { factor } => product * factor,
+            DeviceFault::Slow { factor } => product * factor,
             _ => product,
         });
-        self.rate = Rate { outside: now, inside: self.rate.inside(now), factor };
+        self.rate = TimeRate { outside: now, inside: self.rate.inside(now), factor };
         // A spike that stays goes on with its numbers.
         self.spikes.retain(|spike| wanted.iter().any(|(id, _)| *id == spike.id));
         for (id, fault) in wanted {
-            if let Fault::Spikes { seed, .. } = fault
+            if let DeviceFault::Spikes { seed, .. } = fault
                 && self.spikes.iter().all(|spike| spike.id != id)
             {
-                self.spikes.push(Spike { id, fault, random: Pcg64Mcg::seed_from_u64(seed) });
+                self.spikes.push(LatencySpike { id, fault, random: Pcg64Mcg::seed_from_u64(seed) });
             }
         }
     }
@@ -140,13 +140,13 @@ impl MediumModel for FaultyModel {
         self.inner.capacity_bytes()
     }
 
-    fn submit(&mut self, request: ModelRequest, now: Time) {
+    fn submit(&mut self, request: ModelRequest, now: ModelTime) {
         // One that is late is no reason to go back.
         self.now = self.now.max(now);
         self.adopt(self.now);
         let mut extra = Duration::ZERO;
-        for Spike { fault, random, .. } in &mut self.spikes {
-            if let Fault::Spikes { operations, rate, latency_us, .. } = fault
+        for LatencySpike { fault, random, .. } in &mut self.spikes {
+            if let DeviceFault::Spikes { operations, rate, latency_us, .. } = fault
                 && is_among(request.operation, operations)
                 && random.random_bool(*rate)
             {
@@ -163,27 +163,27 @@ impl MediumModel for FaultyModel {
         self.rate.is_exact() && self.inner.takes_late()
     }
 
-    fn next_completion(&self) -> Option<Time> {
+    fn next_completion(&self) -> Option<ModelTime> {
         let inside = self.inner.next_completion().map(|inside| self.told(inside));
         let late = self.late.first().map(|(at, _)| *at);
         inside.into_iter().chain(late).min()
     }
 
-    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+    fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
         let began = finished.len();
         let mut done = std::mem::take(&mut self.finished);
         self.inner.complete(self.rate.inside(now), &mut done);
-        for Finished { id, at } in done.drain(..) {
+        for FinishedRequest { id, at } in done.drain(..) {
             let at = self.told(at).min(now);
             match self.spiked.remove(&id) {
                 Some(extra) => drop(self.late.insert((at + extra, id))),
-                None => finished.push(Finished { id, at }),
+                None => finished.push(FinishedRequest { id, at }),
             }
         }
         self.finished = done;
         while let Some(&(at, id)) = self.late.first().filter(|(at, _)| *at <= now) {
             self.late.pop_first();
-            finished.push(Finished { id, at });
+            finished.push(FinishedRequest { id, at });
         }
         finished[began..].sort_by_key(|one| one.at);
         self.now = self.now.max(now);
@@ -194,11 +194,11 @@ impl MediumModel for FaultyModel {
         self.inner.absorb(request);
     }
 
-    fn end_fast_forward(&mut self, now: Time) {
+    fn end_fast_forward(&mut self, now: ModelTime) {
         self.inner.end_fast_forward(self.rate.inside(now));
     }
 
-    fn wear(&self) -> Option<underlay_record::Wear> {
+    fn wear(&self) -> Option<underlay_record::FlashWear> {
         self.inner.wear()
     }
 

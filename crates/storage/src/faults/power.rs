@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PowerCut;
 use crate::backing::Backing;
-use crate::device::{Completion, DeviceError};
+use crate::device::{DeviceCompletion, DeviceError};
 use crate::paced::BLOCK_BYTES;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -29,14 +29,14 @@ const MAX_UNDONE_DISCARD_BYTES: u64 = 1 << 20;
 
 /// What became of the writes that no flush had covered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Survival {
+pub struct WriteSurvival {
     pub survived: u64,
     pub torn: u64,
     pub lost: u64,
 }
 
-impl std::ops::AddAssign for Survival {
-    fn add_assign(&mut self, other: Survival) {
+impl std::ops::AddAssign for WriteSurvival {
+    fn add_assign(&mut self, other: WriteSurvival) {
         self.survived += other.survived;
         self.torn += other.torn;
         self.lost += other.lost;
@@ -44,78 +44,83 @@ impl std::ops::AddAssign for Survival {
 }
 
 /// The volatile part of a device that is armed for power cuts.
-pub(super) struct Power {
+pub(super) struct VolatilePart {
     backing: Arc<dyn Backing>,
     /// Completed writes need no flush.
     protected: bool,
     cache_bytes: u64,
-    log: Mutex<Log>,
+    log: Mutex<WriteLog>,
 }
 
 /// A write under way, until it completes.
-pub(super) struct Ticket(u64);
+pub(super) struct WriteTicket(u64);
 
 /// The writes that a flush will have covered: those that had completed before this one, if no cut came between.
-pub(super) struct Covered {
+pub(super) struct FlushCoverage {
     before: u64,
     cuts: u64,
 }
 
 #[derive(Default)]
-pub(super) struct Log {
+pub(super) struct WriteLog {
     off: bool,
     next_write: u64,
     next_completion: u64,
     /// How often the power was cut.
     cuts: u64,
-    writes: BTreeMap<u64, Write>,
+    writes: BTreeMap<u64, VolatileWrite>,
     /// Completed writes by the order in which they completed.
     completed: BTreeMap<u64, u64>,
     /// Of each block with unflushed writes what they replaced, oldest first.
-    blocks: HashMap<u64, Vec<Replaced>>,
+    blocks: HashMap<u64, Vec<ReplacedContent>>,
     held_bytes: u64,
 }
 
-struct Write {
+struct VolatileWrite {
     first_block: u64,
     blocks: u64,
     durable_when_complete: bool,
 }
 
-struct Replaced {
+struct ReplacedContent {
     write: u64,
     content: Arc<[u8]>,
     offset: usize,
 }
 
 /// Which blocks of a write are there after a cut.
-enum Fate {
+enum BlockFate {
     Survived,
     Lost,
     Torn(Vec<bool>),
 }
 
-impl Fate {
+impl BlockFate {
     fn holds(&self, block: u64) -> bool {
         match self {
-            Fate::Survived => true,
-            Fate::Lost => false,
-            Fate::Torn(landed) => landed[block as usize],
+            BlockFate::Survived => true,
+            BlockFate::Lost => false,
+            BlockFate::Torn(landed) => landed[block as usize],
         }
     }
 }
 
-impl Power {
-    pub(super) fn new(backing: Arc<dyn Backing>, protected: bool) -> Power {
-        Power { backing, protected, cache_bytes: CACHE_BYTES, log: Mutex::default() }
+impl VolatilePart {
+    pub(super) fn new(backing: Arc<dyn Backing>, protected: bool) -> VolatilePart {
+        VolatilePart { backing, protected, cache_bytes: CACHE_BYTES, log: Mutex::default() }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Log> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, WriteLog> {
         // Nothing below panics halfway through a change.
         self.log.lock()
     }
 
-    pub(super) fn write(&self, offset_bytes: u64, data: &[u8], fua: bool) -> Result<Ticket, DeviceError> {
+    pub(super) fn write(
+        &self,
+        offset_bytes: u64,
+        data: &[u8],
+        fua: bool,
+    ) -> Result<WriteTicket, DeviceError> {
         self.change(offset_bytes, data.len() as u64, fua, |backing| backing.write(offset_bytes, data))
     }
 
@@ -124,7 +129,7 @@ impl Power {
         &self,
         offset_bytes: u64,
         length_bytes: u64,
-    ) -> Result<Option<Ticket>, DeviceError> {
+    ) -> Result<Option<WriteTicket>, DeviceError> {
         let discard = |backing: &dyn Backing| backing.discard(offset_bytes, length_bytes);
         if length_bytes <= MAX_UNDONE_DISCARD_BYTES {
             return self.change(offset_bytes, length_bytes, false, discard).map(Some);
@@ -144,7 +149,7 @@ impl Power {
         length_bytes: u64,
         fua: bool,
         change: impl FnOnce(&dyn Backing) -> Result<(), DeviceError>,
-    ) -> Result<Ticket, DeviceError> {
+    ) -> Result<WriteTicket, DeviceError> {
         let mut log = self.lock();
         log.check_power()?;
         let mut content = vec![0; length_bytes as usize];
@@ -154,13 +159,16 @@ impl Power {
         log.next_write += 1;
         let (first_block, blocks) = (offset_bytes / BLOCK as u64, length_bytes / BLOCK as u64);
         for index in 0..blocks {
-            let replaced =
-                Replaced { write: number, content: Arc::clone(&content), offset: index as usize * BLOCK };
+            let replaced = ReplacedContent {
+                write: number,
+                content: Arc::clone(&content),
+                offset: index as usize * BLOCK,
+            };
             log.blocks.entry(first_block + index).or_default().push(replaced);
         }
         log.held_bytes += length_bytes;
         let durable_when_complete = fua || self.protected;
-        log.writes.insert(number, Write { first_block, blocks, durable_when_complete });
+        log.writes.insert(number, VolatileWrite { first_block, blocks, durable_when_complete });
         if let Err(error) = change(&*self.backing) {
             // Some of its blocks may be new: they are as unsure as those of any write.
             log.complete(number);
@@ -170,14 +178,18 @@ impl Power {
             let Some((_, oldest)) = log.completed.pop_first() else { break };
             log.keep(oldest);
         }
-        Ok(Ticket(number))
+        Ok(WriteTicket(number))
     }
 
     /// The answer to a write or discard that is over.
-    pub(super) fn completed(&self, ticket: Option<Ticket>, completion: Completion) -> Completion {
+    pub(super) fn completed(
+        &self,
+        ticket: Option<WriteTicket>,
+        completion: DeviceCompletion,
+    ) -> DeviceCompletion {
         let mut log = self.lock();
         log.check_power()?;
-        if let Some(Ticket(number)) = ticket {
+        if let Some(WriteTicket(number)) = ticket {
             match log.writes.get(&number) {
                 Some(write) if write.durable_when_complete && completion.is_ok() => log.keep(number),
                 Some(_) => log.complete(number),
@@ -188,13 +200,17 @@ impl Power {
         completion
     }
 
-    pub(super) fn flush_begins(&self) -> Covered {
+    pub(super) fn flush_begins(&self) -> FlushCoverage {
         let log = self.lock();
-        Covered { before: log.next_completion, cuts: log.cuts }
+        FlushCoverage { before: log.next_completion, cuts: log.cuts }
     }
 
     /// The answer to a flush that is over: what it covers stays from now on.
-    pub(super) fn flush_ends(&self, Covered { before, cuts }: Covered, completion: Completion) -> Completion {
+    pub(super) fn flush_ends(
+        &self,
+        FlushCoverage { before, cuts }: FlushCoverage,
+        completion: DeviceCompletion,
+    ) -> DeviceCompletion {
         let mut log = self.lock();
         log.check_power()?;
         if log.cuts != cuts {
@@ -213,43 +229,43 @@ impl Power {
     }
 
     /// The answer to a read that is over.
-    pub(super) fn answered(&self, completion: Completion) -> Completion {
+    pub(super) fn answered(&self, completion: DeviceCompletion) -> DeviceCompletion {
         self.lock().check_power()?;
         completion
     }
 
     /// Decides what survives and undoes the rest. `log` is this device's own, locked with those of all devices that
     /// lose power in the same instant, and switched off.
-    pub(super) fn undo(&self, log: &mut Log, cut: PowerCut) -> Result<Survival, DeviceError> {
+    pub(super) fn undo(&self, log: &mut WriteLog, cut: PowerCut) -> Result<WriteSurvival, DeviceError> {
         let fates = log.decide(cut);
-        let mut survival = Survival::default();
+        let mut survival = WriteSurvival::default();
         for fate in fates.values() {
             match fate {
-                Fate::Survived => survival.survived += 1,
-                Fate::Torn(_) => survival.torn += 1,
-                Fate::Lost => survival.lost += 1,
+                BlockFate::Survived => survival.survived += 1,
+                BlockFate::Torn(_) => survival.torn += 1,
+                BlockFate::Lost => survival.lost += 1,
             }
         }
         for (block, versions) in &log.blocks {
-            let landed = |version: &&Replaced| {
+            let landed = |version: &&ReplacedContent| {
                 // Both are there: `keep` removes a write together with what it replaced.
                 let (write, fate) = (&log.writes[&version.write], &fates[&version.write]);
                 fate.holds(block - write.first_block)
             };
             // Back from the newest to the newest that landed.
             let undone = versions.iter().rev().take_while(|version| !landed(version)).last();
-            if let Some(Replaced { content, offset, .. }) = undone {
+            if let Some(ReplacedContent { content, offset, .. }) = undone {
                 self.backing.write(block * BLOCK as u64, &content[*offset..][..BLOCK])?;
             }
         }
-        let Log { next_write, next_completion, cuts, .. } = *log;
-        *log = Log { off: true, next_write, next_completion, cuts: cuts + 1, ..Log::default() };
+        let WriteLog { next_write, next_completion, cuts, .. } = *log;
+        *log = WriteLog { off: true, next_write, next_completion, cuts: cuts + 1, ..WriteLog::default() };
         self.backing.sync()?;
         Ok(survival)
     }
 }
 
-impl Log {
+impl WriteLog {
     pub(super) fn is_off(&self) -> bool {
         self.off
     }
@@ -282,7 +298,7 @@ impl Log {
     }
 
     /// A fate for each unflushed write: completed ones in their order, then those under way.
-    fn decide(&self, cut: PowerCut) -> HashMap<u64, Fate> {
+    fn decide(&self, cut: PowerCut) -> HashMap<u64, BlockFate> {
         let mut random = Pcg64Mcg::seed_from_u64(cut.seed);
         let completed: HashSet<u64> = self.completed.values().copied().collect();
         let under_way = self.writes.keys().copied().filter(|number| !completed.contains(number));
@@ -297,18 +313,18 @@ impl Log {
             let fate = if cut.reordered {
                 match random.random_bool(share) {
                     _ if may_tear && random.random_bool(0.3) => {
-                        Fate::Torn((0..blocks).map(|_| random.random_bool(0.5)).collect())
+                        BlockFate::Torn((0..blocks).map(|_| random.random_bool(0.5)).collect())
                     }
-                    true => Fate::Survived,
-                    false => Fate::Lost,
+                    true => BlockFate::Survived,
+                    false => BlockFate::Lost,
                 }
             } else if position < survivors {
-                Fate::Survived
+                BlockFate::Survived
             } else if position == survivors && may_tear {
                 let landed = random.random_range(0..=blocks);
-                Fate::Torn((0..blocks).map(|block| block < landed).collect())
+                BlockFate::Torn((0..blocks).map(|block| block < landed).collect())
             } else {
-                Fate::Lost
+                BlockFate::Lost
             };
             fates.insert(number, fate);
         }
@@ -317,9 +333,9 @@ impl Log {
 }
 
 /// What the paced device sees of the backing of an armed one: the data has moved before its time begins.
-pub(super) struct Moved(pub Arc<dyn Backing>);
+pub(super) struct MovedBacking(pub Arc<dyn Backing>);
 
-impl Backing for Moved {
+impl Backing for MovedBacking {
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         self.0.read(offset_bytes, buffer)
     }

@@ -3,23 +3,25 @@
 
 use std::time::Duration;
 
-use super::profile::{BurstPoint, CachePoint, FlushPoint, Point, Profile, Rounds, Shape};
-use super::target::{Load, Target, TargetError};
-use crate::predict::Pattern;
+use super::profile::{
+    BurstPoint, CachePoint, DeviceProfile, FlushPoint, LoadShape, ProbePoint, SteadyRounds,
+};
+use super::target::{ProbeLoad, ProbeTarget, TargetError};
+use crate::predict::AccessPattern;
 
 /// What the campaign is about to do.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Progress {
+pub struct CampaignProgress {
     pub what: String,
     pub step: usize,
     pub steps: usize,
 }
 
 /// A campaign under way.
-pub struct Campaign<'a> {
-    target: &'a mut dyn Target,
-    shape: &'a Shape,
-    progress: &'a mut dyn FnMut(&Progress),
+pub struct ProbeCampaign<'a> {
+    target: &'a mut dyn ProbeTarget,
+    shape: &'a LoadShape,
+    progress: &'a mut dyn FnMut(&CampaignProgress),
     step: usize,
     steps: usize,
     seed: u64,
@@ -40,35 +42,35 @@ const STEADY_SLOPE: f64 = 0.1;
 /// # Errors
 /// When a request fails or the user stops it.
 pub fn profile(
-    target: &mut dyn Target,
-    shape: &Shape,
-    progress: &mut dyn FnMut(&Progress),
-) -> Result<Profile, TargetError> {
-    let mut campaign = Campaign { target, shape, progress, step: 0, steps: 0, seed: 0 };
+    target: &mut dyn ProbeTarget,
+    shape: &LoadShape,
+    progress: &mut dyn FnMut(&CampaignProgress),
+) -> Result<DeviceProfile, TargetError> {
+    let mut campaign = ProbeCampaign { target, shape, progress, step: 0, steps: 0, seed: 0 };
     campaign.steps = campaign.count_steps();
     campaign.run()
 }
 
-impl Campaign<'_> {
+impl ProbeCampaign<'_> {
     fn count_steps(&self) -> usize {
         let grid = |pattern| self.shape.grid(pattern).len();
         let cache = self.shape.working_sets(self.target.span_bytes()).len();
-        let reads = grid(Pattern::RandomRead) + grid(Pattern::SequentialRead) + cache;
-        let writes = grid(Pattern::RandomWrite) + grid(Pattern::SequentialWrite);
+        let reads = grid(AccessPattern::RandomRead) + grid(AccessPattern::SequentialRead) + cache;
+        let writes = grid(AccessPattern::RandomWrite) + grid(AccessPattern::SequentialWrite);
         // Buffered writes, bursts, two flushes, two series of rounds.
         let bursts = if self.shape.burst.is_zero() { 0 } else { 4 };
         let extra = self.shape.block_bytes.len() + bursts + 2 + 2;
         reads + if self.target.may_write() { writes + extra } else { 0 }
     }
 
-    fn run(&mut self) -> Result<Profile, TargetError> {
-        let mut profile = Profile { span_bytes: self.target.span_bytes(), ..Profile::default() };
-        self.grid(Pattern::RandomRead, &mut profile)?;
-        self.grid(Pattern::SequentialRead, &mut profile)?;
+    fn run(&mut self) -> Result<DeviceProfile, TargetError> {
+        let mut profile = DeviceProfile { span_bytes: self.target.span_bytes(), ..DeviceProfile::default() };
+        self.grid(AccessPattern::RandomRead, &mut profile)?;
+        self.grid(AccessPattern::SequentialRead, &mut profile)?;
         self.read_cache(&mut profile)?;
         if self.target.may_write() {
             self.writes_after_rest(&mut profile)?;
-            for pattern in [Pattern::SequentialWrite, Pattern::RandomWrite] {
+            for pattern in [AccessPattern::SequentialWrite, AccessPattern::RandomWrite] {
                 self.rounds(pattern, &mut profile)?;
                 self.grid(pattern, &mut profile)?;
             }
@@ -78,14 +80,14 @@ impl Campaign<'_> {
 
     fn tell(&mut self, what: String) {
         self.step += 1;
-        let progress = Progress { what, step: self.step, steps: self.steps };
+        let progress = CampaignProgress { what, step: self.step, steps: self.steps };
         (self.progress)(&progress);
     }
 
     /// A load over the whole span; every load has its own requests.
-    fn load(&mut self, pattern: Pattern, block_bytes: u64, queue_depth: usize) -> Load {
+    fn load(&mut self, pattern: AccessPattern, block_bytes: u64, queue_depth: usize) -> ProbeLoad {
         self.seed += 1;
-        Load {
+        ProbeLoad {
             pattern,
             block_bytes,
             queue_depth,
@@ -99,31 +101,31 @@ impl Campaign<'_> {
         }
     }
 
-    fn grid(&mut self, pattern: Pattern, profile: &mut Profile) -> Result<(), TargetError> {
+    fn grid(&mut self, pattern: AccessPattern, profile: &mut DeviceProfile) -> Result<(), TargetError> {
         for (block_bytes, queue_depth, role) in self.shape.grid(pattern) {
             self.tell(format!("{} of {} at queue depth {queue_depth}", pattern.name(), size(block_bytes)));
             let load = self.load(pattern, block_bytes, queue_depth);
             let sample = self.target.run(&load)?;
-            profile.points.push(Point::of(pattern, block_bytes, queue_depth, role, sample));
+            profile.points.push(ProbePoint::of(pattern, block_bytes, queue_depth, role, sample));
         }
         Ok(())
     }
 
-    fn read_cache(&mut self, profile: &mut Profile) -> Result<(), TargetError> {
+    fn read_cache(&mut self, profile: &mut DeviceProfile) -> Result<(), TargetError> {
         for working_set_bytes in self.shape.working_sets(self.target.span_bytes()) {
             self.tell(format!("reads within {}", size(working_set_bytes)));
             let block_bytes = 64 << 10;
-            let fill = Load {
+            let fill = ProbeLoad {
                 span_bytes: working_set_bytes,
                 warmup: Duration::ZERO,
                 most_requests: working_set_bytes / block_bytes,
-                ..self.load(Pattern::SequentialRead, block_bytes, 4)
+                ..self.load(AccessPattern::SequentialRead, block_bytes, 4)
             };
             self.target.run(&fill)?;
-            let reread = Load {
+            let reread = ProbeLoad {
                 span_bytes: working_set_bytes,
                 duration: self.shape.cell / 2,
-                ..self.load(Pattern::RandomRead, 4096, 1)
+                ..self.load(AccessPattern::RandomRead, 4096, 1)
             };
             let latency = self.target.run(&reread)?.latency;
             profile.read_cache.push(CachePoint { working_set_bytes, latency });
@@ -132,26 +134,28 @@ impl Campaign<'_> {
     }
 
     /// What a write costs while the buffer has room, how much room that is, and what a flush costs.
-    fn writes_after_rest(&mut self, profile: &mut Profile) -> Result<(), TargetError> {
+    fn writes_after_rest(&mut self, profile: &mut DeviceProfile) -> Result<(), TargetError> {
         for block_bytes in self.shape.block_bytes.clone() {
             self.tell(format!("writes of {} from rest", size(block_bytes)));
             self.target.settle(self.shape.rest)?;
             let most_requests = BUFFERED_WRITES.min(BUFFERED_BYTES / block_bytes).max(2);
-            let load = Load {
+            let load = ProbeLoad {
                 warmup: Duration::ZERO,
                 most_requests,
-                ..self.load(Pattern::RandomWrite, block_bytes, 1)
+                ..self.load(AccessPattern::RandomWrite, block_bytes, 1)
             };
             let sample = self.target.run(&load)?;
-            profile.buffered_writes.push(Point::of(
-                Pattern::RandomWrite,
+            profile.buffered_writes.push(ProbePoint::of(
+                AccessPattern::RandomWrite,
                 block_bytes,
                 1,
-                super::Role::Fitted,
+                super::PointRole::Fitted,
                 sample,
             ));
         }
-        for (pattern, block_bytes) in [(Pattern::RandomWrite, 4096), (Pattern::SequentialWrite, 128 << 10)] {
+        for (pattern, block_bytes) in
+            [(AccessPattern::RandomWrite, 4096), (AccessPattern::SequentialWrite, 128 << 10)]
+        {
             if self.shape.burst.is_zero() {
                 break;
             }
@@ -160,7 +164,7 @@ impl Campaign<'_> {
                 self.tell(format!("a burst of {}", pattern.name()));
                 self.target.settle(self.shape.rest)?;
                 let queue_depth = 4;
-                let load = Load {
+                let load = ProbeLoad {
                     warmup: Duration::ZERO,
                     duration,
                     most_requests: u64::MAX,
@@ -174,10 +178,10 @@ impl Campaign<'_> {
         for writes in [1, 64] {
             self.tell(format!("a flush after {writes} writes"));
             self.target.settle(self.shape.rest)?;
-            let load = Load {
+            let load = ProbeLoad {
                 flush_every: writes,
                 warmup: Duration::ZERO,
-                ..self.load(Pattern::RandomWrite, FLUSH_BLOCK_BYTES, 1)
+                ..self.load(AccessPattern::RandomWrite, FLUSH_BLOCK_BYTES, 1)
             };
             let sample = self.target.run(&load)?;
             let (write, flush) = (sample.latency, sample.flush);
@@ -187,13 +191,13 @@ impl Campaign<'_> {
     }
 
     /// Writes until the last rounds agree.
-    fn rounds(&mut self, pattern: Pattern, profile: &mut Profile) -> Result<(), TargetError> {
+    fn rounds(&mut self, pattern: AccessPattern, profile: &mut DeviceProfile) -> Result<(), TargetError> {
         self.tell(format!("{} until they are steady", pattern.name()));
         let queue_depth = self.shape.queue_depths.last().copied().unwrap_or(1);
         let block_bytes = if pattern.is_random() { 4096 } else { 128 << 10 };
-        let mut rounds = Rounds { pattern, iops: Vec::new(), steady: false };
+        let mut rounds = SteadyRounds { pattern, iops: Vec::new(), steady: false };
         while !rounds.steady && rounds.iops.len() < self.shape.most_rounds {
-            let load = Load {
+            let load = ProbeLoad {
                 warmup: Duration::ZERO,
                 duration: self.shape.round,
                 most_requests: self.shape.most_round_requests,

@@ -5,7 +5,7 @@ use underlay_record::Histogram;
 
 /// The distance of a distribution from the one that it should be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Distance {
+pub struct DistributionDistance {
     /// The root mean square of the horizontal distance between the two cumulative curves (Ruemmler and Wilkes,
     /// "An introduction to disk drive modeling", 1994), in microseconds.
     pub demerit_us: f64,
@@ -21,7 +21,7 @@ pub struct Distance {
 const SHARES: usize = 10_000;
 
 /// The distance of `is` from `should`; `None` when one of them is empty.
-pub fn distance(should: &Histogram, is: &Histogram) -> Option<Distance> {
+pub fn distance(should: &Histogram, is: &Histogram) -> Option<DistributionDistance> {
     if should.count() == 0 || is.count() == 0 {
         return None;
     }
@@ -29,7 +29,7 @@ pub fn distance(should: &Histogram, is: &Histogram) -> Option<Distance> {
     let squares: f64 = wanted.iter().zip(&found).map(|(a, b)| (a - b).powi(2)).sum();
     let demerit_us = (squares / SHARES as f64).sqrt();
     let relative = |is: f64, should: f64| if should > 0.0 { is / should - 1.0 } else { 0.0 };
-    Some(Distance {
+    Some(DistributionDistance {
         demerit_us,
         demerit: demerit_us / should.mean_us().max(f64::MIN_POSITIVE),
         mean: relative(is.mean_us(), should.mean_us()),

@@ -8,18 +8,19 @@ use std::collections::BTreeMap;
 
 use underlay_record::Histogram;
 
-use super::medium_file::{self, Identity, PRICE, SOURCE, UNKNOWN};
-use super::plausible::Repairs;
-use super::profile::{BurstPoint, Point, Profile, Role};
+use super::medium_file::{self, DeviceIdentity, PRICE, SOURCE, UNKNOWN};
+use super::plausible::FitRepairs;
+use super::profile::{BurstPoint, DeviceProfile, PointRole, ProbePoint};
 use super::quantiles::quantiles;
 use super::rounding::rounded;
 use super::score::score_points;
 use crate::catalogue::{
-    Curve, Distribution, Label, MeasuredDevice, MeasuredLoad, MeasuredOrder, MeasuredParameters, Medium,
-    MediumKind, ModelParameters, OrderProperty, Price, Property, Quantity, Service,
+    CalibrationLabel, CatalogueMedium, MeasuredDevice, MeasuredLoad, MeasuredOrder, MeasuredParameters,
+    MeasuredService, MediumKind, MediumPrice, ModelParameters, OrderProperty, SourcedCurve,
+    SourcedDistribution, SourcedProperty, SourcedQuantity,
 };
-use crate::medium::Operation;
-use crate::predict::Pattern;
+use crate::medium::ModelOperation;
+use crate::predict::AccessPattern;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FitError {
@@ -39,20 +40,20 @@ const SEED: u64 = 1;
 ///
 /// # Errors
 /// When not even random reads at queue depth 1 were measured.
-pub fn fit(profile: &Profile, identity: &Identity) -> Result<Medium, FitError> {
-    let fitted: Vec<&Point> =
-        profile.points.iter().filter(|point| point.role == Role::Fitted && point.is_sound()).collect();
-    let writes: Vec<&Point> =
-        fitted.iter().filter(|point| point.pattern.operation() == Operation::Write).copied().collect();
-    let buffer = Buffer::of(profile, &writes);
-    let mut repairs = Repairs::default();
+pub fn fit(profile: &DeviceProfile, identity: &DeviceIdentity) -> Result<CatalogueMedium, FitError> {
+    let fitted: Vec<&ProbePoint> =
+        profile.points.iter().filter(|point| point.role == PointRole::Fitted && point.is_sound()).collect();
+    let writes: Vec<&ProbePoint> =
+        fitted.iter().filter(|point| point.pattern.operation() == ModelOperation::Write).copied().collect();
+    let buffer = FittedBuffer::of(profile, &writes);
+    let mut repairs = FitRepairs::default();
     let mut service = services(&fitted, &mut repairs);
     if !service.iter().any(|service| service.load == MeasuredLoad::RandomRead) {
         return Err(FitError::TooLittle);
     }
     if buffer.bytes > 0.0 {
         service.extend(profile.buffered_writes.iter().filter(|point| point.is_sound()).map(|point| {
-            Service {
+            MeasuredService {
                 load: MeasuredLoad::BufferedWrite,
                 block_bytes: point.block_bytes as u32,
                 latency_us: quantiles(&point.latency),
@@ -72,15 +73,15 @@ pub fn fit(profile: &Profile, identity: &Identity) -> Result<Medium, FitError> {
     if let Some(problem) = candidates[0].problems().into_iter().next() {
         return Err(FitError::Impossible(problem));
     }
-    let reads: Vec<&Point> =
-        fitted.into_iter().filter(|point| point.pattern == Pattern::RandomRead).collect();
+    let reads: Vec<&ProbePoint> =
+        fitted.into_iter().filter(|point| point.pattern == AccessPattern::RandomRead).collect();
     let [fifo, any] = candidates;
     let nearer = usual_error(profile, &reads, &fifo) <= usual_error(profile, &reads, &any);
     Ok(if nearer { fifo } else { any })
 }
 
 /// The mean demerit over points.
-fn usual_error(profile: &Profile, points: &[&Point], medium: &Medium) -> f64 {
+fn usual_error(profile: &DeviceProfile, points: &[&ProbePoint], medium: &CatalogueMedium) -> f64 {
     match score_points(profile.span_bytes, points, medium, SEED) {
         Ok(scores) => scores.iter().map(|score| score.distance.demerit).sum(),
         Err(_) => f64::MAX,
@@ -89,11 +90,11 @@ fn usual_error(profile: &Profile, points: &[&Point], medium: &Medium) -> f64 {
 
 /// For each load and block size that was measured at queue depth 1: how long that took, and how many a second were
 /// answered at each depth.
-fn services(points: &[&Point], repairs: &mut Repairs) -> Vec<Service> {
+fn services(points: &[&ProbePoint], repairs: &mut FitRepairs) -> Vec<MeasuredService> {
     let alone = points.iter().filter(|point| point.queue_depth == 1 && point.iops > 0.0);
     alone
         .map(|alone| {
-            let mut deeper: Vec<&&Point> = points
+            let mut deeper: Vec<&&ProbePoint> = points
                 .iter()
                 .filter(|point| point.pattern == alone.pattern && point.block_bytes == alone.block_bytes)
                 .filter(|point| point.queue_depth > 1)
@@ -110,29 +111,29 @@ fn services(points: &[&Point], repairs: &mut Repairs) -> Vec<Service> {
                 }
             }
             repairs.hold_to_littles_law(&mut curve, latency_us.mean());
-            Service {
+            MeasuredService {
                 load: load_of(alone.pattern),
                 block_bytes: alone.block_bytes as u32,
                 latency_us,
-                iops: Some(Curve { points: curve, source: SOURCE.into(), estimate: false }),
+                iops: Some(SourcedCurve { points: curve, source: SOURCE.into(), estimate: false }),
                 mb_s: None,
             }
         })
         .collect()
 }
 
-fn load_of(pattern: Pattern) -> MeasuredLoad {
+fn load_of(pattern: AccessPattern) -> MeasuredLoad {
     match pattern {
-        Pattern::RandomRead => MeasuredLoad::RandomRead,
-        Pattern::SequentialRead => MeasuredLoad::SequentialRead,
-        Pattern::RandomWrite => MeasuredLoad::RandomWrite,
-        Pattern::SequentialWrite => MeasuredLoad::SequentialWrite,
+        AccessPattern::RandomRead => MeasuredLoad::RandomRead,
+        AccessPattern::SequentialRead => MeasuredLoad::SequentialRead,
+        AccessPattern::RandomWrite => MeasuredLoad::RandomWrite,
+        AccessPattern::SequentialWrite => MeasuredLoad::SequentialWrite,
     }
 }
 
 /// The write buffer as bursts and steady rates show it.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Buffer {
+struct FittedBuffer {
     bytes: f64,
     /// A flush waits for it.
     is_volatile: bool,
@@ -143,9 +144,9 @@ struct Buffer {
     one_write_us: f64,
 }
 
-impl Buffer {
-    fn of(profile: &Profile, steady: &[&Point]) -> Buffer {
-        let most = |pattern: Pattern, figure: fn(&Point) -> f64| {
+impl FittedBuffer {
+    fn of(profile: &DeviceProfile, steady: &[&ProbePoint]) -> FittedBuffer {
+        let most = |pattern: AccessPattern, figure: fn(&ProbePoint) -> f64| {
             steady
                 .iter()
                 .filter(|point| point.pattern == pattern)
@@ -155,12 +156,13 @@ impl Buffer {
         let smallest = steady.iter().map(|point| point.block_bytes).min().unwrap_or(4096);
         let drain_iops = steady
             .iter()
-            .filter(|point| point.pattern == Pattern::RandomWrite && point.block_bytes == smallest)
+            .filter(|point| point.pattern == AccessPattern::RandomWrite && point.block_bytes == smallest)
             .map(|point| point.iops)
             .fold(0.0, f64::max);
-        let mb_s = |point: &Point| point.iops * point.block_bytes as f64 / 1e6;
-        let drain_mb_s = most(Pattern::SequentialWrite, mb_s).max(most(Pattern::RandomWrite, mb_s));
-        let mut buffer = Buffer { drain_iops, drain_mb_s, ..Buffer::default() };
+        let mb_s = |point: &ProbePoint| point.iops * point.block_bytes as f64 / 1e6;
+        let drain_mb_s =
+            most(AccessPattern::SequentialWrite, mb_s).max(most(AccessPattern::RandomWrite, mb_s));
+        let mut buffer = FittedBuffer { drain_iops, drain_mb_s, ..FittedBuffer::default() };
         if drain_iops > 0.0 && drain_mb_s > 0.0 {
             buffer.bytes = profile.bursts.iter().filter_map(room).fold(0.0, f64::max);
         }
@@ -181,7 +183,7 @@ impl Buffer {
         buffer
     }
 
-    fn flush_us(&self) -> Distribution {
+    fn flush_us(&self) -> SourcedDistribution {
         match &self.flush {
             Some(flush) => {
                 let mut distribution = quantiles(flush);
@@ -190,7 +192,7 @@ impl Buffer {
                 }
                 distribution
             }
-            None => Distribution { estimate: true, ..Distribution::constant(0.0, UNKNOWN) },
+            None => SourcedDistribution { estimate: true, ..SourcedDistribution::constant(0.0, UNKNOWN) },
         }
     }
 }
@@ -203,10 +205,10 @@ fn room(burst: &BurstPoint) -> Option<f64> {
         let mean = sum(part) / part.len() as f64;
         part.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>()
     };
-    const FEWEST: usize = 3;
-    let end = rates.len().checked_sub(FEWEST)?;
+    const MIN_POINTS: usize = 3;
+    let end = rates.len().checked_sub(MIN_POINTS)?;
     // Least squares: the cut that leaves the smallest error around two means.
-    let change = (FEWEST..end).min_by(|a, b| {
+    let change = (MIN_POINTS..end).min_by(|a, b| {
         let split = |at: usize| error(&rates[..at]) + error(&rates[at..]);
         split(*a).total_cmp(&split(*b))
     })?;
@@ -219,29 +221,37 @@ fn room(burst: &BurstPoint) -> Option<f64> {
 }
 
 fn medium(
-    profile: &Profile,
-    identity: &Identity,
-    buffer: &Buffer,
-    service: &[Service],
+    profile: &DeviceProfile,
+    identity: &DeviceIdentity,
+    buffer: &FittedBuffer,
+    service: &[MeasuredService],
     order: MeasuredOrder,
-) -> Medium {
+) -> CatalogueMedium {
     let device = MeasuredDevice {
-        write_buffer_bytes: Quantity { value: buffer.bytes.round(), source: SOURCE.into(), estimate: false },
-        flush_drains: Property { value: buffer.is_volatile, source: SOURCE.into(), estimate: false },
+        write_buffer_bytes: SourcedQuantity {
+            value: buffer.bytes.round(),
+            source: SOURCE.into(),
+            estimate: false,
+        },
+        flush_drains: SourcedProperty { value: buffer.is_volatile, source: SOURCE.into(), estimate: false },
         flush_us: buffer.flush_us(),
     };
     let order = OrderProperty { value: order, source: SOURCE.into(), estimate: false };
     let model = ModelParameters::Measured(MeasuredParameters { order, device, service: service.to_vec() });
-    let mut medium = Medium {
+    let mut medium = CatalogueMedium {
         name: identity.name.clone(),
         title: identity.title.clone(),
         kind: MediumKind::Measured,
         year: identity.year,
-        label: Label::Measured,
+        label: CalibrationLabel::Measured,
         note: Some(medium_file::note(profile)),
-        capacity: Quantity { value: identity.capacity_bytes as f64, source: SOURCE.into(), estimate: false },
+        capacity: SourcedQuantity {
+            value: identity.capacity_bytes as f64,
+            source: SOURCE.into(),
+            estimate: false,
+        },
         logical_sector: None,
-        price: Price {
+        price: MediumPrice {
             usd: identity.price_usd.unwrap_or(1.0),
             rented: false,
             date: identity.date.clone(),

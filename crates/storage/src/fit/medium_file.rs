@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::plausible::admit_contradictions;
-use super::profile::{Point, Profile};
-use crate::catalogue::{Curve, Distribution, Figure, MeasuredOrder, Medium, ModelParameters, Published};
-use crate::predict::Pattern;
+use super::profile::{DeviceProfile, ProbePoint};
+use crate::catalogue::{
+    CatalogueMedium, FigureKind, MeasuredOrder, ModelParameters, PublishedPerformance, SourcedCurve,
+    SourcedDistribution,
+};
+use crate::predict::AccessPattern;
 
 /// What a device is called, and under which conditions it was measured.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Identity {
+pub struct DeviceIdentity {
     /// As studies will call it.
     pub name: String,
     pub title: String,
@@ -35,7 +38,7 @@ const CACHED_SHARE: f64 = 0.25;
 const PERCENTILES: [f64; 2] = [50.0, 99.0];
 const ENOUGH_BEYOND: f64 = 20.0;
 
-pub(super) fn sources(medium: &Medium, identity: &Identity) -> BTreeMap<String, String> {
+pub(super) fn sources(medium: &CatalogueMedium, identity: &DeviceIdentity) -> BTreeMap<String, String> {
     let measured = format!("`underlay media measure`, {}: {}", identity.date, identity.conditions);
     let mut sources = BTreeMap::from([(SOURCE.to_owned(), measured)]);
     let ModelParameters::Measured(parameters) = &medium.model else { return sources };
@@ -50,7 +53,7 @@ pub(super) fn sources(medium: &Medium, identity: &Identity) -> BTreeMap<String, 
 }
 
 /// What a reader of the file should know.
-pub(super) fn note(profile: &Profile) -> String {
+pub(super) fn note(profile: &DeviceProfile) -> String {
     let mut note = format!("Measured over {:.1} GB.", profile.span_bytes as f64 / 1e9);
     let wrote = profile.points.iter().any(|point| !is_read(point.pattern));
     if !wrote {
@@ -77,8 +80,8 @@ pub(super) fn note(profile: &Profile) -> String {
     note
 }
 
-fn is_read(pattern: Pattern) -> bool {
-    matches!(pattern, Pattern::RandomRead | Pattern::SequentialRead)
+fn is_read(pattern: AccessPattern) -> bool {
+    matches!(pattern, AccessPattern::RandomRead | AccessPattern::SequentialRead)
 }
 
 fn capital(text: &str) -> String {
@@ -89,9 +92,11 @@ fn capital(text: &str) -> String {
 }
 
 /// The largest working set of which re-reads came from a cache.
-fn read_cache_bytes(profile: &Profile) -> Option<u64> {
-    let alone =
-        profile.points.iter().find(|point| point.pattern == Pattern::RandomRead && point.queue_depth == 1)?;
+fn read_cache_bytes(profile: &DeviceProfile) -> Option<u64> {
+    let alone = profile
+        .points
+        .iter()
+        .find(|point| point.pattern == AccessPattern::RandomRead && point.queue_depth == 1)?;
     let usual_us = alone.latency.quantile_us(0.5);
     let cached = profile.read_cache.iter().take_while(|point| {
         point.latency.count() > 0 && point.latency.quantile_us(0.5) < CACHED_SHARE * usual_us
@@ -100,12 +105,15 @@ fn read_cache_bytes(profile: &Profile) -> Option<u64> {
 }
 
 /// The figures that the medium is checked against: the ends of what was measured, with what of them the model contradicts.
-pub(super) fn published(profile: &Profile, model: &ModelParameters) -> Vec<Published> {
+pub(super) fn published(profile: &DeviceProfile, model: &ModelParameters) -> Vec<PublishedPerformance> {
     let mut published = Vec::new();
-    for pattern in
-        [Pattern::RandomRead, Pattern::RandomWrite, Pattern::SequentialRead, Pattern::SequentialWrite]
-    {
-        let points: Vec<&Point> = profile
+    for pattern in [
+        AccessPattern::RandomRead,
+        AccessPattern::RandomWrite,
+        AccessPattern::SequentialRead,
+        AccessPattern::SequentialWrite,
+    ] {
+        let points: Vec<&ProbePoint> = profile
             .points
             .iter()
             .filter(|point| point.pattern == pattern && point.requests > 0 && !point.saturated)
@@ -116,25 +124,26 @@ pub(super) fn published(profile: &Profile, model: &ModelParameters) -> Vec<Publi
         } else {
             points.iter().map(|point| point.block_bytes).filter(|bytes| *bytes <= 256 << 10).max()
         };
-        let mut of: Vec<&&Point> = points.iter().filter(|point| Some(point.block_bytes) == block).collect();
+        let mut of: Vec<&&ProbePoint> =
+            points.iter().filter(|point| Some(point.block_bytes) == block).collect();
         of.sort_by_key(|point| point.queue_depth);
         let (Some(first), Some(last)) = (of.first(), of.last()) else { continue };
-        let (figure, value): (_, fn(&Point) -> f64) = match pattern {
-            Pattern::RandomRead => (Figure::RandomReadIops, |point| point.iops),
-            Pattern::RandomWrite => (Figure::RandomWriteIops, |point| point.iops),
-            Pattern::SequentialRead => (Figure::SequentialReadMbS, mb_s),
-            Pattern::SequentialWrite => (Figure::SequentialWriteMbS, mb_s),
+        let (figure, value): (_, fn(&ProbePoint) -> f64) = match pattern {
+            AccessPattern::RandomRead => (FigureKind::RandomReadIops, |point| point.iops),
+            AccessPattern::RandomWrite => (FigureKind::RandomWriteIops, |point| point.iops),
+            AccessPattern::SequentialRead => (FigureKind::SequentialReadMbS, mb_s),
+            AccessPattern::SequentialWrite => (FigureKind::SequentialWriteMbS, mb_s),
         };
-        if pattern == Pattern::RandomRead {
-            published.push(of_point(first, Figure::RandomReadIops, first.iops, None));
+        if pattern == AccessPattern::RandomRead {
+            published.push(of_point(first, FigureKind::RandomReadIops, first.iops, None));
             for percentile in PERCENTILES {
                 if first.requests as f64 * (1.0 - percentile / 100.0) >= ENOUGH_BEYOND {
                     let us = first.latency.quantile_us(percentile / 100.0);
-                    published.push(of_point(first, Figure::ReadLatencyUs, us, Some(percentile)));
+                    published.push(of_point(first, FigureKind::ReadLatencyUs, us, Some(percentile)));
                 }
             }
         }
-        if last.queue_depth > first.queue_depth || pattern != Pattern::RandomRead {
+        if last.queue_depth > first.queue_depth || pattern != AccessPattern::RandomRead {
             published.push(of_point(last, figure, value(last), None));
         }
     }
@@ -142,12 +151,17 @@ pub(super) fn published(profile: &Profile, model: &ModelParameters) -> Vec<Publi
     published
 }
 
-fn mb_s(point: &Point) -> f64 {
+fn mb_s(point: &ProbePoint) -> f64 {
     point.iops * point.block_bytes as f64 / 1e6
 }
 
-fn of_point(point: &Point, figure: Figure, value: f64, percentile: Option<f64>) -> Published {
-    Published {
+fn of_point(
+    point: &ProbePoint,
+    figure: FigureKind,
+    value: f64,
+    percentile: Option<f64>,
+) -> PublishedPerformance {
+    PublishedPerformance {
         figure,
         value: (value * 100.0).round() / 100.0,
         queue_depth: point.queue_depth as u32,
@@ -162,7 +176,7 @@ fn of_point(point: &Point, figure: Figure, value: f64, percentile: Option<f64>) 
 }
 
 /// The medium as the text of a catalogue file; empty for another kind than `measured`.
-pub fn medium_text(medium: &Medium) -> String {
+pub fn medium_text(medium: &CatalogueMedium) -> String {
     let ModelParameters::Measured(parameters) = &medium.model else { return String::new() };
     let mut text = String::new();
     let mut line = |line: String| {
@@ -247,12 +261,12 @@ fn pairs(pairs: &[(f64, f64)]) -> String {
     format!("[{}]", all.join(", "))
 }
 
-fn distribution(distribution: &Distribution) -> String {
+fn distribution(distribution: &SourcedDistribution) -> String {
     let estimate = if distribution.estimate { ", estimate = true" } else { "" };
     let source = quoted(&distribution.source);
     format!("{{ quantiles = {}, source = {source}{estimate} }}", pairs(&distribution.quantiles))
 }
 
-fn curve(curve: &Curve) -> String {
+fn curve(curve: &SourcedCurve) -> String {
     format!("{{ points = {}, source = {} }}", pairs(&curve.points), quoted(&curve.source))
 }

@@ -3,19 +3,19 @@
 use std::fmt::Write as _;
 
 use super::rounding::rounded;
-use crate::catalogue::contradictions::{Statement, of_figures, of_services, subject_of};
-use crate::catalogue::{KnownContradiction, ModelParameters, Published, Service};
+use crate::catalogue::contradictions::{FileStatement, of_figures, of_services, subject_of};
+use crate::catalogue::{KnownContradiction, MeasuredService, ModelParameters, PublishedPerformance};
 
 /// What the fit had to leave out or hold down, for the medium's note.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Repairs {
+pub(super) struct FitRepairs {
     /// Points at which more was answered than the latency at queue depth 1 allows.
     held: usize,
     /// Loads and block sizes that were left out, and why.
     left_out: Vec<String>,
 }
 
-impl Repairs {
+impl FitRepairs {
     /// Sentences for the note; empty when nothing had to be done.
     pub(super) fn note(&self) -> String {
         let mut note = String::new();
@@ -54,7 +54,7 @@ impl Repairs {
     }
 
     /// Leaves out what contradicts another block size: whatever disturbs a probe makes it slower, never faster.
-    pub(super) fn leave_out_contradictions(&mut self, services: &mut Vec<Service>) {
+    pub(super) fn leave_out_contradictions(&mut self, services: &mut Vec<MeasuredService>) {
         // Each turn takes one out.
         while let Some(found) = of_services(services).into_iter().next() {
             let Some(slower) = found.one.service() else { break };
@@ -71,10 +71,10 @@ impl Repairs {
 
 /// Says of measured figures what they contradict, among themselves and of the model. They stay: they were measured, and a check against them
 /// shows how far the model is from each.
-pub(super) fn admit_contradictions(published: &mut [Published], model: &ModelParameters) {
+pub(super) fn admit_contradictions(published: &mut [PublishedPerformance], model: &ModelParameters) {
     // Each turn admits one.
     while let Some(found) = of_figures(published, Some(model)).into_iter().next() {
-        let Statement::Published(one) = found.one else { break };
+        let FileStatement::Published(one) = found.one else { break };
         let Some(with) = subject_of(found.other, published, Some(model)) else { break };
         let why = format!("as measured, though something disturbed one of them: {}", found.what);
         published[one].contradicts.push(KnownContradiction { with, why });

@@ -5,13 +5,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use underlay_record::Histogram;
 
-use super::target::Sample;
-use crate::predict::Pattern;
+use super::target::LoadSample;
+use crate::predict::AccessPattern;
 
 /// What a point is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Role {
+pub enum PointRole {
     /// The medium is made from it.
     Fitted,
     /// The medium has never seen it, and is judged by it.
@@ -20,11 +20,11 @@ pub enum Role {
 
 /// One closed loop in the steady state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Point {
-    pub pattern: Pattern,
+pub struct ProbePoint {
+    pub pattern: AccessPattern,
     pub block_bytes: u64,
     pub queue_depth: usize,
-    pub role: Role,
+    pub role: PointRole,
     pub requests: u64,
     pub duration_s: f64,
     pub iops: f64,
@@ -33,7 +33,7 @@ pub struct Point {
     pub saturated: bool,
 }
 
-impl Point {
+impl ProbePoint {
     /// Whether it can have been measured; a file of points may have been edited.
     pub(super) fn is_sound(&self) -> bool {
         let sized =
@@ -58,13 +58,13 @@ impl Point {
     }
 
     pub(super) fn of(
-        pattern: Pattern,
+        pattern: AccessPattern,
         block_bytes: u64,
         queue_depth: usize,
-        role: Role,
-        sample: Sample,
-    ) -> Point {
-        Point {
+        role: PointRole,
+        sample: LoadSample,
+    ) -> ProbePoint {
+        ProbePoint {
             pattern,
             block_bytes,
             queue_depth,
@@ -81,7 +81,7 @@ impl Point {
 /// Writes from rest, and how fast they went from slice to slice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BurstPoint {
-    pub pattern: Pattern,
+    pub pattern: AccessPattern,
     pub block_bytes: u64,
     pub queue_depth: usize,
     pub slice_s: f64,
@@ -108,8 +108,8 @@ pub struct FlushPoint {
 
 /// Writes in rounds until they are steady, after SNIA.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Rounds {
-    pub pattern: Pattern,
+pub struct SteadyRounds {
+    pub pattern: AccessPattern,
     pub iops: Vec<f64>,
     /// The last rounds agreed; false when time ran out before.
     pub steady: bool,
@@ -117,22 +117,22 @@ pub struct Rounds {
 
 /// All that was found of one device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Profile {
+pub struct DeviceProfile {
     /// Bytes of the device or file that were probed.
     pub span_bytes: u64,
-    pub points: Vec<Point>,
+    pub points: Vec<ProbePoint>,
     /// Writes from rest at queue depth 1, by block size.
-    pub buffered_writes: Vec<Point>,
+    pub buffered_writes: Vec<ProbePoint>,
     pub bursts: Vec<BurstPoint>,
     pub read_cache: Vec<CachePoint>,
     pub flushes: Vec<FlushPoint>,
     /// Sequential writes first, then random ones.
-    pub rounds: Vec<Rounds>,
+    pub rounds: Vec<SteadyRounds>,
 }
 
 /// How much is asked: the sizes, the depths, and how long.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shape {
+pub struct LoadShape {
     /// In rising order. Random reads, which tell most, are asked for at all combinations of size and depth.
     pub block_bytes: Vec<u64>,
     /// In rising order, from 1 on.
@@ -154,10 +154,10 @@ pub struct Shape {
 
 const KIB: u64 = 1 << 10;
 
-impl Shape {
+impl LoadShape {
     /// Two to three minutes.
-    pub fn full() -> Shape {
-        Shape {
+    pub fn full() -> LoadShape {
+        LoadShape {
             block_bytes: [4, 16, 64, 256, 1024].map(|kib| kib * KIB).to_vec(),
             queue_depths: vec![1, 2, 4, 8, 16, 32],
             held_out: [(4, 3), (4, 6), (4, 12), (4, 24), (8, 1), (32, 4), (128, 1), (128, 8)]
@@ -175,8 +175,8 @@ impl Shape {
     }
 
     /// Half a minute, and coarser.
-    pub fn quick() -> Shape {
-        Shape {
+    pub fn quick() -> LoadShape {
+        LoadShape {
             block_bytes: [4, 32, 256].map(|kib| kib * KIB).to_vec(),
             queue_depths: vec![1, 4, 8, 32],
             held_out: [(4, 16), (16, 1), (128, 2)].map(|(kib, depth)| (kib * KIB, depth)).to_vec(),
@@ -186,14 +186,14 @@ impl Shape {
             most_rounds: 8,
             rest: Duration::from_millis(200),
             largest_working_set_bytes: 64 << 20,
-            ..Shape::full()
+            ..LoadShape::full()
         }
     }
 
     /// The same with all spans `factor` times as long.
     #[must_use]
-    pub fn stretched(&self, factor: f64) -> Shape {
-        Shape {
+    pub fn stretched(&self, factor: f64) -> LoadShape {
+        LoadShape {
             cell: self.cell.mul_f64(factor),
             burst: self.burst.mul_f64(factor),
             round: self.round.mul_f64(factor),
@@ -206,11 +206,11 @@ impl Shape {
     pub fn longest(&self, writes: bool) -> Duration {
         let points = |pattern| self.grid(pattern).len() as u32;
         let warmup_and_cell = self.cell + self.warmup();
-        let reads = points(Pattern::RandomRead) + points(Pattern::SequentialRead);
+        let reads = points(AccessPattern::RandomRead) + points(AccessPattern::SequentialRead);
         let cache = self.working_sets(u64::MAX).len() as u32;
         let mut longest = warmup_and_cell * reads + (warmup_and_cell + self.cell) * cache;
         if writes {
-            let writes = points(Pattern::RandomWrite) + points(Pattern::SequentialWrite);
+            let writes = points(AccessPattern::RandomWrite) + points(AccessPattern::SequentialWrite);
             let buffered = self.block_bytes.len() as u32;
             longest += warmup_and_cell * writes + (self.rest + self.cell) * (buffered + 2);
             longest += (self.burst + self.burst / 16 + self.rest * 2) * 2;
@@ -224,19 +224,19 @@ impl Shape {
     }
 
     /// The points of a load. Others than random reads are asked for at every second depth only, and at the deepest.
-    pub(super) fn grid(&self, pattern: Pattern) -> Vec<(u64, usize, Role)> {
-        let all = pattern == Pattern::RandomRead;
+    pub(super) fn grid(&self, pattern: AccessPattern) -> Vec<(u64, usize, PointRole)> {
+        let all = pattern == AccessPattern::RandomRead;
         let mut grid = Vec::new();
         for &block_bytes in &self.block_bytes {
             for (index, &queue_depth) in self.queue_depths.iter().enumerate() {
                 if all || index % 2 == 0 || index + 1 == self.queue_depths.len() {
-                    grid.push((block_bytes, queue_depth, Role::Fitted));
+                    grid.push((block_bytes, queue_depth, PointRole::Fitted));
                 }
             }
         }
         let held_out = self.held_out.iter().enumerate().filter(|(index, _)| all || index % 2 == 1);
         grid.extend(
-            held_out.map(|(_, (block_bytes, queue_depth))| (*block_bytes, *queue_depth, Role::HeldOut)),
+            held_out.map(|(_, (block_bytes, queue_depth))| (*block_bytes, *queue_depth, PointRole::HeldOut)),
         );
         grid
     }

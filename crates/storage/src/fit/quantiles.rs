@@ -4,7 +4,7 @@ use underlay_record::Histogram;
 
 use super::medium_file::SOURCE;
 use super::rounding::rounded;
-use crate::catalogue::Distribution;
+use crate::catalogue::SourcedDistribution;
 
 /// Shares at which every distribution is written down.
 const SHARES: [f64; 13] = [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99];
@@ -12,7 +12,7 @@ const SHARES: [f64; 13] = [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.
 const SLOWEST: [f64; 7] = [1.0, 2.0, 4.0, 10.0, 100.0, 1e3, 1e4];
 /// A mean this near to the measured one needs no more quantiles.
 const MEAN_ERROR: f64 = 0.005;
-const MOST_QUANTILES: usize = 60;
+const MAX_QUANTILES: usize = 60;
 
 /// Ten digits of a share tell the largest of 100,000 requests from the one before it.
 fn rounded_share(share: f64) -> f64 {
@@ -21,8 +21,8 @@ fn rounded_share(share: f64) -> f64 {
 
 /// The quantiles of what was measured. Between two of them models draw from a straight line; where that would give another mean than
 /// was measured, as between two kinds of requests, more are written down.
-pub(super) fn quantiles(latency: &Histogram) -> Distribution {
-    let sorted = Sorted::of(latency);
+pub(super) fn quantiles(latency: &Histogram) -> SourcedDistribution {
+    let sorted = SortedSamples::of(latency);
     let count = sorted.count.max(1) as f64;
     // A share beyond which nothing was seen tells nothing.
     let last_seen = 1.0 - 1.0 / count;
@@ -34,9 +34,9 @@ pub(super) fn quantiles(latency: &Histogram) -> Distribution {
     // The largest of n draws lies at the share n / (n + 1) on average.
     points.push((rounded_share(1.0 - 1.0 / (count + 1.0)), sorted.at_us(1.0)));
     points.dedup_by(|later, earlier| later.0 <= earlier.0);
-    let mut found = Distribution { quantiles: points, source: SOURCE.into(), estimate: false };
+    let mut found = SourcedDistribution { quantiles: points, source: SOURCE.into(), estimate: false };
     let mean_us = latency.mean_us();
-    while (found.mean() - mean_us).abs() > MEAN_ERROR * mean_us && found.quantiles.len() < MOST_QUANTILES {
+    while (found.mean() - mean_us).abs() > MEAN_ERROR * mean_us && found.quantiles.len() < MAX_QUANTILES {
         let Some((at, point)) = sorted.most_bent(&found.quantiles) else { break };
         found.quantiles.insert(at, point);
     }
@@ -44,14 +44,14 @@ pub(super) fn quantiles(latency: &Histogram) -> Distribution {
 }
 
 /// Recorded values in rising order, by the number of requests up to each.
-struct Sorted {
+struct SortedSamples {
     /// Requests up to and with this value, and the value.
     upto: Vec<(u64, f64)>,
     count: u64,
 }
 
-impl Sorted {
-    fn of(latency: &Histogram) -> Sorted {
+impl SortedSamples {
+    fn of(latency: &Histogram) -> SortedSamples {
         let mut count = 0;
         let upto = latency
             .values_ns()
@@ -60,7 +60,7 @@ impl Sorted {
                 (count, rounded(ns as f64 / 1e3))
             })
             .collect();
-        Sorted { upto, count }
+        SortedSamples { upto, count }
     }
 
     /// What this share of all does not exceed.

@@ -5,22 +5,22 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use underlay_record::Histogram;
 
-use super::demerit::{Distance, distance};
-use super::profile::{Point, Profile, Role};
-use super::target::{Load, Sample, Target, TargetError};
+use super::demerit::{DistributionDistance, distance};
+use super::profile::{DeviceProfile, PointRole, ProbePoint};
+use super::target::{LoadSample, ProbeLoad, ProbeTarget, TargetError};
 use super::virtual_target::VirtualTarget;
-use crate::catalogue::Medium;
-use crate::medium::Operation;
-use crate::predict::Pattern;
+use crate::catalogue::CatalogueMedium;
+use crate::medium::ModelOperation;
+use crate::predict::AccessPattern;
 use crate::stack::InitialState;
 
 /// One point: what was measured and what the fitted medium gives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Score {
-    pub pattern: Pattern,
+pub struct PointScore {
+    pub pattern: AccessPattern,
     pub block_bytes: u64,
     pub queue_depth: usize,
-    pub role: Role,
+    pub role: PointRole,
     /// The prober was the limit: a model that is faster is not wrong.
     pub bound: bool,
     pub requests: u64,
@@ -31,7 +31,7 @@ pub struct Score {
     pub measured_p99_us: f64,
     pub modelled_p99_us: f64,
     /// Of the modelled latencies from the measured ones.
-    pub distance: Distance,
+    pub distance: DistributionDistance,
 }
 
 /// How many requests it takes for ten to lie beyond the 99th percentile.
@@ -45,7 +45,7 @@ const WARMUP_REQUESTS: f64 = 2_000.0;
 const FILLS: f64 = 10.0;
 const MAX_FILL_REQUESTS: u64 = 2_000_000;
 
-impl Score {
+impl PointScore {
     /// Of the mean latency, which in a closed loop is that of the throughput; zero for a bound that is kept.
     pub fn mean_error(&self) -> f64 {
         if self.bound && self.modelled_iops >= self.measured_iops { 0.0 } else { self.distance.mean }
@@ -64,7 +64,7 @@ impl Score {
 
 /// The largest and the usual error over points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Worst {
+pub struct WorstScore {
     pub points: usize,
     /// Absolute, of the mean.
     pub worst_mean: f64,
@@ -77,21 +77,21 @@ pub struct Worst {
 const POOR_MEDIAN: f64 = 0.20;
 const POOR_WORST: f64 = 1.00;
 
-impl Worst {
+impl WorstScore {
     /// Whether points that a fit never saw are so far off that it should not be used.
     pub fn is_poor(&self) -> bool {
         self.median_mean > POOR_MEDIAN || self.worst_mean > POOR_WORST
     }
 
-    pub fn of(scores: &[Score], role: Role) -> Worst {
-        let of: Vec<&Score> = scores.iter().filter(|score| score.role == role).collect();
+    pub fn of(scores: &[PointScore], role: PointRole) -> WorstScore {
+        let of: Vec<&PointScore> = scores.iter().filter(|score| score.role == role).collect();
         let mut means: Vec<f64> = of.iter().map(|score| score.mean_error().abs()).collect();
         let mut demerits: Vec<f64> =
             of.iter().filter(|score| !score.bound).map(|score| score.distance.demerit).collect();
         means.sort_by(f64::total_cmp);
         demerits.sort_by(f64::total_cmp);
         let median = |sorted: &[f64]| sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
-        Worst {
+        WorstScore {
             points: of.len(),
             worst_mean: means.last().copied().unwrap_or(0.0),
             median_mean: median(&means),
@@ -104,29 +104,36 @@ impl Worst {
 ///
 /// # Errors
 /// When the model fails to end a request.
-pub fn score(profile: &Profile, medium: &Medium, seed: u64) -> Result<Vec<Score>, TargetError> {
-    let points: Vec<&Point> = profile.points.iter().filter(|point| point.is_sound()).collect();
+pub fn score(
+    profile: &DeviceProfile,
+    medium: &CatalogueMedium,
+    seed: u64,
+) -> Result<Vec<PointScore>, TargetError> {
+    let points: Vec<&ProbePoint> = profile.points.iter().filter(|point| point.is_sound()).collect();
     score_points(profile.span_bytes, &points, medium, seed)
 }
 
 pub(super) fn score_points(
     span_bytes: u64,
-    points: &[&Point],
-    medium: &Medium,
+    points: &[&ProbePoint],
+    medium: &CatalogueMedium,
     seed: u64,
-) -> Result<Vec<Score>, TargetError> {
+) -> Result<Vec<PointScore>, TargetError> {
     let capacity_bytes = medium.capacity_bytes();
     let span_bytes = span_bytes.min(capacity_bytes);
     let mut scores = Vec::new();
-    for pattern in
-        [Pattern::RandomRead, Pattern::SequentialRead, Pattern::SequentialWrite, Pattern::RandomWrite]
-    {
-        let of: Vec<&&Point> = points.iter().filter(|point| point.pattern == pattern).collect();
+    for pattern in [
+        AccessPattern::RandomRead,
+        AccessPattern::SequentialRead,
+        AccessPattern::SequentialWrite,
+        AccessPattern::RandomWrite,
+    ] {
+        let of: Vec<&&ProbePoint> = points.iter().filter(|point| point.pattern == pattern).collect();
         if of.is_empty() {
             continue;
         }
         let mut target = VirtualTarget::new(medium.model(capacity_bytes, seed, InitialState::Fresh));
-        if pattern.operation() == Operation::Write {
+        if pattern.operation() == ModelOperation::Write {
             fill(&mut target, pattern, medium, span_bytes, seed)?;
         }
         for (index, point) in of.into_iter().enumerate() {
@@ -141,9 +148,9 @@ pub(super) fn score_points(
     Ok(scores)
 }
 
-fn load_of(point: &Point, span_bytes: u64, seed: u64) -> Load {
+fn load_of(point: &ProbePoint, span_bytes: u64, seed: u64) -> ProbeLoad {
     let duration = Duration::from_secs_f64(point.duration_s.clamp(1e-6, 1e5));
-    Load {
+    ProbeLoad {
         pattern: point.pattern,
         block_bytes: point.block_bytes,
         queue_depth: point.queue_depth,
@@ -163,8 +170,8 @@ fn load_of(point: &Point, span_bytes: u64, seed: u64) -> Load {
 /// Brings the write buffer to where it is in the steady state.
 fn fill(
     target: &mut VirtualTarget,
-    pattern: Pattern,
-    medium: &Medium,
+    pattern: AccessPattern,
+    medium: &CatalogueMedium,
     span_bytes: u64,
     seed: u64,
 ) -> Result<(), TargetError> {
@@ -174,7 +181,7 @@ fn fill(
     if requests == 0 || span_bytes < block_bytes {
         return Ok(());
     }
-    let load = Load {
+    let load = ProbeLoad {
         pattern,
         block_bytes,
         queue_depth: 32,
@@ -189,9 +196,9 @@ fn fill(
     target.run(&load).map(|_| ())
 }
 
-fn compare(point: &Point, sample: &Sample) -> Option<Score> {
+fn compare(point: &ProbePoint, sample: &LoadSample) -> Option<PointScore> {
     let measured: &Histogram = &point.latency;
-    Some(Score {
+    Some(PointScore {
         pattern: point.pattern,
         block_bytes: point.block_bytes,
         queue_depth: point.queue_depth,
@@ -215,7 +222,7 @@ mod tests {
     #[test]
     fn a_fit_is_poor_by_the_usual_or_the_worst_point_that_it_never_saw() {
         let held_out =
-            |median_mean, worst_mean| Worst { points: 8, worst_mean, median_mean, median_demerit: 0.0 };
+            |median_mean, worst_mean| WorstScore { points: 8, worst_mean, median_mean, median_demerit: 0.0 };
         assert!(!held_out(0.05, 0.17).is_poor());
         assert!(held_out(0.37, 0.60).is_poor());
         assert!(held_out(0.10, 3.52).is_poor());

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use underlay_record::Histogram;
 
-use crate::predict::Pattern;
+use crate::predict::AccessPattern;
 
 /// A closed loop on a part of the device, bounded in time and in number.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Load {
-    pub pattern: Pattern,
+pub struct ProbeLoad {
+    pub pattern: AccessPattern,
     pub block_bytes: u64,
     pub queue_depth: usize,
     /// The part: from here, `span_bytes` long.
@@ -25,12 +25,12 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// In this many slices of the load's duration a [`Sample`] counts bytes.
+/// In this many slices of the load's duration a [`LoadSample`] counts bytes.
 pub const SLICES: usize = 200;
 
 /// What came of a load, in the target's own time: of a slowed-down device the factor is divided out.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sample {
+pub struct LoadSample {
     pub latency: Histogram,
     /// Of the flushes of `flush_every`.
     pub flush: Histogram,
@@ -45,7 +45,7 @@ pub struct Sample {
     pub saturated: bool,
 }
 
-impl Sample {
+impl LoadSample {
     pub fn iops(&self) -> f64 {
         if self.duration_s > 0.0 { self.requests as f64 / self.duration_s } else { 0.0 }
     }
@@ -61,7 +61,7 @@ pub enum TargetError {
 }
 
 /// A device that can be probed.
-pub trait Target {
+pub trait ProbeTarget {
     /// Bytes that may be probed, from the first on.
     fn span_bytes(&self) -> u64;
 
@@ -71,7 +71,7 @@ pub trait Target {
     ///
     /// # Errors
     /// When a request fails, or when the user stops it.
-    fn run(&mut self, load: &Load) -> Result<Sample, TargetError>;
+    fn run(&mut self, load: &ProbeLoad) -> Result<LoadSample, TargetError>;
 
     /// Flushes, and leaves the device alone for a while, so that what it does behind its back is done.
     ///

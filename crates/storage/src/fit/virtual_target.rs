@@ -7,22 +7,22 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::target::{Load, SLICES, Sample, Target, TargetError};
-use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
-use crate::time::Time;
+use super::target::{LoadSample, ProbeLoad, ProbeTarget, SLICES, TargetError};
+use crate::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
+use crate::time::ModelTime;
 
 /// A medium's model with its own clock.
 pub struct VirtualTarget {
     model: Box<dyn MediumModel>,
-    now: Time,
+    now: ModelTime,
     next_id: u64,
-    finished: Vec<Finished>,
+    finished: Vec<FinishedRequest>,
     think: Duration,
 }
 
 impl VirtualTarget {
     pub fn new(model: Box<dyn MediumModel>) -> VirtualTarget {
-        VirtualTarget { model, now: Time::ZERO, next_id: 0, finished: Vec::new(), think: Duration::ZERO }
+        VirtualTarget { model, now: ModelTime::ZERO, next_id: 0, finished: Vec::new(), think: Duration::ZERO }
     }
 
     /// From an answer to the request after it: what a real prober spends on each, none unless told.
@@ -30,7 +30,7 @@ impl VirtualTarget {
         self.think = think;
     }
 
-    fn submit(&mut self, operation: Operation, offset_bytes: u64, length_bytes: u64) -> RequestId {
+    fn submit(&mut self, operation: ModelOperation, offset_bytes: u64, length_bytes: u64) -> RequestId {
         let id = RequestId(self.next_id);
         self.next_id += 1;
         // Events up to now are taken before every submission: the contract of a model.
@@ -49,7 +49,7 @@ impl VirtualTarget {
 
     fn flush(&mut self) -> Result<Duration, TargetError> {
         let began = self.now;
-        let id = self.submit(Operation::Flush, 0, 0);
+        let id = self.submit(ModelOperation::Flush, 0, 0);
         loop {
             if let Some(over) = self.finished.iter().find(|finished| finished.id == id) {
                 let took = over.at.since(began);
@@ -63,7 +63,7 @@ impl VirtualTarget {
     }
 }
 
-impl Target for VirtualTarget {
+impl ProbeTarget for VirtualTarget {
     fn span_bytes(&self) -> u64 {
         self.model.capacity_bytes()
     }
@@ -72,7 +72,7 @@ impl Target for VirtualTarget {
         true
     }
 
-    fn run(&mut self, load: &Load) -> Result<Sample, TargetError> {
+    fn run(&mut self, load: &ProbeLoad) -> Result<LoadSample, TargetError> {
         let blocks = (load.span_bytes / load.block_bytes.max(1)).max(1);
         let mut random = Pcg64Mcg::seed_from_u64(load.seed);
         let began = self.now;
@@ -80,13 +80,13 @@ impl Target for VirtualTarget {
         let until = measure_from + load.duration;
         let slice_ns = (load.duration.as_nanos() as u64 / SLICES as u64).max(1);
         let mut sample =
-            Sample { slices: vec![0; SLICES], slice_s: slice_ns as f64 / 1e9, ..Sample::default() };
-        let mut under_way: HashMap<RequestId, Time> = HashMap::new();
+            LoadSample { slices: vec![0; SLICES], slice_s: slice_ns as f64 / 1e9, ..LoadSample::default() };
+        let mut under_way: HashMap<RequestId, ModelTime> = HashMap::new();
         let mut next_block = 0;
         let mut last = measure_from;
         let mut answered = 0;
         // When those who think will ask again.
-        let mut thinking: BinaryHeap<Reverse<Time>> = BinaryHeap::new();
+        let mut thinking: BinaryHeap<Reverse<ModelTime>> = BinaryHeap::new();
         loop {
             let more = self.now < until && sample.requests < load.most_requests;
             while thinking.peek().is_some_and(|Reverse(at)| *at <= self.now) {
@@ -119,7 +119,7 @@ impl Target for VirtualTarget {
                 }
             }
             let finished = std::mem::take(&mut self.finished);
-            for Finished { id, at } in finished {
+            for FinishedRequest { id, at } in finished {
                 let Some(submitted) = under_way.remove(&id) else { continue };
                 answered += 1;
                 if !self.think.is_zero() {

@@ -1,10 +1,10 @@
 //! Which requests a medium's sources say something about.
 
-use underlay_record::Covered;
+use underlay_record::CoveredShare;
 
-use super::trace::Traced;
-use crate::catalogue::{CloudParameters, Figure, MeasuredLoad, Medium, ModelParameters};
-use crate::medium::Operation;
+use super::trace::TracedRequest;
+use crate::catalogue::{CatalogueMedium, CloudParameters, FigureKind, MeasuredLoad, ModelParameters};
+use crate::medium::ModelOperation;
 
 /// A size this many times that of a figure, or as many times smaller, is still near it.
 const NEAR_SIZE: f64 = 2.0;
@@ -21,8 +21,8 @@ const ALONE: f64 = 0.9;
 
 /// What is known of one kind of request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Known {
-    operation: Operation,
+struct KnownRequests {
+    operation: ModelOperation,
     is_random: bool,
     least_bytes: f64,
     most_bytes: f64,
@@ -30,10 +30,15 @@ struct Known {
     most_depth: f64,
 }
 
-impl Known {
-    fn of_one_size(operation: Operation, is_random: bool, block_bytes: f64, depths: (f64, f64)) -> Known {
+impl KnownRequests {
+    fn of_one_size(
+        operation: ModelOperation,
+        is_random: bool,
+        block_bytes: f64,
+        depths: (f64, f64),
+    ) -> KnownRequests {
         let (least_depth, most_depth) = depths;
-        Known {
+        KnownRequests {
             operation,
             is_random,
             least_bytes: block_bytes,
@@ -45,29 +50,31 @@ impl Known {
 }
 
 /// The figures that a source gives: published ones, and of measured media the loads that were measured. Estimates are none.
-fn known(medium: &Medium) -> Vec<Known> {
+fn known(medium: &CatalogueMedium) -> Vec<KnownRequests> {
     let mut all = Vec::new();
     for published in medium.published.iter().filter(|published| !published.estimate) {
         let (operation, is_random) = match published.figure {
-            Figure::RandomReadIops | Figure::BurstReadIops | Figure::ReadLatencyUs => (Operation::Read, true),
-            Figure::RandomWriteIops | Figure::BurstWriteIops | Figure::WriteLatencyUs => {
-                (Operation::Write, true)
+            FigureKind::RandomReadIops | FigureKind::BurstReadIops | FigureKind::ReadLatencyUs => {
+                (ModelOperation::Read, true)
             }
-            Figure::SequentialReadMbS | Figure::BurstReadMbS => (Operation::Read, false),
-            Figure::SequentialWriteMbS | Figure::BurstWriteMbS => (Operation::Write, false),
-            Figure::SeekAverageReadMs | Figure::PositioningReadMs => (Operation::Read, true),
-            Figure::SeekAverageWriteMs => (Operation::Write, true),
-            Figure::FlushLatencyUs => (Operation::Flush, true),
-            Figure::BurstDurationS => continue,
+            FigureKind::RandomWriteIops | FigureKind::BurstWriteIops | FigureKind::WriteLatencyUs => {
+                (ModelOperation::Write, true)
+            }
+            FigureKind::SequentialReadMbS | FigureKind::BurstReadMbS => (ModelOperation::Read, false),
+            FigureKind::SequentialWriteMbS | FigureKind::BurstWriteMbS => (ModelOperation::Write, false),
+            FigureKind::SeekAverageReadMs | FigureKind::PositioningReadMs => (ModelOperation::Read, true),
+            FigureKind::SeekAverageWriteMs => (ModelOperation::Write, true),
+            FigureKind::FlushLatencyUs => (ModelOperation::Flush, true),
+            FigureKind::BurstDurationS => continue,
         };
         let depth = f64::from(published.queue_depth);
         let block_bytes = f64::from(published.block_bytes);
-        let one = Known::of_one_size(operation, is_random, block_bytes, (depth, depth));
+        let one = KnownRequests::of_one_size(operation, is_random, block_bytes, (depth, depth));
         match &medium.model {
             ModelParameters::Cloud(parameters) => all.extend(of_a_volume(one, published.figure, parameters)),
             ModelParameters::Hdd(_) if is_random => {
                 let most_bytes = block_bytes.max(HARDLY_TRANSFERRED_BYTES);
-                all.push(Known { least_bytes: 0.0, most_bytes, ..one });
+                all.push(KnownRequests { least_bytes: 0.0, most_bytes, ..one });
             }
             _ => all.push(one),
         }
@@ -75,18 +82,18 @@ fn known(medium: &Medium) -> Vec<Known> {
     if let ModelParameters::Measured(parameters) = &medium.model {
         for service in parameters.service.iter().filter(|service| !service.latency_us.estimate) {
             let (operation, is_random) = match service.load {
-                MeasuredLoad::RandomRead => (Operation::Read, true),
-                MeasuredLoad::SequentialRead => (Operation::Read, false),
-                MeasuredLoad::RandomWrite | MeasuredLoad::BufferedWrite => (Operation::Write, true),
-                MeasuredLoad::SequentialWrite => (Operation::Write, false),
+                MeasuredLoad::RandomRead => (ModelOperation::Read, true),
+                MeasuredLoad::SequentialRead => (ModelOperation::Read, false),
+                MeasuredLoad::RandomWrite | MeasuredLoad::BufferedWrite => (ModelOperation::Write, true),
+                MeasuredLoad::SequentialWrite => (ModelOperation::Write, false),
             };
             let curve = service.iops.as_ref().filter(|iops| !iops.estimate);
             let most_depth = curve.and_then(|iops| iops.points.last()).map_or(1.0, |point| point.0);
             let block_bytes = f64::from(service.block_bytes);
-            all.push(Known::of_one_size(operation, is_random, block_bytes, (1.0, most_depth)));
+            all.push(KnownRequests::of_one_size(operation, is_random, block_bytes, (1.0, most_depth)));
         }
         if !parameters.device.flush_us.estimate {
-            all.push(Known::of_one_size(Operation::Flush, true, 0.0, (1.0, f64::INFINITY)));
+            all.push(KnownRequests::of_one_size(ModelOperation::Flush, true, 0.0, (1.0, f64::INFINITY)));
         }
     }
     all
@@ -94,35 +101,38 @@ fn known(medium: &Medium) -> Vec<Known> {
 
 /// What a figure of a rented volume says. A rate is a limit: more requests at once wait longer and get no further. One in operations holds
 /// for every size that its provider counts as one, and most providers don't care where on the volume it lies.
-fn of_a_volume(one: Known, figure: Figure, parameters: &CloudParameters) -> Vec<Known> {
+fn of_a_volume(one: KnownRequests, figure: FigureKind, parameters: &CloudParameters) -> Vec<KnownRequests> {
     let unit = &parameters.io_unit_bytes;
     let rate = match figure {
-        Figure::RandomReadIops | Figure::BurstReadIops | Figure::RandomWriteIops | Figure::BurstWriteIops => {
+        FigureKind::RandomReadIops
+        | FigureKind::BurstReadIops
+        | FigureKind::RandomWriteIops
+        | FigureKind::BurstWriteIops => {
             let counted_bytes = if unit.estimate { 0.0 } else { unit.value };
-            Known { least_bytes: 0.0, most_bytes: one.most_bytes.max(counted_bytes), ..one }
+            KnownRequests { least_bytes: 0.0, most_bytes: one.most_bytes.max(counted_bytes), ..one }
         }
-        Figure::SequentialReadMbS
-        | Figure::BurstReadMbS
-        | Figure::SequentialWriteMbS
-        | Figure::BurstWriteMbS => Known { most_bytes: f64::INFINITY, ..one },
+        FigureKind::SequentialReadMbS
+        | FigureKind::BurstReadMbS
+        | FigureKind::SequentialWriteMbS
+        | FigureKind::BurstWriteMbS => KnownRequests { most_bytes: f64::INFINITY, ..one },
         _ => return vec![one],
     };
-    let rate = Known { most_depth: f64::INFINITY, ..rate };
+    let rate = KnownRequests { most_depth: f64::INFINITY, ..rate };
     match parameters.random_charge_bytes {
         Some(_) => vec![rate],
-        None => vec![rate, Known { is_random: !rate.is_random, ..rate }],
+        None => vec![rate, KnownRequests { is_random: !rate.is_random, ..rate }],
     }
 }
 
 /// The shares of the requests that are covered. Discards take hardly any time, and are not looked at.
-pub fn covered(medium: &Medium, segments: &[Vec<Traced>]) -> Covered {
+pub fn covered(medium: &CatalogueMedium, segments: &[Vec<TracedRequest>]) -> CoveredShare {
     let known = known(medium);
     let (mut count, mut sums) = (0.0, [0.0; 5]);
     for segment in segments {
         let mut streams = Vec::new();
         for (place, traced) in segment.iter().enumerate() {
             let is_random = !goes_on(&mut streams, traced);
-            if traced.operation == Operation::Discard {
+            if traced.operation == ModelOperation::Discard {
                 continue;
             }
             count += 1.0;
@@ -134,17 +144,17 @@ pub fn covered(medium: &Medium, segments: &[Vec<Traced>]) -> Covered {
         }
     }
     let [kind, size, depth, mix, all] = sums.map(|sum: f64| sum / f64::max(count, 1.0));
-    Covered { kind, size, depth, mix, all }
+    CoveredShare { kind, size, depth, mix, all }
 }
 
 /// Whether something is known of its kind; of its size, too; of its depth, too.
-fn judge(known: &[Known], traced: &Traced, is_random: bool) -> [bool; 3] {
-    if traced.operation == Operation::Flush {
-        return [known.iter().any(|one| one.operation == Operation::Flush); 3];
+fn judge(known: &[KnownRequests], traced: &TracedRequest, is_random: bool) -> [bool; 3] {
+    if traced.operation == ModelOperation::Flush {
+        return [known.iter().any(|one| one.operation == ModelOperation::Flush); 3];
     }
-    let of_kind: Vec<&Known> =
+    let of_kind: Vec<&KnownRequests> =
         known.iter().filter(|one| one.operation == traced.operation && one.is_random == is_random).collect();
-    let span = |of: &dyn Fn(&Known) -> f64| {
+    let span = |of: &dyn Fn(&KnownRequests) -> f64| {
         let least = of_kind.iter().map(|one| of(one)).fold(f64::INFINITY, f64::min);
         let most = of_kind.iter().map(|one| of(one)).fold(0.0, f64::max);
         (least, most)
@@ -161,8 +171,8 @@ fn judge(known: &[Known], traced: &Traced, is_random: bool) -> [bool; 3] {
 }
 
 /// Whether it begins where one of the latest ended.
-fn goes_on(streams: &mut Vec<u64>, traced: &Traced) -> bool {
-    if !matches!(traced.operation, Operation::Read | Operation::Write) {
+fn goes_on(streams: &mut Vec<u64>, traced: &TracedRequest) -> bool {
+    if !matches!(traced.operation, ModelOperation::Read | ModelOperation::Write) {
         return false;
     }
     let found = streams.iter().position(|end| *end == traced.offset_bytes);
@@ -176,12 +186,16 @@ fn goes_on(streams: &mut Vec<u64>, traced: &Traced) -> bool {
 }
 
 /// The share of its own operation among the reads and writes around it.
-fn share_alike(segment: &[Traced], place: usize) -> f64 {
+fn share_alike(segment: &[TracedRequest], place: usize) -> f64 {
     let around = &segment[place.saturating_sub(NEIGHBOURS)..(place + NEIGHBOURS + 1).min(segment.len())];
-    let moving = |one: &&Traced| matches!(one.operation, Operation::Read | Operation::Write);
+    let moving = |one: &&TracedRequest| matches!(one.operation, ModelOperation::Read | ModelOperation::Write);
     let all = around.iter().filter(moving).count();
     let alike = around.iter().filter(moving).filter(|one| one.operation == segment[place].operation).count();
-    if all == 0 || segment[place].operation == Operation::Flush { 1.0 } else { alike as f64 / all as f64 }
+    if all == 0 || segment[place].operation == ModelOperation::Flush {
+        1.0
+    } else {
+        alike as f64 / all as f64
+    }
 }
 
 #[cfg(test)]
@@ -189,9 +203,9 @@ mod tests {
     use super::*;
     use crate::catalogue;
 
-    fn requests(operation: Operation, length_bytes: u64, depth: u32) -> Vec<Vec<Traced>> {
+    fn requests(operation: ModelOperation, length_bytes: u64, depth: u32) -> Vec<Vec<TracedRequest>> {
         // Strides of a prime: never where one of the latest ended.
-        let one = |number: u64| Traced {
+        let one = |number: u64| TracedRequest {
             operation,
             offset_bytes: number * 7_919 * 4096,
             length_bytes,
@@ -206,20 +220,20 @@ mod tests {
     fn what_sources_measured_is_covered_and_the_rest_is_not() {
         // Its guide speaks of 16 KiB at random and of 256 KiB in sequence.
         let medium = catalogue::find("ebs-io2").unwrap();
-        let all = |requests: &[Vec<Traced>]| covered(&medium, requests);
-        assert_eq!(all(&requests(Operation::Read, 16_384, 63)).all, 1.0);
-        let large = all(&requests(Operation::Flush, 0, 63));
+        let all = |requests: &[Vec<TracedRequest>]| covered(&medium, requests);
+        assert_eq!(all(&requests(ModelOperation::Read, 16_384, 63)).all, 1.0);
+        let large = all(&requests(ModelOperation::Flush, 0, 63));
         assert_eq!((large.kind, large.all), (0.0, 0.0), "nothing is said of flushes");
-        let shallow = all(&requests(Operation::Write, 16_384, 0));
+        let shallow = all(&requests(ModelOperation::Write, 16_384, 0));
         assert_eq!((shallow.size, shallow.depth), (1.0, 0.0), "the one figure of writes has 64 under way");
         // What counts as one operation is 256 KiB at most: an operation is an operation, up to there and however many wait.
         for (length_bytes, depth) in [(512, 63), (65_536, 255), (262_144, 1023)] {
-            let found = all(&requests(Operation::Write, length_bytes, depth));
+            let found = all(&requests(ModelOperation::Write, length_bytes, depth));
             assert_eq!(found.all, 1.0, "{length_bytes} bytes, {depth} before it: {found:?}");
         }
         // Half reads, half writes, at random.
-        let mut mixed = requests(Operation::Read, 16_384, 63);
-        mixed[0].iter_mut().step_by(2).for_each(|one| one.operation = Operation::Write);
+        let mut mixed = requests(ModelOperation::Read, 16_384, 63);
+        mixed[0].iter_mut().step_by(2).for_each(|one| one.operation = ModelOperation::Write);
         let mixed = all(&mixed);
         assert_eq!((mixed.all, mixed.mix), (1.0, 0.0));
     }
@@ -227,19 +241,19 @@ mod tests {
     #[test]
     fn a_disks_positioning_covers_small_requests_of_any_size_and_no_queue() {
         let medium = catalogue::find("hdd-7200-sata").unwrap();
-        let all = |requests: &[Vec<Traced>]| covered(&medium, requests);
-        assert_eq!(all(&requests(Operation::Read, 32_768, 0)).all, 1.0);
-        let long = all(&requests(Operation::Read, 1 << 20, 0));
+        let all = |requests: &[Vec<TracedRequest>]| covered(&medium, requests);
+        assert_eq!(all(&requests(ModelOperation::Read, 32_768, 0)).all, 1.0);
+        let long = all(&requests(ModelOperation::Read, 1 << 20, 0));
         assert_eq!((long.kind, long.size), (1.0, 0.0), "the way of so much under the head is another figure");
         // How well it orders twenty of them is in no manual.
-        let queued = all(&requests(Operation::Read, 4096, 19));
+        let queued = all(&requests(ModelOperation::Read, 4096, 19));
         assert_eq!((queued.size, queued.depth, queued.all), (1.0, 0.0, 0.0));
     }
 
     #[test]
     fn drives_are_known_as_deep_as_they_were_measured() {
         let medium = catalogue::find("nvme-p3700").unwrap();
-        assert_eq!(covered(&medium, &requests(Operation::Read, 4096, 31)).all, 1.0);
-        assert_eq!(covered(&medium, &requests(Operation::Read, 4096, 255)).all, 0.0);
+        assert_eq!(covered(&medium, &requests(ModelOperation::Read, 4096, 31)).all, 1.0);
+        assert_eq!(covered(&medium, &requests(ModelOperation::Read, 4096, 255)).all, 0.0);
     }
 }

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use crate::catalogue::Medium;
+use crate::catalogue::CatalogueMedium;
 
 /// One estimate: a number, a distribution or a curve. Whether a property holds can't be halved.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Estimate {
+pub struct ModelEstimate {
     /// Where it stands in the medium as JSON.
     pointer: String,
     name: String,
@@ -15,9 +15,9 @@ pub struct Estimate {
 /// The parts of a medium that decide how long requests take.
 const PARTS: [&str; 2] = ["/model", "/tail"];
 
-impl Estimate {
+impl ModelEstimate {
     /// All of a medium.
-    pub fn of(medium: &Medium) -> Vec<Estimate> {
+    pub fn of(medium: &CatalogueMedium) -> Vec<ModelEstimate> {
         let whole = serde_json::to_value(medium).expect("a medium is plain data");
         let mut found = Vec::new();
         for part in PARTS {
@@ -40,7 +40,7 @@ impl Estimate {
     }
 
     /// The medium with this value times `factor`; none where that makes no medium.
-    pub fn scaled(&self, medium: &Medium, factor: f64) -> Option<Medium> {
+    pub fn scaled(&self, medium: &CatalogueMedium, factor: f64) -> Option<CatalogueMedium> {
         let mut whole = serde_json::to_value(medium).expect("a medium is plain data");
         let entry = whole.pointer_mut(&self.pointer)?.as_object_mut()?;
         if let Some(value) = entry.get_mut("value") {
@@ -63,7 +63,7 @@ impl Estimate {
                 *pair.get_mut(1)? = Value::from(scaled);
             }
         }
-        let scaled: Medium = serde_json::from_value(whole).ok()?;
+        let scaled: CatalogueMedium = serde_json::from_value(whole).ok()?;
         // Twice nothing is nothing.
         (scaled != *medium && scaled.problems().is_empty()).then_some(scaled)
     }
@@ -79,7 +79,7 @@ fn beside_one(alone: f64, depth: f64, rate: f64, factor: f64) -> f64 {
     (rate * factor).clamp(rate.min(alone), rate.max(depth * alone))
 }
 
-fn collect(value: &Value, pointer: String, found: &mut Vec<Estimate>) {
+fn collect(value: &Value, pointer: String, found: &mut Vec<ModelEstimate>) {
     match value {
         Value::Object(fields) => {
             let is_estimate = fields.get("estimate").and_then(Value::as_bool) == Some(true);
@@ -88,7 +88,7 @@ fn collect(value: &Value, pointer: String, found: &mut Vec<Estimate>) {
                 is_number || ["quantiles", "points"].iter().any(|key| fields.contains_key(*key));
             if is_estimate && has_numbers {
                 let name = pointer.rsplit('/').next().unwrap_or_default().to_owned();
-                found.push(Estimate { pointer, name });
+                found.push(ModelEstimate { pointer, name });
                 return;
             }
             for (key, field) in fields {
@@ -108,13 +108,13 @@ fn collect(value: &Value, pointer: String, found: &mut Vec<Estimate>) {
 mod tests {
     use super::*;
     use crate::catalogue;
-    use crate::predict::{self, ClosedLoop, Pattern};
+    use crate::predict::{self, AccessPattern, ClosedLoop};
     use crate::stack::InitialState;
 
     #[test]
     fn estimates_are_those_that_the_file_marks() {
         let medium = catalogue::find("ebs-io2").unwrap();
-        let names: Vec<String> = Estimate::of(&medium).iter().map(|one| one.name().to_owned()).collect();
+        let names: Vec<String> = ModelEstimate::of(&medium).iter().map(|one| one.name().to_owned()).collect();
         for name in ["request_mb_s", "queue_depth", "read_latency_us", "degraded_factor"] {
             assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
         }
@@ -122,9 +122,9 @@ mod tests {
     }
 
     /// How many reads a second a medium answers at a depth.
-    fn iops(medium: &Medium, queue_depth: usize) -> f64 {
+    fn iops(medium: &CatalogueMedium, queue_depth: usize) -> f64 {
         let load = ClosedLoop {
-            pattern: Pattern::RandomRead,
+            pattern: AccessPattern::RandomRead,
             block_bytes: 4096,
             queue_depth,
             requests: 20_000,
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn an_estimated_rate_of_a_service_changes_what_depth_gains_and_no_latency() {
         let medium = catalogue::find("i3-2xlarge").unwrap();
-        let estimates = Estimate::of(&medium);
+        let estimates = ModelEstimate::of(&medium);
         let of_reads = estimates.iter().find(|one| one.pointer.ends_with("/service/0/iops")).unwrap();
         let (alone, deep) = (iops(&medium, 1), iops(&medium, 256));
         for factor in [0.5, 2.0] {
@@ -163,7 +163,7 @@ mod tests {
     fn every_estimate_of_the_catalogue_can_be_halved_or_doubled_but_for_bounds() {
         let (mut all, mut scaled) = (0, 0);
         for medium in catalogue::builtin() {
-            for estimate in Estimate::of(medium) {
+            for estimate in ModelEstimate::of(medium) {
                 for factor in [0.5, 2.0] {
                     all += 1;
                     let Some(changed) = estimate.scaled(medium, factor) else { continue };

@@ -5,8 +5,8 @@
 
 use std::cell::OnceCell;
 
-use super::Estimate;
-use crate::catalogue::{Figure, Medium, Published};
+use super::ModelEstimate;
+use crate::catalogue::{CatalogueMedium, FigureKind, PublishedPerformance};
 use crate::predict;
 
 /// A figure that differs by more is another one: what `media check` allows a model.
@@ -16,30 +16,30 @@ const SEED: u64 = 1;
 const HALVINGS: u32 = 4;
 
 /// The published figures of a medium, those that have a source, and what its model makes of them.
-pub(super) struct Held<'a> {
-    medium: &'a Medium,
-    figures: Vec<(&'a Published, OnceCell<Option<f64>>)>,
+pub(super) struct FigureComparison<'a> {
+    medium: &'a CatalogueMedium,
+    figures: Vec<(&'a PublishedPerformance, OnceCell<Option<f64>>)>,
 }
 
-impl<'a> Held<'a> {
-    pub(super) fn by_sources_of(medium: &'a Medium) -> Held<'a> {
+impl<'a> FigureComparison<'a> {
+    pub(super) fn by_sources_of(medium: &'a CatalogueMedium) -> FigureComparison<'a> {
         let sourced = medium.published.iter().filter(|published| !published.estimate);
         // The seeks of a disk are its parameters; a burst takes its time even here.
         let told = sourced.filter(|published| {
             !matches!(
                 published.figure,
-                Figure::SeekAverageReadMs
-                    | Figure::SeekAverageWriteMs
-                    | Figure::PositioningReadMs
-                    | Figure::BurstDurationS
+                FigureKind::SeekAverageReadMs
+                    | FigureKind::SeekAverageWriteMs
+                    | FigureKind::PositioningReadMs
+                    | FigureKind::BurstDurationS
             )
         });
-        Held { medium, figures: told.map(|published| (published, OnceCell::new())).collect() }
+        FigureComparison { medium, figures: told.map(|published| (published, OnceCell::new())).collect() }
     }
 
     /// How far towards this factor an estimate may go before the medium misses one of its figures, and the medium that it makes there; none where
     /// it may hardly move.
-    pub(super) fn furthest(&self, estimate: &Estimate, factor: f64) -> Option<(f64, Medium)> {
+    pub(super) fn furthest(&self, estimate: &ModelEstimate, factor: f64) -> Option<(f64, CatalogueMedium)> {
         let allowed = |factor: f64| {
             estimate.scaled(self.medium, factor).filter(|changed| !self.is_contradicted_by(changed))
         };
@@ -61,7 +61,7 @@ impl<'a> Held<'a> {
     }
 
     /// Whether the changed medium misses a figure that this one has.
-    fn is_contradicted_by(&self, changed: &Medium) -> bool {
+    fn is_contradicted_by(&self, changed: &CatalogueMedium) -> bool {
         self.figures.iter().any(|(published, known)| {
             let brief = |medium| predict::published_in_brief(medium, published, SEED);
             let before = *known.get_or_init(|| brief(self.medium));
@@ -78,8 +78,8 @@ mod tests {
     use super::*;
     use crate::catalogue;
 
-    fn scaled(medium: &Medium, name: &str, factor: f64) -> Medium {
-        let estimates = Estimate::of(medium);
+    fn scaled(medium: &CatalogueMedium, name: &str, factor: f64) -> CatalogueMedium {
+        let estimates = ModelEstimate::of(medium);
         let estimate = estimates.iter().find(|one| one.name() == name);
         estimate.unwrap_or_else(|| panic!("no estimate {name}")).scaled(medium, factor).unwrap()
     }
@@ -88,12 +88,12 @@ mod tests {
     fn a_page_that_takes_twice_as_long_contradicts_a_drives_own_latency() {
         // AnandTech measured 77.9 us on this drive; how long one of its pages takes was reckoned from that.
         let medium = catalogue::find("nvme-p3700").unwrap();
-        let held = Held::by_sources_of(&medium);
+        let held = FigureComparison::by_sources_of(&medium);
         for factor in [0.5, 2.0] {
             assert!(held.is_contradicted_by(&scaled(&medium, "page_read_us", factor)), "{factor}");
         }
         // Its latency is known to 5 %, and so is most of it.
-        let estimates = Estimate::of(&medium);
+        let estimates = ModelEstimate::of(&medium);
         let page = estimates.iter().find(|one| one.name() == "page_read_us").unwrap();
         for factor in [0.5, 2.0] {
             let reached = held.furthest(page, factor).map_or(1.0, |(reached, _)| reached);
@@ -107,7 +107,7 @@ mod tests {
     fn a_figure_that_is_an_estimate_holds_nothing() {
         // Its mean is reckoned from the bound that the guide gives.
         let medium = catalogue::find("ebs-io2").unwrap();
-        let held = Held::by_sources_of(&medium);
+        let held = FigureComparison::by_sources_of(&medium);
         assert!(!held.is_contradicted_by(&scaled(&medium, "read_latency_us", 0.5)));
     }
 }

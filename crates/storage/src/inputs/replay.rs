@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use super::trace::Traced;
-use crate::medium::{Finished, MediumModel, ModelRequest, RequestId};
-use crate::time::Time;
+use super::trace::TracedRequest;
+use crate::medium::{FinishedRequest, MediumModel, ModelRequest, RequestId};
+use crate::time::ModelTime;
 
 /// How long they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Replayed {
+pub struct ReplayResult {
     pub all_s: f64,
     /// In which the device had nothing to do: the program's own time, which no medium changes.
     pub idle_s: f64,
 }
 
-impl Replayed {
+impl ReplayResult {
     /// In which it had something to do.
     pub fn busy_s(&self) -> f64 {
         (self.all_s - self.idle_s).max(1e-12)
@@ -23,9 +23,9 @@ impl Replayed {
 
 /// Asks for the requests as the program did: each one when no more are under way than were when it came, and after a pause as long as the
 /// program made where there were none. A faster device is so asked faster, as a program that waits for its answers asks it.
-pub fn replay(model: &mut dyn MediumModel, segments: &[Vec<Traced>]) -> Replayed {
-    let (mut now, mut sum) = (Time::ZERO, Replayed::default());
-    let mut finished: Vec<Finished> = Vec::new();
+pub fn replay(model: &mut dyn MediumModel, segments: &[Vec<TracedRequest>]) -> ReplayResult {
+    let (mut now, mut sum) = (ModelTime::ZERO, ReplayResult::default());
+    let mut finished: Vec<FinishedRequest> = Vec::new();
     let mut next_id = 0;
     let capacity_bytes = model.capacity_bytes();
     for segment in segments {
@@ -73,7 +73,11 @@ pub fn replay(model: &mut dyn MediumModel, segments: &[Vec<Traced>]) -> Replayed
 }
 
 /// Carries on to the model's next event; how many requests it ended, and none where there is no event.
-fn step(model: &mut dyn MediumModel, now: &mut Time, finished: &mut Vec<Finished>) -> Option<u64> {
+fn step(
+    model: &mut dyn MediumModel,
+    now: &mut ModelTime,
+    finished: &mut Vec<FinishedRequest>,
+) -> Option<u64> {
     let at = model.next_completion()?;
     *now = (*now).max(at);
     model.complete(*now, finished);

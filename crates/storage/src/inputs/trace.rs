@@ -1,11 +1,11 @@
 //! A sample of a device's requests: stretches in which none is left out, spread over the whole measurement however long it is.
 
-use crate::medium::{ModelRequest, Operation};
+use crate::medium::{ModelOperation, ModelRequest};
 
 /// A request as it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Traced {
-    pub operation: Operation,
+pub struct TracedRequest {
+    pub operation: ModelOperation,
     pub offset_bytes: u64,
     pub length_bytes: u64,
     pub fua: bool,
@@ -22,15 +22,15 @@ const MAX_SEGMENTS: usize = 16;
 
 /// Keeps them while they come; bounded in memory.
 #[derive(Clone, Debug, Default)]
-pub struct Tracer {
-    segments: Vec<Vec<Traced>>,
+pub struct RequestTracer {
+    segments: Vec<Vec<TracedRequest>>,
     /// Requests so far.
     seen: u64,
     /// A stretch begins every so many segments' length; 0 stands for 1.
     stride: u64,
 }
 
-impl Tracer {
+impl RequestTracer {
     /// A request came, with this many under way; `idle_ns` counts where there were none.
     pub fn note(&mut self, request: &ModelRequest, depth: u32, idle_ns: u64) {
         let stride = self.stride.max(1);
@@ -54,7 +54,7 @@ impl Tracer {
             }
             self.segments.push(Vec::with_capacity(SEGMENT));
         }
-        let traced = Traced {
+        let traced = TracedRequest {
             operation: request.operation,
             offset_bytes: request.offset_bytes,
             length_bytes: request.length_bytes,
@@ -68,7 +68,7 @@ impl Tracer {
     }
 
     /// What was kept.
-    pub fn into_segments(self) -> Vec<Vec<Traced>> {
+    pub fn into_segments(self) -> Vec<Vec<TracedRequest>> {
         self.segments
     }
 }
@@ -78,12 +78,12 @@ mod tests {
     use super::*;
     use crate::medium::RequestId;
 
-    fn traced(requests: u64) -> Vec<Vec<Traced>> {
-        let mut tracer = Tracer::default();
+    fn traced(requests: u64) -> Vec<Vec<TracedRequest>> {
+        let mut tracer = RequestTracer::default();
         for number in 0..requests {
             let request = ModelRequest {
                 id: RequestId(number),
-                operation: Operation::Read,
+                operation: ModelOperation::Read,
                 offset_bytes: number,
                 length_bytes: 4096,
                 fua: false,
@@ -105,7 +105,7 @@ mod tests {
             let segments = traced(requests);
             assert!((MAX_SEGMENTS / 2..=MAX_SEGMENTS).contains(&segments.len()), "{}", segments.len());
             for segment in &segments {
-                let follows = |pair: &[Traced]| pair[1].offset_bytes == pair[0].offset_bytes + 1;
+                let follows = |pair: &[TracedRequest]| pair[1].offset_bytes == pair[0].offset_bytes + 1;
                 assert!(segment.len() <= SEGMENT && segment.windows(2).all(follows));
             }
             let starts: Vec<u64> = segments.iter().map(|segment| segment[0].offset_bytes).collect();

@@ -1,14 +1,14 @@
 //! Beginning anew in the other area, with a snapshot.
 
 use std::sync::Arc;
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 
-use super::format::{self, BLOCK_BYTES, Header};
-use super::{Inner, MAX_BATCH_BYTES, PIECE_BYTES, void};
-use crate::device::{DeviceError, Request};
+use super::format::{self, AreaHeader, BLOCK_BYTES};
+use super::{JournalInner, MAX_BATCH_BYTES, PIECE_BYTES, void};
+use crate::device::{DeviceError, DeviceRequest};
 use crate::layers::join::repeat;
 
-impl Inner {
+impl JournalInner {
     pub(super) fn begin_checkpoint(self: &Arc<Self>) {
         let source = self.source.lock().clone();
         let Some(source) = source else {
@@ -21,7 +21,7 @@ impl Inner {
             let state = self.lock();
             (1 - state.active, state.other_area_suspect, state.header.generation + 1)
         };
-        let header = Header {
+        let header = AreaHeader {
             kind: self.kind,
             identity: self.identity,
             generation,
@@ -36,11 +36,11 @@ impl Inner {
             )));
         }
         let checkpoint =
-            Arc::new(Checkpoint { inner: Arc::clone(self), header, target, covers: snapshot.covers });
+            Arc::new(JournalCheckpoint { inner: Arc::clone(self), header, target, covers: snapshot.covers });
         if suspect {
             // The failed one's header must not vouch for what is written next. This one is older than the
             // active area's, whose generation is at least 1, so the difference can't wrap around.
-            let data = Header { generation: generation - 2, ..void(self.kind, self.identity) }.encode();
+            let data = AreaHeader { generation: generation - 2, ..void(self.kind, self.identity) }.encode();
             let next = Arc::clone(&checkpoint);
             checkpoint.write(0, data, true, move || next.write_snapshot(snapshot.state));
         } else {
@@ -50,14 +50,14 @@ impl Inner {
 }
 
 /// A checkpoint under way: each step begins when the one before is over.
-struct Checkpoint {
-    inner: Arc<Inner>,
-    header: Header,
+struct JournalCheckpoint {
+    inner: Arc<JournalInner>,
+    header: AreaHeader,
     target: u64,
     covers: u64,
 }
 
-impl Checkpoint {
+impl JournalCheckpoint {
     fn write(
         self: &Arc<Self>,
         inside_bytes: u64,
@@ -66,10 +66,10 @@ impl Checkpoint {
         next: impl FnOnce() + Send + 'static,
     ) {
         let offset_bytes = self.inner.start_bytes + self.target * self.inner.area_bytes + inside_bytes;
-        self.submit(Request::Write { offset_bytes, data, fua }, next);
+        self.submit(DeviceRequest::Write { offset_bytes, data, fua }, next);
     }
 
-    fn submit(self: &Arc<Self>, request: Request, next: impl FnOnce() + Send + 'static) {
+    fn submit(self: &Arc<Self>, request: DeviceRequest, next: impl FnOnce() + Send + 'static) {
         let checkpoint = Arc::clone(self);
         let done = move |completion: Result<Vec<u8>, DeviceError>| match completion {
             Ok(_) => next(),
@@ -79,7 +79,7 @@ impl Checkpoint {
     }
 
     fn write_snapshot(self: &Arc<Self>, state: Vec<u8>) {
-        if is_planted(Bug::CheckpointRecurses) {
+        if is_planted(PlantedBug::CheckpointRecurses) {
             return self.write_rest(state, 0);
         }
         let (checkpoint, mut from) = (Arc::clone(self), 0);
@@ -112,12 +112,12 @@ impl Checkpoint {
     }
 
     fn end_snapshot(self: &Arc<Self>) {
-        if is_planted(Bug::HeaderBeforeSnapshot) {
+        if is_planted(PlantedBug::HeaderBeforeSnapshot) {
             return self.write_header();
         }
         let checkpoint = Arc::clone(self);
         // The header vouches for the snapshot, so the snapshot has to be durable first.
-        self.submit(Request::Flush, move || checkpoint.write_header());
+        self.submit(DeviceRequest::Flush, move || checkpoint.write_header());
     }
 
     fn write_header(self: &Arc<Self>) {

@@ -25,11 +25,11 @@ const BATCH_HEADER_BYTES: usize = 40;
 const RECORD_HEADER_BYTES: usize = 4;
 
 /// Eight bytes that name the journal's owner, so that no layer reads another one's records as its own.
-pub type Kind = [u8; 8];
+pub type JournalKind = [u8; 8];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    pub kind: Kind,
+pub struct AreaHeader {
+    pub kind: JournalKind,
     /// Chosen when the journal is made: what lay on the device before can't be taken for it.
     pub identity: u64,
     /// Counts checkpoints; 0 for an area without content.
@@ -45,12 +45,12 @@ pub enum HeaderBlock {
     Foreign,
     /// It was one.
     Damaged,
-    Valid(Header),
+    Valid(AreaHeader),
 }
 
 /// The content of an area behind its header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Content {
+pub struct AreaContent {
     pub snapshot: Vec<u8>,
     pub records: Vec<Vec<u8>>,
     /// Where the next batch goes, from the area's start.
@@ -63,7 +63,7 @@ pub struct Content {
 
 /// Where an area can't be believed, from its start, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
+pub struct AreaDamage {
     pub offset_bytes: u64,
     pub problem: &'static str,
 }
@@ -82,7 +82,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(field(bytes, at))
 }
 
-impl Header {
+impl AreaHeader {
     /// A block. What tells old from new lies in its first 512 bytes, which a power cut doesn't tear.
     pub fn encode(&self) -> Vec<u8> {
         let mut block = Vec::with_capacity(BLOCK_BYTES as usize);
@@ -104,7 +104,7 @@ impl Header {
         if crc32fast::hash(&block[..HEADER_BYTES - 4]) != u32_at(block, HEADER_BYTES - 4) {
             return HeaderBlock::Damaged;
         }
-        HeaderBlock::Valid(Header {
+        HeaderBlock::Valid(AreaHeader {
             kind: field(block, 8),
             identity: u64_at(block, 16),
             generation: u64_at(block, 24),
@@ -135,7 +135,7 @@ pub fn record_bytes(length: usize) -> u64 {
 }
 
 pub fn encode_batch<'a>(
-    header: &Header,
+    header: &AreaHeader,
     sequence: u64,
     records: impl Iterator<Item = &'a [u8]>,
     payload_bytes: u64,
@@ -168,14 +168,14 @@ fn batch_crc(batch: &[u8]) -> u32 {
     crc.finalize()
 }
 
-struct Batch {
+struct RecordBatch {
     sequence: u64,
     records: Vec<Vec<u8>>,
     length_bytes: u64,
 }
 
 /// The length of the payload of a batch of `header`'s journal and generation, of which `start` is the beginning.
-fn payload_bytes(header: &Header, start: &[u8]) -> Option<u64> {
+fn payload_bytes(header: &AreaHeader, start: &[u8]) -> Option<u64> {
     // Batches of an older generation stay behind the end when an area is used again.
     let is_one = start.len() >= BATCH_HEADER_BYTES
         && &start[..4] == BATCH_MAGIC
@@ -185,7 +185,7 @@ fn payload_bytes(header: &Header, start: &[u8]) -> Option<u64> {
 }
 
 /// The batch of `header`'s journal and generation at the beginning of `bytes`, if a whole one is there.
-fn decode_batch(header: &Header, bytes: &[u8]) -> Option<Batch> {
+fn decode_batch(header: &AreaHeader, bytes: &[u8]) -> Option<RecordBatch> {
     let payload_bytes = payload_bytes(header, bytes)? as usize;
     let whole = bytes.get(..BATCH_HEADER_BYTES.checked_add(payload_bytes)?)?;
     if batch_crc(whole) != u32_at(bytes, 36) {
@@ -203,23 +203,23 @@ fn decode_batch(header: &Header, bytes: &[u8]) -> Option<Batch> {
         rest = &rest[RECORD_HEADER_BYTES + length..];
     }
     let length_bytes = batch_bytes(payload_bytes as u64);
-    rest.is_empty().then(|| Batch { sequence: u64_at(bytes, 24), records, length_bytes })
+    rest.is_empty().then(|| RecordBatch { sequence: u64_at(bytes, 24), records, length_bytes })
 }
 
 /// How much of an area is looked at together: areas are far longer than what they hold.
 const WINDOW_BYTES: u64 = 4 << 20;
 
 /// An area that is read as it is needed: `read` takes a place and a length in bytes.
-struct Window<R> {
+struct ReadWindow<R> {
     read: R,
     area_bytes: u64,
     start: u64,
     bytes: Vec<u8>,
 }
 
-impl<E, R: FnMut(u64, u64) -> Result<Vec<u8>, E>> Window<R> {
-    fn new(area_bytes: u64, read: R) -> Window<R> {
-        Window { read, area_bytes, start: 0, bytes: Vec::new() }
+impl<E, R: FnMut(u64, u64) -> Result<Vec<u8>, E>> ReadWindow<R> {
+    fn new(area_bytes: u64, read: R) -> ReadWindow<R> {
+        ReadWindow { read, area_bytes, start: 0, bytes: Vec::new() }
     }
 
     /// `length` bytes from `at` on, or as many as the area has.
@@ -238,7 +238,7 @@ impl<E, R: FnMut(u64, u64) -> Result<Vec<u8>, E>> Window<R> {
         Ok(&self.bytes[(at - self.start) as usize..(end - self.start) as usize])
     }
 
-    fn batch(&mut self, header: &Header, at: u64) -> Result<Option<Batch>, E> {
+    fn batch(&mut self, header: &AreaHeader, at: u64) -> Result<Option<RecordBatch>, E> {
         let start = self.at(at, BATCH_HEADER_BYTES as u64)?;
         let Some(payload_bytes) = payload_bytes(header, start) else { return Ok(None) };
         let whole = self.at(at, BATCH_HEADER_BYTES as u64 + payload_bytes)?;
@@ -252,11 +252,11 @@ impl<E, R: FnMut(u64, u64) -> Result<Vec<u8>, E>> Window<R> {
 /// # Errors
 /// Those of `read`.
 pub fn holds_batches<E>(
-    header: &Header,
+    header: &AreaHeader,
     area_bytes: u64,
     read: impl FnMut(u64, u64) -> Result<Vec<u8>, E>,
 ) -> Result<bool, E> {
-    let mut window = Window::new(area_bytes, read);
+    let mut window = ReadWindow::new(area_bytes, read);
     for at in (0..area_bytes).step_by(BLOCK_BYTES as usize) {
         if window.batch(header, at)?.is_some() {
             return Ok(true);
@@ -269,7 +269,7 @@ pub fn holds_batches<E>(
 ///
 /// # Errors
 /// Where and how the area is damaged.
-pub fn decode_area(header: &Header, area: &[u8]) -> Result<Content, Damage> {
+pub fn decode_area(header: &AreaHeader, area: &[u8]) -> Result<AreaContent, AreaDamage> {
     let read = |at: u64, length: u64| -> Result<Vec<u8>, std::convert::Infallible> {
         Ok(area[at as usize..][..length as usize].to_vec())
     };
@@ -289,12 +289,12 @@ pub fn decode_area(header: &Header, area: &[u8]) -> Result<Content, Damage> {
 /// # Errors
 /// Those of `read`; inside, where and how the area is damaged.
 pub fn read_area<E>(
-    header: &Header,
+    header: &AreaHeader,
     area_bytes: u64,
     read: impl FnMut(u64, u64) -> Result<Vec<u8>, E>,
-) -> Result<Result<Content, Damage>, E> {
-    let damage = |offset_bytes, problem| Ok(Err(Damage { offset_bytes, problem }));
-    let mut window = Window::new(area_bytes, read);
+) -> Result<Result<AreaContent, AreaDamage>, E> {
+    let damage = |offset_bytes, problem| Ok(Err(AreaDamage { offset_bytes, problem }));
+    let mut window = ReadWindow::new(area_bytes, read);
     let end = BLOCK_BYTES.checked_add(header.snapshot_bytes);
     if end.is_none_or(|end| end > area_bytes) {
         return damage(0, "the header announces a snapshot longer than the area");
@@ -308,7 +308,7 @@ pub fn read_area<E>(
         return damage(BLOCK_BYTES, "the snapshot's checksum is wrong");
     }
     let mut content =
-        Content { snapshot, end_bytes: header.batches_start(), sequence: 1, ..Content::default() };
+        AreaContent { snapshot, end_bytes: header.batches_start(), sequence: 1, ..AreaContent::default() };
     let mut last = content.end_bytes..content.end_bytes;
     while let Some(batch) = window.batch(header, content.end_bytes)? {
         if batch.sequence != content.sequence {

@@ -12,14 +12,14 @@ use underlay_sync::{Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 
-use super::flushes::Flushes;
-use super::join::Gather;
-use super::ranges::{Access, Claim, Ranges};
-use crate::device::{BlockDevice, Completion, Done, Geometry, Request};
-use crate::journal::{Journal, JournalError, Snapshot};
-use lines::{Lines, Standing};
+use super::flushes::FlushQueue;
+use super::join::GatherJoin;
+use super::ranges::{DeviceRangeLock, DeviceRanges, LockAccess};
+use crate::device::{BlockDevice, CompletionCallback, DeviceCompletion, DeviceGeometry, DeviceRequest};
+use crate::journal::{Journal, JournalError, JournalSnapshot};
+use lines::{CacheLines, LineState};
 
-const KIND: crate::journal::format::Kind = *b"wb-cache";
+const KIND: crate::journal::format::JournalKind = *b"wb-cache";
 const BLOCK_BYTES: u64 = 4096;
 /// Slots that one block may be in.
 const WAYS: u32 = 8;
@@ -48,8 +48,8 @@ pub enum CacheMode {
 /// one batch at a time. Both devices belong together from then on: neither has all data alone.
 ///
 /// When a clean block can't be read from the fast device, the slow one answers.
-pub struct Cache {
-    inner: Arc<Inner>,
+pub struct CacheLayer {
+    inner: Arc<CacheInner>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub struct CacheFigures {
 }
 
 #[derive(Default)]
-struct Counters {
+struct CacheCounters {
     read_hits: AtomicU64,
     read_misses: AtomicU64,
     write_hits: AtomicU64,
@@ -106,25 +106,25 @@ struct Counters {
     written_back: AtomicU64,
 }
 
-struct Inner {
+struct CacheInner {
     fast: Arc<dyn BlockDevice>,
     slow: Arc<dyn BlockDevice>,
-    geometry: Geometry,
+    geometry: DeviceGeometry,
     /// In write-back mode.
     journal: Option<Journal>,
     reserved_bytes: u64,
     bypass_bytes: u64,
     dirty_blocks: u64,
-    ranges: Arc<Ranges>,
-    counters: Counters,
-    state: Mutex<State>,
+    ranges: Arc<DeviceRanges>,
+    counters: CacheCounters,
+    state: Mutex<CacheState>,
 }
 
-struct State {
-    lines: Lines,
+struct CacheState {
+    lines: CacheLines,
     /// The slow device was written past the cache since its last flush.
     direct: bool,
-    flushes: Flushes,
+    flushes: FlushQueue,
     writing_back: bool,
     /// Where the next batch begins.
     hand: u32,
@@ -134,7 +134,7 @@ struct State {
 
 /// Where part of a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum RequestSource {
     Fast(u32),
     Slow,
 }
@@ -151,15 +151,15 @@ fn segments<T>(all: &[T], joined: impl Fn(&T, &T) -> bool) -> Vec<Range<usize>> 
     runs
 }
 
-fn place_runs(places: &[Place]) -> Vec<Range<usize>> {
+fn place_runs(places: &[RequestSource]) -> Vec<Range<usize>> {
     segments(places, |before, after| match (before, after) {
-        (Place::Slow, Place::Slow) => true,
-        (Place::Fast(slot), Place::Fast(next)) => slot + 1 == *next,
+        (RequestSource::Slow, RequestSource::Slow) => true,
+        (RequestSource::Fast(slot), RequestSource::Fast(next)) => slot + 1 == *next,
         _ => false,
     })
 }
 
-impl Cache {
+impl CacheLayer {
     /// Reads the journal in write-back mode, so it waits for the fast device.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl Cache {
         fast: Arc<dyn BlockDevice>,
         slow: Arc<dyn BlockDevice>,
         settings: CacheSettings,
-    ) -> Result<Cache, CacheError> {
+    ) -> Result<CacheLayer, CacheError> {
         if settings.dirty_percent > 100 {
             return Err(CacheError::Dirty(settings.dirty_percent));
         }
@@ -186,7 +186,7 @@ impl Cache {
             return Err(CacheError::TooSmall { capacity_bytes: fast_bytes, least_bytes });
         }
         let slots = ((fast_bytes - reserved_bytes) / BLOCK_BYTES).min(u64::from(u32::MAX - WAYS)) as u32;
-        let mut lines = Lines::new(slots, WAYS);
+        let mut lines = CacheLines::new(slots, WAYS);
         let journal = match settings.mode {
             CacheMode::Read => None,
             CacheMode::WriteBack => {
@@ -206,21 +206,24 @@ impl Cache {
             }
         };
         let dirty_blocks = u64::from(lines.len()) * u64::from(settings.dirty_percent) / 100;
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(CacheInner {
             fast,
             slow,
-            geometry: Geometry { block_bytes: geometry.block_bytes.max(BLOCK_BYTES as u32), ..geometry },
+            geometry: DeviceGeometry {
+                block_bytes: geometry.block_bytes.max(BLOCK_BYTES as u32),
+                ..geometry
+            },
             journal,
             reserved_bytes,
             bypass_bytes: settings.bypass_bytes,
             dirty_blocks,
-            ranges: Arc::new(Ranges::default()),
-            counters: Counters::default(),
-            state: Mutex::new(State {
+            ranges: Arc::new(DeviceRanges::default()),
+            counters: CacheCounters::default(),
+            state: Mutex::new(CacheState {
                 lines,
                 // Nobody knows whether what was written to the slow device before was flushed.
                 direct: true,
-                flushes: Flushes::default(),
+                flushes: FlushQueue::default(),
                 writing_back: false,
                 hand: 0,
                 unreleased: BTreeSet::new(),
@@ -229,15 +232,15 @@ impl Cache {
         if let Some(journal) = &inner.journal {
             let weak = Arc::downgrade(&inner);
             journal.set_source(move || {
-                let Some(inner) = weak.upgrade() else { return Snapshot::default() };
-                let Some(journal) = &inner.journal else { return Snapshot::default() };
+                let Some(inner) = weak.upgrade() else { return JournalSnapshot::default() };
+                let Some(journal) = &inner.journal else { return JournalSnapshot::default() };
                 // Records are appended under the same lock.
                 let state = inner.lock();
                 let entries = state.lines.journalled().map(|(slot, block)| (slot, Some(block)));
-                Snapshot { state: write_back::encode(entries), covers: journal.appended() }
+                JournalSnapshot { state: write_back::encode(entries), covers: journal.appended() }
             });
         }
-        Ok(Cache { inner })
+        Ok(CacheLayer { inner })
     }
 
     pub fn figures(&self) -> CacheFigures {
@@ -256,8 +259,8 @@ impl Cache {
     }
 }
 
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl CacheInner {
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
         self.state.lock()
     }
 
@@ -265,29 +268,29 @@ impl Inner {
         self.reserved_bytes + u64::from(slot) * BLOCK_BYTES
     }
 
-    fn read(self: &Arc<Self>, offset_bytes: u64, mut buffer: Vec<u8>, done: Done) {
+    fn read(self: &Arc<Self>, offset_bytes: u64, mut buffer: Vec<u8>, done: CompletionCallback) {
         let first = offset_bytes / BLOCK_BYTES;
         let blocks = first..first + buffer.len() as u64 / BLOCK_BYTES;
         let inner = Arc::clone(self);
-        self.ranges.claim((), blocks.clone(), Access::Shared, move |claim| {
-            let places: Vec<Place> = {
+        self.ranges.claim((), blocks.clone(), LockAccess::Shared, move |claim| {
+            let places: Vec<RequestSource> = {
                 let mut state = inner.lock();
                 let place = |block: u64| match state.lines.find(block as u32) {
-                    Some(slot) if state.lines.get(slot).standing != Standing::Filling => {
+                    Some(slot) if state.lines.get(slot).standing != LineState::Filling => {
                         state.lines.pin(slot);
-                        Place::Fast(slot)
+                        RequestSource::Fast(slot)
                     }
-                    _ => Place::Slow,
+                    _ => RequestSource::Slow,
                 };
                 blocks.map(place).collect()
             };
-            let hits = places.iter().filter(|place| **place != Place::Slow).count() as u64;
+            let hits = places.iter().filter(|place| **place != RequestSource::Slow).count() as u64;
             inner.counters.read_hits.fetch_add(hits, Ordering::Relaxed);
             inner.counters.read_misses.fetch_add(places.len() as u64 - hits, Ordering::Relaxed);
             let runs = place_runs(&places);
             let (next, found) = (Arc::clone(&inner), places.clone());
             let shape = runs.clone();
-            let gather = Gather::new(runs.len(), move |parts: Vec<Completion>| {
+            let gather = GatherJoin::new(runs.len(), move |parts: Vec<DeviceCompletion>| {
                 let mut missed = Vec::new();
                 for (run, part) in shape.into_iter().zip(parts) {
                     let bytes = match part {
@@ -299,7 +302,7 @@ impl Inner {
                     };
                     let target = &mut buffer[run.start * BLOCK_BYTES as usize..][..bytes.len()];
                     target.copy_from_slice(&bytes);
-                    if found[run.start] == Place::Slow {
+                    if found[run.start] == RequestSource::Slow {
                         missed.push((first as u32 + run.start as u32, bytes));
                     }
                 }
@@ -322,29 +325,29 @@ impl Inner {
     fn read_run(
         self: &Arc<Self>,
         block: u64,
-        places: &[Place],
-        then: impl FnOnce(Completion) + Send + 'static,
+        places: &[RequestSource],
+        then: impl FnOnce(DeviceCompletion) + Send + 'static,
     ) {
         let buffer = vec![0; places.len() * BLOCK_BYTES as usize];
-        let from_slow = Request::Read { offset_bytes: block * BLOCK_BYTES, buffer };
-        let Place::Fast(slot) = places[0] else { return self.slow.submit(from_slow, Box::new(then)) };
+        let from_slow = DeviceRequest::Read { offset_bytes: block * BLOCK_BYTES, buffer };
+        let RequestSource::Fast(slot) = places[0] else { return self.slow.submit(from_slow, Box::new(then)) };
         let (inner, slots) = (Arc::clone(self), slot..slot + places.len() as u32);
-        let done = move |completion: Completion| {
+        let done = move |completion: DeviceCompletion| {
             let clean = {
                 let mut state = inner.lock();
                 let lines = &mut state.lines;
                 slots.clone().for_each(|slot| lines.unpin(slot));
-                completion.is_err() && slots.clone().all(|slot| lines.get(slot).standing != Standing::Dirty)
+                completion.is_err() && slots.clone().all(|slot| lines.get(slot).standing != LineState::Dirty)
             };
             if clean { inner.slow.submit(from_slow, Box::new(then)) } else { then(completion) }
         };
         let buffer = vec![0; places.len() * BLOCK_BYTES as usize];
-        let request = Request::Read { offset_bytes: self.slot_offset(slot), buffer };
+        let request = DeviceRequest::Read { offset_bytes: self.slot_offset(slot), buffer };
         self.fast.submit(request, Box::new(done));
     }
 
     /// Takes in what was read from the slow device. The claim keeps writers away until it is there.
-    fn fill(self: &Arc<Self>, missed: Vec<(u32, Vec<u8>)>, claim: Claim) {
+    fn fill(self: &Arc<Self>, missed: Vec<(u32, Vec<u8>)>, claim: DeviceRangeLock) {
         let mut writes: Vec<(u32, Vec<u8>)> = Vec::new();
         {
             let mut state = self.lock();
@@ -369,45 +372,45 @@ impl Inner {
         for (slot, data) in writes {
             let (inner, claim) = (Arc::clone(self), Arc::clone(&claim));
             let slots = slot..slot + (data.len() as u64 / BLOCK_BYTES) as u32;
-            let done = move |completion: Completion| {
+            let done = move |completion: DeviceCompletion| {
                 {
                     let mut state = inner.lock();
                     for slot in slots {
                         match completion {
-                            Ok(_) => state.lines.set_standing(slot, Standing::Clean),
+                            Ok(_) => state.lines.set_standing(slot, LineState::Clean),
                             Err(_) => state.lines.clear(slot),
                         }
                     }
                 }
                 drop(claim);
             };
-            let request = Request::Write { offset_bytes: self.slot_offset(slot), data, fua: false };
+            let request = DeviceRequest::Write { offset_bytes: self.slot_offset(slot), data, fua: false };
             self.fast.submit(request, Box::new(done));
         }
     }
 }
 
-impl BlockDevice for Cache {
-    fn geometry(&self) -> Geometry {
+impl BlockDevice for CacheLayer {
+    fn geometry(&self) -> DeviceGeometry {
         self.inner.geometry
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         if let Err(error) = request.check(&self.inner.geometry) {
             return done(Err(error));
         }
         let inner = &self.inner;
         match request {
-            Request::Read { buffer, .. } if buffer.is_empty() => done(Ok(buffer)),
-            Request::Read { offset_bytes, buffer } => inner.read(offset_bytes, buffer, done),
-            Request::Flush => inner.flush(done),
+            DeviceRequest::Read { buffer, .. } if buffer.is_empty() => done(Ok(buffer)),
+            DeviceRequest::Read { offset_bytes, buffer } => inner.read(offset_bytes, buffer, done),
+            DeviceRequest::Flush => inner.flush(done),
             request if request.extent().1 == 0 => done(Ok(Vec::new())),
-            Request::Discard { offset_bytes, length_bytes } => {
+            DeviceRequest::Discard { offset_bytes, length_bytes } => {
                 inner.discard(offset_bytes, length_bytes, done)
             }
-            Request::Write { offset_bytes, data, fua } => {
+            DeviceRequest::Write { offset_bytes, data, fua } => {
                 let flusher = Arc::clone(inner);
-                let written = move |completion: Completion| match completion {
+                let written = move |completion: DeviceCompletion| match completion {
                     Ok(_) if fua => flusher.flush(done),
                     completion => done(completion),
                 };

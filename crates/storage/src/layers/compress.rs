@@ -10,16 +10,18 @@ use std::ops::Range;
 use std::sync::Arc;
 use underlay_sync::{Mutex, MutexGuard};
 
-use super::flushes::Flushes;
-use super::join::Gather;
-use super::ranges::{Access, Claim, Ranges};
-use super::workers::Workers;
-use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
-use crate::journal::format::Kind;
-use crate::journal::{Journal, JournalError, Snapshot};
-pub use codec::{Codec, Packed};
-use map::{Entry, Map};
-use space::{Run, Space};
+use super::flushes::FlushQueue;
+use super::join::GatherJoin;
+use super::ranges::{DeviceRangeLock, DeviceRanges, LockAccess};
+use super::workers::WorkerThreads;
+use crate::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
+use crate::journal::format::JournalKind;
+use crate::journal::{Journal, JournalError, JournalSnapshot};
+pub use codec::{CompressionCodec, PackedChunk};
+use map::{ChunkEntry, ChunkMap};
+use space::{UnitBitmap, UnitRun};
 
 const BLOCK_BYTES: u64 = 4096;
 /// Space is given out in units of this size.
@@ -40,13 +42,13 @@ const MAX_REQUEST_BYTES: u64 = 1 << 20;
 ///
 /// **Space**: the volume may be larger than its member. When no unit is free, writes fail with `NoSpace` and
 /// leave everything as it was; a discard gives whole chunks back.
-pub struct Compress {
-    inner: Arc<Inner>,
+pub struct CompressLayer {
+    inner: Arc<CompressInner>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompressSettings {
-    pub codec: Codec,
+    pub codec: CompressionCodec,
     /// What is compressed as one: a power of two from 8 KiB to 512 KiB.
     pub chunk_bytes: u32,
     /// How long the volume says it is; as long as the space for chunks unless told.
@@ -80,29 +82,29 @@ pub struct CompressFigures {
     pub space_bytes: u64,
 }
 
-struct Inner {
+struct CompressInner {
     member: Arc<dyn BlockDevice>,
-    geometry: Geometry,
-    codec: Codec,
+    geometry: DeviceGeometry,
+    codec: CompressionCodec,
     chunk_bytes: u64,
     reserved_bytes: u64,
     space_bytes: u64,
     journal: Journal,
-    ranges: Arc<Ranges>,
-    workers: Workers,
-    state: Mutex<State>,
+    ranges: Arc<DeviceRanges>,
+    workers: WorkerThreads,
+    state: Mutex<CompressState>,
 }
 
-struct State {
-    map: Map,
-    space: Space,
+struct CompressState {
+    map: ChunkMap,
+    space: UnitBitmap,
     /// Units that the journal, or a flush under way, may still lead to.
-    replaced: Vec<Run>,
-    flushes: Flushes,
+    replaced: Vec<UnitRun>,
+    flushes: FlushQueue,
 }
 
 /// Part of a chunk, and what is to be in it.
-struct Piece {
+struct ChunkPiece {
     chunk: u32,
     inside: Range<usize>,
     content: PieceContent,
@@ -114,13 +116,13 @@ enum PieceContent {
 }
 
 /// A chunk ready to be stored; `None` for zeros.
-type Prepared = Result<(u32, Option<Packed>), DeviceError>;
+type PreparedChunk = Result<(u32, Option<PackedChunk>), DeviceError>;
 
 /// `lz4/16`, `zstd/512`: what was stored in one way can't be read in another.
-fn kind(settings: &CompressSettings) -> Kind {
+fn kind(settings: &CompressSettings) -> JournalKind {
     let codec = match settings.codec {
-        Codec::Lz4 => "lz4",
-        Codec::Zstd(_) => "zstd",
+        CompressionCodec::Lz4 => "lz4",
+        CompressionCodec::Zstd(_) => "zstd",
     };
     let mut kind = *b"        ";
     for (to, from) in kind.iter_mut().zip(format!("{codec}/{}", settings.chunk_bytes >> 10).bytes()) {
@@ -129,7 +131,7 @@ fn kind(settings: &CompressSettings) -> Kind {
     kind
 }
 
-impl Compress {
+impl CompressLayer {
     /// Reads the map, so it waits for the member.
     ///
     /// # Errors
@@ -137,8 +139,8 @@ impl Compress {
     pub fn open(
         member: Arc<dyn BlockDevice>,
         settings: CompressSettings,
-        workers: Workers,
-    ) -> Result<Compress, CompressError> {
+        workers: WorkerThreads,
+    ) -> Result<CompressLayer, CompressError> {
         let chunk_bytes = u64::from(settings.chunk_bytes);
         if !chunk_bytes.is_power_of_two() || !(8 << 10..=512 << 10).contains(&chunk_bytes) {
             let problem =
@@ -155,7 +157,7 @@ impl Compress {
             let problem = format!("a volume of {chunks} chunks on {units} units: neither may exceed 2^32");
             return Err(CompressError::Settings(problem));
         }
-        let reserved_bytes = Journal::range_bytes(Map::snapshot_bytes(chunks, units), LOG_BYTES);
+        let reserved_bytes = Journal::range_bytes(ChunkMap::snapshot_bytes(chunks, units), LOG_BYTES);
         if reserved_bytes + chunk_bytes > member_bytes {
             return Err(CompressError::TooSmall { capacity_bytes: member_bytes, reserved_bytes });
         }
@@ -165,14 +167,14 @@ impl Compress {
             None => units * UNIT_BYTES / chunk_bytes * chunk_bytes,
         };
         let (journal, recovered) = Journal::open(Arc::clone(&member), 0..reserved_bytes, kind(&settings))?;
-        let mut map = Map::default();
-        let mut space = Space::new(units as u32);
+        let mut map = ChunkMap::default();
+        let mut space = UnitBitmap::new(units as u32);
         let read = map.apply(&recovered.snapshot) && recovered.records.iter().all(|record| map.apply(record));
         if !read || !map.fill(&mut space, chunks as u32, settings.chunk_bytes) {
             return Err(CompressError::Map);
         }
-        let inner = Arc::new(Inner {
-            geometry: Geometry {
+        let inner = Arc::new(CompressInner {
+            geometry: DeviceGeometry {
                 capacity_bytes,
                 block_bytes: BLOCK_BYTES as u32,
                 optimal_io_bytes: settings.chunk_bytes,
@@ -183,18 +185,23 @@ impl Compress {
             reserved_bytes,
             space_bytes: units * UNIT_BYTES,
             journal,
-            ranges: Arc::new(Ranges::default()),
+            ranges: Arc::new(DeviceRanges::default()),
             workers,
-            state: Mutex::new(State { map, space, replaced: Vec::new(), flushes: Flushes::default() }),
+            state: Mutex::new(CompressState {
+                map,
+                space,
+                replaced: Vec::new(),
+                flushes: FlushQueue::default(),
+            }),
         });
         let weak = Arc::downgrade(&inner);
         inner.journal.set_source(move || {
-            let Some(inner) = weak.upgrade() else { return Snapshot::default() };
+            let Some(inner) = weak.upgrade() else { return JournalSnapshot::default() };
             // Records are appended under the same lock.
             let state = inner.lock();
-            Snapshot { state: state.map.snapshot(), covers: inner.journal.appended() }
+            JournalSnapshot { state: state.map.snapshot(), covers: inner.journal.appended() }
         });
-        Ok(Compress { inner })
+        Ok(CompressLayer { inner })
     }
 
     pub fn figures(&self) -> CompressFigures {
@@ -208,8 +215,8 @@ impl Compress {
     }
 }
 
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl CompressInner {
+    fn lock(&self) -> MutexGuard<'_, CompressState> {
         self.state.lock()
     }
 
@@ -224,11 +231,11 @@ impl Inner {
     /// Fetches the stored bytes of chunks; those that are all zeros come empty.
     fn fetch(
         self: &Arc<Self>,
-        entries: Vec<Option<Entry>>,
-        then: impl FnOnce(Result<Vec<Option<(Entry, Vec<u8>)>>, DeviceError>) + Send + 'static,
+        entries: Vec<Option<ChunkEntry>>,
+        then: impl FnOnce(Result<Vec<Option<(ChunkEntry, Vec<u8>)>>, DeviceError>) + Send + 'static,
     ) {
         // Neighbours on the device are read by one request.
-        let mut reads: Vec<Run> = Vec::new();
+        let mut reads: Vec<UnitRun> = Vec::new();
         for run in entries.iter().flatten().flat_map(|entry| &entry.runs) {
             let longest = (MAX_REQUEST_BYTES / UNIT_BYTES) as u32;
             match reads.last_mut() {
@@ -238,11 +245,11 @@ impl Inner {
                 _ => reads.push(*run),
             }
         }
-        let gather = Gather::new(reads.len(), move |parts: Vec<Completion>| {
+        let gather = GatherJoin::new(reads.len(), move |parts: Vec<DeviceCompletion>| {
             let parts: Result<Vec<Vec<u8>>, DeviceError> = parts.into_iter().collect();
             then(parts.map(|parts| {
-                let mut bytes = Pieces { parts, part: 0, at: 0 };
-                let fetch = |entry: Option<Entry>| {
+                let mut bytes = BufferCursor { parts, part: 0, at: 0 };
+                let fetch = |entry: Option<ChunkEntry>| {
                     entry.map(|entry| {
                         let mut stored = bytes.take(entry.units() as usize * UNIT_BYTES as usize);
                         stored.truncate(entry.stored_bytes as usize);
@@ -255,23 +262,23 @@ impl Inner {
         for (part, run) in reads.into_iter().enumerate() {
             let gather = Arc::clone(&gather);
             let buffer = vec![0; run.count as usize * UNIT_BYTES as usize];
-            let request = Request::Read { offset_bytes: self.unit_offset(run.start), buffer };
+            let request = DeviceRequest::Read { offset_bytes: self.unit_offset(run.start), buffer };
             self.member.submit(request, Box::new(move |completion| gather.arrive(part, completion)));
         }
     }
 
-    fn unpack(&self, stored: Option<(Entry, Vec<u8>)>) -> Result<Option<Vec<u8>>, DeviceError> {
-        let unpack = |(entry, bytes): (Entry, Vec<u8>)| {
+    fn unpack(&self, stored: Option<(ChunkEntry, Vec<u8>)>) -> Result<Option<Vec<u8>>, DeviceError> {
+        let unpack = |(entry, bytes): (ChunkEntry, Vec<u8>)| {
             self.codec.unpack(bytes, entry.stored_bytes, self.chunk_bytes as usize)
         };
         stored.map(unpack).transpose()
     }
 
-    fn read(self: &Arc<Self>, offset_bytes: u64, mut buffer: Vec<u8>, done: Done) {
+    fn read(self: &Arc<Self>, offset_bytes: u64, mut buffer: Vec<u8>, done: CompletionCallback) {
         let chunks = self.chunks_of(offset_bytes, buffer.len() as u64);
         let inner = Arc::clone(self);
-        self.ranges.claim((), chunks.clone(), Access::Shared, move |claim| {
-            let entries: Vec<Option<Entry>> = {
+        self.ranges.claim((), chunks.clone(), LockAccess::Shared, move |claim| {
+            let entries: Vec<Option<ChunkEntry>> = {
                 let state = inner.lock();
                 chunks.clone().map(|chunk| state.map.get(chunk as u32).cloned()).collect()
             };
@@ -313,7 +320,7 @@ impl Inner {
         offset_bytes: u64,
         length_bytes: u64,
         data: Option<Vec<u8>>,
-    ) -> (Vec<Piece>, Range<u32>) {
+    ) -> (Vec<ChunkPiece>, Range<u32>) {
         let chunks = self.chunks_of(offset_bytes, length_bytes);
         let end = offset_bytes + length_bytes;
         let data = data.map(Arc::new);
@@ -328,57 +335,70 @@ impl Inner {
                 None => PieceContent::Zeros,
             };
             let inside = (from - chunk_start) as usize..(to - chunk_start) as usize;
-            Piece { chunk: chunk as u32, inside, content }
+            ChunkPiece { chunk: chunk as u32, inside, content }
         });
         (pieces.collect(), zeroed.start as u32..zeroed.end as u32)
     }
 
     /// A write, or a discard where there is no data.
-    fn change(self: &Arc<Self>, offset_bytes: u64, length_bytes: u64, data: Option<Vec<u8>>, done: Done) {
+    fn change(
+        self: &Arc<Self>,
+        offset_bytes: u64,
+        length_bytes: u64,
+        data: Option<Vec<u8>>,
+        done: CompletionCallback,
+    ) {
         let inner = Arc::clone(self);
-        self.ranges.claim((), self.chunks_of(offset_bytes, length_bytes), Access::Exclusive, move |claim| {
-            let (pieces, zeroed) = inner.pieces(offset_bytes, length_bytes, data);
-            let partial = |piece: &Piece| piece.inside.len() < inner.chunk_bytes as usize;
-            let entries: Vec<Option<Entry>> = {
-                let state = inner.lock();
-                let old = |piece: &Piece| state.map.get(piece.chunk).filter(|_| partial(piece)).cloned();
-                pieces.iter().map(old).collect()
-            };
-            let next = Arc::clone(&inner);
-            inner.fetch(entries, move |fetched| match fetched {
-                Ok(fetched) => next.prepare(pieces, fetched, zeroed, claim, done),
-                Err(error) => {
-                    drop(claim);
-                    done(Err(error));
-                }
-            });
-        });
+        self.ranges.claim(
+            (),
+            self.chunks_of(offset_bytes, length_bytes),
+            LockAccess::Exclusive,
+            move |claim| {
+                let (pieces, zeroed) = inner.pieces(offset_bytes, length_bytes, data);
+                let partial = |piece: &ChunkPiece| piece.inside.len() < inner.chunk_bytes as usize;
+                let entries: Vec<Option<ChunkEntry>> = {
+                    let state = inner.lock();
+                    let old =
+                        |piece: &ChunkPiece| state.map.get(piece.chunk).filter(|_| partial(piece)).cloned();
+                    pieces.iter().map(old).collect()
+                };
+                let next = Arc::clone(&inner);
+                inner.fetch(entries, move |fetched| match fetched {
+                    Ok(fetched) => next.prepare(pieces, fetched, zeroed, claim, done),
+                    Err(error) => {
+                        drop(claim);
+                        done(Err(error));
+                    }
+                });
+            },
+        );
     }
 
     fn prepare(
         self: &Arc<Self>,
-        pieces: Vec<Piece>,
-        fetched: Vec<Option<(Entry, Vec<u8>)>>,
+        pieces: Vec<ChunkPiece>,
+        fetched: Vec<Option<(ChunkEntry, Vec<u8>)>>,
         zeroed: Range<u32>,
-        claim: Claim,
-        done: Done,
+        claim: DeviceRangeLock,
+        done: CompletionCallback,
     ) {
         let inner = Arc::clone(self);
-        let gather =
-            Gather::new(pieces.len(), move |prepared: Vec<Prepared>| match prepared.into_iter().collect() {
+        let gather = GatherJoin::new(pieces.len(), move |prepared: Vec<PreparedChunk>| {
+            match prepared.into_iter().collect() {
                 Ok(prepared) => inner.place(prepared, zeroed, claim, done),
                 Err(error) => {
                     drop(claim);
                     done(Err(error));
                 }
-            });
+            }
+        });
         for (part, (piece, old)) in pieces.into_iter().zip(fetched).enumerate() {
             let (gather, inner) = (Arc::clone(&gather), Arc::clone(self));
             self.workers.run(move || gather.arrive(part, inner.prepare_one(piece, old)));
         }
     }
 
-    fn prepare_one(&self, piece: Piece, old: Option<(Entry, Vec<u8>)>) -> Prepared {
+    fn prepare_one(&self, piece: ChunkPiece, old: Option<(ChunkEntry, Vec<u8>)>) -> PreparedChunk {
         let mut chunk = match self.unpack(old)? {
             Some(chunk) => chunk,
             None => vec![0; self.chunk_bytes as usize],
@@ -394,19 +414,19 @@ impl Inner {
     /// Finds room for the chunks, writes them there and changes the map.
     fn place(
         self: &Arc<Self>,
-        prepared: Vec<(u32, Option<Packed>)>,
+        prepared: Vec<(u32, Option<PackedChunk>)>,
         zeroed: Range<u32>,
-        claim: Claim,
-        done: Done,
+        claim: DeviceRangeLock,
+        done: CompletionCallback,
     ) {
         let placed = {
             let mut state = self.lock();
-            let units = |packed: &Packed| (packed.bytes.len() as u64 / UNIT_BYTES) as u32;
+            let units = |packed: &PackedChunk| (packed.bytes.len() as u64 / UNIT_BYTES) as u32;
             let wanted: u64 =
                 prepared.iter().filter_map(|(_, p)| p.as_ref()).map(|p| u64::from(units(p))).sum();
             if wanted <= u64::from(state.space.free()) {
                 // Always succeeds: as much is free, and it need not lie together.
-                let mut take = |packed: &Packed| state.space.allocate(units(packed)).unwrap_or_default();
+                let mut take = |packed: &PackedChunk| state.space.allocate(units(packed)).unwrap_or_default();
                 Ok(prepared.iter().map(|(_, packed)| packed.as_ref().map(&mut take)).collect::<Vec<_>>())
             } else {
                 // True if nothing is on its way back either.
@@ -422,7 +442,7 @@ impl Inner {
             Err(false) => {
                 // A flush gives back what was replaced since the last one.
                 let inner = Arc::clone(self);
-                let flushed = move |completion: Completion| match completion {
+                let flushed = move |completion: DeviceCompletion| match completion {
                     Ok(_) => inner.place(prepared, zeroed, claim, done),
                     Err(error) => {
                         drop(claim);
@@ -433,7 +453,7 @@ impl Inner {
             }
         };
         let mut writes: Vec<(u32, Vec<u8>)> = Vec::new();
-        let mut entries: BTreeMap<u32, Option<Entry>> = BTreeMap::new();
+        let mut entries: BTreeMap<u32, Option<ChunkEntry>> = BTreeMap::new();
         for ((chunk, packed), runs) in prepared.into_iter().zip(runs) {
             let entry = packed.map(|packed| {
                 let runs = runs.unwrap_or_default();
@@ -451,29 +471,29 @@ impl Inner {
                         _ => writes.push((run.start, bytes.to_vec())),
                     }
                 }
-                Entry { stored_bytes: packed.stored_bytes, runs }
+                ChunkEntry { stored_bytes: packed.stored_bytes, runs }
             });
             entries.insert(chunk, entry);
         }
         let inner = Arc::clone(self);
-        let gather = Gather::new(writes.len(), move |completions: Vec<Completion>| {
+        let gather = GatherJoin::new(writes.len(), move |completions: Vec<DeviceCompletion>| {
             let answer = inner.placed(entries, zeroed, completions);
             drop(claim);
             done(answer);
         });
         for (part, (start, data)) in writes.into_iter().enumerate() {
             let gather = Arc::clone(&gather);
-            let request = Request::Write { offset_bytes: self.unit_offset(start), data, fua: false };
+            let request = DeviceRequest::Write { offset_bytes: self.unit_offset(start), data, fua: false };
             self.member.submit(request, Box::new(move |completion| gather.arrive(part, completion)));
         }
     }
 
     fn placed(
         &self,
-        entries: BTreeMap<u32, Option<Entry>>,
+        entries: BTreeMap<u32, Option<ChunkEntry>>,
         zeroed: Range<u32>,
-        completions: Vec<Completion>,
-    ) -> Completion {
+        completions: Vec<DeviceCompletion>,
+    ) -> DeviceCompletion {
         let mut state = self.lock();
         let state = &mut *state;
         if let Some(error) = completions.into_iter().find_map(Result::err) {
@@ -494,13 +514,13 @@ impl Inner {
 }
 
 /// Takes bytes off the front of several buffers.
-struct Pieces {
+struct BufferCursor {
     parts: Vec<Vec<u8>>,
     part: usize,
     at: usize,
 }
 
-impl Pieces {
+impl BufferCursor {
     fn take(&mut self, mut length: usize) -> Vec<u8> {
         let mut taken = Vec::with_capacity(length);
         while length > 0 {
@@ -517,27 +537,27 @@ impl Pieces {
     }
 }
 
-impl BlockDevice for Compress {
-    fn geometry(&self) -> Geometry {
+impl BlockDevice for CompressLayer {
+    fn geometry(&self) -> DeviceGeometry {
         self.inner.geometry
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         if let Err(error) = request.check(&self.inner.geometry) {
             return done(Err(error));
         }
         let inner = &self.inner;
         match request {
-            Request::Read { buffer, .. } if buffer.is_empty() => done(Ok(buffer)),
-            Request::Read { offset_bytes, buffer } => inner.read(offset_bytes, buffer, done),
-            Request::Flush => inner.flush(done),
+            DeviceRequest::Read { buffer, .. } if buffer.is_empty() => done(Ok(buffer)),
+            DeviceRequest::Read { offset_bytes, buffer } => inner.read(offset_bytes, buffer, done),
+            DeviceRequest::Flush => inner.flush(done),
             request if request.extent().1 == 0 => done(Ok(Vec::new())),
-            Request::Discard { offset_bytes, length_bytes } => {
+            DeviceRequest::Discard { offset_bytes, length_bytes } => {
                 inner.change(offset_bytes, length_bytes, None, done);
             }
-            Request::Write { offset_bytes, data, fua } => {
+            DeviceRequest::Write { offset_bytes, data, fua } => {
                 let (length_bytes, flusher) = (data.len() as u64, Arc::clone(inner));
-                let written = move |completion: Completion| match completion {
+                let written = move |completion: DeviceCompletion| match completion {
                     Ok(_) if fua => flusher.flush(done),
                     completion => done(completion),
                 };

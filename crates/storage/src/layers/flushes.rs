@@ -1,22 +1,22 @@
 //! Shared flushes: one is under way at a time, and those who come meanwhile are answered by the next one.
 
-use crate::device::{DeviceError, Done};
+use crate::device::{CompletionCallback, DeviceError};
 
 #[derive(Default)]
-pub(super) struct Flushes {
-    waiting: Vec<Done>,
+pub(super) struct FlushQueue {
+    waiting: Vec<CompletionCallback>,
     under_way: bool,
 }
 
-impl Flushes {
+impl FlushQueue {
     /// Whether the caller must begin one.
-    pub(super) fn join(&mut self, done: Done) -> bool {
+    pub(super) fn join(&mut self, done: CompletionCallback) -> bool {
         self.waiting.push(done);
         !std::mem::replace(&mut self.under_way, true)
     }
 
     /// The waiters that the flush that begins now will answer.
-    pub(super) fn begin(&mut self) -> Vec<Done> {
+    pub(super) fn begin(&mut self) -> Vec<CompletionCallback> {
         std::mem::take(&mut self.waiting)
     }
 
@@ -31,7 +31,7 @@ impl Flushes {
     }
 }
 
-pub(super) fn answer(waiters: Vec<Done>, result: &Result<(), DeviceError>) {
+pub(super) fn answer(waiters: Vec<CompletionCallback>, result: &Result<(), DeviceError>) {
     for done in waiters {
         done(result.clone().map(|()| Vec::new()));
     }

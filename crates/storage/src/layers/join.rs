@@ -5,28 +5,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use underlay_sync::Mutex;
 
 /// Adds the parts of one request up, and calls its end with the sum when every part has arrived.
-pub struct Join<A> {
+pub struct CompletionJoin<A> {
     state: Mutex<JoinState<A>>,
 }
 
 struct JoinState<A> {
     remaining: usize,
     /// Both are there until the last part has arrived.
-    sum_and_end: Option<(A, End<A>)>,
+    sum_and_end: Option<(A, JoinCallback<A>)>,
 }
 
-type End<A> = Box<dyn FnOnce(A) + Send>;
+type JoinCallback<A> = Box<dyn FnOnce(A) + Send>;
 
-impl<A> Join<A> {
+impl<A> CompletionJoin<A> {
     /// Without parts the end comes at once.
-    pub fn new(parts: usize, start: A, end: impl FnOnce(A) + Send + 'static) -> Join<A> {
+    pub fn new(parts: usize, start: A, end: impl FnOnce(A) + Send + 'static) -> CompletionJoin<A> {
         let sum_and_end = if parts == 0 {
             end(start);
             None
         } else {
-            Some((start, Box::new(end) as End<A>))
+            Some((start, Box::new(end) as JoinCallback<A>))
         };
-        Join { state: Mutex::new(JoinState { remaining: parts, sum_and_end }) }
+        CompletionJoin { state: Mutex::new(JoinState { remaining: parts, sum_and_end }) }
     }
 
     /// Each part arrives once, and is added under a lock.
@@ -48,16 +48,16 @@ impl<A> Join<A> {
     }
 }
 
-/// A [`Join`] that keeps what each part gave, in the order of the parts.
-pub struct Gather<T> {
-    join: Join<Vec<Option<T>>>,
+/// A [`CompletionJoin`] that keeps what each part gave, in the order of the parts.
+pub struct GatherJoin<T> {
+    join: CompletionJoin<Vec<Option<T>>>,
 }
 
-impl<T: Send + 'static> Gather<T> {
-    pub fn new(parts: usize, end: impl FnOnce(Vec<T>) + Send + 'static) -> Arc<Gather<T>> {
+impl<T: Send + 'static> GatherJoin<T> {
+    pub fn new(parts: usize, end: impl FnOnce(Vec<T>) + Send + 'static) -> Arc<GatherJoin<T>> {
         let results = (0..parts).map(|_| None).collect();
         let end = |results: Vec<Option<T>>| end(results.into_iter().flatten().collect());
-        Arc::new(Gather { join: Join::new(parts, results, end) })
+        Arc::new(GatherJoin { join: CompletionJoin::new(parts, results, end) })
     }
 
     /// Each part arrives once.
@@ -66,34 +66,34 @@ impl<T: Send + 'static> Gather<T> {
     }
 }
 
-type Step = Box<dyn FnMut(Next) + Send>;
+type SequenceStep = Box<dyn FnMut(NextStep) + Send>;
 
 /// Goes on to the next step; dropping it ends the sequence.
-pub struct Next {
-    sequence: Arc<Sequence>,
+pub struct NextStep {
+    sequence: Arc<StepSequence>,
 }
 
-struct Sequence {
-    step: Mutex<Step>,
+struct StepSequence {
+    step: Mutex<SequenceStep>,
     /// Steps that are asked for: the thread that raises it from zero takes them all.
     turns: AtomicUsize,
 }
 
 /// Does `step` again whenever the last one goes on. Steps that are over before they return follow one another in a
 /// loop: on devices that answer at once a long sequence of calls would use up the stack.
-pub fn repeat(step: impl FnMut(Next) + Send + 'static) {
-    let sequence = Arc::new(Sequence { step: Mutex::new(Box::new(step)), turns: AtomicUsize::new(0) });
-    Next { sequence }.resume();
+pub fn repeat(step: impl FnMut(NextStep) + Send + 'static) {
+    let sequence = Arc::new(StepSequence { step: Mutex::new(Box::new(step)), turns: AtomicUsize::new(0) });
+    NextStep { sequence }.resume();
 }
 
-impl Next {
+impl NextStep {
     pub fn resume(self) {
-        let Next { sequence } = self;
+        let NextStep { sequence } = self;
         if sequence.turns.fetch_add(1, Ordering::SeqCst) > 0 {
             return;
         }
         loop {
-            let next = Next { sequence: Arc::clone(&sequence) };
+            let next = NextStep { sequence: Arc::clone(&sequence) };
             // Never taken twice: whoever resumes while a step runs only raises `turns`.
             sequence.step.lock()(next);
             // Above 1 if the step has gone on by now: then the next one is this thread's, too.

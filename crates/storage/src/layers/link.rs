@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backing::NullBacking;
-use crate::clock::Clock;
-use crate::device::{BlockDevice, Completion, Done, Geometry, Request};
+use crate::clock::ModelClock;
+use crate::device::{BlockDevice, CompletionCallback, DeviceCompletion, DeviceGeometry, DeviceRequest};
 use crate::media::link;
-use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use crate::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
 use crate::paced::Paced;
-use crate::time::Time;
+use crate::time::ModelTime;
 
 /// Requests take their turn on the line to the member, writes with their data; answers on the line back, reads
 /// with theirs. Each way has its own bandwidth, and each message takes the latency on top.
 ///
 /// The member promises what it promises; what was under way when a link is lost is the member's `Gone`.
-pub struct Link {
+pub struct LinkLayer {
     member: Arc<dyn BlockDevice>,
     line: Paced,
 }
@@ -30,7 +30,7 @@ pub enum LinkError {
     Latency(f64),
 }
 
-impl Link {
+impl LinkLayer {
     /// `latency_us` is the way there alone: a round trip takes twice as much.
     ///
     /// # Errors
@@ -39,8 +39,8 @@ impl Link {
         member: Arc<dyn BlockDevice>,
         bandwidth_mb_s: f64,
         latency_us: f64,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Link, LinkError> {
+        clock: Arc<dyn ModelClock>,
+    ) -> Result<LinkLayer, LinkError> {
         if !(0.001..=1e6).contains(&bandwidth_mb_s) {
             return Err(LinkError::Bandwidth(bandwidth_mb_s));
         }
@@ -48,11 +48,11 @@ impl Link {
             return Err(LinkError::Latency(latency_us));
         }
         let model = LineModel {
-            link: link::Link::plain(bandwidth_mb_s, Duration::from_nanos((latency_us * 1e3) as u64)),
+            link: link::LinkModel::plain(bandwidth_mb_s, Duration::from_nanos((latency_us * 1e3) as u64)),
             travelling: BinaryHeap::new(),
         };
         let line = Paced::new(u64::MAX, Arc::new(NullBacking), Some(Box::new(model)), clock);
-        Ok(Link { member, line })
+        Ok(LinkLayer { member, line })
     }
 
     /// What someone has to drive, as if it were a device.
@@ -61,39 +61,39 @@ impl Link {
     }
 }
 
-impl BlockDevice for Link {
-    fn geometry(&self) -> Geometry {
+impl BlockDevice for LinkLayer {
+    fn geometry(&self) -> DeviceGeometry {
         self.member.geometry()
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         if let Err(error) = request.check(&self.member.geometry()) {
             return done(Err(error));
         }
         let there = match &request {
-            Request::Write { data, .. } => data.len() as u64,
+            DeviceRequest::Write { data, .. } => data.len() as u64,
             _ => 0,
         };
         let (member, back) = (Arc::clone(&self.member), self.line.clone());
-        let arrived = move |sent: Completion| {
+        let arrived = move |sent: DeviceCompletion| {
             if let Err(error) = sent {
                 return done(Err(error));
             }
-            let answered = move |completion: Completion| {
+            let answered = move |completion: DeviceCompletion| {
                 let bytes = completion.as_ref().map_or(0, |data| data.len() as u64);
-                back.delay(Operation::Read, bytes, Box::new(move |came| done(came.and(completion))));
+                back.delay(ModelOperation::Read, bytes, Box::new(move |came| done(came.and(completion))));
             };
             member.submit(request, Box::new(answered));
         };
-        self.line.delay(Operation::Write, there, Box::new(arrived));
+        self.line.delay(ModelOperation::Write, there, Box::new(arrived));
     }
 }
 
 /// Both ways of a link as a model: a write is a message to the member, a read one from it.
 struct LineModel {
-    link: link::Link,
+    link: link::LinkModel,
     /// (arrival, message)
-    travelling: BinaryHeap<Reverse<(Time, RequestId)>>,
+    travelling: BinaryHeap<Reverse<(ModelTime, RequestId)>>,
 }
 
 impl MediumModel for LineModel {
@@ -101,8 +101,8 @@ impl MediumModel for LineModel {
         u64::MAX
     }
 
-    fn submit(&mut self, request: ModelRequest, now: Time) {
-        let direction = if request.operation == Operation::Read {
+    fn submit(&mut self, request: ModelRequest, now: ModelTime) {
+        let direction = if request.operation == ModelOperation::Read {
             link::LinkDirection::FromTarget
         } else {
             link::LinkDirection::ToTarget
@@ -111,14 +111,14 @@ impl MediumModel for LineModel {
         self.travelling.push(Reverse((arrival, request.id)));
     }
 
-    fn next_completion(&self) -> Option<Time> {
+    fn next_completion(&self) -> Option<ModelTime> {
         self.travelling.peek().map(|Reverse((arrival, _))| *arrival)
     }
 
-    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+    fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
         while let Some(Reverse((at, id))) = self.travelling.peek().copied().filter(|first| first.0.0 <= now) {
             self.travelling.pop();
-            finished.push(Finished { id, at });
+            finished.push(FinishedRequest { id, at });
         }
     }
 

@@ -7,18 +7,20 @@ mod state;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 use underlay_sync::{Mutex, MutexGuard};
 
-use super::join::Gather;
-use super::ranges::{Access, Ranges};
-use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
-use crate::journal::{Journal, JournalError, Snapshot};
-use resync::Heard;
-use roles::{Persisted, Role, State};
-use state::Kept;
+use super::join::GatherJoin;
+use super::ranges::{DeviceRanges, LockAccess};
+use crate::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
+use crate::journal::{Journal, JournalError, JournalSnapshot};
+use resync::FailureReport;
+use roles::{MemberRole, MirrorState, PersistCallback};
+use state::MirrorSnapshot;
 
-const KIND: crate::journal::format::Kind = *b"mirror  ";
+const KIND: crate::journal::format::JournalKind = *b"mirror  ";
 const BLOCK_BYTES: u64 = 4096;
 /// How much is copied by one request.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -38,7 +40,7 @@ const LOOK_INTERVAL: u64 = 64;
 /// the marked regions from one member to the others. The journals also say who was left out, and no write is
 /// answered before they do.
 pub struct Mirror {
-    inner: Arc<Inner>,
+    inner: Arc<MirrorInner>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -100,19 +102,19 @@ impl MirrorHealth {
     }
 }
 
-struct Inner {
-    members: Vec<Member>,
-    geometry: Geometry,
+struct MirrorInner {
+    members: Vec<MirrorMember>,
+    geometry: DeviceGeometry,
     reserved_bytes: u64,
     region_bytes: u64,
     marked_regions: usize,
-    ranges: Arc<Ranges>,
+    ranges: Arc<DeviceRanges>,
     requests: AtomicU64,
     resynced_bytes: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<MirrorState>,
 }
 
-struct Member {
+struct MirrorMember {
     device: Arc<dyn BlockDevice>,
     /// Absent where the member could not be opened: it stays out.
     journal: Option<Journal>,
@@ -123,23 +125,23 @@ fn layout(capacity_bytes: u64, members: usize, region_bytes: u64) -> (u64, u64) 
     // Bounds the number of regions, and with it the length of each record.
     let smallest_bytes = capacity_bytes.div_ceil(MAX_REGIONS).next_power_of_two();
     let region_bytes = region_bytes.next_multiple_of(BLOCK_BYTES).max(smallest_bytes);
-    let snapshot_bytes = Kept::encoded_bytes(members, capacity_bytes.div_ceil(region_bytes));
+    let snapshot_bytes = MirrorSnapshot::encoded_bytes(members, capacity_bytes.div_ceil(region_bytes));
     // Each record is a whole state: there is room for eight between two checkpoints.
     (region_bytes, Journal::range_bytes(snapshot_bytes, 8 * snapshot_bytes))
 }
 
-type Found = Option<(Kept, (u64, u64))>;
+type FoundMember = Option<(MirrorSnapshot, (u64, u64))>;
 
 /// Whether a member has all data, as far as the journals tell that could be opened. It may say so of itself and not know
 /// that it was left out: one that is as new or newer does. The latest records alone are no sign: a member that is being
 /// brought up to date has them as well.
-fn has_data(index: usize, found: &[Found]) -> bool {
+fn has_data(index: usize, found: &[FoundMember]) -> bool {
     let Some((own, _)) = &found[index] else { return false };
-    if is_planted(Bug::StaleCopyServed) {
+    if is_planted(PlantedBug::StaleCopyServed) {
         return !own.out[index];
     }
-    let is_out = |other: &Kept| other.epoch >= own.epoch && other.out[index];
-    let is_blank = |other: &Kept| own.epoch == 0 && other.epoch > 0;
+    let is_out = |other: &MirrorSnapshot| other.epoch >= own.epoch && other.out[index];
+    let is_blank = |other: &MirrorSnapshot| own.epoch == 0 && other.epoch > 0;
     !found.iter().flatten().any(|(other, _)| is_out(other) || is_blank(other))
 }
 
@@ -153,14 +155,14 @@ impl Mirror {
         if !(2..256).contains(&devices.len()) {
             return Err(MirrorError::Members);
         }
-        let geometries: Vec<Geometry> = devices.iter().map(|device| device.geometry()).collect();
+        let geometries: Vec<DeviceGeometry> = devices.iter().map(|device| device.geometry()).collect();
         let smallest = geometries.iter().map(|g| g.capacity_bytes).min().unwrap_or(0);
         let (region_bytes, reserved_bytes) = layout(smallest, devices.len(), settings.region_bytes);
         if smallest < reserved_bytes + BLOCK_BYTES {
             return Err(MirrorError::TooSmall { capacity_bytes: smallest, reserved_bytes });
         }
         let capacity_bytes = (smallest - reserved_bytes) / BLOCK_BYTES * BLOCK_BYTES;
-        let geometry = Geometry {
+        let geometry = DeviceGeometry {
             capacity_bytes,
             block_bytes: geometries.iter().map(|g| g.block_bytes).max().unwrap_or(0),
             optimal_io_bytes: geometries.iter().map(|g| g.optimal_io_bytes).max().unwrap_or(0),
@@ -168,7 +170,7 @@ impl Mirror {
         let regions = capacity_bytes.div_ceil(region_bytes) as usize;
         let count = devices.len();
         let mut members = Vec::new();
-        let mut found: Vec<Found> = Vec::new();
+        let mut found: Vec<FoundMember> = Vec::new();
         let mut first_error = None;
         for device in devices {
             // One that can be read tells who was left out, whether it can be written or not.
@@ -176,9 +178,9 @@ impl Mirror {
             let journal = match opened {
                 Ok((journal, recovered)) => {
                     let last = recovered.records.last().unwrap_or(&recovered.snapshot);
-                    let kept = match Kept::decode(last, count, regions) {
+                    let kept = match MirrorSnapshot::decode(last, count, regions) {
                         Some(kept) => kept,
-                        None if last.is_empty() => Kept::new(count),
+                        None if last.is_empty() => MirrorSnapshot::new(count),
                         None => return Err(MirrorError::OtherMirror { number: found.len() + 1 }),
                     };
                     found.push(Some((kept, recovered.version)));
@@ -190,7 +192,7 @@ impl Mirror {
                     None
                 }
             };
-            members.push(Member { device, journal, under_way: AtomicUsize::new(0) });
+            members.push(MirrorMember { device, journal, under_way: AtomicUsize::new(0) });
         }
         let has_data: Vec<bool> = (0..count).map(|index| has_data(index, &found)).collect();
         let opened = || found.iter().enumerate().filter_map(|(index, found)| Some((index, found.as_ref()?)));
@@ -201,7 +203,7 @@ impl Mirror {
             let gone = JournalError::Device(DeviceError::Gone);
             return Err(MirrorError::NoMember(first_error.unwrap_or(gone)));
         };
-        if !has_data[newest] && !is_planted(Bug::StaleCopyServed) {
+        if !has_data[newest] && !is_planted(PlantedBug::StaleCopyServed) {
             let problem = first_error.map_or("it was left out as well".into(), |error| error.to_string());
             return Err(MirrorError::OnlyStale { number: newest + 1, problem });
         }
@@ -223,14 +225,14 @@ impl Mirror {
                 _ => kept.out[index] = true,
             }
         }
-        let mut roles = vec![Role::InSync; count];
+        let mut roles = vec![MemberRole::InSync; count];
         for (index, role) in roles.iter_mut().enumerate() {
             if kept.out[index] || members[index].journal.is_none() {
-                *role = Role::Out { looking: false };
+                *role = MemberRole::Out { looking: false };
                 kept.out[index] = true;
             }
         }
-        let state = State {
+        let state = MirrorState {
             attempts: vec![0; roles.len()],
             roles,
             kept,
@@ -244,13 +246,13 @@ impl Mirror {
             unheard: None,
             unheard_number: 0,
         };
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(MirrorInner {
             members,
             geometry,
             reserved_bytes,
             region_bytes,
             marked_regions: settings.marked_regions,
-            ranges: Arc::new(Ranges::default()),
+            ranges: Arc::new(DeviceRanges::default()),
             requests: AtomicU64::new(0),
             resynced_bytes: AtomicU64::new(0),
             state: Mutex::new(state),
@@ -260,10 +262,10 @@ impl Mirror {
             let Some(journal) = &member.journal else { continue };
             // Every record is the whole state, so a snapshot may be newer than its number says.
             journal.set_source(move || {
-                let Some(inner) = weak.upgrade() else { return Snapshot::default() };
+                let Some(inner) = weak.upgrade() else { return JournalSnapshot::default() };
                 let covers = inner.members[index].journal.as_ref().map_or(0, Journal::appended);
                 let state = inner.lock().kept.encode();
-                Snapshot { state, covers }
+                JournalSnapshot { state, covers }
             });
         }
         inner.agree()?;
@@ -272,18 +274,18 @@ impl Mirror {
 
     pub fn health(&self) -> MirrorHealth {
         let state = self.inner.lock();
-        let count = |wanted: fn(&Role) -> bool| state.roles.iter().filter(|role| wanted(role)).count();
+        let count = |wanted: fn(&MemberRole) -> bool| state.roles.iter().filter(|role| wanted(role)).count();
         MirrorHealth {
-            in_sync: count(|role| *role == Role::InSync),
-            out: count(|role| matches!(role, Role::Out { .. })),
-            resyncing: count(|role| *role == Role::Resyncing),
+            in_sync: count(|role| *role == MemberRole::InSync),
+            out: count(|role| matches!(role, MemberRole::Out { .. })),
+            resyncing: count(|role| *role == MemberRole::Resyncing),
             resynced_bytes: self.inner.resynced_bytes.load(Ordering::Relaxed),
         }
     }
 }
 
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl MirrorInner {
+    fn lock(&self) -> MutexGuard<'_, MirrorState> {
         self.state.lock()
     }
 
@@ -298,7 +300,7 @@ impl Inner {
     }
 
     /// Calls `then` once the journals have change `version`. A member that can't take it down is left out.
-    fn when_persisted(self: &Arc<Self>, version: u64, then: Persisted) {
+    fn when_persisted(self: &Arc<Self>, version: u64, then: PersistCallback) {
         {
             let mut state = self.lock();
             if state.persisted < version {
@@ -317,13 +319,13 @@ impl Inner {
                 return;
             }
             state.persisting = true;
-            let in_use = |index: &usize| !matches!(state.roles[*index], Role::Out { .. });
+            let in_use = |index: &usize| !matches!(state.roles[*index], MemberRole::Out { .. });
             let targets: Vec<usize> = (0..self.members.len()).filter(in_use).collect();
             (state.version, state.kept.encode(), targets)
         };
         let inner = Arc::clone(self);
         let indices = targets.clone();
-        let gather = Gather::new(targets.len(), move |results: Vec<Result<(), DeviceError>>| {
+        let gather = GatherJoin::new(targets.len(), move |results: Vec<Result<(), DeviceError>>| {
             let failed = indices.into_iter().zip(results);
             let failed = failed.filter_map(|(index, result)| Some((index, result.err()?)));
             inner.persisted(version, failed.collect());
@@ -385,10 +387,16 @@ impl Inner {
         }
     }
 
-    fn submit_read(self: &Arc<Self>, offset_bytes: u64, buffer: Vec<u8>, tried: Vec<usize>, done: Done) {
+    fn submit_read(
+        self: &Arc<Self>,
+        offset_bytes: u64,
+        buffer: Vec<u8>,
+        tried: Vec<usize>,
+        done: CompletionCallback,
+    ) {
         let member = {
             let state = self.lock();
-            let able = |i: &usize| state.roles[*i] == Role::InSync && !tried.contains(i);
+            let able = |i: &usize| state.roles[*i] == MemberRole::InSync && !tried.contains(i);
             // Of equals the one whose turn it is, so that all of them work.
             let turn = self.requests.load(Ordering::Relaxed) as usize;
             let count = self.members.len();
@@ -403,7 +411,7 @@ impl Inner {
         let member = &self.members[index];
         member.under_way.fetch_add(1, Ordering::Relaxed);
         let (inner, length, mut tried) = (Arc::clone(self), buffer.len(), tried);
-        let answered = move |completion: Completion| {
+        let answered = move |completion: DeviceCompletion| {
             inner.members[index].under_way.fetch_sub(1, Ordering::Relaxed);
             // A member that was left out meanwhile may have lost what it had before it answered.
             let stayed = inner.lock().attempts[index] == attempt;
@@ -422,15 +430,15 @@ impl Inner {
             }
         };
         let offset_bytes = self.reserved_bytes + offset_bytes;
-        member.device.submit(Request::Read { offset_bytes, buffer }, Box::new(answered));
+        member.device.submit(DeviceRequest::Read { offset_bytes, buffer }, Box::new(answered));
     }
 
     /// A write or a discard: one at a time on the same blocks, or members would end up different.
-    fn change(self: &Arc<Self>, request: Request, done: Done) {
+    fn change(self: &Arc<Self>, request: DeviceRequest, done: CompletionCallback) {
         let (offset_bytes, length_bytes) = request.extent();
         let blocks = offset_bytes / BLOCK_BYTES..(offset_bytes + length_bytes).div_ceil(BLOCK_BYTES);
         let inner = Arc::clone(self);
-        self.ranges.claim((), blocks, Access::Exclusive, move |claim| {
+        self.ranges.claim((), blocks, LockAccess::Exclusive, move |claim| {
             let regions = inner.regions_of(offset_bytes, length_bytes);
             let version = inner.lock().mark(regions);
             let next = Arc::clone(&inner);
@@ -445,9 +453,9 @@ impl Inner {
                     drop(claim);
                     done(completion);
                 };
-                next.to_members(request, Heard::Now, Box::new(changed));
+                next.to_members(request, FailureReport::Now, Box::new(changed));
             };
-            match is_planted(Bug::MarkSkipped) {
+            match is_planted(PlantedBug::MarkSkipped) {
                 true => marked(Ok(())),
                 false => inner.when_persisted(version, Box::new(marked)),
             }
@@ -455,21 +463,21 @@ impl Inner {
     }
 
     /// Sends a change or a flush to every member in use, and answers once the journals know who failed it.
-    fn to_members(self: &Arc<Self>, request: Request, heard: Heard, done: Done) {
+    fn to_members(self: &Arc<Self>, request: DeviceRequest, heard: FailureReport, done: CompletionCallback) {
         let (offset_bytes, length_bytes) = request.extent();
         let regions = (length_bytes > 0).then(|| self.regions_of(offset_bytes, length_bytes));
         let (targets, attempts, writes, unheard_before) = {
             let state = self.lock();
-            let in_use = |index: &usize| !matches!(state.roles[*index], Role::Out { .. });
+            let in_use = |index: &usize| !matches!(state.roles[*index], MemberRole::Out { .. });
             let mut targets: Vec<usize> = (0..self.members.len()).filter(in_use).collect();
-            if regions.is_none() && is_planted(Bug::OneMemberFlushed) {
+            if regions.is_none() && is_planted(PlantedBug::OneMemberFlushed) {
                 targets.truncate(1);
             }
             let unheard_before = state.unheard.is_some().then_some(state.unheard_number);
             (targets, state.attempts.clone(), state.writes, unheard_before)
         };
         let (inner, indices) = (Arc::clone(self), targets.clone());
-        let end = move |completions: Vec<Completion>| {
+        let end = move |completions: Vec<DeviceCompletion>| {
             let mut answer = Err(DeviceError::Gone);
             let membership = {
                 let mut state = inner.lock();
@@ -478,7 +486,9 @@ impl Inner {
                     // answered for.
                     let stayed = state.attempts[index] == attempts[index];
                     match completion {
-                        Ok(_) if stayed && state.roles[index] == Role::InSync => answer = Ok(Vec::new()),
+                        Ok(_) if stayed && state.roles[index] == MemberRole::InSync => {
+                            answer = Ok(Vec::new())
+                        }
                         Ok(_) => {}
                         Err(error) => {
                             if !state.leave_out(index) && answer.is_err() {
@@ -488,7 +498,7 @@ impl Inner {
                     }
                 }
                 if regions.is_none()
-                    && heard == Heard::Now
+                    && heard == FailureReport::Now
                     && let Some(error) = state.unheard.clone()
                 {
                     answer = Err(error);
@@ -508,7 +518,7 @@ impl Inner {
             };
             inner.when_persisted(membership, Box::new(move |result| done(result.and(answer))));
         };
-        let gather = Gather::new(targets.len(), end);
+        let gather = GatherJoin::new(targets.len(), end);
         let mut request = Some(request);
         for (part, index) in targets.iter().enumerate() {
             let own = match request.as_ref() {
@@ -519,7 +529,7 @@ impl Inner {
             let Some(own) = own else { break };
             let (gather, inner, index) = (Arc::clone(&gather), Arc::clone(self), *index);
             self.members[index].under_way.fetch_add(1, Ordering::Relaxed);
-            let arrived = move |completion: Completion| {
+            let arrived = move |completion: DeviceCompletion| {
                 inner.members[index].under_way.fetch_sub(1, Ordering::Relaxed);
                 inner.heed(index, &completion);
                 gather.arrive(part, completion);
@@ -529,50 +539,50 @@ impl Inner {
     }
 }
 
-fn copy(request: &Request) -> Request {
+fn copy(request: &DeviceRequest) -> DeviceRequest {
     match request {
-        Request::Read { offset_bytes, buffer } => {
-            Request::Read { offset_bytes: *offset_bytes, buffer: vec![0; buffer.len()] }
+        DeviceRequest::Read { offset_bytes, buffer } => {
+            DeviceRequest::Read { offset_bytes: *offset_bytes, buffer: vec![0; buffer.len()] }
         }
-        Request::Write { offset_bytes, data, fua } => {
-            Request::Write { offset_bytes: *offset_bytes, data: data.clone(), fua: *fua }
+        DeviceRequest::Write { offset_bytes, data, fua } => {
+            DeviceRequest::Write { offset_bytes: *offset_bytes, data: data.clone(), fua: *fua }
         }
-        Request::Flush => Request::Flush,
-        Request::Discard { offset_bytes, length_bytes } => {
-            Request::Discard { offset_bytes: *offset_bytes, length_bytes: *length_bytes }
+        DeviceRequest::Flush => DeviceRequest::Flush,
+        DeviceRequest::Discard { offset_bytes, length_bytes } => {
+            DeviceRequest::Discard { offset_bytes: *offset_bytes, length_bytes: *length_bytes }
         }
     }
 }
 
-fn shifted(mut request: Request, by_bytes: u64) -> Request {
+fn shifted(mut request: DeviceRequest, by_bytes: u64) -> DeviceRequest {
     match &mut request {
-        Request::Read { offset_bytes, .. }
-        | Request::Write { offset_bytes, .. }
-        | Request::Discard { offset_bytes, .. } => *offset_bytes += by_bytes,
-        Request::Flush => {}
+        DeviceRequest::Read { offset_bytes, .. }
+        | DeviceRequest::Write { offset_bytes, .. }
+        | DeviceRequest::Discard { offset_bytes, .. } => *offset_bytes += by_bytes,
+        DeviceRequest::Flush => {}
     }
     request
 }
 
 impl BlockDevice for Mirror {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> DeviceGeometry {
         self.inner.geometry
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         if let Err(error) = request.check(&self.inner.geometry) {
             return done(Err(error));
         }
         let requests = self.inner.requests.fetch_add(1, Ordering::Relaxed);
-        if matches!(request, Request::Flush) || requests % LOOK_INTERVAL == LOOK_INTERVAL - 1 {
+        if matches!(request, DeviceRequest::Flush) || requests % LOOK_INTERVAL == LOOK_INTERVAL - 1 {
             self.inner.look_for_the_lost();
         }
         match request {
-            Request::Read { buffer, .. } if buffer.is_empty() => done(Ok(buffer)),
-            Request::Read { offset_bytes, buffer } => {
+            DeviceRequest::Read { buffer, .. } if buffer.is_empty() => done(Ok(buffer)),
+            DeviceRequest::Read { offset_bytes, buffer } => {
                 self.inner.submit_read(offset_bytes, buffer, Vec::new(), done);
             }
-            Request::Flush => self.inner.to_members(Request::Flush, Heard::Now, done),
+            DeviceRequest::Flush => self.inner.to_members(DeviceRequest::Flush, FailureReport::Now, done),
             request if request.extent().1 == 0 => done(Ok(Vec::new())),
             request => self.inner.change(request, done),
         }

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use underlay_sync::claims;
-pub(super) use underlay_sync::claims::Access;
+pub(super) use underlay_sync::claims::LockAccess;
 
 /// Of one device, so without a key.
-pub(super) type Ranges = claims::Claims<(), Range<u64>>;
-pub(super) type Claim = claims::Claim<(), Range<u64>>;
+pub(super) type DeviceRanges = claims::RangeLocks<(), Range<u64>>;
+pub(super) type DeviceRangeLock = claims::RangeLock<(), Range<u64>>;

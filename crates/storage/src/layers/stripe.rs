@@ -1,10 +1,12 @@
 //! RAID-0: chunks dealt out over equal devices.
 
 use std::sync::Arc;
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 
-use super::join::Join;
-use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use super::join::CompletionJoin;
+use crate::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
 
 /// Stripes over `n` devices: chunk `i` lies on device `i % n`, as its chunk `i / n`.
 ///
@@ -14,7 +16,7 @@ use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Reques
 pub struct Stripe {
     devices: Vec<Arc<dyn BlockDevice>>,
     chunk_bytes: u64,
-    geometry: Geometry,
+    geometry: DeviceGeometry,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +35,7 @@ impl Stripe {
     /// # Errors
     /// Without devices, with a chunk that their blocks don't divide, or a device smaller than a chunk.
     pub fn new(devices: Vec<Arc<dyn BlockDevice>>, chunk_bytes: u64) -> Result<Stripe, StripeError> {
-        let geometries: Vec<Geometry> = devices.iter().map(|device| device.geometry()).collect();
+        let geometries: Vec<DeviceGeometry> = devices.iter().map(|device| device.geometry()).collect();
         let block_bytes = geometries.iter().map(|g| g.block_bytes).max().ok_or(StripeError::NoDevice)?;
         if chunk_bytes == 0
             || geometries.iter().any(|g| !chunk_bytes.is_multiple_of(u64::from(g.block_bytes)))
@@ -46,7 +48,7 @@ impl Stripe {
             return Err(StripeError::TooSmall { capacity_bytes: smallest, chunk_bytes });
         }
         let count = devices.len() as u64;
-        let geometry = Geometry {
+        let geometry = DeviceGeometry {
             capacity_bytes: (chunks * chunk_bytes).saturating_mul(count),
             block_bytes,
             optimal_io_bytes: u32::try_from(chunk_bytes.saturating_mul(count)).unwrap_or(block_bytes),
@@ -55,9 +57,9 @@ impl Stripe {
     }
 
     /// What each device gets of a range.
-    fn parts(&self, offset_bytes: u64, length_bytes: u64) -> Vec<Part> {
+    fn parts(&self, offset_bytes: u64, length_bytes: u64) -> Vec<StripePart> {
         let count = self.devices.len() as u64;
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<StripePart> = Vec::new();
         let mut done = 0;
         while done < length_bytes {
             let at = offset_bytes + done;
@@ -70,7 +72,7 @@ impl Stripe {
                     part.length_bytes += length;
                     part.pieces.push((done as usize, length as usize));
                 }
-                None => parts.push(Part {
+                None => parts.push(StripePart {
                     device,
                     offset_bytes: device_offset,
                     length_bytes: length,
@@ -104,7 +106,7 @@ impl Stripe {
     }
 }
 
-struct Part {
+struct StripePart {
     device: usize,
     offset_bytes: u64,
     length_bytes: u64,
@@ -113,14 +115,18 @@ struct Part {
 }
 
 /// What the parts of one request add up to: the bytes read, or the first error to arrive.
-type Sum = Result<Vec<u8>, DeviceError>;
+type SumCallback = Result<Vec<u8>, DeviceError>;
 
-fn join(parts: usize, buffer: Vec<u8>, done: Done) -> Arc<Join<Sum>> {
-    Arc::new(Join::new(parts, Ok(buffer), done))
+fn join(parts: usize, buffer: Vec<u8>, done: CompletionCallback) -> Arc<CompletionJoin<SumCallback>> {
+    Arc::new(CompletionJoin::new(parts, Ok(buffer), done))
 }
 
 /// One part's answer, with what becomes of its bytes.
-fn arrive(join: &Join<Sum>, completion: Completion, place: impl FnOnce(&mut Vec<u8>, Vec<u8>)) {
+fn arrive(
+    join: &CompletionJoin<SumCallback>,
+    completion: DeviceCompletion,
+    place: impl FnOnce(&mut Vec<u8>, Vec<u8>),
+) {
     join.arrive(|sum| match (sum.as_mut(), completion) {
         (Ok(whole), Ok(bytes)) => place(whole, bytes),
         (Ok(_), Err(error)) => *sum = Err(error),
@@ -129,49 +135,49 @@ fn arrive(join: &Join<Sum>, completion: Completion, place: impl FnOnce(&mut Vec<
 }
 
 impl BlockDevice for Stripe {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> DeviceGeometry {
         self.geometry
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         if let Err(error) = request.check(&self.geometry) {
             return done(Err(error));
         }
         let (offset_bytes, length_bytes) = request.extent();
-        if length_bytes == 0 && !matches!(request, Request::Flush) {
+        if length_bytes == 0 && !matches!(request, DeviceRequest::Flush) {
             return done(Ok(match request {
-                Request::Read { buffer, .. } => buffer,
+                DeviceRequest::Read { buffer, .. } => buffer,
                 _ => Vec::new(),
             }));
         }
         match request {
-            Request::Flush => {
-                let count = if is_planted(Bug::OneDeviceFlushed) { 1 } else { self.devices.len() };
+            DeviceRequest::Flush => {
+                let count = if is_planted(PlantedBug::OneDeviceFlushed) { 1 } else { self.devices.len() };
                 let join = join(count, Vec::new(), done);
                 for device in &self.devices[..count] {
                     let join = Arc::clone(&join);
                     device.submit(
-                        Request::Flush,
+                        DeviceRequest::Flush,
                         Box::new(move |completion| arrive(&join, completion, |_, _| {})),
                     );
                 }
             }
-            Request::Discard { .. } => {
+            DeviceRequest::Discard { .. } => {
                 let parts = self.discard_parts(offset_bytes, length_bytes);
                 let join = join(parts.len(), Vec::new(), done);
                 for (device, offset_bytes, length_bytes) in parts {
                     let join = Arc::clone(&join);
                     self.devices[device].submit(
-                        Request::Discard { offset_bytes, length_bytes },
+                        DeviceRequest::Discard { offset_bytes, length_bytes },
                         Box::new(move |completion| arrive(&join, completion, |_, _| {})),
                     );
                 }
             }
-            Request::Read { buffer, .. } => {
+            DeviceRequest::Read { buffer, .. } => {
                 let mut parts = self.parts(offset_bytes, length_bytes);
                 if let [part] = parts.as_slice() {
                     return self.devices[part.device]
-                        .submit(Request::Read { offset_bytes: part.offset_bytes, buffer }, done);
+                        .submit(DeviceRequest::Read { offset_bytes: part.offset_bytes, buffer }, done);
                 }
                 let join = join(parts.len(), buffer, done);
                 for part in parts.drain(..) {
@@ -179,7 +185,7 @@ impl BlockDevice for Stripe {
                     let buffer = vec![0; part.length_bytes as usize];
                     let pieces = part.pieces;
                     self.devices[part.device].submit(
-                        Request::Read { offset_bytes: part.offset_bytes, buffer },
+                        DeviceRequest::Read { offset_bytes: part.offset_bytes, buffer },
                         Box::new(move |completion| {
                             arrive(&join, completion, |whole, bytes| {
                                 let mut at = 0;
@@ -192,11 +198,11 @@ impl BlockDevice for Stripe {
                     );
                 }
             }
-            Request::Write { data, fua, .. } => {
+            DeviceRequest::Write { data, fua, .. } => {
                 let parts = self.parts(offset_bytes, length_bytes);
                 if let [part] = parts.as_slice() {
                     return self.devices[part.device]
-                        .submit(Request::Write { offset_bytes: part.offset_bytes, data, fua }, done);
+                        .submit(DeviceRequest::Write { offset_bytes: part.offset_bytes, data, fua }, done);
                 }
                 let join = join(parts.len(), Vec::new(), done);
                 for part in parts {
@@ -206,7 +212,7 @@ impl BlockDevice for Stripe {
                         bytes.extend_from_slice(&data[offset..offset + length]);
                     }
                     self.devices[part.device].submit(
-                        Request::Write { offset_bytes: part.offset_bytes, data: bytes, fua },
+                        DeviceRequest::Write { offset_bytes: part.offset_bytes, data: bytes, fua },
                         Box::new(move |completion| arrive(&join, completion, |_, _| {})),
                     );
                 }

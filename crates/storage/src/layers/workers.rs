@@ -6,50 +6,51 @@ use std::sync::Arc;
 use underlay_sync::thread::{self, JoinHandle};
 use underlay_sync::{Condvar, Mutex, MutexGuard};
 
-type Job = Box<dyn FnOnce() + Send>;
+type WorkerJob = Box<dyn FnOnce() + Send>;
 
 /// Runs jobs on its own threads, or at once on the caller's: virtual time knows no other threads.
 /// A handle: the threads end with the last clone.
 #[derive(Clone, Default)]
-pub struct Workers {
-    pool: Option<Arc<Pool>>,
+pub struct WorkerThreads {
+    pool: Option<Arc<WorkerPool>>,
 }
 
-struct Pool {
-    queue: Arc<Queue>,
+struct WorkerPool {
+    queue: Arc<JobQueue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
-struct Queue {
-    state: Mutex<State>,
+struct JobQueue {
+    state: Mutex<JobQueueState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    jobs: VecDeque<Job>,
+struct JobQueueState {
+    jobs: VecDeque<WorkerJob>,
     ended: bool,
 }
 
-impl Workers {
+impl WorkerThreads {
     /// Everything happens on the caller's thread.
-    pub fn at_once() -> Workers {
-        Workers::default()
+    pub fn at_once() -> WorkerThreads {
+        WorkerThreads::default()
     }
 
     /// # Errors
     /// When a thread can't be had.
-    pub fn start(threads: usize) -> io::Result<Workers> {
-        let queue = Arc::new(Queue::default());
+    pub fn start(threads: usize) -> io::Result<WorkerThreads> {
+        let queue = Arc::new(JobQueue::default());
         // Made first, so that threads that were started end when a later one can't be.
-        let pool = Arc::new(Pool { queue: Arc::clone(&queue), threads: Mutex::default() });
+        let pool = Arc::new(WorkerPool { queue: Arc::clone(&queue), threads: Mutex::default() });
         for _ in 0..threads {
             let queue = Arc::clone(&queue);
-            let thread = thread::Builder::new().name("layer-worker".into()).spawn(move || queue.work())?;
+            let thread =
+                thread::ThreadBuilder::new().name("layer-worker".into()).spawn(move || queue.work())?;
             pool.threads.lock().push(thread);
         }
-        Ok(Workers { pool: Some(pool) })
+        Ok(WorkerThreads { pool: Some(pool) })
     }
 
     /// Waits until every job is over and the threads are gone. A later job runs on its caller's thread.
@@ -82,8 +83,8 @@ impl Workers {
     }
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl JobQueue {
+    fn lock(&self) -> MutexGuard<'_, JobQueueState> {
         self.state.lock()
     }
 
@@ -108,7 +109,7 @@ impl Queue {
     }
 }
 
-impl Drop for Pool {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         // Not joined: it may be one of the threads that drops the last handle.
         self.queue.end();

@@ -15,29 +15,29 @@ use std::collections::{BinaryHeap, VecDeque};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
-use super::draw::Quantiles;
+use super::draw::QuantileDistribution;
 use super::{transfer_ns, us_to_ns};
-use crate::catalogue::{CloudParameters, Quantity};
-use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use crate::catalogue::{CloudParameters, SourcedQuantity};
+use crate::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
 use crate::stack::InitialState;
-use crate::time::Time;
-use accounting::Accounting;
+use crate::time::ModelTime;
+use accounting::RequestAccounting;
 use cold::ColdBlocks;
-use episodes::Episodes;
-use gate::Gate;
+use episodes::EpisodeProcess;
+use gate::RateGate;
 
 /// A cloud volume in virtual time.
 pub struct CloudModel {
     capacity_bytes: u64,
     /// What they count, in the order in which they are passed.
-    gates: Vec<(Counted, Gate)>,
-    accounting: Accounting,
-    read_latency: Quantiles,
-    write_latency: Quantiles,
-    flush_latency: Quantiles,
+    gates: Vec<(CountedUnit, RateGate)>,
+    accounting: RequestAccounting,
+    read_latency: QuantileDistribution,
+    write_latency: QuantileDistribution,
+    flush_latency: QuantileDistribution,
     request_mb_s: f64,
     queue_depth: usize,
-    episodes: Option<Episodes>,
+    episodes: Option<EpisodeProcess>,
     cold: Option<ColdBlocks>,
     random: Pcg64Mcg,
 
@@ -49,13 +49,13 @@ pub struct CloudModel {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counted {
+enum CountedUnit {
     Operations,
     Bytes,
 }
 
 impl CloudModel {
-    /// See [`crate::catalogue::Medium::model`], which calls this.
+    /// See [`crate::catalogue::CatalogueMedium::model`], which calls this.
     pub fn new(
         parameters: &CloudParameters,
         capacity_bytes: u64,
@@ -63,7 +63,7 @@ impl CloudModel {
         initial: InitialState,
     ) -> CloudModel {
         let p = parameters;
-        let value = |quantity: &Option<Quantity>| quantity.as_ref().map(|quantity| quantity.value);
+        let value = |quantity: &Option<SourcedQuantity>| quantity.as_ref().map(|quantity| quantity.value);
         let share = match initial {
             InitialState::Fresh => value(&p.initial_credits_share).unwrap_or(1.0),
             InitialState::Steady => 0.0,
@@ -72,12 +72,16 @@ impl CloudModel {
         let burst = |rate: Option<f64>, credits: Option<f64>| rate.zip(credits);
         let mut gates = vec![
             (
-                Counted::Operations,
-                Gate::new(p.baseline_iops.value, burst(value(&p.burst_iops), value(&p.io_credits)), share),
+                CountedUnit::Operations,
+                RateGate::new(
+                    p.baseline_iops.value,
+                    burst(value(&p.burst_iops), value(&p.io_credits)),
+                    share,
+                ),
             ),
             (
-                Counted::Bytes,
-                Gate::new(
+                CountedUnit::Bytes,
+                RateGate::new(
                     p.baseline_mb_s.value * MB,
                     burst(
                         value(&p.burst_mb_s).map(|rate| rate * MB),
@@ -93,19 +97,19 @@ impl CloudModel {
         };
         if let Some(iops) = value(&p.instance_iops) {
             gates.push((
-                Counted::Operations,
-                Gate::new(iops, lasting(value(&p.instance_burst_iops), iops), share),
+                CountedUnit::Operations,
+                RateGate::new(iops, lasting(value(&p.instance_burst_iops), iops), share),
             ));
         }
         if let Some(mb_s) = value(&p.instance_mb_s) {
             let rate = value(&p.instance_burst_mb_s).map(|rate| rate * MB);
-            gates.push((Counted::Bytes, Gate::new(mb_s * MB, lasting(rate, mb_s * MB), share)));
+            gates.push((CountedUnit::Bytes, RateGate::new(mb_s * MB, lasting(rate, mb_s * MB), share)));
         }
         let cold = match (&p.cold_share, &p.cold_block_bytes, &p.cold_latency_us, initial) {
             (Some(share), Some(block), Some(latency), InitialState::Fresh) => Some(ColdBlocks::new(
                 share.value,
                 block.value as u64,
-                Quantiles::from_us(latency),
+                QuantileDistribution::from_us(latency),
                 value(&p.cold_mb_s),
                 seed,
             )),
@@ -114,24 +118,24 @@ impl CloudModel {
         let episodes = match (&p.degraded_share, &p.degraded_episode_s, &p.degraded_factor) {
             (Some(share), Some(mean), Some(factor)) => {
                 // Not the sequence from which latencies are drawn.
-                Episodes::new(share.value, mean.value, factor.value, seed ^ 0xE915_0DE5)
+                EpisodeProcess::new(share.value, mean.value, factor.value, seed ^ 0xE915_0DE5)
             }
             _ => None,
         };
         CloudModel {
             capacity_bytes,
             gates,
-            accounting: Accounting::new(
+            accounting: RequestAccounting::new(
                 p.io_unit_bytes.value as u64,
                 value(&p.merge_window_us).map(us_to_ns),
                 value(&p.random_charge_bytes).unwrap_or(0.0) as u64,
             ),
-            read_latency: Quantiles::from_us(&p.read_latency_us),
-            write_latency: Quantiles::from_us(&p.write_latency_us),
+            read_latency: QuantileDistribution::from_us(&p.read_latency_us),
+            write_latency: QuantileDistribution::from_us(&p.write_latency_us),
             flush_latency: p
                 .flush_us
                 .as_ref()
-                .map_or_else(|| Quantiles::constant_ns(0.0), Quantiles::from_us),
+                .map_or_else(|| QuantileDistribution::constant_ns(0.0), QuantileDistribution::from_us),
             request_mb_s: p.request_mb_s.value,
             queue_depth: p.queue_depth.value as usize,
             episodes,
@@ -152,7 +156,7 @@ impl CloudModel {
 
     fn serve(&mut self, request: ModelRequest, now_ns: u64) {
         let ModelRequest { id, operation, offset_bytes, length_bytes, .. } = request;
-        let write = operation == Operation::Write;
+        let write = operation == ModelOperation::Write;
         // As the volume is when the request's turn has come.
         let turn_ns = self.gates.iter().map(|(_, gate)| gate.free_ns()).fold(now_ns as f64, f64::max);
         let factor = self.episodes.as_mut().map_or(1.0, |episodes| episodes.factor(turn_ns as u64));
@@ -160,8 +164,8 @@ impl CloudModel {
         let mut passed_ns = now_ns as f64;
         for (counted, gate) in &mut self.gates {
             let units = match counted {
-                Counted::Operations => charge.operations,
-                Counted::Bytes => charge.bytes,
+                CountedUnit::Operations => charge.operations,
+                CountedUnit::Bytes => charge.bytes,
             };
             passed_ns = gate.pass_ns(units as f64, passed_ns, factor);
         }
@@ -181,34 +185,34 @@ impl MediumModel for CloudModel {
         self.capacity_bytes
     }
 
-    fn submit(&mut self, request: ModelRequest, now: Time) {
+    fn submit(&mut self, request: ModelRequest, now: ModelTime) {
         match request.operation {
-            Operation::Flush | Operation::Discard => {
+            ModelOperation::Flush | ModelOperation::Discard => {
                 let latency = match request.operation {
-                    Operation::Flush => &self.flush_latency,
+                    ModelOperation::Flush => &self.flush_latency,
                     _ => &self.write_latency,
                 };
                 let latency_ns = latency.draw_ns(&mut self.random);
                 self.answer(request.id, now.as_ns().saturating_add(latency_ns), false);
             }
-            Operation::Read | Operation::Write if self.served < self.queue_depth => {
+            ModelOperation::Read | ModelOperation::Write if self.served < self.queue_depth => {
                 self.serve(request, now.as_ns());
             }
-            Operation::Read | Operation::Write => self.waiting.push_back(request),
+            ModelOperation::Read | ModelOperation::Write => self.waiting.push_back(request),
         }
     }
 
-    fn next_completion(&self) -> Option<Time> {
-        self.answers.peek().map(|Reverse((at_ns, ..))| Time::from_ns(*at_ns))
+    fn next_completion(&self) -> Option<ModelTime> {
+        self.answers.peek().map(|Reverse((at_ns, ..))| ModelTime::from_ns(*at_ns))
     }
 
-    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+    fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
         while let Some(Reverse((at_ns, _, id, served))) = self.answers.peek().copied() {
             if at_ns > now.as_ns() {
                 break;
             }
             self.answers.pop();
-            finished.push(Finished { id, at: Time::from_ns(at_ns) });
+            finished.push(FinishedRequest { id, at: ModelTime::from_ns(at_ns) });
             if served {
                 self.served -= 1;
                 if let Some(request) = self.waiting.pop_front() {
@@ -218,14 +222,16 @@ impl MediumModel for CloudModel {
         }
     }
 
-    fn end_fast_forward(&mut self, now: Time) {
+    fn end_fast_forward(&mut self, now: ModelTime) {
         for (_, gate) in &mut self.gates {
             gate.restart(now.as_ns() as f64);
         }
     }
 
     fn absorb(&mut self, request: ModelRequest) {
-        if let (Some(cold), Operation::Read | Operation::Write) = (&mut self.cold, request.operation) {
+        if let (Some(cold), ModelOperation::Read | ModelOperation::Write) =
+            (&mut self.cold, request.operation)
+        {
             cold.warm(request.offset_bytes, request.length_bytes);
         }
     }

@@ -2,7 +2,7 @@
 
 use rand::{Rng, RngExt};
 
-use crate::catalogue::Distribution;
+use crate::catalogue::SourcedDistribution;
 
 /// A distribution to draw times from.
 ///
@@ -10,7 +10,7 @@ use crate::catalogue::Distribution;
 /// what was measured would be invented. Between two it is a straight line in `-ln(1 - share)`, on which an
 /// exponential tail is straight; a line in `share` would give p99 to p99.9 far too many of its largest.
 #[derive(Clone, Debug)]
-pub struct Quantiles {
+pub struct QuantileDistribution {
     /// `-ln(1 - share)` and nanoseconds.
     points: Vec<(f64, f64)>,
 }
@@ -19,16 +19,16 @@ fn stretched(share: f64) -> f64 {
     -(-share).ln_1p()
 }
 
-impl Quantiles {
+impl QuantileDistribution {
     /// Of a distribution in microseconds.
-    pub fn from_us(distribution: &Distribution) -> Quantiles {
+    pub fn from_us(distribution: &SourcedDistribution) -> QuantileDistribution {
         let points = distribution.quantiles.iter().map(|&(share, us)| (stretched(share), us * 1e3)).collect();
-        Quantiles { points }
+        QuantileDistribution { points }
     }
 
     /// Always the same.
-    pub fn constant_ns(ns: f64) -> Quantiles {
-        Quantiles { points: vec![(0.0, ns)] }
+    pub fn constant_ns(ns: f64) -> QuantileDistribution {
+        QuantileDistribution { points: vec![(0.0, ns)] }
     }
 
     /// At a share from 0 up to 1.
@@ -85,10 +85,10 @@ mod tests {
 
     use super::*;
 
-    fn quantiles(points: &[(f64, f64)]) -> Quantiles {
+    fn quantiles(points: &[(f64, f64)]) -> QuantileDistribution {
         let distribution =
-            Distribution { quantiles: points.to_vec(), source: String::new(), estimate: false };
-        Quantiles::from_us(&distribution)
+            SourcedDistribution { quantiles: points.to_vec(), source: String::new(), estimate: false };
+        QuantileDistribution::from_us(&distribution)
     }
 
     #[test]
@@ -125,6 +125,6 @@ mod tests {
     fn one_value_is_drawn_always() {
         let mut random = Pcg64Mcg::seed_from_u64(1);
         assert_eq!(quantiles(&[(0.5, 12.5)]).draw_ns(&mut random), 12_500);
-        assert_eq!(Quantiles::constant_ns(7.0).mean_ns(), 7.0);
+        assert_eq!(QuantileDistribution::constant_ns(7.0).mean_ns(), 7.0);
     }
 }

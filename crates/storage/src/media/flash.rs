@@ -22,19 +22,19 @@ mod translation;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
-use underlay_record::Wear;
+use underlay_record::FlashWear;
 
 use crate::catalogue::FlashParameters;
 use crate::media::{scaled_buffer_bytes, transfer_ns, us_to_ns};
-use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use crate::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
 use crate::stack::InitialState;
-use crate::time::Time;
+use crate::time::ModelTime;
 
-use bus::Bus;
-use die::{Die, Suspend};
-use drain::Buffered;
+use bus::FlashBus;
+use die::{FlashDie, SuspendLimit};
+use drain::BufferedFlashWrite;
 use slc::SlcCache;
-use translation::{Shape, Translation, Work};
+use translation::{FlashTranslation, ProgramWork, TranslationShape};
 
 /// The unit of mapping: a smaller write costs as much.
 const MAPPING_BYTES: u64 = 4096;
@@ -49,7 +49,7 @@ pub struct FlashModel {
     /// By the kind of page: fast, mean, slow.
     page_read_ns: [u64; 3],
     page_program_ns: u64,
-    suspend: Suspend,
+    suspend: SuspendLimit,
     block_erase_ns: u64,
     pages_per_block: f64,
     channel_mb_s: f64,
@@ -66,19 +66,19 @@ pub struct FlashModel {
     flush_ns: u64,
     power_loss_protection: bool,
 
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events: BinaryHeap<Reverse<(u64, u64, FlashEvent)>>,
     /// Orders events of the same instant as they were made.
     next_event: u64,
-    controller: Bus,
-    dies: Vec<Die>,
+    controller: FlashBus,
+    dies: Vec<FlashDie>,
     channel_free_ns: Vec<u64>,
-    interface_read: Bus,
-    interface_write: Bus,
+    interface_read: FlashBus,
+    interface_write: FlashBus,
     /// Pages still to come, for each read under way.
     reading: HashMap<RequestId, u64>,
 
     /// `None` when data is written in place.
-    translation: Option<Translation>,
+    translation: Option<FlashTranslation>,
     slc: Option<SlcCache>,
     /// Copies that are due but do not yet make a turn.
     copies_due_bytes: f64,
@@ -92,10 +92,10 @@ pub struct FlashModel {
     erased_blocks: u64,
 
     buffered_bytes: u64,
-    backlog: VecDeque<Buffered>,
+    backlog: VecDeque<BufferedFlashWrite>,
     /// The write that last filled each 4 KiB block which is in the buffer.
     buffered_blocks: HashMap<u64, u64>,
-    waiting_writes: VecDeque<(ModelRequest, Work)>,
+    waiting_writes: VecDeque<(ModelRequest, ProgramWork)>,
     draining: bool,
     next_die: u64,
     accepted: u64,
@@ -107,16 +107,16 @@ pub struct FlashModel {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum FlashEvent {
     /// The controller has taken the command.
-    Arrive(Command),
+    Arrive(FlashCommand),
     /// A page lies in its die's register.
-    PageRead(Page),
+    PageRead(PageTransfer),
     /// A page, or buffered data, is ready for the interface.
-    PageMoved(Page),
+    PageMoved(PageTransfer),
     PageSent(RequestId),
     /// A write's data has come over the interface.
-    Received(Command),
+    Received(FlashCommand),
     /// This many bytes of the buffer's backlog have been given to the dies.
     Drained(u64),
     Finish(RequestId),
@@ -124,7 +124,7 @@ enum Event {
 
 /// `ModelRequest` with an order, which the heap of events needs; `kind` stands for its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Command {
+struct FlashCommand {
     id: RequestId,
     kind: u8,
     offset_bytes: u64,
@@ -133,38 +133,38 @@ struct Command {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Page {
+struct PageTransfer {
     id: RequestId,
     channel: u64,
     bytes: u64,
 }
 
-impl Command {
-    fn of(request: ModelRequest) -> Command {
+impl FlashCommand {
+    fn of(request: ModelRequest) -> FlashCommand {
         let kind = match request.operation {
-            Operation::Read => 0,
-            Operation::Write => 1,
-            Operation::Flush => 2,
-            Operation::Discard => 3,
+            ModelOperation::Read => 0,
+            ModelOperation::Write => 1,
+            ModelOperation::Flush => 2,
+            ModelOperation::Discard => 3,
         };
         let ModelRequest { id, offset_bytes, length_bytes, fua, .. } = request;
-        Command { id, kind, offset_bytes, length_bytes, fua }
+        FlashCommand { id, kind, offset_bytes, length_bytes, fua }
     }
 
     fn request(self) -> ModelRequest {
         let operation = match self.kind {
-            0 => Operation::Read,
-            1 => Operation::Write,
-            2 => Operation::Flush,
-            _ => Operation::Discard,
+            0 => ModelOperation::Read,
+            1 => ModelOperation::Write,
+            2 => ModelOperation::Flush,
+            _ => ModelOperation::Discard,
         };
-        let Command { id, offset_bytes, length_bytes, fua, .. } = self;
+        let FlashCommand { id, offset_bytes, length_bytes, fua, .. } = self;
         ModelRequest { id, operation, offset_bytes, length_bytes, fua }
     }
 }
 
 impl FlashModel {
-    /// See [`crate::catalogue::Medium::model`], which calls this.
+    /// See [`crate::catalogue::CatalogueMedium::model`], which calls this.
     pub fn new(
         parameters: &FlashParameters,
         capacity_bytes: u64,
@@ -179,12 +179,12 @@ impl FlashModel {
         let over_provisioning = p.over_provisioning_percent.value / 100.0;
         let superblock_bytes =
             channels as f64 * dies_per_channel as f64 * p.page_bytes.value * p.pages_per_block.value;
-        let shape = Shape {
+        let shape = TranslationShape {
             capacity_bytes,
             over_provisioning,
             superblocks: capacity_bytes as f64 / scale * (1.0 + over_provisioning) / superblock_bytes,
         };
-        let translation = (!p.in_place.value).then(|| Translation::new(&shape, seed, initial));
+        let translation = (!p.in_place.value).then(|| FlashTranslation::new(&shape, seed, initial));
         let slc = match (&p.slc_cache_bytes, &p.slc_program_mb_s) {
             (Some(bytes), Some(rate)) => {
                 let initial_bytes = if initial == InitialState::Steady { bytes.value * scale } else { 0.0 };
@@ -208,7 +208,7 @@ impl FlashModel {
             page_bytes: p.page_bytes.value as u64,
             page_read_ns: [read_ns(1.0 - spread), read_ns(1.0), read_ns(1.0 + spread)],
             page_program_ns: us_to_ns(p.page_program_us.value),
-            suspend: Suspend {
+            suspend: SuspendLimit {
                 program_ns: us_to_ns(p.program_suspend_us.value),
                 erase_ns: us_to_ns(p.erase_suspend_us.value),
             },
@@ -229,11 +229,11 @@ impl FlashModel {
             power_loss_protection: p.power_loss_protection.value,
             events: BinaryHeap::new(),
             next_event: 0,
-            controller: Bus::default(),
-            dies: vec![Die::default(); (channels * dies_per_channel) as usize],
+            controller: FlashBus::default(),
+            dies: vec![FlashDie::default(); (channels * dies_per_channel) as usize],
             channel_free_ns: vec![0; channels as usize],
-            interface_read: Bus::default(),
-            interface_write: Bus::default(),
+            interface_read: FlashBus::default(),
+            interface_write: FlashBus::default(),
             reading: HashMap::new(),
             translation,
             slc,
@@ -258,38 +258,38 @@ impl FlashModel {
         }
     }
 
-    fn push(&mut self, at_ns: u64, event: Event) {
+    fn push(&mut self, at_ns: u64, event: FlashEvent) {
         self.next_event += 1;
         self.events.push(Reverse((at_ns, self.next_event, event)));
     }
 
-    fn step(&mut self, at_ns: u64, event: Event, finished: &mut Vec<Finished>) {
+    fn step(&mut self, at_ns: u64, event: FlashEvent, finished: &mut Vec<FinishedRequest>) {
         match event {
-            Event::Arrive(command) => self.arrive(command.request(), at_ns),
-            Event::PageRead(page) => {
+            FlashEvent::Arrive(command) => self.arrive(command.request(), at_ns),
+            FlashEvent::PageRead(page) => {
                 let free_ns = &mut self.channel_free_ns[page.channel as usize];
                 *free_ns = at_ns.max(*free_ns) + transfer_ns(page.bytes, self.channel_mb_s);
                 let moved_ns = *free_ns;
-                self.push(moved_ns, Event::PageMoved(page));
+                self.push(moved_ns, FlashEvent::PageMoved(page));
             }
-            Event::PageMoved(page) => {
+            FlashEvent::PageMoved(page) => {
                 let span_ns = transfer_ns(page.bytes, self.interface_read_mb_s);
                 let (_, sent_ns) = self.interface_read.take(at_ns, span_ns);
                 if self.half_duplex {
                     self.interface_write = self.interface_read;
                 }
-                self.push(sent_ns, Event::PageSent(page.id));
+                self.push(sent_ns, FlashEvent::PageSent(page.id));
             }
-            Event::PageSent(id) => {
+            FlashEvent::PageSent(id) => {
                 if let Some(pages) = self.reading.get_mut(&id) {
                     *pages -= 1;
                     if *pages == 0 {
                         self.reading.remove(&id);
-                        finished.push(Finished { id, at: Time::from_ns(at_ns) });
+                        finished.push(FinishedRequest { id, at: ModelTime::from_ns(at_ns) });
                     }
                 }
             }
-            Event::Received(command) => {
+            FlashEvent::Received(command) => {
                 let request = command.request();
                 let work = self.map(request.offset_bytes, request.length_bytes);
                 if self.waiting_writes.is_empty() && self.has_room_for(request.length_bytes) {
@@ -298,34 +298,34 @@ impl FlashModel {
                     self.waiting_writes.push_back((request, work));
                 }
             }
-            Event::Drained(bytes) => self.drained(bytes, at_ns),
-            Event::Finish(id) => finished.push(Finished { id, at: Time::from_ns(at_ns) }),
+            FlashEvent::Drained(bytes) => self.drained(bytes, at_ns),
+            FlashEvent::Finish(id) => finished.push(FinishedRequest { id, at: ModelTime::from_ns(at_ns) }),
         }
     }
 
     fn arrive(&mut self, request: ModelRequest, now_ns: u64) {
         match request.operation {
-            Operation::Read => self.read(request, now_ns),
-            Operation::Write => {
+            ModelOperation::Read => self.read(request, now_ns),
+            ModelOperation::Write => {
                 let span_ns = transfer_ns(request.length_bytes, self.interface_write_mb_s);
                 let (_, received_ns) = self.interface_write.take(now_ns, span_ns);
                 if self.half_duplex {
                     self.interface_read = self.interface_write;
                 }
-                self.push(received_ns, Event::Received(Command::of(request)));
+                self.push(received_ns, FlashEvent::Received(FlashCommand::of(request)));
             }
-            Operation::Flush => {
+            ModelOperation::Flush => {
                 if self.power_loss_protection || self.drained == self.accepted {
                     // One that is told of late waits for what was drained meanwhile.
                     let waited = !self.power_loss_protection && now_ns < self.drained_ns;
                     let over_ns =
                         if waited { self.drained_ns + self.page_program_ns } else { now_ns + self.flush_ns };
-                    self.push(over_ns, Event::Finish(request.id));
+                    self.push(over_ns, FlashEvent::Finish(request.id));
                 } else {
                     self.waiting_drains.push((request.id, self.accepted));
                 }
             }
-            Operation::Discard => {
+            ModelOperation::Discard => {
                 let blocks =
                     Self::whole_blocks(request.offset_bytes, request.offset_bytes + request.length_bytes);
                 // Over what is buffered, not over the range: that may be the whole device.
@@ -333,7 +333,7 @@ impl FlashModel {
                 if let Some(translation) = &mut self.translation {
                     translation.discard(request.offset_bytes, request.length_bytes);
                 }
-                self.push(now_ns, Event::Finish(request.id));
+                self.push(now_ns, FlashEvent::Finish(request.id));
             }
         }
     }
@@ -346,15 +346,15 @@ impl FlashModel {
             let index = at / self.page_bytes;
             let page_end = end.min((index + 1) * self.page_bytes);
             let channel = index % self.channels;
-            let page = Page { id: request.id, channel, bytes: page_end - at };
+            let page = PageTransfer { id: request.id, channel, bytes: page_end - at };
             pages += 1;
             if self.is_buffered(at, page_end) {
-                self.push(now_ns, Event::PageMoved(page));
+                self.push(now_ns, FlashEvent::PageMoved(page));
             } else {
                 let die_index = index / self.channels % self.dies_per_channel * self.channels + channel;
                 let read_ns = self.page_read_ns[page_kind(index, self.seed)];
                 let register_ns = self.dies[die_index as usize].read(now_ns, read_ns, self.suspend);
-                self.push(register_ns, Event::PageRead(page));
+                self.push(register_ns, FlashEvent::PageRead(page));
             }
             at = page_end;
         }
@@ -382,14 +382,14 @@ impl MediumModel for FlashModel {
         self.backlog.iter().map(|write| (write.first_byte, write.first_byte + write.length_bytes)).collect()
     }
 
-    fn submit(&mut self, request: ModelRequest, now: Time) {
+    fn submit(&mut self, request: ModelRequest, now: ModelTime) {
         let (gap_ns, command_ns) = match request.operation {
-            Operation::Read => (self.read_gap_ns, self.command_read_ns),
-            Operation::Write => (self.write_gap_ns, self.command_write_ns),
-            Operation::Flush | Operation::Discard => (self.write_gap_ns, self.command_write_ns),
+            ModelOperation::Read => (self.read_gap_ns, self.command_read_ns),
+            ModelOperation::Write => (self.write_gap_ns, self.command_write_ns),
+            ModelOperation::Flush | ModelOperation::Discard => (self.write_gap_ns, self.command_write_ns),
         };
         let (start_ns, _) = self.controller.take(now.as_ns(), gap_ns);
-        self.push(start_ns + command_ns, Event::Arrive(Command::of(request)));
+        self.push(start_ns + command_ns, FlashEvent::Arrive(FlashCommand::of(request)));
     }
 
     /// Dies, channels, controller and interface each know until when they are busy.
@@ -397,11 +397,11 @@ impl MediumModel for FlashModel {
         true
     }
 
-    fn next_completion(&self) -> Option<Time> {
-        self.events.peek().map(|Reverse((at_ns, _, _))| Time::from_ns(*at_ns))
+    fn next_completion(&self) -> Option<ModelTime> {
+        self.events.peek().map(|Reverse((at_ns, _, _))| ModelTime::from_ns(*at_ns))
     }
 
-    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+    fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
         while let Some(Reverse((at_ns, _, event))) = self.events.peek().copied() {
             if at_ns > now.as_ns() {
                 break;
@@ -411,7 +411,7 @@ impl MediumModel for FlashModel {
         }
     }
 
-    fn end_fast_forward(&mut self, now: Time) {
+    fn end_fast_forward(&mut self, now: ModelTime) {
         if let Some(slc) = &mut self.slc {
             slc.restart(now.as_ns());
         }
@@ -420,22 +420,22 @@ impl MediumModel for FlashModel {
     fn absorb(&mut self, request: ModelRequest) {
         match request.operation {
             // As if the buffer had drained at once; the mapping is what stays.
-            Operation::Write => {
+            ModelOperation::Write => {
                 let work = self.map(request.offset_bytes, request.length_bytes);
                 self.erases_for(work.bytes());
             }
-            Operation::Discard => {
+            ModelOperation::Discard => {
                 if let Some(translation) = &mut self.translation {
                     translation.discard(request.offset_bytes, request.length_bytes);
                 }
             }
-            Operation::Read | Operation::Flush => {}
+            ModelOperation::Read | ModelOperation::Flush => {}
         }
     }
 
-    fn wear(&self) -> Option<Wear> {
+    fn wear(&self) -> Option<FlashWear> {
         let folded_bytes = self.slc.as_ref().map_or(0.0, |slc| slc.folded_bytes);
-        Some(Wear {
+        Some(FlashWear {
             host_write_bytes: self.host_write_bytes as u64,
             programmed_bytes: (self.programmed_bytes + folded_bytes) as u64,
             erased_blocks: self.erased_blocks,

@@ -17,11 +17,11 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use crate::catalogue::HddParameters;
 use crate::media::{ms_to_ns, scaled_buffer_bytes, transfer_ns};
-use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
-use crate::time::Time;
-use choice::{Candidate, Fairness};
-use geometry::{Geometry, Layout, Place};
-use read_ahead::{ReadAhead, Segments};
+use crate::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
+use crate::time::ModelTime;
+use choice::{ArmCandidate, ArmFairness};
+use geometry::{DiskGeometry, DiskPosition, GeometryLayout};
+use read_ahead::{ReadAhead, ReadSegments};
 use seek::SeekCurve;
 use write_cache::WriteCache;
 
@@ -40,7 +40,7 @@ fn scaled_memory_bytes(bytes: f64, read_ahead_bytes: f64, scale: f64) -> u64 {
 #[derive(Debug)]
 pub struct HddModel {
     capacity_bytes: u64,
-    geometry: Geometry,
+    geometry: DiskGeometry,
     read_seek: SeekCurve,
     write_seek: SeekCurve,
     track_read_ns: u64,
@@ -57,16 +57,16 @@ pub struct HddModel {
     /// The byte behind the last one that the head passed.
     head_byte: u64,
     /// Commands on their way to the queue, by the instant at which they get there.
-    arriving: VecDeque<(u64, Waiting)>,
-    queue: VecDeque<Waiting>,
-    fairness: Fairness,
+    arriving: VecDeque<(u64, WaitingRequest)>,
+    queue: VecDeque<WaitingRequest>,
+    fairness: ArmFairness,
     /// Writes that wait for room in the cache.
-    blocked: VecDeque<Waiting>,
+    blocked: VecDeque<WaitingRequest>,
     cache: WriteCache,
     flushes: Vec<(RequestId, u64)>,
-    active: Option<Active>,
+    active: Option<ActiveRequest>,
     ahead: Option<ReadAhead>,
-    segments: Segments,
+    segments: ReadSegments,
     interface_free_ns: u64,
     /// Finished requests by instant and order.
     replies: BinaryHeap<Reverse<(u64, u64, RequestId)>>,
@@ -76,7 +76,7 @@ pub struct HddModel {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct WaitingRequest {
     request: ModelRequest,
     number: u64,
     /// When it came among those that the disk chooses from; behind these it doesn't age, for it has not
@@ -85,7 +85,7 @@ struct Waiting {
     eligible_ns: u64,
 }
 
-impl Waiting {
+impl WaitingRequest {
     fn first_byte(&self) -> u64 {
         self.request.offset_bytes
     }
@@ -97,16 +97,16 @@ impl Waiting {
 
 /// What is under the head.
 #[derive(Clone, Copy, Debug)]
-struct Active {
-    work: Work,
+struct ActiveRequest {
+    work: HddWork,
     ends_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Work {
+enum HddWork {
     /// The read, and where the remembered stretch that it belongs to begins.
-    Read(Waiting, u64),
-    Write(Waiting),
+    Read(WaitingRequest, u64),
+    Write(WaitingRequest),
     /// An extent of the write-back cache.
     Drain {
         first_byte: u64,
@@ -116,7 +116,7 @@ enum Work {
 }
 
 impl HddModel {
-    /// See [`crate::catalogue::Medium::model`], which calls this.
+    /// See [`crate::catalogue::CatalogueMedium::model`], which calls this.
     pub fn new(parameters: &HddParameters, capacity_bytes: u64, scale: f64, seed: u64) -> HddModel {
         let p = parameters;
         let rotation_ns = (60e9 / p.rotation_rpm.value).round() as u64;
@@ -128,7 +128,7 @@ impl HddModel {
         let read_ahead_bytes = p.read_ahead_bytes.value;
         let remembered_bytes =
             scaled_memory_bytes(p.read_segments.value * read_ahead_bytes, read_ahead_bytes, scale);
-        let geometry = Geometry::new(&Layout {
+        let geometry = DiskGeometry::new(&GeometryLayout {
             capacity_bytes,
             heads: p.heads.value as u64,
             rotation_ns,
@@ -163,13 +163,13 @@ impl HddModel {
             head_byte: 0,
             arriving: VecDeque::new(),
             queue: VecDeque::new(),
-            fairness: Fairness::default(),
+            fairness: ArmFairness::default(),
             blocked: VecDeque::new(),
             cache: WriteCache::new(scaled_buffer_bytes(p.write_cache_bytes.value, scale)),
             flushes: Vec::new(),
             active: None,
             ahead: None,
-            segments: Segments::new(p.read_segments.value as usize, remembered_bytes),
+            segments: ReadSegments::new(p.read_segments.value as usize, remembered_bytes),
             interface_free_ns: 0,
             replies: BinaryHeap::new(),
             replied: 0,
@@ -178,20 +178,31 @@ impl HddModel {
     }
 
     /// Seek time between the cylinders of two bytes, without rotation, in nanoseconds.
-    pub fn seek_ns(&self, from_byte: u64, to_byte: u64, operation: Operation) -> u64 {
+    pub fn seek_ns(&self, from_byte: u64, to_byte: u64, operation: ModelOperation) -> u64 {
         self.move_ns(
             &self.geometry.place(from_byte),
             &self.geometry.place(to_byte),
-            operation == Operation::Write,
+            operation == ModelOperation::Write,
         )
     }
 
     /// Seek and rotation from one byte at `now` to the start of another, in nanoseconds.
-    pub fn positioning_ns(&self, from_byte: u64, to_byte: u64, operation: Operation, now: Time) -> u64 {
-        self.reach_ns(&self.geometry.place(from_byte), to_byte, operation == Operation::Write, now.as_ns())
+    pub fn positioning_ns(
+        &self,
+        from_byte: u64,
+        to_byte: u64,
+        operation: ModelOperation,
+        now: ModelTime,
+    ) -> u64 {
+        self.reach_ns(
+            &self.geometry.place(from_byte),
+            to_byte,
+            operation == ModelOperation::Write,
+            now.as_ns(),
+        )
     }
 
-    fn move_ns(&self, from: &Place, to: &Place, write: bool) -> u64 {
+    fn move_ns(&self, from: &DiskPosition, to: &DiskPosition, write: bool) -> u64 {
         let (curve, track_ns) = if write {
             (&self.write_seek, self.track_write_ns)
         } else {
@@ -207,7 +218,7 @@ impl HddModel {
     }
 
     /// Seek and rotation until `to_byte` comes under the head.
-    fn reach_ns(&self, from: &Place, to_byte: u64, write: bool, now_ns: u64) -> u64 {
+    fn reach_ns(&self, from: &DiskPosition, to_byte: u64, write: bool, now_ns: u64) -> u64 {
         let to = self.geometry.place(to_byte);
         let moved_ns = self.move_ns(from, &to, write);
         let rotation_ns = self.geometry.rotation_ns();
@@ -217,7 +228,7 @@ impl HddModel {
     }
 
     /// The track that the head is over.
-    fn head_place(&self) -> Place {
+    fn head_place(&self) -> DiskPosition {
         // Of the last byte that passed: the next one may be on another track.
         self.geometry.place(self.head_byte.saturating_sub(1))
     }
@@ -244,13 +255,13 @@ impl HddModel {
         self.reply(id, end_ns);
     }
 
-    fn step(&mut self, at_ns: u64, finished: &mut Vec<Finished>) {
+    fn step(&mut self, at_ns: u64, finished: &mut Vec<FinishedRequest>) {
         while let Some(Reverse((reply_ns, _, id))) = self.replies.peek().copied() {
             if reply_ns > at_ns {
                 break;
             }
             self.replies.pop();
-            finished.push(Finished { id, at: Time::from_ns(reply_ns) });
+            finished.push(FinishedRequest { id, at: ModelTime::from_ns(reply_ns) });
         }
         if let Some(active) = self.active
             && active.ends_ns <= at_ns
@@ -268,29 +279,29 @@ impl HddModel {
         self.dispatch(at_ns);
     }
 
-    fn arrive(&mut self, waiting: Waiting, now_ns: u64) {
+    fn arrive(&mut self, waiting: WaitingRequest, now_ns: u64) {
         let ModelRequest { id, operation, length_bytes, fua, .. } = waiting.request;
         let (first, end) = (waiting.first_byte(), waiting.end_byte());
         match operation {
-            Operation::Flush => {
+            ModelOperation::Flush => {
                 self.flushes.push((id, waiting.number));
                 self.answer_flushes(now_ns);
             }
-            Operation::Discard => {
+            ModelOperation::Discard => {
                 self.cache.discard(first, end);
                 self.forget_reads(first, end);
                 self.reply(id, now_ns);
                 self.answer_flushes(now_ns);
                 self.admit_blocked(now_ns);
             }
-            Operation::Read => {
+            ModelOperation::Read => {
                 if self.is_dirty(first, end) || self.read_from_memory(first, end, now_ns) {
                     self.transfer_and_reply(id, length_bytes, now_ns, 0);
                 } else {
                     self.enqueue(waiting, now_ns);
                 }
             }
-            Operation::Write => {
+            ModelOperation::Write => {
                 self.forget_reads(first, end);
                 if fua || length_bytes > self.cache.limit_bytes() {
                     self.enqueue(waiting, now_ns);
@@ -303,7 +314,7 @@ impl HddModel {
         }
     }
 
-    fn write_to_cache(&mut self, waiting: Waiting, now_ns: u64) {
+    fn write_to_cache(&mut self, waiting: WaitingRequest, now_ns: u64) {
         self.cache.insert(waiting.first_byte(), waiting.end_byte(), waiting.number, now_ns);
         self.transfer_and_reply(waiting.request.id, waiting.request.length_bytes, now_ns, 0);
     }
@@ -322,7 +333,7 @@ impl HddModel {
         let mut waiting = std::mem::take(&mut self.flushes);
         waiting.retain(|&(id, number)| {
             let draining = match self.active {
-                Some(Active { work: Work::Drain { duty, .. }, .. }) => duty <= number,
+                Some(ActiveRequest { work: HddWork::Drain { duty, .. }, .. }) => duty <= number,
                 _ => false,
             };
             let owed = draining || self.cache.owes(number);
@@ -337,7 +348,7 @@ impl HddModel {
     /// Whether the write-back cache has the range, as it waits or while it is being written.
     fn is_dirty(&self, first: u64, end: u64) -> bool {
         let draining = match self.active {
-            Some(Active { work: Work::Drain { first_byte, end_byte, .. }, .. }) => {
+            Some(ActiveRequest { work: HddWork::Drain { first_byte, end_byte, .. }, .. }) => {
                 first_byte <= first && end <= end_byte
             }
             _ => false,
@@ -396,26 +407,26 @@ impl HddModel {
             stream = Some((reached, ahead));
         }
         match self.choose(now_ns, stream.as_ref()) {
-            Some(Candidate::Host(index)) => {
+            Some(ArmCandidate::Host(index)) => {
                 if let Some(waiting) = self.dequeue(index, now_ns) {
                     self.start(waiting, stream, now_ns);
                 }
             }
-            Some(Candidate::Drain(first_byte)) => {
+            Some(ArmCandidate::Drain(first_byte)) => {
                 if let Some(extent) = self.cache.take(first_byte) {
                     let reach_ns = self.reach_ns(&self.head_place(), first_byte, true, now_ns);
                     let ends_ns = now_ns + reach_ns + self.geometry.run_ns(first_byte, extent.end_byte);
-                    let work = Work::Drain { first_byte, end_byte: extent.end_byte, duty: extent.duty };
-                    self.active = Some(Active { work, ends_ns });
+                    let work = HddWork::Drain { first_byte, end_byte: extent.end_byte, duty: extent.duty };
+                    self.active = Some(ActiveRequest { work, ends_ns });
                 }
             }
             None => {}
         }
     }
 
-    fn start(&mut self, waiting: Waiting, stream: Option<(u64, ReadAhead)>, now_ns: u64) {
+    fn start(&mut self, waiting: WaitingRequest, stream: Option<(u64, ReadAhead)>, now_ns: u64) {
         let (first, end) = (waiting.first_byte(), waiting.end_byte());
-        let write = waiting.request.operation == Operation::Write;
+        let write = waiting.request.operation == ModelOperation::Write;
         let (work, ends_ns) = match stream {
             Some((reached, mut ahead)) if !write && continues(&waiting, reached, &ahead) => {
                 let ends_ns = if ahead.is_over(&self.geometry, now_ns) {
@@ -426,20 +437,20 @@ impl HddModel {
                 };
                 let segment =
                     ahead.segment_first_byte.max(end.saturating_sub(self.read_ahead_bytes)).min(first);
-                (Work::Read(waiting, segment), ends_ns)
+                (HddWork::Read(waiting, segment), ends_ns)
             }
             _ => {
                 let reach_ns = self.reach_ns(&self.head_place(), first, write, now_ns);
                 let ends_ns = now_ns + reach_ns + self.geometry.run_ns(first, end);
-                (if write { Work::Write(waiting) } else { Work::Read(waiting, first) }, ends_ns)
+                (if write { HddWork::Write(waiting) } else { HddWork::Read(waiting, first) }, ends_ns)
             }
         };
-        self.active = Some(Active { work, ends_ns });
+        self.active = Some(ActiveRequest { work, ends_ns });
     }
 
-    fn end(&mut self, work: Work, now_ns: u64) {
+    fn end(&mut self, work: HddWork, now_ns: u64) {
         match work {
-            Work::Read(waiting, segment_first_byte) => {
+            HddWork::Read(waiting, segment_first_byte) => {
                 let (first, end) = (waiting.first_byte(), waiting.end_byte());
                 let streamed_ns = self.geometry.run_ns(first, end);
                 self.transfer_and_reply(
@@ -455,7 +466,7 @@ impl HddModel {
                     if end < limit { self.reach_ns(&self.head_place(), end, false, now_ns) } else { 0 };
                 self.ahead = Some(ReadAhead::start(segment_first_byte, end, now_ns + reach_ns, limit));
             }
-            Work::Write(waiting) => {
+            HddWork::Write(waiting) => {
                 let (first, end) = (waiting.first_byte(), waiting.end_byte());
                 self.head_byte = end;
                 self.cache.drop_older(first, end, waiting.number);
@@ -464,7 +475,7 @@ impl HddModel {
                 self.answer_flushes(now_ns);
                 self.admit_blocked(now_ns);
             }
-            Work::Drain { end_byte, .. } => {
+            HddWork::Drain { end_byte, .. } => {
                 self.head_byte = end_byte;
                 self.answer_flushes(now_ns);
                 self.admit_blocked(now_ns);
@@ -474,7 +485,7 @@ impl HddModel {
 }
 
 /// Whether a read goes on where the read-ahead, which has come to `reached`, is reading.
-fn continues(waiting: &Waiting, reached: u64, ahead: &ReadAhead) -> bool {
+fn continues(waiting: &WaitingRequest, reached: u64, ahead: &ReadAhead) -> bool {
     ahead.segment_first_byte <= waiting.first_byte()
         && waiting.first_byte() <= reached
         && reached < waiting.end_byte()
@@ -485,17 +496,17 @@ impl MediumModel for HddModel {
         self.capacity_bytes
     }
 
-    fn submit(&mut self, request: ModelRequest, now: Time) {
-        let waiting = Waiting { request, number: self.next_number, eligible_ns: now.as_ns() };
+    fn submit(&mut self, request: ModelRequest, now: ModelTime) {
+        let waiting = WaitingRequest { request, number: self.next_number, eligible_ns: now.as_ns() };
         self.next_number += 1;
         self.arriving.push_back((now.as_ns() + self.command_ns, waiting));
     }
 
-    fn next_completion(&self) -> Option<Time> {
-        self.next_event_ns().map(Time::from_ns)
+    fn next_completion(&self) -> Option<ModelTime> {
+        self.next_event_ns().map(ModelTime::from_ns)
     }
 
-    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+    fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
         while let Some(at_ns) = self.next_event_ns() {
             if at_ns > now.as_ns() {
                 break;
@@ -507,22 +518,22 @@ impl MediumModel for HddModel {
     fn absorb(&mut self, request: ModelRequest) {
         let (first, end) = (request.offset_bytes, request.offset_bytes + request.length_bytes);
         match request.operation {
-            Operation::Read => {
+            ModelOperation::Read => {
                 self.ahead = None;
                 self.segments.keep(first.max(end.saturating_sub(self.read_ahead_bytes)), end);
                 self.head_byte = end;
             }
-            Operation::Write => {
+            ModelOperation::Write => {
                 // As if the cache had drained at once.
                 self.cache.discard(first, end);
                 self.forget_reads(first, end);
                 self.head_byte = end;
             }
-            Operation::Discard => {
+            ModelOperation::Discard => {
                 self.cache.discard(first, end);
                 self.forget_reads(first, end);
             }
-            Operation::Flush => {
+            ModelOperation::Flush => {
                 for extent in self.cache.extents().collect::<Vec<_>>() {
                     self.cache.take(extent.first_byte);
                 }
@@ -532,7 +543,7 @@ impl MediumModel for HddModel {
 
     fn unflushed(&self) -> Vec<(u64, u64)> {
         let draining = match self.active {
-            Some(Active { work: Work::Drain { first_byte, end_byte, .. }, .. }) => {
+            Some(ActiveRequest { work: HddWork::Drain { first_byte, end_byte, .. }, .. }) => {
                 Some((first_byte, end_byte))
             }
             _ => None,

@@ -8,10 +8,10 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
-use super::draw::Quantiles;
+use super::draw::QuantileDistribution;
 use super::transfer_ns;
 use crate::catalogue::LinkParameters;
-use crate::time::Time;
+use crate::time::ModelTime;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkDirection {
@@ -21,48 +21,48 @@ pub enum LinkDirection {
 
 /// A link in virtual time.
 #[derive(Clone, Debug)]
-pub struct Link {
-    lines: [Line; 2],
+pub struct LinkModel {
+    lines: [LinkLine; 2],
     /// There and back.
-    round_trip: Quantiles,
+    round_trip: QuantileDistribution,
     message_bytes: u64,
     message_ns: u64,
     random: Pcg64Mcg,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct LinkLine {
     mb_s: f64,
     free_ns: u64,
 }
 
-impl Line {
-    fn new(mb_s: f64) -> Line {
-        Line { mb_s, free_ns: 0 }
+impl LinkLine {
+    fn new(mb_s: f64) -> LinkLine {
+        LinkLine { mb_s, free_ns: 0 }
     }
 }
 
-impl Link {
+impl LinkModel {
     /// The same bandwidth each way and a latency that never changes.
     ///
     /// # Panics
     /// When the bandwidth is not above zero.
-    pub fn plain(bandwidth_mb_s: f64, one_way: Duration) -> Link {
+    pub fn plain(bandwidth_mb_s: f64, one_way: Duration) -> LinkModel {
         assert!(bandwidth_mb_s > 0.0, "a link of {bandwidth_mb_s} MB/s");
-        Link {
-            lines: [Line::new(bandwidth_mb_s); 2],
-            round_trip: Quantiles::constant_ns(2.0 * one_way.as_nanos() as f64),
+        LinkModel {
+            lines: [LinkLine::new(bandwidth_mb_s); 2],
+            round_trip: QuantileDistribution::constant_ns(2.0 * one_way.as_nanos() as f64),
             message_bytes: 0,
             message_ns: 0,
             random: Pcg64Mcg::seed_from_u64(0),
         }
     }
 
-    pub fn new(parameters: &LinkParameters, seed: u64) -> Link {
+    pub fn new(parameters: &LinkParameters, seed: u64) -> LinkModel {
         let p = parameters;
-        Link {
-            lines: [Line::new(p.to_target_mb_s.value), Line::new(p.from_target_mb_s.value)],
-            round_trip: Quantiles::from_us(&p.round_trip_us),
+        LinkModel {
+            lines: [LinkLine::new(p.to_target_mb_s.value), LinkLine::new(p.from_target_mb_s.value)],
+            round_trip: QuantileDistribution::from_us(&p.round_trip_us),
             message_bytes: p.message_bytes.value as u64,
             message_ns: super::us_to_ns(p.message_us.value),
             random: Pcg64Mcg::seed_from_u64(seed),
@@ -73,12 +73,12 @@ impl Link {
     /// behind those before.
     ///
     /// Messages of one way follow one another onto the line; on it they may overtake, as on several connections.
-    pub fn send(&mut self, direction: LinkDirection, data_bytes: u64, now: Time) -> Time {
+    pub fn send(&mut self, direction: LinkDirection, data_bytes: u64, now: ModelTime) -> ModelTime {
         let travel_ns = self.round_trip.draw_ns(&mut self.random) / 2;
         let line = &mut self.lines[direction as usize];
         let sending_ns = transfer_ns(data_bytes + self.message_bytes, line.mb_s).max(self.message_ns);
         line.free_ns = now.as_ns().max(line.free_ns).saturating_add(sending_ns);
-        Time::from_ns(line.free_ns.saturating_add(travel_ns))
+        ModelTime::from_ns(line.free_ns.saturating_add(travel_ns))
     }
 }
 
@@ -89,8 +89,8 @@ mod tests {
     #[test]
     fn messages_queue_each_way_on_its_own() {
         // 1000 MB/s: a byte a nanosecond.
-        let mut link = Link::plain(1000.0, Duration::from_micros(50));
-        let at = |ns| Time::from_ns(ns);
+        let mut link = LinkModel::plain(1000.0, Duration::from_micros(50));
+        let at = |ns| ModelTime::from_ns(ns);
         assert_eq!(link.send(LinkDirection::ToTarget, 4096, at(0)), at(4096 + 50_000));
         assert_eq!(link.send(LinkDirection::ToTarget, 4096, at(0)), at(8192 + 50_000));
         assert_eq!(link.send(LinkDirection::FromTarget, 100, at(0)), at(100 + 50_000));

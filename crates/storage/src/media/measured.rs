@@ -12,32 +12,32 @@ use std::collections::{BinaryHeap, VecDeque};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::draw::Quantiles;
+use super::draw::QuantileDistribution;
 use super::scaled_buffer_bytes;
 use crate::catalogue::{MeasuredLoad, MeasuredOrder, MeasuredParameters};
-use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
-use crate::time::Time;
-use load::{Blocks, Load, Streams};
+use crate::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
+use crate::time::ModelTime;
+use load::{BlockSizeBracket, LoadModel, RecentStreams};
 
 /// A measured device in virtual time.
 pub struct MeasuredModel {
     capacity_bytes: u64,
     order: MeasuredOrder,
-    loads: [Load; 5],
-    flush: Quantiles,
+    loads: [LoadModel; 5],
+    flush: QuantileDistribution,
     flush_drains: bool,
     buffer_limit_bytes: u64,
     random: Pcg64Mcg,
-    reads: Streams,
-    writes: Streams,
+    reads: RecentStreams,
+    writes: RecentStreams,
 
     /// Requests under way, oldest first.
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<MeasuredRequest>,
     /// In the order `any`, the one that has the device.
     serving: usize,
     answers: BinaryHeap<Reverse<(u64, u64, RequestId)>>,
     next_answer: u64,
-    buffer: VecDeque<Buffered>,
+    buffer: VecDeque<BufferedMeasuredWrite>,
     buffered_bytes: u64,
     /// Writes that wait for room in the buffer.
     blocked: VecDeque<(ModelRequest, MeasuredLoad)>,
@@ -52,17 +52,17 @@ pub struct MeasuredModel {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Job {
+struct MeasuredRequest {
     id: RequestId,
     load: usize,
-    blocks: Blocks,
+    blocks: BlockSizeBracket,
     /// At the speed of queue depth 1.
     left_ns: f64,
 }
 
 /// A write in the buffer.
 #[derive(Clone, Copy, Debug)]
-struct Buffered {
+struct BufferedMeasuredWrite {
     number: u64,
     first_byte: u64,
     end_byte: u64,
@@ -75,19 +75,19 @@ struct Buffered {
 const NOTHING_NS: f64 = 1e-6;
 
 impl MeasuredModel {
-    /// See [`crate::catalogue::Medium::model`], which calls this.
+    /// See [`crate::catalogue::CatalogueMedium::model`], which calls this.
     pub fn new(parameters: &MeasuredParameters, capacity_bytes: u64, scale: f64, seed: u64) -> MeasuredModel {
         let device = &parameters.device;
         MeasuredModel {
             capacity_bytes,
             order: parameters.order.value,
-            loads: std::array::from_fn(|index| Load::new(parameters, MeasuredLoad::ALL[index])),
-            flush: Quantiles::from_us(&device.flush_us),
+            loads: std::array::from_fn(|index| LoadModel::new(parameters, MeasuredLoad::ALL[index])),
+            flush: QuantileDistribution::from_us(&device.flush_us),
             flush_drains: device.flush_drains.value,
             buffer_limit_bytes: scaled_buffer_bytes(device.write_buffer_bytes.value, scale),
             random: Pcg64Mcg::seed_from_u64(seed),
-            reads: Streams::default(),
-            writes: Streams::default(),
+            reads: RecentStreams::default(),
+            writes: RecentStreams::default(),
             jobs: VecDeque::new(),
             serving: 0,
             answers: BinaryHeap::new(),
@@ -148,10 +148,10 @@ impl MeasuredModel {
     }
 
     /// Carries jobs and buffer on to `at_ns`, which is no later than the next event.
-    fn carry_on(&mut self, at_ns: u64, finished: &mut Vec<Finished>) {
+    fn carry_on(&mut self, at_ns: u64, finished: &mut Vec<FinishedRequest>) {
         let span_ns = at_ns.saturating_sub(self.carried_ns) as f64;
         self.carried_ns = self.carried_ns.max(at_ns);
-        let at = Time::from_ns(at_ns);
+        let at = ModelTime::from_ns(at_ns);
         if span_ns == 0.0 {
             return;
         }
@@ -165,7 +165,7 @@ impl MeasuredModel {
             if self.jobs[index].left_ns <= NOTHING_NS
                 && let Some(job) = self.jobs.remove(index)
             {
-                finished.push(Finished { id: job.id, at });
+                finished.push(FinishedRequest { id: job.id, at });
                 self.choose();
             }
         }
@@ -181,7 +181,7 @@ impl MeasuredModel {
             self.drained = buffered.number;
             self.buffered_bytes -= buffered.end_byte - buffered.first_byte;
             if let Some(id) = buffered.answer {
-                finished.push(Finished { id, at });
+                finished.push(FinishedRequest { id, at });
             }
             self.buffer.pop_front();
             room = true;
@@ -210,7 +210,7 @@ impl MeasuredModel {
         let load = load as usize;
         let blocks = self.loads[load].blocks(length_bytes);
         let left_ns = self.loads[load].draw_ns(blocks, length_bytes, &mut self.random);
-        self.jobs.push_back(Job { id, load, blocks, left_ns });
+        self.jobs.push_back(MeasuredRequest { id, load, blocks, left_ns });
         if self.jobs.len() == 1 {
             self.serving = 0;
         }
@@ -236,7 +236,7 @@ impl MeasuredModel {
         self.buffered_bytes += length_bytes;
         let through = fua && self.flush_drains;
         let drains = &self.loads[load as usize];
-        self.buffer.push_back(Buffered {
+        self.buffer.push_back(BufferedMeasuredWrite {
             number: self.accepted,
             first_byte: offset_bytes,
             end_byte: offset_bytes + length_bytes,
@@ -262,7 +262,7 @@ impl MediumModel for MeasuredModel {
         self.capacity_bytes
     }
 
-    fn submit(&mut self, request: ModelRequest, now: Time) {
+    fn submit(&mut self, request: ModelRequest, now: ModelTime) {
         let ModelRequest { id, operation, offset_bytes, length_bytes, .. } = request;
         let now_ns = now.as_ns();
         // No event is due, but rounding may find a job done a fraction of a nanosecond early.
@@ -270,14 +270,14 @@ impl MediumModel for MeasuredModel {
         self.carry_on(now_ns, &mut finished);
         finished.iter().for_each(|early| self.answer(early.id, now_ns));
         match operation {
-            Operation::Read => {
+            ModelOperation::Read => {
                 let load = match self.reads.goes_on(offset_bytes, length_bytes) {
                     true => MeasuredLoad::SequentialRead,
                     false => MeasuredLoad::RandomRead,
                 };
                 self.start(id, load, length_bytes);
             }
-            Operation::Write => {
+            ModelOperation::Write => {
                 let load = match self.writes.goes_on(offset_bytes, length_bytes) {
                     true => MeasuredLoad::SequentialWrite,
                     false => MeasuredLoad::RandomWrite,
@@ -290,23 +290,23 @@ impl MediumModel for MeasuredModel {
                     self.blocked.push_back((request, load));
                 }
             }
-            Operation::Flush if self.flush_drains && !self.buffer.is_empty() => {
+            ModelOperation::Flush if self.flush_drains && !self.buffer.is_empty() => {
                 self.flushes.push((id, self.accepted));
             }
-            Operation::Flush => {
+            ModelOperation::Flush => {
                 let flush_ns = self.flush.draw_ns(&mut self.random);
                 self.answer(id, now_ns.saturating_add(flush_ns));
             }
             // No probe measures it.
-            Operation::Discard => self.answer(id, now_ns),
+            ModelOperation::Discard => self.answer(id, now_ns),
         }
     }
 
-    fn next_completion(&self) -> Option<Time> {
-        self.next_event_ns().map(Time::from_ns)
+    fn next_completion(&self) -> Option<ModelTime> {
+        self.next_event_ns().map(ModelTime::from_ns)
     }
 
-    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+    fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
         while let Some(at_ns) = self.next_event_ns().filter(|at_ns| *at_ns <= now.as_ns()) {
             self.carry_on(at_ns, finished);
             while let Some(Reverse((answer_ns, _, id))) = self.answers.peek().copied() {
@@ -314,16 +314,16 @@ impl MediumModel for MeasuredModel {
                     break;
                 }
                 self.answers.pop();
-                finished.push(Finished { id, at: Time::from_ns(answer_ns) });
+                finished.push(FinishedRequest { id, at: ModelTime::from_ns(answer_ns) });
             }
         }
     }
 
     fn absorb(&mut self, request: ModelRequest) {
         match request.operation {
-            Operation::Read => self.reads.goes_on(request.offset_bytes, request.length_bytes),
-            Operation::Write => self.writes.goes_on(request.offset_bytes, request.length_bytes),
-            Operation::Flush | Operation::Discard => false,
+            ModelOperation::Read => self.reads.goes_on(request.offset_bytes, request.length_bytes),
+            ModelOperation::Write => self.writes.goes_on(request.offset_bytes, request.length_bytes),
+            ModelOperation::Flush | ModelOperation::Discard => false,
         };
     }
 

@@ -3,34 +3,34 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
-use super::link::{Link, LinkDirection};
+use super::link::{LinkDirection, LinkModel};
 use super::us_to_ns;
 use crate::catalogue::LinkParameters;
-use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
-use crate::time::Time;
+use crate::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
+use crate::time::ModelTime;
 
 /// A medium behind a link, in virtual time.
 pub struct NetworkModel {
-    link: Link,
+    link: LinkModel,
     inner: Box<dyn MediumModel>,
     queue_depth: usize,
     target_ns: u64,
     target_gap_ns: u64,
     target_free_ns: u64,
     /// By the instant and the order in which they were made.
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events: BinaryHeap<Reverse<(u64, u64, NetworkEvent)>>,
     next_event: u64,
     /// Commands that were sent and are not answered.
     under_way: HashMap<RequestId, ModelRequest>,
     /// Commands that wait on this side.
     waiting: VecDeque<ModelRequest>,
     /// How far the medium was carried.
-    completed: Time,
-    done: Vec<Finished>,
+    completed: ModelTime,
+    done: Vec<FinishedRequest>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum NetworkEvent {
     /// The command, and its data if it has any, have arrived at the target.
     Arrived(RequestId),
     /// The target gives it to the medium.
@@ -40,10 +40,10 @@ enum Event {
 }
 
 impl NetworkModel {
-    /// See [`crate::catalogue::Medium::model`], which calls this.
+    /// See [`crate::catalogue::CatalogueMedium::model`], which calls this.
     pub fn new(parameters: &LinkParameters, inner: Box<dyn MediumModel>, seed: u64) -> NetworkModel {
         NetworkModel {
-            link: Link::new(parameters, seed),
+            link: LinkModel::new(parameters, seed),
             inner,
             queue_depth: parameters.queue_depth.value as usize,
             target_ns: us_to_ns(parameters.target_us.value),
@@ -56,35 +56,35 @@ impl NetworkModel {
             next_event: 0,
             under_way: HashMap::new(),
             waiting: VecDeque::new(),
-            completed: Time::ZERO,
+            completed: ModelTime::ZERO,
             done: Vec::new(),
         }
     }
 
-    fn push(&mut self, at_ns: u64, event: Event) {
+    fn push(&mut self, at_ns: u64, event: NetworkEvent) {
         self.next_event += 1;
         self.events.push(Reverse((at_ns, self.next_event, event)));
     }
 
-    fn send(&mut self, request: ModelRequest, now: Time) {
-        let data_bytes = if request.operation == Operation::Write { request.length_bytes } else { 0 };
+    fn send(&mut self, request: ModelRequest, now: ModelTime) {
+        let data_bytes = if request.operation == ModelOperation::Write { request.length_bytes } else { 0 };
         let arrives = self.link.send(LinkDirection::ToTarget, data_bytes, now);
         self.under_way.insert(request.id, request);
-        self.push(arrives.as_ns(), Event::Arrived(request.id));
+        self.push(arrives.as_ns(), NetworkEvent::Arrived(request.id));
     }
 
-    fn step(&mut self, at: Time, finished: &mut Vec<Finished>) {
+    fn step(&mut self, at: ModelTime, finished: &mut Vec<FinishedRequest>) {
         let mut done = std::mem::take(&mut self.done);
         // An event of a message that came late lies behind what the target has done.
         self.completed = self.completed.max(at);
         self.inner.complete(self.completed, &mut done);
-        for Finished { id, at } in done.drain(..) {
+        for FinishedRequest { id, at } in done.drain(..) {
             let data_bytes = match self.under_way.get(&id) {
-                Some(request) if request.operation == Operation::Read => request.length_bytes,
+                Some(request) if request.operation == ModelOperation::Read => request.length_bytes,
                 _ => 0,
             };
             let arrives = self.link.send(LinkDirection::FromTarget, data_bytes, at);
-            self.push(arrives.as_ns(), Event::Answered(id));
+            self.push(arrives.as_ns(), NetworkEvent::Answered(id));
         }
         self.done = done;
         while let Some(Reverse((at_ns, _, event))) = self.events.peek().copied() {
@@ -93,19 +93,19 @@ impl NetworkModel {
             }
             self.events.pop();
             match event {
-                Event::Arrived(id) => {
+                NetworkEvent::Arrived(id) => {
                     let start_ns = at_ns.max(self.target_free_ns);
                     self.target_free_ns = start_ns + self.target_gap_ns;
-                    self.push(start_ns + self.target_ns, Event::Entered(id));
+                    self.push(start_ns + self.target_ns, NetworkEvent::Entered(id));
                 }
-                Event::Entered(id) => {
+                NetworkEvent::Entered(id) => {
                     if let Some(request) = self.under_way.get(&id) {
                         self.inner.submit(*request, at);
                     }
                 }
-                Event::Answered(id) => {
+                NetworkEvent::Answered(id) => {
                     self.under_way.remove(&id);
-                    finished.push(Finished { id, at });
+                    finished.push(FinishedRequest { id, at });
                     if let Some(request) = self.waiting.pop_front() {
                         self.send(request, at);
                     }
@@ -120,7 +120,7 @@ impl MediumModel for NetworkModel {
         self.inner.capacity_bytes()
     }
 
-    fn submit(&mut self, request: ModelRequest, now: Time) {
+    fn submit(&mut self, request: ModelRequest, now: ModelTime) {
         if self.under_way.len() < self.queue_depth {
             self.send(request, now);
         } else {
@@ -133,12 +133,12 @@ impl MediumModel for NetworkModel {
         self.inner.takes_late()
     }
 
-    fn next_completion(&self) -> Option<Time> {
-        let event = self.events.peek().map(|Reverse((at_ns, _, _))| Time::from_ns(*at_ns));
+    fn next_completion(&self) -> Option<ModelTime> {
+        let event = self.events.peek().map(|Reverse((at_ns, _, _))| ModelTime::from_ns(*at_ns));
         [event, self.inner.next_completion()].into_iter().flatten().min()
     }
 
-    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+    fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
         while let Some(at) = self.next_completion().filter(|at| *at <= now) {
             self.step(at, finished);
         }
@@ -148,7 +148,7 @@ impl MediumModel for NetworkModel {
         self.inner.absorb(request);
     }
 
-    fn end_fast_forward(&mut self, now: Time) {
+    fn end_fast_forward(&mut self, now: ModelTime) {
         self.inner.end_fast_forward(now);
     }
 
@@ -156,7 +156,7 @@ impl MediumModel for NetworkModel {
         self.inner.unflushed()
     }
 
-    fn wear(&self) -> Option<underlay_record::Wear> {
+    fn wear(&self) -> Option<underlay_record::FlashWear> {
         self.inner.wear()
     }
 }

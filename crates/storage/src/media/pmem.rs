@@ -9,11 +9,11 @@ use std::collections::{BinaryHeap, VecDeque};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
-use super::draw::Quantiles;
+use super::draw::QuantileDistribution;
 use super::{transfer_ns, us_to_ns};
-use crate::catalogue::{Curve, PmemParameters};
-use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
-use crate::time::Time;
+use crate::catalogue::{PmemParameters, SourcedCurve};
+use crate::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
+use crate::time::ModelTime;
 
 /// From this many copies on, the curves are as flat as they will be.
 const MAX_COPIES: usize = 256;
@@ -23,8 +23,8 @@ pub struct PmemModel {
     capacity_bytes: u64,
     granule_bytes: u64,
     command_ns: u64,
-    read_latency: Quantiles,
-    write_latency: Quantiles,
+    read_latency: QuantileDistribution,
+    write_latency: QuantileDistribution,
     /// Bytes a nanosecond of one copy, by how many are under way, from one on.
     read_rates: Vec<f64>,
     write_rates: Vec<f64>,
@@ -34,10 +34,10 @@ pub struct PmemModel {
     flush_ns: u64,
     random: Pcg64Mcg,
 
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events: BinaryHeap<Reverse<(u64, u64, PmemEvent)>>,
     next_event: u64,
-    copies: Vec<Copy>,
-    queue: VecDeque<Queued>,
+    copies: Vec<PmemCopy>,
+    queue: VecDeque<QueuedWrite>,
     /// Of the whole queue, still to be written.
     queue_bytes: f64,
     /// Up to when the copies and the queue have been carried on.
@@ -49,14 +49,14 @@ pub struct PmemModel {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum PmemEvent {
     Enter { id: RequestId, write: bool, first_byte: u64, length_bytes: u64, fua: bool },
     Finish(RequestId),
 }
 
 /// A copy under way.
 #[derive(Clone, Copy, Debug)]
-struct Copy {
+struct PmemCopy {
     id: RequestId,
     write: bool,
     left_bytes: f64,
@@ -64,7 +64,7 @@ struct Copy {
 
 /// A write in the queue.
 #[derive(Clone, Copy, Debug)]
-struct Queued {
+struct QueuedWrite {
     number: u64,
     first_byte: u64,
     end_byte: u64,
@@ -73,7 +73,7 @@ struct Queued {
     answer: Option<RequestId>,
 }
 
-fn rates(curve: &Curve) -> Vec<f64> {
+fn rates(curve: &SourcedCurve) -> Vec<f64> {
     // MB/s are bytes a microsecond.
     (1..=MAX_COPIES).map(|copies| curve.at(copies as f64) / 1e3 / copies as f64).collect()
 }
@@ -89,15 +89,15 @@ fn rate(rates: &[f64], copies: usize) -> f64 {
 const NOTHING_BYTES: f64 = 1e-6;
 
 impl PmemModel {
-    /// See [`crate::catalogue::Medium::model`], which calls this.
+    /// See [`crate::catalogue::CatalogueMedium::model`], which calls this.
     pub fn new(parameters: &PmemParameters, capacity_bytes: u64, seed: u64) -> PmemModel {
         let p = parameters;
         PmemModel {
             capacity_bytes,
             granule_bytes: p.granule_bytes.value as u64,
             command_ns: us_to_ns(p.command_us.value),
-            read_latency: Quantiles::from_us(&p.read_latency_us),
-            write_latency: Quantiles::from_us(&p.write_latency_us),
+            read_latency: QuantileDistribution::from_us(&p.read_latency_us),
+            write_latency: QuantileDistribution::from_us(&p.write_latency_us),
             read_rates: rates(&p.read_mb_s_by_requests),
             write_rates: rates(&p.write_mb_s_by_requests),
             copy_mb_s: p.copy_mb_s.value,
@@ -117,7 +117,7 @@ impl PmemModel {
         }
     }
 
-    fn push(&mut self, at_ns: u64, event: Event) {
+    fn push(&mut self, at_ns: u64, event: PmemEvent) {
         self.next_event += 1;
         self.events.push(Reverse((at_ns, self.next_event, event)));
     }
@@ -144,16 +144,16 @@ impl PmemModel {
     }
 
     /// Carries copies and queue on to `at_ns`, which is no later than the next event.
-    fn carry_on(&mut self, at_ns: u64, finished: &mut Vec<Finished>) {
+    fn carry_on(&mut self, at_ns: u64, finished: &mut Vec<FinishedRequest>) {
         let span_ns = at_ns.saturating_sub(self.carried_ns) as f64;
         let (read_rate, write_rate) = self.rates_now();
         self.carried_ns = self.carried_ns.max(at_ns);
-        let at = Time::from_ns(at_ns);
+        let at = ModelTime::from_ns(at_ns);
         self.copies.retain_mut(|copy| {
             copy.left_bytes -= span_ns * if copy.write { write_rate } else { read_rate };
             let over = copy.left_bytes <= NOTHING_BYTES;
             if over {
-                finished.push(Finished { id: copy.id, at });
+                finished.push(FinishedRequest { id: copy.id, at });
             }
             !over
         });
@@ -168,7 +168,7 @@ impl PmemModel {
             }
             self.drained = queued.number;
             if let Some(id) = queued.answer {
-                finished.push(Finished { id, at });
+                finished.push(FinishedRequest { id, at });
             }
             self.queue.pop_front();
         }
@@ -177,7 +177,7 @@ impl PmemModel {
         }
         for (id, number) in std::mem::take(&mut self.flushes) {
             if number <= self.drained {
-                self.push(at_ns + self.flush_ns, Event::Finish(id));
+                self.push(at_ns + self.flush_ns, PmemEvent::Finish(id));
             } else {
                 self.flushes.push((id, number));
             }
@@ -206,20 +206,20 @@ impl PmemModel {
         // What must be on the medium goes there behind what it may replace.
         let through = fua && !self.queue_is_persistent;
         if !write || !(through || self.queue_bytes + left_bytes <= self.queue_limit_bytes) {
-            self.copies.push(Copy { id, write, left_bytes });
+            self.copies.push(PmemCopy { id, write, left_bytes });
             return;
         }
         self.accepted += 1;
         let end_byte = first_byte + length_bytes;
         self.queue_bytes += left_bytes;
         let answer = through.then_some(id);
-        self.queue.push_back(Queued { number: self.accepted, first_byte, end_byte, left_bytes, answer });
+        self.queue.push_back(QueuedWrite { number: self.accepted, first_byte, end_byte, left_bytes, answer });
         if !through {
-            self.push(now_ns + transfer_ns(length_bytes, self.copy_mb_s), Event::Finish(id));
+            self.push(now_ns + transfer_ns(length_bytes, self.copy_mb_s), PmemEvent::Finish(id));
         }
     }
 
-    fn step(&mut self, at_ns: u64, finished: &mut Vec<Finished>) {
+    fn step(&mut self, at_ns: u64, finished: &mut Vec<FinishedRequest>) {
         self.carry_on(at_ns, finished);
         while let Some(Reverse((event_ns, _, event))) = self.events.peek().copied() {
             if event_ns > at_ns {
@@ -227,10 +227,12 @@ impl PmemModel {
             }
             self.events.pop();
             match event {
-                Event::Enter { id, write, first_byte, length_bytes, fua } => {
+                PmemEvent::Enter { id, write, first_byte, length_bytes, fua } => {
                     self.enter(id, write, (first_byte, length_bytes), fua, at_ns);
                 }
-                Event::Finish(id) => finished.push(Finished { id, at: Time::from_ns(event_ns) }),
+                PmemEvent::Finish(id) => {
+                    finished.push(FinishedRequest { id, at: ModelTime::from_ns(event_ns) })
+                }
             }
         }
     }
@@ -241,36 +243,36 @@ impl MediumModel for PmemModel {
         self.capacity_bytes
     }
 
-    fn submit(&mut self, request: ModelRequest, now: Time) {
+    fn submit(&mut self, request: ModelRequest, now: ModelTime) {
         let ModelRequest { id, operation, offset_bytes, length_bytes, fua } = request;
         let now_ns = now.as_ns();
         let write = match operation {
-            Operation::Read => false,
-            Operation::Write => true,
-            Operation::Flush if self.queue_is_persistent || self.queue.is_empty() => {
-                self.push(now_ns + self.flush_ns, Event::Finish(id));
+            ModelOperation::Read => false,
+            ModelOperation::Write => true,
+            ModelOperation::Flush if self.queue_is_persistent || self.queue.is_empty() => {
+                self.push(now_ns + self.flush_ns, PmemEvent::Finish(id));
                 return;
             }
-            Operation::Flush => {
+            ModelOperation::Flush => {
                 self.flushes.push((id, self.accepted));
                 return;
             }
             // The memory has no such command: the block layer says yes.
-            Operation::Discard => {
-                self.push(now_ns + self.command_ns, Event::Finish(id));
+            ModelOperation::Discard => {
+                self.push(now_ns + self.command_ns, PmemEvent::Finish(id));
                 return;
             }
         };
         let latency = if write { &self.write_latency } else { &self.read_latency };
         let enters_ns = now_ns + self.command_ns + latency.draw_ns(&mut self.random);
-        self.push(enters_ns, Event::Enter { id, write, first_byte: offset_bytes, length_bytes, fua });
+        self.push(enters_ns, PmemEvent::Enter { id, write, first_byte: offset_bytes, length_bytes, fua });
     }
 
-    fn next_completion(&self) -> Option<Time> {
-        self.next_event_ns().map(Time::from_ns)
+    fn next_completion(&self) -> Option<ModelTime> {
+        self.next_event_ns().map(ModelTime::from_ns)
     }
 
-    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+    fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
         while let Some(at_ns) = self.next_event_ns().filter(|at_ns| *at_ns <= now.as_ns()) {
             self.step(at_ns, finished);
         }

@@ -6,33 +6,33 @@ use std::collections::{BinaryHeap, HashMap};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
-use super::draw::Quantiles;
-use crate::catalogue::{Tail, TailMeasure};
-use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
-use crate::time::Time;
+use super::draw::QuantileDistribution;
+use crate::catalogue::{TailMeasure, TailParameters};
+use crate::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
+use crate::time::ModelTime;
 
 /// A model with a tail.
 pub struct TailModel {
     inner: Box<dyn MediumModel>,
     measure: TailMeasure,
-    read: Option<Quantiles>,
-    write: Option<Quantiles>,
+    read: Option<QuantileDistribution>,
+    write: Option<QuantileDistribution>,
     random: Pcg64Mcg,
     /// What was drawn for requests under way: extra nanoseconds, or the instant before which none is answered.
     drawn: HashMap<RequestId, u64>,
     /// What the model has finished and is not answered yet.
     delayed: BinaryHeap<Reverse<(u64, u64, RequestId)>>,
     next_delayed: u64,
-    done: Vec<Finished>,
+    done: Vec<FinishedRequest>,
 }
 
 impl TailModel {
-    pub fn new(tail: &Tail, inner: Box<dyn MediumModel>, seed: u64) -> TailModel {
+    pub fn new(tail: &TailParameters, inner: Box<dyn MediumModel>, seed: u64) -> TailModel {
         TailModel {
             inner,
             measure: tail.measure,
-            read: tail.distributions.read_us.as_ref().map(Quantiles::from_us),
-            write: tail.distributions.write_us.as_ref().map(Quantiles::from_us),
+            read: tail.distributions.read_us.as_ref().map(QuantileDistribution::from_us),
+            write: tail.distributions.write_us.as_ref().map(QuantileDistribution::from_us),
             random: Pcg64Mcg::seed_from_u64(seed),
             drawn: HashMap::new(),
             delayed: BinaryHeap::new(),
@@ -47,11 +47,11 @@ impl MediumModel for TailModel {
         self.inner.capacity_bytes()
     }
 
-    fn submit(&mut self, request: ModelRequest, now: Time) {
+    fn submit(&mut self, request: ModelRequest, now: ModelTime) {
         let distribution = match request.operation {
-            Operation::Read => self.read.as_ref(),
-            Operation::Write => self.write.as_ref(),
-            Operation::Flush | Operation::Discard => None,
+            ModelOperation::Read => self.read.as_ref(),
+            ModelOperation::Write => self.write.as_ref(),
+            ModelOperation::Flush | ModelOperation::Discard => None,
         };
         let drawn_ns = distribution.map_or(0, |distribution| distribution.draw_ns(&mut self.random));
         if drawn_ns > 0 {
@@ -68,14 +68,14 @@ impl MediumModel for TailModel {
         self.inner.takes_late()
     }
 
-    fn next_completion(&self) -> Option<Time> {
-        let delayed = self.delayed.peek().map(|Reverse((at_ns, _, _))| Time::from_ns(*at_ns));
+    fn next_completion(&self) -> Option<ModelTime> {
+        let delayed = self.delayed.peek().map(|Reverse((at_ns, _, _))| ModelTime::from_ns(*at_ns));
         [delayed, self.inner.next_completion()].into_iter().flatten().min()
     }
 
-    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+    fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
         self.inner.complete(now, &mut self.done);
-        for Finished { id, at } in self.done.drain(..) {
+        for FinishedRequest { id, at } in self.done.drain(..) {
             let at_ns = match (self.drawn.remove(&id), self.measure) {
                 (None, _) => at.as_ns(),
                 (Some(extra_ns), TailMeasure::Extra) => at.as_ns().saturating_add(extra_ns),
@@ -90,7 +90,7 @@ impl MediumModel for TailModel {
                 break;
             }
             self.delayed.pop();
-            finished.push(Finished { id, at: Time::from_ns(at_ns) });
+            finished.push(FinishedRequest { id, at: ModelTime::from_ns(at_ns) });
         }
     }
 
@@ -98,7 +98,7 @@ impl MediumModel for TailModel {
         self.inner.absorb(request);
     }
 
-    fn end_fast_forward(&mut self, now: Time) {
+    fn end_fast_forward(&mut self, now: ModelTime) {
         self.inner.end_fast_forward(now);
     }
 
@@ -106,7 +106,7 @@ impl MediumModel for TailModel {
         self.inner.unflushed()
     }
 
-    fn wear(&self) -> Option<underlay_record::Wear> {
+    fn wear(&self) -> Option<underlay_record::FlashWear> {
         self.inner.wear()
     }
 }

@@ -10,9 +10,9 @@ pub(super) struct Lead {
     ns: u64,
 }
 
-const LEAST_NS: u64 = 20_000;
+const MIN_NS: u64 = 20_000;
 /// A sleep that ends later than this was not late by its timer, but kept from a CPU by something else: no spin of a bearable length helps.
-const MOST_NS: u64 = 60_000;
+const MAX_NS: u64 = 60_000;
 /// The steps are in balance where one sleep in 200 ends too late.
 const LENGTHENED_NS: u64 = 4_000;
 const SHORTENED_NS: u64 = 20;
@@ -20,7 +20,7 @@ const SHORTENED_NS: u64 = 20;
 impl Default for Lead {
     /// Too long at first: nobody waits for that.
     fn default() -> Lead {
-        Lead { ns: MOST_NS }
+        Lead { ns: MAX_NS }
     }
 }
 
@@ -32,8 +32,8 @@ impl Lead {
     /// After a sleep that its timer ended, and whether that was soon enough.
     pub(super) fn woke(&mut self, in_time: bool) {
         self.ns = match in_time {
-            true => self.ns.saturating_sub(SHORTENED_NS).max(LEAST_NS),
-            false => self.ns.saturating_add(LENGTHENED_NS).min(MOST_NS),
+            true => self.ns.saturating_sub(SHORTENED_NS).max(MIN_NS),
+            false => self.ns.saturating_add(LENGTHENED_NS).min(MAX_NS),
         };
     }
 }
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_host_whose_timers_are_on_time_has_a_short_lead() {
-        assert_eq!(learnt(|_| 9_000), (0, LEAST_NS));
+        assert_eq!(learnt(|_| 9_000), (0, MIN_NS));
     }
 
     #[test]
@@ -79,6 +79,6 @@ mod tests {
 
     #[test]
     fn what_is_late_without_end_is_not_spun_for_without_end() {
-        assert_eq!(learnt(|_| 3_000_000), (10_000, MOST_NS));
+        assert_eq!(learnt(|_| 3_000_000), (10_000, MAX_NS));
     }
 }

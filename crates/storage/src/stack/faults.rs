@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use underlay_record::DisturbedBy;
 
-use super::{Device, Stack};
-use crate::faults::{DeviceFaults, Fault, FaultError, FaultId, FaultyDevice, PowerCut, Survival};
+use super::{Stack, StackDevice};
+use crate::faults::{DeviceFault, DeviceFaults, FaultError, FaultId, FaultyDevice, PowerCut, WriteSurvival};
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -14,7 +14,7 @@ impl Stack {
     ///
     /// # Errors
     /// When there is no such device, or the fault makes no sense for it.
-    pub fn inject(&self, device: &str, fault: Fault) -> Result<FaultId, FaultError> {
+    pub fn inject(&self, device: &str, fault: DeviceFault) -> Result<FaultId, FaultError> {
         self.inject_by(DisturbedBy::Hand, device, fault)
     }
 
@@ -22,7 +22,12 @@ impl Stack {
     ///
     /// # Errors
     /// As [`inject`](Stack::inject).
-    pub fn inject_by(&self, by: DisturbedBy, device: &str, fault: Fault) -> Result<FaultId, FaultError> {
+    pub fn inject_by(
+        &self,
+        by: DisturbedBy,
+        device: &str,
+        fault: DeviceFault,
+    ) -> Result<FaultId, FaultError> {
         let id = FaultId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
         self.faulty(device)?.inject(id, fault, by)?;
         Ok(id)
@@ -67,12 +72,12 @@ impl Stack {
     /// When there is no such device.
     pub fn bring_back(&self, device: &str) -> Result<bool, FaultError> {
         let by = Some(DisturbedBy::Hand);
-        Ok(self.faulty(device)?.clear(|_, fault| *fault == Fault::Vanish, by))
+        Ok(self.faulty(device)?.clear(|_, fault| *fault == DeviceFault::Vanish, by))
     }
 
     /// Every device in order, with what is wrong with it.
     pub fn faults(&self) -> Vec<DeviceFaults> {
-        let describe = |device: &Device| device.faulty.describe(device.description.medium.clone());
+        let describe = |device: &StackDevice| device.faulty.describe(device.description.medium.clone());
         let remotes = self.remotes.iter().map(|remote| remote.faults());
         self.devices.iter().map(describe).chain(remotes).collect()
     }
@@ -83,7 +88,7 @@ impl Stack {
     /// # Errors
     /// When one of them does not exist, is not armed or has no power: then nothing has happened. When a backing
     /// fails: then the power is off.
-    pub fn cut_power(&self, devices: &[&str], cut: PowerCut) -> Result<Survival, FaultError> {
+    pub fn cut_power(&self, devices: &[&str], cut: PowerCut) -> Result<WriteSurvival, FaultError> {
         self.cut_power_by(DisturbedBy::Hand, devices, cut)
     }
 
@@ -96,7 +101,7 @@ impl Stack {
         by: DisturbedBy,
         devices: &[&str],
         cut: PowerCut,
-    ) -> Result<Survival, FaultError> {
+    ) -> Result<WriteSurvival, FaultError> {
         for name in devices {
             self.faulty(name)?;
         }
@@ -104,7 +109,7 @@ impl Stack {
             return Err(FaultError::Elsewhere { device: remote.name().to_owned() });
         }
         // In the stack's order and each once: a cut holds all of them at the same time, and others may be cutting.
-        let is_named = |device: &&Device| devices.is_empty() || devices.contains(&device.faulty.name());
+        let is_named = |device: &&StackDevice| devices.is_empty() || devices.contains(&device.faulty.name());
         let named: Vec<&FaultyDevice> =
             self.devices.iter().filter(is_named).map(|device| &device.faulty).collect();
         let survival = FaultyDevice::cut_power(&named, cut, by);

@@ -7,61 +7,63 @@ use underlay_sync::Mutex;
 
 use underlay_record::LayerActivity;
 
-use super::remote::{Figure, Opener, Remote};
-use super::{Device, Node, Pace, Stack, StackError, StackSpec, device_seed, invalid, open_device};
-use crate::clock::Clock;
+use super::remote::{LayerMetric, RecordedRemote, RemoteOpener};
+use super::{
+    PacingMode, Stack, StackDevice, StackError, StackNode, StackSpec, device_seed, invalid, open_device,
+};
+use crate::clock::ModelClock;
 use crate::device::BlockDevice;
 use crate::layers::cache::CacheSettings;
 use crate::layers::compress::CompressSettings;
 use crate::layers::mirror::MirrorSettings;
-use crate::layers::workers::Workers;
-use crate::layers::{Cache, Compress, Link, Mirror, Stripe};
+use crate::layers::workers::WorkerThreads;
+use crate::layers::{CacheLayer, CompressLayer, LinkLayer, Mirror, Stripe};
 
 /// Threads that compress and decompress.
 const WORKERS: usize = 2;
 
 /// What every node of a volume is opened with.
-pub(super) struct Opening<'a> {
+pub(super) struct OpenContext<'a> {
     pub volume: &'a str,
     pub seed: u64,
-    pub clock: &'a Arc<dyn Clock>,
-    pub workers: &'a Workers,
-    pub opener: &'a dyn Opener,
+    pub clock: &'a Arc<dyn ModelClock>,
+    pub workers: &'a WorkerThreads,
+    pub opener: &'a dyn RemoteOpener,
 }
 
 /// The threads that a stack needs: none if nothing in it computes.
-pub(super) fn workers(spec: &StackSpec) -> io::Result<Workers> {
-    fn computes(node: &Node) -> bool {
-        matches!(node, Node::Compress { .. }) || node.members().into_iter().any(computes)
+pub(super) fn workers(spec: &StackSpec) -> io::Result<WorkerThreads> {
+    fn computes(node: &StackNode) -> bool {
+        matches!(node, StackNode::Compress { .. }) || node.members().into_iter().any(computes)
     }
     match spec.volumes.iter().any(|volume| computes(&volume.root)) {
-        true => Workers::start(WORKERS),
-        false => Ok(Workers::at_once()),
+        true => WorkerThreads::start(WORKERS),
+        false => Ok(WorkerThreads::at_once()),
     }
 }
 
-fn count(name: &'static str, value: u64) -> Figure {
-    Figure { name, value, counts: true }
+fn count(name: &'static str, value: u64) -> LayerMetric {
+    LayerMetric { name, value, counts: true }
 }
 
-fn level(name: &'static str, value: u64) -> Figure {
-    Figure { name, value, counts: false }
+fn level(name: &'static str, value: u64) -> LayerMetric {
+    LayerMetric { name, value, counts: false }
 }
 
-type Read = Box<dyn Fn() -> Vec<Figure> + Send + Sync>;
-type Begin = Box<dyn Fn() + Send + Sync>;
+type MetricReader = Box<dyn Fn() -> Vec<LayerMetric> + Send + Sync>;
+type BeginCallback = Box<dyn Fn() + Send + Sync>;
 
 /// What is asked for a layer's figures.
-pub(super) struct Layer {
+pub(super) struct LayerMetrics {
     name: String,
     kind: &'static str,
-    read: Read,
+    read: MetricReader,
     /// Has it forget what is no count.
-    begin: Option<Begin>,
+    begin: Option<BeginCallback>,
     began: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-impl Layer {
+impl LayerMetrics {
     pub(super) fn begin_measurement(&self) {
         if let Some(begin) = &self.begin {
             begin();
@@ -72,7 +74,7 @@ impl Layer {
 
     fn activity(&self) -> LayerActivity {
         let began = self.began.lock();
-        let since = |figure: Figure| {
+        let since = |figure: LayerMetric| {
             let before = if figure.counts { began.get(figure.name).copied().unwrap_or(0) } else { 0 };
             (figure.name.to_owned(), figure.value.saturating_sub(before) as f64)
         };
@@ -85,29 +87,29 @@ impl Stack {
     /// How every layer that has something to tell fares: what it counted since `begin_measurement`, and its state
     /// now.
     pub fn layers(&self) -> Vec<LayerActivity> {
-        self.layers.iter().map(Layer::activity).collect()
+        self.layers.iter().map(LayerMetrics::activity).collect()
     }
 
-    fn add_layer(&mut self, opening: &Opening<'_>, kind: &'static str, read: Read) {
+    fn add_layer(&mut self, opening: &OpenContext<'_>, kind: &'static str, read: MetricReader) {
         let same = self.layers.iter().filter(|layer| layer.kind == kind).count();
         let name = format!("{}.{kind}.{same}", opening.volume);
-        self.layers.push(Layer { name, kind, read, begin: None, began: Mutex::default() });
+        self.layers.push(LayerMetrics { name, kind, read, begin: None, began: Mutex::default() });
     }
 
     /// Layers read what they keep as they are opened: nothing takes time before all are.
     pub(super) fn open_node(
         &mut self,
-        node: &Node,
-        opening: &Opening<'_>,
+        node: &StackNode,
+        opening: &OpenContext<'_>,
     ) -> Result<Arc<dyn BlockDevice>, StackError> {
         let refused = |problem: String| invalid(opening.volume, problem);
         match node {
-            Node::Device(device) => {
+            StackNode::Device(device) => {
                 let seed = device_seed(opening.seed, self.devices.len() as u64);
                 let faulty = open_device(device, seed, opening.clock)?;
                 let paced = faulty.paced().clone();
-                paced.set_pace(Pace::Immediate);
-                self.devices.push(Device {
+                paced.set_pace(PacingMode::Immediate);
+                self.devices.push(StackDevice {
                     spec: device.clone(),
                     trace: Mutex::default(),
                     paced,
@@ -116,11 +118,11 @@ impl Stack {
                 });
                 Ok(Arc::new(faulty))
             }
-            Node::Remote(spec) => {
+            StackNode::Remote(spec) => {
                 let opened = opening.opener.open(spec).map_err(|problem| invalid(&spec.name, problem))?;
-                let remote = Arc::new(Remote::new(opened.device, spec, opening.clock));
+                let remote = Arc::new(RecordedRemote::new(opened.device, spec, opening.clock));
                 let (told, begun) = (Arc::clone(&opened.connection), opened.connection);
-                self.layers.push(Layer {
+                self.layers.push(LayerMetrics {
                     name: spec.name.clone(),
                     kind: "remote",
                     read: Box::new(move || told.figures()),
@@ -130,11 +132,11 @@ impl Stack {
                 self.remotes.push(Arc::clone(&remote));
                 Ok(remote)
             }
-            Node::Stripe { chunk_bytes, members } => {
+            StackNode::Stripe { chunk_bytes, members } => {
                 let members = self.open_nodes(members, opening)?;
                 Ok(Arc::new(Stripe::new(members, *chunk_bytes).map_err(|error| refused(error.to_string()))?))
             }
-            Node::Mirror { members } => {
+            StackNode::Mirror { members } => {
                 let members = self.open_nodes(members, opening)?;
                 let mirror = Mirror::open(members, MirrorSettings::default());
                 let mirror = Arc::new(mirror.map_err(|error| refused(error.to_string()))?);
@@ -153,14 +155,14 @@ impl Stack {
                 self.mirrors.push(Arc::clone(&mirror));
                 Ok(mirror)
             }
-            Node::Compress { codec, chunk_bytes, capacity_bytes, member } => {
+            StackNode::Compress { codec, chunk_bytes, capacity_bytes, member } => {
                 let settings = CompressSettings {
                     codec: *codec,
                     chunk_bytes: *chunk_bytes,
                     capacity_bytes: *capacity_bytes,
                 };
                 let member = self.open_node(member, opening)?;
-                let compress = Compress::open(member, settings, opening.workers.clone());
+                let compress = CompressLayer::open(member, settings, opening.workers.clone());
                 let compress = Arc::new(compress.map_err(|error| refused(error.to_string()))?);
                 let told = Arc::clone(&compress);
                 let read = move || {
@@ -175,11 +177,11 @@ impl Stack {
                 self.add_layer(opening, "compress", Box::new(read));
                 Ok(compress)
             }
-            Node::Cache { mode, fast, slow, bypass_bytes, dirty_percent } => {
+            StackNode::Cache { mode, fast, slow, bypass_bytes, dirty_percent } => {
                 let settings =
                     CacheSettings { mode: *mode, bypass_bytes: *bypass_bytes, dirty_percent: *dirty_percent };
                 let (fast, slow) = (self.open_node(fast, opening)?, self.open_node(slow, opening)?);
-                let cache = Cache::open(fast, slow, settings);
+                let cache = CacheLayer::open(fast, slow, settings);
                 let cache = Arc::new(cache.map_err(|error| refused(error.to_string()))?);
                 let told = Arc::clone(&cache);
                 let read = move || {
@@ -197,11 +199,11 @@ impl Stack {
                 self.add_layer(opening, "cache", Box::new(read));
                 Ok(cache)
             }
-            Node::Link { bandwidth_mb_s, latency_us, member } => {
+            StackNode::Link { bandwidth_mb_s, latency_us, member } => {
                 let member = self.open_node(member, opening)?;
-                let link = Link::new(member, *bandwidth_mb_s, *latency_us, Arc::clone(opening.clock))
+                let link = LinkLayer::new(member, *bandwidth_mb_s, *latency_us, Arc::clone(opening.clock))
                     .map_err(|error| refused(error.to_string()))?;
-                link.line().set_pace(Pace::Immediate);
+                link.line().set_pace(PacingMode::Immediate);
                 self.lines.push(link.line().clone());
                 Ok(Arc::new(link))
             }
@@ -210,8 +212,8 @@ impl Stack {
 
     fn open_nodes(
         &mut self,
-        nodes: &[Node],
-        opening: &Opening<'_>,
+        nodes: &[StackNode],
+        opening: &OpenContext<'_>,
     ) -> Result<Vec<Arc<dyn BlockDevice>>, StackError> {
         nodes.iter().map(|node| self.open_node(node, opening)).collect()
     }

@@ -7,14 +7,14 @@ use underlay_sync::Mutex;
 use underlay_record::{DeviceActivity, DeviceDescription, DeviceId};
 
 use super::spec::RemoteSpec;
-use crate::activity::{Activity, Glance};
-use crate::clock::Clock;
-use crate::device::{BlockDevice, Completion, Done, Geometry, Request};
+use crate::activity::{ActivityCounter, ActivityTotals};
+use crate::clock::ModelClock;
+use crate::device::{BlockDevice, CompletionCallback, DeviceCompletion, DeviceGeometry, DeviceRequest};
 use crate::faults::DeviceFaults;
-use crate::medium::Operation;
+use crate::medium::ModelOperation;
 
 /// Connects a stack to what this crate knows nothing of.
-pub trait Opener {
+pub trait RemoteOpener {
     /// # Errors
     /// In words, when the device can't be had.
     fn open(&self, remote: &RemoteSpec) -> Result<OpenedRemote, String>;
@@ -31,12 +31,12 @@ pub trait RemoteConnection: Send + Sync {
     /// Forgets the latencies seen so far.
     fn begin_measurement(&self);
     /// What it did. Times are this machine's own: a network is not slowed down.
-    fn figures(&self) -> Vec<Figure>;
+    fn figures(&self) -> Vec<LayerMetric>;
 }
 
 /// One figure of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Figure {
+pub struct LayerMetric {
     pub name: &'static str,
     pub value: u64,
     /// It only grows: what counts is by how much during a measurement.
@@ -46,7 +46,7 @@ pub struct Figure {
 /// For stacks of which nothing is elsewhere.
 pub(super) struct NoOpener;
 
-impl Opener for NoOpener {
+impl RemoteOpener for NoOpener {
     fn open(&self, remote: &RemoteSpec) -> Result<OpenedRemote, String> {
         Err(format!(
             "it is at {}, and this program was not given the means to connect to it: attach the storage",
@@ -56,19 +56,23 @@ impl Opener for NoOpener {
 }
 
 /// A remote device whose activity is recorded, by the clock of the stack.
-pub(super) struct Remote {
+pub(super) struct RecordedRemote {
     device: Arc<dyn BlockDevice>,
     description: DeviceDescription,
-    clock: Arc<dyn Clock>,
-    activity: Arc<Mutex<Activity>>,
+    clock: Arc<dyn ModelClock>,
+    activity: Arc<Mutex<ActivityCounter>>,
 }
 
-impl Remote {
-    pub(super) fn new(device: Arc<dyn BlockDevice>, spec: &RemoteSpec, clock: &Arc<dyn Clock>) -> Remote {
+impl RecordedRemote {
+    pub(super) fn new(
+        device: Arc<dyn BlockDevice>,
+        spec: &RemoteSpec,
+        clock: &Arc<dyn ModelClock>,
+    ) -> RecordedRemote {
         let mut description = spec.describe();
         description.capacity_bytes = Some(device.geometry().capacity_bytes);
-        let activity = Arc::new(Mutex::new(Activity::new(clock.now())));
-        Remote { device, description, clock: Arc::clone(clock), activity }
+        let activity = Arc::new(Mutex::new(ActivityCounter::new(clock.now())));
+        RecordedRemote { device, description, clock: Arc::clone(clock), activity }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -98,7 +102,7 @@ impl Remote {
         }
     }
 
-    pub(super) fn glance(&self) -> Glance {
+    pub(super) fn glance(&self) -> ActivityTotals {
         let now = self.clock.now();
         self.activity.lock().glance(now)
     }
@@ -121,23 +125,23 @@ impl Remote {
     }
 }
 
-impl BlockDevice for Remote {
-    fn geometry(&self) -> Geometry {
+impl BlockDevice for RecordedRemote {
+    fn geometry(&self) -> DeviceGeometry {
         self.device.geometry()
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         let operation = match &request {
-            Request::Read { .. } => Operation::Read,
-            Request::Write { .. } => Operation::Write,
-            Request::Flush => Operation::Flush,
-            Request::Discard { .. } => Operation::Discard,
+            DeviceRequest::Read { .. } => ModelOperation::Read,
+            DeviceRequest::Write { .. } => ModelOperation::Write,
+            DeviceRequest::Flush => ModelOperation::Flush,
+            DeviceRequest::Discard { .. } => ModelOperation::Discard,
         };
         let (_, length_bytes) = request.extent();
         let submitted = self.clock.now();
         self.activity.lock().arrived(submitted);
         let (clock, activity) = (Arc::clone(&self.clock), Arc::clone(&self.activity));
-        let recorded = move |completion: Completion| {
+        let recorded = move |completion: DeviceCompletion| {
             let now = clock.now();
             {
                 let mut activity = activity.lock();

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use underlay_record::{DeviceDescription, DeviceId};
 
-use crate::catalogue::Medium;
+use crate::catalogue::CatalogueMedium;
 use crate::layers::cache::{CacheMode, CacheSettings};
-use crate::layers::compress::Codec;
+use crate::layers::compress::CompressionCodec;
 use crate::medium::InitialState;
 use crate::stack::SecretPlaces;
 
@@ -16,7 +16,7 @@ use crate::stack::SecretPlaces;
 #[serde(rename_all = "kebab-case")]
 pub enum BackingSpec {
     /// A sparse file, made when it is not there. What was flushed outlives the process, but not a crash of
-    /// the host: see [`Durability::PageCache`].
+    /// the host: see [`FlushDurability::PageCache`].
     File(PathBuf),
     Memory,
     /// Keeps nothing and reads zeros: for measuring the path itself.
@@ -28,7 +28,7 @@ pub struct DeviceSpec {
     /// `hdd-7200-sata.0`
     pub name: String,
     /// The timing; absent for a device that completes at once.
-    pub medium: Option<Medium>,
+    pub medium: Option<CatalogueMedium>,
     /// On this machine, that is after the data scale. The model keeps its medium's full-stroke seeks: a
     /// scaled disk has fewer cylinders, not a shorter arm.
     pub capacity_bytes: u64,
@@ -45,7 +45,7 @@ impl DeviceSpec {
     /// Fresh, and not armed for power cuts.
     pub fn new(
         name: impl Into<String>,
-        medium: Option<Medium>,
+        medium: Option<CatalogueMedium>,
         capacity_bytes: u64,
         backing: BackingSpec,
     ) -> DeviceSpec {
@@ -58,11 +58,11 @@ impl DeviceSpec {
         DeviceDescription {
             id: DeviceId::new(&self.name),
             medium: self.medium.as_ref().map(|medium| medium.name.clone()),
-            capacity_bytes: self.medium.as_ref().map(Medium::capacity_bytes),
-            price_usd: self.medium.as_ref().map(Medium::price_usd),
+            capacity_bytes: self.medium.as_ref().map(CatalogueMedium::capacity_bytes),
+            price_usd: self.medium.as_ref().map(CatalogueMedium::price_usd),
             starts_overwritten: self.medium.as_ref().map(|_| self.initial == InitialState::Steady),
             is_rented: self.medium.as_ref().is_some_and(|medium| medium.price.rented),
-            price_source: self.medium.as_ref().map(Medium::price_source),
+            price_source: self.medium.as_ref().map(CatalogueMedium::price_source),
         }
     }
 }
@@ -147,7 +147,7 @@ impl RemoteSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VolumeSpec {
     pub name: String,
-    pub root: Node,
+    pub root: StackNode,
     /// As how many directories the volume is shown, `dir-0` and on, if more than one.
     #[serde(default = "one")]
     pub directories: u32,
@@ -162,35 +162,35 @@ fn one() -> u32 {
 #[expect(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Node {
+pub enum StackNode {
     Device(DeviceSpec),
     /// It is elsewhere. Nothing is modelled of it here, and the network to it is a real one.
     Remote(RemoteSpec),
     Stripe {
         /// Bytes on one member before the stripe goes on to the next.
         chunk_bytes: u64,
-        members: Vec<Node>,
+        members: Vec<StackNode>,
     },
     /// The same on every member.
     Mirror {
-        members: Vec<Node>,
+        members: Vec<StackNode>,
     },
     /// Stored compressed.
     Compress {
-        codec: Codec,
+        codec: CompressionCodec,
         /// What is compressed as one.
         #[serde(default = "compressed_chunk_bytes")]
         chunk_bytes: u32,
         /// As long as the member's space for chunks unless told.
         #[serde(default)]
         capacity_bytes: Option<u64>,
-        member: Box<Node>,
+        member: Box<StackNode>,
     },
     /// A fast device before a slow one.
     Cache {
         mode: CacheMode,
-        fast: Box<Node>,
-        slow: Box<Node>,
+        fast: Box<StackNode>,
+        slow: Box<StackNode>,
         /// Longer requests pass by.
         #[serde(default = "cache_bypass_bytes")]
         bypass_bytes: u64,
@@ -203,7 +203,7 @@ pub enum Node {
         bandwidth_mb_s: f64,
         /// The way there alone.
         latency_us: f64,
-        member: Box<Node>,
+        member: Box<StackNode>,
     },
 }
 
@@ -219,47 +219,47 @@ fn cache_dirty_percent() -> u32 {
     CacheSettings::new(CacheMode::Read).dirty_percent
 }
 
-impl Node {
+impl StackNode {
     /// A cache with its usual settings.
-    pub fn cache(mode: CacheMode, fast: Node, slow: Node) -> Node {
+    pub fn cache(mode: CacheMode, fast: StackNode, slow: StackNode) -> StackNode {
         let (bypass_bytes, dirty_percent) = (cache_bypass_bytes(), cache_dirty_percent());
-        Node::Cache { mode, fast: Box::new(fast), slow: Box::new(slow), bypass_bytes, dirty_percent }
+        StackNode::Cache { mode, fast: Box::new(fast), slow: Box::new(slow), bypass_bytes, dirty_percent }
     }
 
     /// Compression with its usual settings.
-    pub fn compress(codec: Codec, member: Node) -> Node {
+    pub fn compress(codec: CompressionCodec, member: StackNode) -> StackNode {
         let chunk_bytes = compressed_chunk_bytes();
-        Node::Compress { codec, chunk_bytes, capacity_bytes: None, member: Box::new(member) }
+        StackNode::Compress { codec, chunk_bytes, capacity_bytes: None, member: Box::new(member) }
     }
 
     /// What lies directly below.
-    pub fn members(&self) -> Vec<&Node> {
+    pub fn members(&self) -> Vec<&StackNode> {
         match self {
-            Node::Device(_) | Node::Remote(_) => Vec::new(),
-            Node::Stripe { members, .. } | Node::Mirror { members } => members.iter().collect(),
-            Node::Compress { member, .. } | Node::Link { member, .. } => vec![member],
-            Node::Cache { fast, slow, .. } => vec![fast, slow],
+            StackNode::Device(_) | StackNode::Remote(_) => Vec::new(),
+            StackNode::Stripe { members, .. } | StackNode::Mirror { members } => members.iter().collect(),
+            StackNode::Compress { member, .. } | StackNode::Link { member, .. } => vec![member],
+            StackNode::Cache { fast, slow, .. } => vec![fast, slow],
         }
     }
 
     /// All devices below that are elsewhere, in order.
     pub fn remotes(&self) -> Vec<&RemoteSpec> {
         match self {
-            Node::Remote(remote) => vec![remote],
-            layer => layer.members().into_iter().flat_map(Node::remotes).collect(),
+            StackNode::Remote(remote) => vec![remote],
+            layer => layer.members().into_iter().flat_map(StackNode::remotes).collect(),
         }
     }
 
     /// Whether requests reach the devices below as they came, split at most.
     pub(crate) fn is_direct(&self) -> bool {
         match self {
-            Node::Device(_) => true,
-            Node::Stripe { members, .. } => members.iter().all(Node::is_direct),
-            Node::Remote(_)
-            | Node::Link { .. }
-            | Node::Mirror { .. }
-            | Node::Compress { .. }
-            | Node::Cache { .. } => false,
+            StackNode::Device(_) => true,
+            StackNode::Stripe { members, .. } => members.iter().all(StackNode::is_direct),
+            StackNode::Remote(_)
+            | StackNode::Link { .. }
+            | StackNode::Mirror { .. }
+            | StackNode::Compress { .. }
+            | StackNode::Cache { .. } => false,
         }
     }
 
@@ -267,30 +267,34 @@ impl Node {
     /// others), and what is elsewhere has the blocks that its server gives it.
     fn has_small_sectors(&self) -> bool {
         match self {
-            Node::Device(device) => device.medium.as_ref().is_some_and(Medium::has_small_sectors),
-            Node::Remote(_) | Node::Compress { .. } => false,
-            layer => layer.members().into_iter().all(Node::has_small_sectors),
+            StackNode::Device(device) => {
+                device.medium.as_ref().is_some_and(CatalogueMedium::has_small_sectors)
+            }
+            StackNode::Remote(_) | StackNode::Compress { .. } => false,
+            layer => layer.members().into_iter().all(StackNode::has_small_sectors),
         }
     }
 
     /// All devices below, in order, but for those that are elsewhere.
     pub fn devices(&self) -> Vec<&DeviceSpec> {
         match self {
-            Node::Device(device) => vec![device],
-            layer => layer.members().into_iter().flat_map(Node::devices).collect(),
+            StackNode::Device(device) => vec![device],
+            layer => layer.members().into_iter().flat_map(StackNode::devices).collect(),
         }
     }
 
     /// Changes every device below, in order, but for those that are elsewhere.
     pub fn for_each_device(&mut self, change: &mut impl FnMut(&mut DeviceSpec)) {
         match self {
-            Node::Device(device) => change(device),
-            Node::Remote(_) => {}
-            Node::Stripe { members, .. } | Node::Mirror { members } => {
+            StackNode::Device(device) => change(device),
+            StackNode::Remote(_) => {}
+            StackNode::Stripe { members, .. } | StackNode::Mirror { members } => {
                 members.iter_mut().for_each(|member| member.for_each_device(change));
             }
-            Node::Compress { member, .. } | Node::Link { member, .. } => member.for_each_device(change),
-            Node::Cache { fast, slow, .. } => {
+            StackNode::Compress { member, .. } | StackNode::Link { member, .. } => {
+                member.for_each_device(change)
+            }
+            StackNode::Cache { fast, slow, .. } => {
                 fast.for_each_device(change);
                 slow.for_each_device(change);
             }
@@ -300,16 +304,16 @@ impl Node {
 
 impl VolumeSpec {
     /// Shown as one directory.
-    pub fn new(name: impl Into<String>, root: Node) -> VolumeSpec {
+    pub fn new(name: impl Into<String>, root: StackNode) -> VolumeSpec {
         VolumeSpec { name: name.into(), root, directories: 1 }
     }
 
     /// A device alone, or several striped.
     pub fn striped(name: impl Into<String>, devices: Vec<DeviceSpec>, chunk_bytes: u64) -> VolumeSpec {
-        let mut members: Vec<Node> = devices.into_iter().map(Node::Device).collect();
+        let mut members: Vec<StackNode> = devices.into_iter().map(StackNode::Device).collect();
         let root = match members.len() {
             1 => members.remove(0),
-            _ => Node::Stripe { chunk_bytes, members },
+            _ => StackNode::Stripe { chunk_bytes, members },
         };
         VolumeSpec::new(name, root)
     }

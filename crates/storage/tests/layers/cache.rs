@@ -2,9 +2,9 @@
 
 use super::*;
 
-fn cached(mode: CacheMode, fast: &QueuedDevice, slow: &QueuedDevice) -> Arc<Cache> {
+fn cached(mode: CacheMode, fast: &QueuedDevice, slow: &QueuedDevice) -> Arc<CacheLayer> {
     let settings = CacheSettings { bypass_bytes: 16 * BLOCK as u64, ..CacheSettings::new(mode) };
-    Arc::new(Cache::open(fast.as_device(), slow.as_device(), settings).unwrap())
+    Arc::new(CacheLayer::open(fast.as_device(), slow.as_device(), settings).unwrap())
 }
 
 fn device(blocks: usize) -> QueuedDevice {
@@ -38,7 +38,7 @@ fn what_is_read_twice_is_read_from_the_fast_device() {
 #[test]
 fn a_slot_that_is_being_written_is_not_given_away() {
     let write = |first, count, fua| Step::Write { first, count, noise: false, fua };
-    let compress = Tree::Compress(Codec::Lz4, 60, Box::new(Tree::Device));
+    let compress = Tree::Compress(CompressionCodec::Lz4, 60, Box::new(Tree::Device));
     let fast = Tree::Mirror(vec![compress, Tree::Device]);
     let steps = [
         write(0, 1, false),
@@ -82,7 +82,7 @@ fn a_slot_that_is_being_written_over_is_not_released() {
     let slow = Tree::Stripe(vec![Tree::Device; 2]);
     let tree = Tree::Stripe(vec![
         Tree::Cache(CacheMode::WriteBack, Box::new([Tree::Small, slow])),
-        Tree::Compress(Codec::Lz4, 50, Box::new(compress)),
+        Tree::Compress(CompressionCodec::Lz4, 50, Box::new(compress)),
     ]);
     let steps = [
         write(44, 1, false),
@@ -127,9 +127,9 @@ fn a_slot_whose_release_failed_is_not_given_away() {
         let (fast, slow) = (device(64), device(200));
         let volume: Arc<dyn BlockDevice> = cached(CacheMode::WriteBack, &fast, &slow);
         write(&volume, 0, noise(2, 1)).unwrap();
-        volume.execute(Request::Flush).unwrap();
+        volume.execute(DeviceRequest::Flush).unwrap();
         fast.set_at_once(false);
-        let third = Request::Write { offset_bytes: 2 * BLOCK as u64, data: noise(1, 2), fua: false };
+        let third = DeviceRequest::Write { offset_bytes: 2 * BLOCK as u64, data: noise(1, 2), fua: false };
         volume.submit(third, Box::new(|answer| assert!(answer.is_ok())));
         // It makes one dirty block too many: they are read and written back, and the journal is to say so.
         assert!(fast.step(&mut pick) && fast.step(&mut pick));
@@ -159,7 +159,7 @@ fn write_back_keeps_to_its_share_of_dirty_blocks_and_survives_a_restart() {
     assert_eq!(figures.write_hits, 60);
     assert!(figures.written_back_bytes > 0, "{figures:?}");
     assert!(figures.dirty_bytes <= 16 * BLOCK as u64, "a tenth of some 160 slots: {figures:?}");
-    volume.execute(Request::Flush).unwrap();
+    volume.execute(DeviceRequest::Flush).unwrap();
     let dirty = cache.figures().dirty_bytes;
     assert!(dirty > 0);
     drop((volume, cache));

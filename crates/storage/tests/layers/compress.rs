@@ -2,13 +2,13 @@
 
 use super::*;
 
-fn compressed(device: &QueuedDevice, blocks: usize) -> Arc<Compress> {
+fn compressed(device: &QueuedDevice, blocks: usize) -> Arc<CompressLayer> {
     let settings = CompressSettings {
-        codec: Codec::Zstd(3),
+        codec: CompressionCodec::Zstd(3),
         chunk_bytes: 16 << 10,
         capacity_bytes: Some((blocks * BLOCK) as u64),
     };
-    Arc::new(Compress::open(device.as_device(), settings, Workers::at_once()).unwrap())
+    Arc::new(CompressLayer::open(device.as_device(), settings, WorkerThreads::at_once()).unwrap())
 }
 
 #[test]
@@ -32,11 +32,11 @@ fn a_full_device_refuses_and_a_discard_makes_room() {
     // Writing over takes new space first.
     assert_eq!(write(&volume, 0, noise(4, 77)), Err(DeviceError::NoSpace));
     assert!(read(&volume, 0, 4) == noise(4, 0));
-    volume.execute(Request::Discard { offset_bytes: 0, length_bytes: 8 * BLOCK as u64 }).unwrap();
+    volume.execute(DeviceRequest::Discard { offset_bytes: 0, length_bytes: 8 * BLOCK as u64 }).unwrap();
     write(&volume, 300, noise(4, 5)).unwrap();
     write(&volume, 8, vec![0; 4 * BLOCK]).unwrap();
     write(&volume, 8, noise(4, 6)).unwrap();
-    volume.execute(Request::Flush).unwrap();
+    volume.execute(DeviceRequest::Flush).unwrap();
     drop((volume, compress));
     let again: Arc<dyn BlockDevice> = compressed(&QueuedDevice::new(device.image()), 400);
     assert!(read(&again, 300, 4) == noise(4, 5) && read(&again, 8, 4) == noise(4, 6));
@@ -62,11 +62,13 @@ fn a_volume_is_not_read_with_another_codec_or_other_chunks() {
     let device = QueuedDevice::new(vec![0; 4 * DEVICE_BLOCKS * BLOCK]);
     let open = |codec, chunk_bytes| {
         let settings = CompressSettings { codec, chunk_bytes, capacity_bytes: None };
-        Compress::open(device.as_device(), settings, Workers::at_once()).map(|_| ())
+        CompressLayer::open(device.as_device(), settings, WorkerThreads::at_once()).map(|_| ())
     };
-    open(Codec::Zstd(3), 16 << 10).unwrap();
-    open(Codec::Zstd(5), 16 << 10).expect("levels read each other's");
-    for (codec, chunk_bytes, name) in [(Codec::Lz4, 16, "lz4/16"), (Codec::Zstd(3), 32, "zstd/32")] {
+    open(CompressionCodec::Zstd(3), 16 << 10).unwrap();
+    open(CompressionCodec::Zstd(5), 16 << 10).expect("levels read each other's");
+    for (codec, chunk_bytes, name) in
+        [(CompressionCodec::Lz4, 16, "lz4/16"), (CompressionCodec::Zstd(3), 32, "zstd/32")]
+    {
         let problem = open(codec, chunk_bytes << 10).unwrap_err().to_string();
         assert!(problem.contains("'zstd/16'") && problem.contains(name), "{problem}");
     }
@@ -76,7 +78,7 @@ fn a_volume_is_not_read_with_another_codec_or_other_chunks() {
 fn another_layers_device_is_refused_by_name() {
     let device = QueuedDevice::new(vec![0; DEVICE_BLOCKS * BLOCK]);
     compressed(&device, 60);
-    let cache = Cache::open(
+    let cache = CacheLayer::open(
         device.as_device(),
         QueuedDevice::new(vec![0; 64 * BLOCK]).as_device(),
         CacheSettings::new(CacheMode::WriteBack),

@@ -37,15 +37,15 @@ fn a_member_that_was_away_is_brought_up_to_date_before_it_is_read() {
     let mirror = Arc::new(mirrored(&devices));
     let device: Arc<dyn BlockDevice> = mirror.clone();
     write(&device, 0, noise(100, 1)).unwrap();
-    device.execute(Request::Flush).unwrap();
+    device.execute(DeviceRequest::Flush).unwrap();
     devices[1].set_gone(true);
     write(&device, 10, noise(3, 2)).unwrap();
     assert_eq!((mirror.health().in_sync, mirror.health().out), (1, 1));
-    device.execute(Request::Flush).unwrap();
+    device.execute(DeviceRequest::Flush).unwrap();
     write(&device, 70, noise(3, 3)).unwrap();
     devices[1].set_gone(false);
     // A flush looks for it.
-    device.execute(Request::Flush).unwrap();
+    device.execute(DeviceRequest::Flush).unwrap();
     let health = mirror.health();
     assert_eq!((health.in_sync, health.out, health.resyncing), (2, 0, 0));
     assert!(health.resynced_bytes >= 2 * (16 << 10), "{health:?}");
@@ -64,11 +64,11 @@ fn the_last_member_is_never_left_out() {
     let device: Arc<dyn BlockDevice> = mirror.clone();
     devices.iter().for_each(|device| device.set_gone(true));
     assert!(write(&device, 0, noise(1, 1)).is_err());
-    assert!(device.execute(Request::Flush).is_err());
+    assert!(device.execute(DeviceRequest::Flush).is_err());
     assert_eq!(mirror.health().in_sync, 1);
     devices.iter().for_each(|device| device.set_gone(false));
     write(&device, 0, noise(1, 2)).unwrap();
-    device.execute(Request::Flush).unwrap();
+    device.execute(DeviceRequest::Flush).unwrap();
     assert_eq!(mirror.health().in_sync, 2);
     assert!(read(&device, 0, 1) == noise(1, 2));
 }
@@ -79,7 +79,7 @@ fn a_stale_member_does_not_win_after_a_restart() {
         let devices = devices();
         let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&devices));
         write(&device, 0, noise(4, 1)).unwrap();
-        device.execute(Request::Flush).unwrap();
+        device.execute(DeviceRequest::Flush).unwrap();
         devices[stale].set_gone(true);
         write(&device, 0, noise(4, 2)).unwrap();
         drop(device);
@@ -90,7 +90,7 @@ fn a_stale_member_does_not_win_after_a_restart() {
             member.set_gone(true);
             assert!(read(&device, 0, 4) == noise(4, 2), "member {stale} was away, {other} is now");
             member.set_gone(false);
-            device.execute(Request::Flush).unwrap();
+            device.execute(DeviceRequest::Flush).unwrap();
         }
     }
 }
@@ -144,7 +144,7 @@ fn reads_go_to_the_member_with_less_to_do() {
     devices.iter().for_each(|device| device.set_at_once(false));
     for block in 0..10 {
         let buffer = vec![0; BLOCK];
-        let request = Request::Read { offset_bytes: block * BLOCK as u64, buffer };
+        let request = DeviceRequest::Read { offset_bytes: block * BLOCK as u64, buffer };
         device.submit(request, Box::new(|answer| assert!(answer.is_ok())));
     }
     assert_eq!((devices[0].waiting(), devices[1].waiting()), (5, 5));
@@ -157,17 +157,17 @@ fn with_a_stale_one() -> Vec<Vec<u8>> {
     let devices = devices();
     let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&devices));
     write(&device, 0, noise(60, 1)).unwrap();
-    device.execute(Request::Flush).unwrap();
+    device.execute(DeviceRequest::Flush).unwrap();
     devices[1].set_gone(true);
     write(&device, 0, noise(60, 2)).unwrap();
-    device.execute(Request::Flush).unwrap();
+    device.execute(DeviceRequest::Flush).unwrap();
     devices[1].set_gone(false);
     devices[1].set_at_once(false);
-    device.execute(Request::Flush).unwrap();
+    device.execute(DeviceRequest::Flush).unwrap();
     let mut pick = Pick::new(1);
     assert!(devices[1].step(&mut pick), "it is looked for");
     // A region is marked, which is noted on both.
-    let request = Request::Write { offset_bytes: 100 * BLOCK as u64, data: noise(1, 3), fua: false };
+    let request = DeviceRequest::Write { offset_bytes: 100 * BLOCK as u64, data: noise(1, 3), fua: false };
     device.submit(request, Box::new(drop));
     (0..6).for_each(|_| assert!(devices[1].step(&mut pick)));
     images(&devices)
@@ -204,10 +204,10 @@ fn a_member_that_another_one_was_used_without_does_not_rule() {
     devices[1].set_gone(true);
     for block in 0..40 {
         write(&device, block, noise(1, 1)).unwrap();
-        device.execute(Request::Flush).unwrap();
+        device.execute(DeviceRequest::Flush).unwrap();
     }
     devices[1].set_gone(false);
-    device.execute(Request::Flush).unwrap();
+    device.execute(DeviceRequest::Flush).unwrap();
     drop(device);
     let before = images(&devices);
     let devices = again(before.clone());
@@ -217,7 +217,7 @@ fn a_member_that_another_one_was_used_without_does_not_rule() {
     devices[0].set_gone(true);
     let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&devices));
     write(&device, 0, noise(4, 3)).unwrap();
-    device.execute(Request::Flush).unwrap();
+    device.execute(DeviceRequest::Flush).unwrap();
     let second = devices[1].image();
     let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&again(vec![first, second])));
     (0..4).for_each(|_| assert!(read(&device, 0, 4) == noise(4, 3)));
@@ -230,10 +230,10 @@ fn an_opening_without_the_member_that_has_the_data_does_not_shut_it_out() {
     let devices = devices();
     let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&devices));
     write(&device, 0, noise(4, 1)).unwrap();
-    device.execute(Request::Flush).unwrap();
+    device.execute(DeviceRequest::Flush).unwrap();
     devices[1].set_gone(true);
     write(&device, 0, noise(4, 2)).unwrap();
-    device.execute(Request::Flush).unwrap();
+    device.execute(DeviceRequest::Flush).unwrap();
     let devices = again(images(&devices));
     devices[0].set_gone(true);
     drop(mirrored(&devices));
@@ -243,7 +243,7 @@ fn an_opening_without_the_member_that_has_the_data_does_not_shut_it_out() {
         member.set_gone(true);
         assert!(read(&device, 0, 4) == noise(4, 2), "without member {other}");
         member.set_gone(false);
-        device.execute(Request::Flush).unwrap();
+        device.execute(DeviceRequest::Flush).unwrap();
     }
 }
 
@@ -255,12 +255,12 @@ fn the_member_that_fails_when_regions_are_made_alike_is_the_one_that_goes() {
             let devices = devices();
             let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&devices));
             write(&device, 0, noise(4, 1)).unwrap();
-            device.execute(Request::Flush).unwrap();
+            device.execute(DeviceRequest::Flush).unwrap();
             let start = data_start(&device);
             let devices = again(images(&devices));
             devices[failing].fail_when(move |request| match request {
-                Request::Read { offset_bytes, .. } => *offset_bytes >= start,
-                Request::Write { offset_bytes, .. } => writes && *offset_bytes >= start,
+                DeviceRequest::Read { offset_bytes, .. } => *offset_bytes >= start,
+                DeviceRequest::Write { offset_bytes, .. } => writes && *offset_bytes >= start,
                 _ => false,
             });
             let device = Arc::new(mirrored(&devices));

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_storage::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
 
 pub(crate) const SECTOR: usize = 512;
 
@@ -38,7 +40,7 @@ struct Shared {
 }
 
 /// Which requests something is said of.
-type Like = Box<dyn FnMut(&Request) -> bool + Send>;
+type Like = Box<dyn FnMut(&DeviceRequest) -> bool + Send>;
 
 struct State {
     durable: Vec<u8>,
@@ -54,10 +56,10 @@ struct State {
 }
 
 struct Queued {
-    request: Request,
+    request: DeviceRequest,
     /// How many writes had completed when it was submitted.
     writes: u64,
-    done: Done,
+    done: CompletionCallback,
 }
 
 impl QueuedDevice {
@@ -90,7 +92,7 @@ impl QueuedDevice {
     }
 
     /// Requests like that fail without any effect, until something else is said.
-    pub(crate) fn fail_when(&self, fails: impl FnMut(&Request) -> bool + Send + 'static) {
+    pub(crate) fn fail_when(&self, fails: impl FnMut(&DeviceRequest) -> bool + Send + 'static) {
         *self.shared.fails.lock().unwrap() = Some(Box::new(fails));
     }
 
@@ -218,28 +220,28 @@ impl State {
         });
     }
 
-    fn perform(&mut self, request: Request, writes: u64) -> Completion {
+    fn perform(&mut self, request: DeviceRequest, writes: u64) -> DeviceCompletion {
         match request {
-            Request::Read { offset_bytes, mut buffer } => {
+            DeviceRequest::Read { offset_bytes, mut buffer } => {
                 self.read(offset_bytes, &mut buffer);
                 return Ok(buffer);
             }
-            Request::Write { offset_bytes, data, fua } => self.write(offset_bytes, &data, fua),
-            Request::Flush => self.flush(writes),
-            Request::Discard { offset_bytes, length_bytes } => {
+            DeviceRequest::Write { offset_bytes, data, fua } => self.write(offset_bytes, &data, fua),
+            DeviceRequest::Flush => self.flush(writes),
+            DeviceRequest::Discard { offset_bytes, length_bytes } => {
                 self.write(offset_bytes, &vec![0; length_bytes as usize], false);
             }
         }
         Ok(Vec::new())
     }
 
-    fn perform_partly(&mut self, request: &Request, pick: &mut Pick) {
+    fn perform_partly(&mut self, request: &DeviceRequest, pick: &mut Pick) {
         let (offset_bytes, length_bytes) = request.extent();
         let zeros;
         let data = match request {
-            Request::Read { .. } | Request::Flush => return,
-            Request::Write { data, .. } => data,
-            Request::Discard { .. } => {
+            DeviceRequest::Read { .. } | DeviceRequest::Flush => return,
+            DeviceRequest::Write { data, .. } => data,
+            DeviceRequest::Discard { .. } => {
                 zeros = vec![0; length_bytes as usize];
                 &zeros
             }
@@ -253,11 +255,15 @@ impl State {
 }
 
 impl BlockDevice for QueuedDevice {
-    fn geometry(&self) -> Geometry {
-        Geometry { capacity_bytes: self.shared.capacity_bytes, block_bytes: 4096, optimal_io_bytes: 4096 }
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry {
+            capacity_bytes: self.shared.capacity_bytes,
+            block_bytes: 4096,
+            optimal_io_bytes: 4096,
+        }
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         if let Err(error) = request.check(&self.geometry()) {
             return done(Err(error));
         }

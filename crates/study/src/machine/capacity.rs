@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use underlay_attach::{AttachError, Confined, CpuTimes, Processors};
+use underlay_attach::{AttachError, CpuConfinement, CpuTimes, Processors};
 
 /// Long enough for a hypervisor that gives and takes in slices of 10 to 100 ms to show what it does.
 const PROBE: Duration = Duration::from_millis(700);
@@ -13,7 +13,7 @@ const STEPS: u64 = 20_000;
 
 /// A CPU, and the share of its time that one who asks for all of it gets: 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Capacity {
+pub(super) struct CpuCapacity {
     pub cpu: u32,
     pub left: f64,
 }
@@ -26,8 +26,8 @@ const LOOKS: usize = 3;
 /// What CPUs have left over some seconds: the median of several looks where the first one finds others at work, since what lasts a moment is no
 /// reason for hours of a slower motion.
 pub(super) fn steady(
-    look: &mut dyn FnMut() -> Result<Vec<Capacity>, AttachError>,
-) -> Result<Vec<Capacity>, AttachError> {
+    look: &mut dyn FnMut() -> Result<Vec<CpuCapacity>, AttachError>,
+) -> Result<Vec<CpuCapacity>, AttachError> {
     let mut looks = vec![look()?];
     let left: f64 = looks[0].iter().map(|one| one.left).sum();
     if left < QUIET * looks[0].len() as f64 {
@@ -36,7 +36,7 @@ pub(super) fn steady(
         }
     }
     let median = |at: usize| {
-        let mut of_one: Vec<Capacity> = looks.iter().filter_map(|look| look.get(at).copied()).collect();
+        let mut of_one: Vec<CpuCapacity> = looks.iter().filter_map(|look| look.get(at).copied()).collect();
         of_one.sort_by(|a, b| a.left.total_cmp(&b.left));
         of_one[of_one.len() / 2]
     };
@@ -44,16 +44,16 @@ pub(super) fn steady(
 }
 
 /// Measures all of them at the same time, since a hypervisor takes more from those that ask for more.
-pub(super) fn measure(cpus: &Processors) -> Result<Vec<Capacity>, AttachError> {
+pub(super) fn measure(cpus: &Processors) -> Result<Vec<CpuCapacity>, AttachError> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = cpus.iter().map(|cpu| scope.spawn(move || capacity_of(cpu))).collect();
         threads.into_iter().map(|thread| thread.join().expect("measuring a CPU panicked")).collect()
     })
 }
 
-fn capacity_of(cpu: u32) -> Result<Capacity, AttachError> {
+fn capacity_of(cpu: u32) -> Result<CpuCapacity, AttachError> {
     let only: Processors = [cpu].into_iter().collect();
-    let _confined = Confined::to(&only)?;
+    let _confined = CpuConfinement::to(&only)?;
     let (begun, before, used_before) = (Instant::now(), CpuTimes::of(&only)?, thread_time());
     let mut state = 1u64;
     while begun.elapsed() < PROBE {
@@ -65,7 +65,7 @@ fn capacity_of(cpu: u32) -> Result<Capacity, AttachError> {
     let used = (thread_time() - used_before).as_secs_f64() / wall_s;
     let stolen = CpuTimes::of(&only)?.since(before).stolen.as_secs_f64() / wall_s;
     // Some kernels count stolen time as the thread's own.
-    Ok(Capacity { cpu, left: used.min(1.0 - stolen).clamp(0.0, 1.0) })
+    Ok(CpuCapacity { cpu, left: used.min(1.0 - stolen).clamp(0.0, 1.0) })
 }
 
 /// The CPU time that the calling thread has had.
@@ -83,7 +83,7 @@ mod tests {
         let found = steady(&mut || {
             used += 1;
             let [first, second] = looks[used - 1];
-            Ok(vec![Capacity { cpu: 0, left: first }, Capacity { cpu: 1, left: second }])
+            Ok(vec![CpuCapacity { cpu: 0, left: first }, CpuCapacity { cpu: 1, left: second }])
         });
         (found.unwrap().iter().map(|one| one.left).collect(), used)
     }

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::AtomicBool;
 
-use underlay_attach::{AttachError, Missing, Registry};
+use underlay_attach::{AttachError, MissingCapability, ResourceRegistry};
 use underlay_record::{ChosenBy, SlowMotion};
 
-use super::fastest::{Trial, Verdict};
-use super::placement::{Placement, SMALL_SHARE};
-use super::ticks::Ticks;
+use super::fastest::{FactorTrial, FactorVerdict};
+use super::placement::{CpuPlacement, SMALL_SHARE};
+use super::ticks::TickThreads;
 use crate::spec::{MAX_TIME, Study, SystemSpec};
 
 /// The factors that are tried: powers of two, and what lies halfway.
@@ -16,7 +16,7 @@ const MAX_POWER: i32 = 13;
 
 /// A factor, and why it is that one.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Chosen {
+pub struct ChosenFactor {
     pub time: f64,
     pub slow_motion: SlowMotion,
     /// What the user should know of it: that a given factor is too small, say. In words.
@@ -30,17 +30,17 @@ pub struct Chosen {
 /// When no factor is large enough, or something fails that is tried.
 pub fn choose(
     study: &Study,
-    placement: &Placement,
-    registry: &Registry,
+    placement: &CpuPlacement,
+    registry: &ResourceRegistry,
     stop: &AtomicBool,
     trying: &mut dyn FnMut(f64),
-) -> Result<Option<Chosen>, AttachError> {
+) -> Result<Option<ChosenFactor>, AttachError> {
     let cores_need = study.modelled_cores().map(|cores| placement.fits_from(cores));
     let mut time = smallest_from(cores_need.unwrap_or(1.0)).ok_or_else(too_slow)?;
     let (mut devices_need, mut notice) = (None, None);
-    if let Some(trial) = Trial::of(study) {
+    if let Some(trial) = FactorTrial::of(study) {
         // As while a cell is measured.
-        let _ticks = Ticks::on_the_systems(placement);
+        let _ticks = TickThreads::on_the_systems(placement);
         let found = smallest_that_holds(time, &mut |time| {
             trying(time);
             trial.at(time, placement, registry, stop)
@@ -65,12 +65,12 @@ pub fn choose(
         reference_probe_us: placement.speed.map(|speed| speed.reference_us),
         given_up: Vec::new(),
     };
-    Ok(Some(Chosen { time, slow_motion, notice }))
+    Ok(Some(ChosenFactor { time, slow_motion, notice }))
 }
 
 /// A factor that the fastest device was tried at, or why it could not be.
 #[derive(Debug, PartialEq)]
-struct Tried {
+struct TriedFactor {
     time: f64,
     untried: Option<String>,
 }
@@ -82,35 +82,35 @@ const FAR: f64 = 2.0;
 /// much slower motion: where the end is far from `first`, what lies between is tried again.
 fn smallest_that_holds(
     first: f64,
-    verdict: &mut dyn FnMut(f64) -> Result<Option<Verdict>, AttachError>,
-) -> Result<Option<Tried>, AttachError> {
+    verdict: &mut dyn FnMut(f64) -> Result<Option<FactorVerdict>, AttachError>,
+) -> Result<Option<TriedFactor>, AttachError> {
     let mut time = first;
     loop {
         match verdict(time)? {
             None => return Ok(None),
-            Some(Verdict::Holds) => break,
-            Some(Verdict::Untried(why)) => return Ok(Some(Tried { time, untried: Some(why) })),
-            Some(Verdict::TooFast) => time = next_factor(time).ok_or_else(too_slow)?,
+            Some(FactorVerdict::Holds) => break,
+            Some(FactorVerdict::Untried(why)) => return Ok(Some(TriedFactor { time, untried: Some(why) })),
+            Some(FactorVerdict::TooFast) => time = next_factor(time).ok_or_else(too_slow)?,
         }
     }
     let nearer = factors().filter(|&factor| factor >= first && factor < time && time >= FAR * first);
     for factor in nearer {
         match verdict(factor) {
             Ok(None) => return Ok(None),
-            Ok(Some(Verdict::Holds)) => return Ok(Some(Tried { time: factor, untried: None })),
+            Ok(Some(FactorVerdict::Holds)) => return Ok(Some(TriedFactor { time: factor, untried: None })),
             // What could not be tried this time was too fast the time before.
-            Ok(Some(Verdict::TooFast | Verdict::Untried(_))) | Err(_) => {}
+            Ok(Some(FactorVerdict::TooFast | FactorVerdict::Untried(_))) | Err(_) => {}
         }
     }
-    Ok(Some(Tried { time, untried: None }))
+    Ok(Some(TriedFactor { time, untried: None }))
 }
 
 /// What the user should know of a factor that was given: whether the fastest device answers late at it. The run goes on all the same, so what
 /// can't be tried is only said.
 pub fn weigh_devices(
     study: &Study,
-    placement: &Placement,
-    registry: &Registry,
+    placement: &CpuPlacement,
+    registry: &ResourceRegistry,
     stop: &AtomicBool,
 ) -> Option<String> {
     let time = study.scale.time;
@@ -119,31 +119,31 @@ pub fn weigh_devices(
             "whether the fastest device keeps its latencies in slow motion x{time} could not be tried: {why}"
         )
     };
-    let trial = Trial::of(study)?;
-    let _ticks = Ticks::on_the_systems(placement);
+    let trial = FactorTrial::of(study)?;
+    let _ticks = TickThreads::on_the_systems(placement);
     match trial.at(time, placement, registry, stop) {
-        Ok(None | Some(Verdict::Holds)) => None,
-        Ok(Some(Verdict::TooFast)) => Some(format!(
+        Ok(None | Some(FactorVerdict::Holds)) => None,
+        Ok(Some(FactorVerdict::TooFast)) => Some(format!(
             "slow motion x{time} is too fast for this host: a first trial of the fastest device had its answers late, and cells on it are likely to be doubtful"
         )),
-        Ok(Some(Verdict::Untried(why))) => Some(untried(why)),
+        Ok(Some(FactorVerdict::Untried(why))) => Some(untried(why)),
         Err(error) => Some(untried(error.to_string())),
     }
 }
 
 /// The smallest factor at which so many modelled cores fit; `None` where none is large enough.
-pub fn factor_for(modelled_cores: u32, placement: &Placement) -> Option<f64> {
+pub fn factor_for(modelled_cores: u32, placement: &CpuPlacement) -> Option<f64> {
     smallest_from(placement.fits_from(modelled_cores))
 }
 
 /// The factor that a study which leaves it open has on this host at least, if nothing else runs here: for estimates.
 pub fn least_factor(study: &Study) -> f64 {
-    let needed = study.modelled_cores().map_or(1.0, |cores| Placement::of_an_idle_host().fits_from(cores));
+    let needed = study.modelled_cores().map_or(1.0, |cores| CpuPlacement::of_an_idle_host().fits_from(cores));
     smallest_from(needed).unwrap_or(MAX_TIME)
 }
 
 /// Takes the study's or the user's factor as it is, and says if the modelled cores are too many for it.
-pub fn weigh(study: &Study, placement: Option<&Placement>, chosen_by: ChosenBy) -> Chosen {
+pub fn weigh(study: &Study, placement: Option<&CpuPlacement>, chosen_by: ChosenBy) -> ChosenFactor {
     let time = study.scale.time;
     let cores_need = study.modelled_cores().zip(placement).map(|(cores, here)| here.fits_from(cores));
     let is_real = !study.is_modelled();
@@ -170,7 +170,7 @@ pub fn weigh(study: &Study, placement: Option<&Placement>, chosen_by: ChosenBy) 
         reference_probe_us: placement.and_then(|here| here.speed).map(|speed| speed.reference_us),
         given_up: Vec::new(),
     };
-    Chosen { time, slow_motion, notice }
+    ChosenFactor { time, slow_motion, notice }
 }
 
 /// What a certificate lets a system lack of its cores: real storage can't be slowed down, so the margin that a factor leaves is no question.
@@ -178,11 +178,11 @@ const LACKING: f64 = 0.05;
 
 /// That the study's cores, on real storage, are more than this host has if nothing else runs here.
 pub fn too_many_cores_here(study: &Study) -> Option<String> {
-    too_many_cores(study.modelled_cores()?, &Placement::of_an_idle_host())
+    too_many_cores(study.modelled_cores()?, &CpuPlacement::of_an_idle_host())
 }
 
 /// That so many cores of real machines are more than this host has idle.
-fn too_many_cores(cores: u32, here: &Placement) -> Option<String> {
+fn too_many_cores(cores: u32, here: &CpuPlacement) -> Option<String> {
     let cpus = here.measured_cpus();
     if f64::from(cores) * (1.0 - LACKING) <= cpus {
         return None;
@@ -195,8 +195,8 @@ fn too_many_cores(cores: u32, here: &Placement) -> Option<String> {
 }
 
 /// That other programs, or a hypervisor, have a good part of what the system would get on this host.
-pub fn busy_with_others(placement: &Placement) -> Option<String> {
-    let share = 1.0 - placement.system_cpus / Placement::of_an_idle_host().system_cpus;
+pub fn busy_with_others(placement: &CpuPlacement) -> Option<String> {
+    let share = 1.0 - placement.system_cpus / CpuPlacement::of_an_idle_host().system_cpus;
     (share > BUSY).then(|| {
         format!(
             "this host is busy: other programs or its hypervisor have {:.0} % of the CPU time that the system would get",
@@ -247,7 +247,7 @@ fn factors() -> impl Iterator<Item = f64> {
 }
 
 fn too_slow() -> AttachError {
-    AttachError::Missing(Missing::new(
+    AttachError::Missing(MissingCapability::new(
         "enough CPU time for the modelled machine",
         "run on a host that has more idle CPUs, or give [machine] fewer `cores`",
     ))
@@ -270,7 +270,7 @@ mod tests {
     }
 
     /// What a host says, one trial after the other, which must be all of them.
-    fn chosen(first: f64, script: &[(f64, Option<Verdict>)]) -> Option<Tried> {
+    fn chosen(first: f64, script: &[(f64, Option<FactorVerdict>)]) -> Option<TriedFactor> {
         let mut script = script.iter();
         let found = smallest_that_holds(first, &mut |time| {
             let (expected, verdict) = script.next().unwrap_or_else(|| panic!("x{time} is tried too"));
@@ -283,20 +283,20 @@ mod tests {
 
     #[test]
     fn a_busy_moment_is_no_reason_for_a_much_slower_motion() {
-        use Verdict::{Holds, TooFast};
-        let at = |time| Some(Tried { time, untried: None });
+        use FactorVerdict::{Holds, TooFast};
+        let at = |time| Some(TriedFactor { time, untried: None });
         assert_eq!(chosen(8.0, &[(8.0, Some(Holds))]), at(8.0));
         assert_eq!(chosen(8.0, &[(8.0, Some(TooFast)), (12.0, Some(Holds))]), at(12.0), "near enough");
         let busy = [(8.0, Some(TooFast)), (12.0, Some(TooFast)), (16.0, Some(Holds))];
-        let with = |more: &[(f64, Option<Verdict>)]| chosen(8.0, &[&busy[..], more].concat());
+        let with = |more: &[(f64, Option<FactorVerdict>)]| chosen(8.0, &[&busy[..], more].concat());
         assert_eq!(with(&[(8.0, Some(TooFast)), (12.0, Some(Holds))]), at(12.0));
         // It was no moment: what held once is not tried again.
         assert_eq!(with(&[(8.0, Some(TooFast)), (12.0, Some(TooFast))]), at(16.0));
-        let stalled = Some(Verdict::Untried("3 requests".to_owned()));
+        let stalled = Some(FactorVerdict::Untried("3 requests".to_owned()));
         assert_eq!(with(&[(8.0, stalled), (12.0, Some(Holds))]), at(12.0));
         assert_eq!(with(&[(8.0, None)]), None);
-        let why = Some(Verdict::Untried("no loop devices".to_owned()));
-        let untried = Tried { time: 8.0, untried: Some("no loop devices".to_owned()) };
+        let why = Some(FactorVerdict::Untried("no loop devices".to_owned()));
+        let untried = TriedFactor { time: 8.0, untried: Some("no loop devices".to_owned()) };
         assert_eq!(chosen(8.0, &[(8.0, why)]), Some(untried));
     }
 
@@ -304,7 +304,13 @@ mod tests {
     fn real_cores_need_no_margin() {
         let of = |system_cpus: f64| {
             let one: underlay_attach::Processors = [0].into_iter().collect();
-            Placement { system: one.clone(), emulation: one, system_cpus, by_room: Vec::new(), speed: None }
+            CpuPlacement {
+                system: one.clone(),
+                emulation: one,
+                system_cpus,
+                by_room: Vec::new(),
+                speed: None,
+            }
         };
         // An idle CPU, of which the margin is taken off.
         assert_eq!(too_many_cores(1, &of(0.99 * 0.85)), None);

@@ -3,13 +3,13 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use underlay_attach::direct_load::{self, DirectLoad, Requests};
-use underlay_attach::{AttachError, Confined, Registry};
-use underlay_storage::catalogue::Medium;
-use underlay_storage::predict::{self, ClosedLoop, Pattern};
+use underlay_attach::direct_load::{self, DirectLoad, DirectRequests};
+use underlay_attach::{AttachError, CpuConfinement, ResourceRegistry};
+use underlay_storage::catalogue::CatalogueMedium;
+use underlay_storage::predict::{self, AccessPattern, ClosedLoop};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, StackSpec, VolumeSpec};
 
-use super::placement::Placement;
+use super::placement::CpuPlacement;
 use crate::estimate::share_of_reads;
 use crate::fio_job::waits_for_writes;
 use crate::spec::{StorageSource, StorageSpec, Study};
@@ -30,14 +30,14 @@ const P99_TOLERANCE: f64 = 0.10;
 /// What a cell's certificate allows. One writer waits for one request after the other, so its slowest are this host's alone: half of that is rarely had.
 const WRITES_P99_TOLERANCE: f64 = 0.20;
 /// Slow devices in slow motion are tried for longer, until they have answered enough; no longer than this.
-const LONGEST: Duration = Duration::from_secs(4);
+const MAX_TRIAL_TIME: Duration = Duration::from_secs(4);
 /// Of a handful of requests no percentile tells anything, and of fewer than that no mean does.
 const MIN_REQUESTS: u64 = 100;
 const MIN_FOR_A_MEAN: u64 = 10;
 
 /// What a trial says of a factor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum FactorVerdict {
     /// Programs wait no longer than the models say.
     Holds,
     TooFast,
@@ -46,9 +46,9 @@ pub(super) enum Verdict {
 }
 
 /// What is tried, at one factor after the other.
-pub(super) struct Trial {
+pub(super) struct FactorTrial {
     volume: VolumeSpec,
-    loads: Vec<Load>,
+    loads: Vec<TrialLoad>,
     /// Reads per second of one thread on the fastest medium.
     least_rate_per_s: f64,
     seed: u64,
@@ -56,44 +56,44 @@ pub(super) struct Trial {
 
 /// One kind of requests, and how late their p99 may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Load {
-    requests: Requests,
+struct TrialLoad {
+    requests: DirectRequests,
     threads: u32,
     p99_tolerance: Option<f64>,
 }
 
-impl Load {
-    fn reads(threads: u32) -> Load {
-        Load { requests: Requests::RandomReads, threads, p99_tolerance: Some(P99_TOLERANCE) }
+impl TrialLoad {
+    fn reads(threads: u32) -> TrialLoad {
+        TrialLoad { requests: DirectRequests::RandomReads, threads, p99_tolerance: Some(P99_TOLERANCE) }
     }
 
     /// Tails of writes are those of the medium's own work, which strikes the few of a trial by chance.
-    fn mixed(threads: u32) -> Load {
-        Load { requests: Requests::Mixed, threads, p99_tolerance: None }
+    fn mixed(threads: u32) -> TrialLoad {
+        TrialLoad { requests: DirectRequests::Mixed, threads, p99_tolerance: None }
     }
 
-    fn log(p99_tolerance: Option<f64>) -> Load {
-        Load { requests: Requests::SyncedWrites, threads: 1, p99_tolerance }
+    fn log(p99_tolerance: Option<f64>) -> TrialLoad {
+        TrialLoad { requests: DirectRequests::SyncedWrites, threads: 1, p99_tolerance }
     }
 }
 
-impl Trial {
+impl FactorTrial {
     /// `None` where nothing is modelled, and where everything is a batch job: nobody knows its concurrency. Of a benchmark of the user's nobody
     /// does either, but one at a time is the least, and most of them wait for a log.
-    pub(super) fn of(study: &Study) -> Option<Trial> {
+    pub(super) fn of(study: &Study) -> Option<FactorTrial> {
         let known = study.workloads.iter().flat_map(|workload| &workload.threads).max().copied();
         let benchmarks = || study.workloads.iter().filter_map(|workload| workload.benchmark.as_ref());
         let has_benchmark = benchmarks().next().is_some();
         let threads = known.or(has_benchmark.then_some(1))?;
-        let mut loads = vec![Load::reads(threads.min(MAX_THREADS))];
+        let mut loads = vec![TrialLoad::reads(threads.min(MAX_THREADS))];
         let mut mixes = study.workloads.iter().flat_map(|workload| &workload.mixes);
         if mixes.any(|mix| writes(mix)) {
-            loads.push(Load::mixed(threads.min(MAX_THREADS)));
+            loads.push(TrialLoad::mixed(threads.min(MAX_THREADS)));
         }
         if has_benchmark {
             // The slow requests of a database that writes a log are the reads beside it. fio may write nothing but the log.
             let is_all = benchmarks().any(|one| one.plan.job.as_deref().is_some_and(waits_for_writes));
-            loads.push(Load::log(is_all.then_some(WRITES_P99_TOLERANCE)));
+            loads.push(TrialLoad::log(is_all.then_some(WRITES_P99_TOLERANCE)));
         }
         let storages = study.storages.iter().chain(&study.role_storages);
         let (storage, _) = storages
@@ -104,11 +104,11 @@ impl Trial {
         let times = times.max().unwrap_or(1);
         let own = storage.devices().iter();
         let media = own.flat_map(|devices| std::iter::repeat_n(&devices.medium, devices.count as usize));
-        let of_all: Vec<&Medium> = match &storage.source {
+        let of_all: Vec<&CatalogueMedium> = match &storage.source {
             // All servers share one pool.
             StorageSource::Volume(_) => media.take(MAX_DEVICES).collect(),
             _ => {
-                let each: Vec<&Medium> = media.collect();
+                let each: Vec<&CatalogueMedium> = media.collect();
                 each.repeat((times as usize).min(MAX_DEVICES)).into_iter().take(MAX_DEVICES).collect()
             }
         };
@@ -122,7 +122,7 @@ impl Trial {
             .collect();
         let volume = VolumeSpec::striped("trial", devices, STRIPE_BYTES);
         let least_rate_per_s = rate_per_s(fastest_medium(storage)?, 1);
-        Some(Trial { volume, loads, least_rate_per_s, seed: study.run.seed })
+        Some(FactorTrial { volume, loads, least_rate_per_s, seed: study.run.seed })
     }
 
     /// Whether programs wait no longer than the models say. A host that has no block devices to try it on is left to find out
@@ -130,54 +130,54 @@ impl Trial {
     pub(super) fn at(
         &self,
         time: f64,
-        placement: &Placement,
-        registry: &Registry,
+        placement: &CpuPlacement,
+        registry: &ResourceRegistry,
         stop: &AtomicBool,
-    ) -> Result<Option<Verdict>, AttachError> {
+    ) -> Result<Option<FactorVerdict>, AttachError> {
         let mut untried = None;
         for &load in &self.loads {
             let try_it = || self.verdict(load, time, placement, registry, stop);
             let Some(mut found) = try_it()? else { return Ok(None) };
-            if found == Verdict::TooFast {
+            if found == FactorVerdict::TooFast {
                 // A hypervisor that was away for some milliseconds makes a hundredth of so few requests late. As with cells, twice is no chance.
                 let Some(again) = try_it()? else { return Ok(None) };
-                if again == Verdict::Holds {
-                    found = Verdict::Holds;
+                if again == FactorVerdict::Holds {
+                    found = FactorVerdict::Holds;
                 }
             }
             match found {
-                Verdict::Holds => {}
-                Verdict::TooFast => return Ok(Some(Verdict::TooFast)),
-                Verdict::Untried(why) => untried = Some(why),
+                FactorVerdict::Holds => {}
+                FactorVerdict::TooFast => return Ok(Some(FactorVerdict::TooFast)),
+                FactorVerdict::Untried(why) => untried = Some(why),
             }
         }
-        Ok(Some(untried.map_or(Verdict::Holds, Verdict::Untried)))
+        Ok(Some(untried.map_or(FactorVerdict::Holds, FactorVerdict::Untried)))
     }
 
     /// Long enough for requests to tell something by.
     fn duration(&self, time: f64) -> Duration {
         let needed_s = MIN_REQUESTS as f64 * 1.5 * time / self.least_rate_per_s.max(f64::MIN_POSITIVE);
-        Duration::from_secs_f64(needed_s.clamp(DURATION.as_secs_f64(), LONGEST.as_secs_f64()))
+        Duration::from_secs_f64(needed_s.clamp(DURATION.as_secs_f64(), MAX_TRIAL_TIME.as_secs_f64()))
     }
 
     fn verdict(
         &self,
-        tried: Load,
+        tried: TrialLoad,
         time: f64,
-        placement: &Placement,
-        registry: &Registry,
+        placement: &CpuPlacement,
+        registry: &ResourceRegistry,
         stop: &AtomicBool,
-    ) -> Result<Option<Verdict>, AttachError> {
-        let Load { requests, threads, p99_tolerance } = tried;
+    ) -> Result<Option<FactorVerdict>, AttachError> {
+        let TrialLoad { requests, threads, p99_tolerance } = tried;
         let stack = StackSpec { volumes: vec![self.volume.clone()], dilation: time, seed: self.seed };
         // The daemon goes where a cell's goes.
-        let _confined = Confined::to(&placement.emulation)?;
+        let _confined = CpuConfinement::to(&placement.emulation)?;
         let duration = self.duration(time);
         let load = DirectLoad { requests, threads, cpus: placement.system.clone(), duration };
         let found = match direct_load::measure(&stack, &load, registry, stop) {
             Err(AttachError::Missing(missing)) => {
                 let why = format!("{} is missing ({})", missing.what, missing.remedy);
-                return Ok(Some(Verdict::Untried(why)));
+                return Ok(Some(FactorVerdict::Untried(why)));
             }
             other => other?,
         };
@@ -185,7 +185,7 @@ impl Trial {
         let answered = found.waited.count();
         if answered < MIN_FOR_A_MEAN {
             let seconds = duration.as_secs_f64();
-            return Ok(Some(Verdict::Untried(format!(
+            return Ok(Some(FactorVerdict::Untried(format!(
                 "in x{time} they answered {answered} requests in {seconds:.1} s, too few to tell"
             ))));
         }
@@ -193,7 +193,7 @@ impl Trial {
         let p99_late = late(found.modelled.quantile_us(0.99), found.waited.quantile_us(0.99));
         let p99_holds = answered < MIN_REQUESTS || p99_tolerance.is_none_or(|most| p99_late <= most);
         let holds = p99_holds && late(found.modelled.mean_us(), found.waited.mean_us()) <= MEAN_TOLERANCE;
-        Ok(Some(if holds { Verdict::Holds } else { Verdict::TooFast }))
+        Ok(Some(if holds { FactorVerdict::Holds } else { FactorVerdict::TooFast }))
     }
 }
 
@@ -202,7 +202,7 @@ fn writes(mix: &str) -> bool {
     share_of_reads(mix).is_some_and(|share| share < MOSTLY_READS)
 }
 
-fn fastest_medium(storage: &StorageSpec) -> Option<&Medium> {
+fn fastest_medium(storage: &StorageSpec) -> Option<&CatalogueMedium> {
     storage
         .devices()
         .iter()
@@ -211,9 +211,9 @@ fn fastest_medium(storage: &StorageSpec) -> Option<&Medium> {
 }
 
 /// Reads per second at this queue depth, in virtual time.
-fn rate_per_s(medium: &Medium, queue_depth: u32) -> f64 {
+fn rate_per_s(medium: &CatalogueMedium, queue_depth: u32) -> f64 {
     let load = ClosedLoop {
-        pattern: Pattern::RandomRead,
+        pattern: AccessPattern::RandomRead,
         block_bytes: READ_BYTES,
         queue_depth: queue_depth.clamp(1, MAX_THREADS) as usize,
         requests: 500,
@@ -241,11 +241,11 @@ mod tests {
         let study = study(
             "[storage.a]\ndevices = [{ medium = \"hdd-7200-sata\" }]\n[storage.b]\ndevices = [{ medium = \"nvme-9300-max\" }]",
         );
-        let trial = Trial::of(&study).unwrap();
-        assert_eq!(trial.loads, [Load::reads(20)]);
+        let trial = FactorTrial::of(&study).unwrap();
+        assert_eq!(trial.loads, [TrialLoad::reads(20)]);
         let mut updates = study.clone();
         updates.workloads[0].mixes = vec!["a".to_owned()];
-        assert_eq!(Trial::of(&updates).unwrap().loads, [Load::reads(20), Load::mixed(20)]);
+        assert_eq!(FactorTrial::of(&updates).unwrap().loads, [TrialLoad::reads(20), TrialLoad::mixed(20)]);
         let devices = trial.volume.devices();
         assert_eq!(devices.len(), 1);
         assert_eq!(devices[0].medium.as_ref().map(|medium| medium.name.as_str()), Some("nvme-9300-max"));
@@ -253,11 +253,17 @@ mod tests {
 
     #[test]
     fn slow_devices_in_slow_motion_are_tried_for_longer() {
-        let disk = Trial::of(&study("[storage.a]\ndevices = [{ medium = \"hdd-7200-sata\" }]")).unwrap();
-        let card = Trial::of(&study("[storage.a]\ndevices = [{ medium = \"optane-p5800x\" }]")).unwrap();
+        let disk =
+            FactorTrial::of(&study("[storage.a]\ndevices = [{ medium = \"hdd-7200-sata\" }]")).unwrap();
+        let card =
+            FactorTrial::of(&study("[storage.a]\ndevices = [{ medium = \"optane-p5800x\" }]")).unwrap();
         assert_eq!(card.duration(8.0), DURATION);
-        assert!(disk.duration(1.0) > DURATION && disk.duration(1.0) < LONGEST, "{:?}", disk.duration(1.0));
-        assert_eq!(disk.duration(100.0), LONGEST);
+        assert!(
+            disk.duration(1.0) > DURATION && disk.duration(1.0) < MAX_TRIAL_TIME,
+            "{:?}",
+            disk.duration(1.0)
+        );
+        assert_eq!(disk.duration(100.0), MAX_TRIAL_TIME);
     }
 
     #[test]
@@ -268,8 +274,8 @@ mod tests {
                     [workload.w.figures.speed]\nunit = \"MB/s\"\nbetter = \"higher\"\npattern = '([0-9]+)'\n\
                     [machine]\ncores = 4\n";
         let study = Study::parse("a.toml", text, false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
-        let trial = Trial::of(&study).unwrap();
-        assert_eq!(trial.loads, [Load::reads(1), Load::log(None)]);
+        let trial = FactorTrial::of(&study).unwrap();
+        assert_eq!(trial.loads, [TrialLoad::reads(1), TrialLoad::log(None)]);
         // The p99 of fio's log is that of the writes themselves.
         let fio = text.replace(
             "kind = \"command\"\nrun = \"true\"",
@@ -278,6 +284,9 @@ mod tests {
         let fio = &fio[..fio.find("[workload.w.figures").unwrap()];
         let study = Study::parse("a.toml", &format!("{fio}[machine]\ncores = 4\n"), false)
             .unwrap_or_else(|mistakes| panic!("{mistakes}"));
-        assert_eq!(Trial::of(&study).unwrap().loads, [Load::reads(1), Load::log(Some(WRITES_P99_TOLERANCE))]);
+        assert_eq!(
+            FactorTrial::of(&study).unwrap().loads,
+            [TrialLoad::reads(1), TrialLoad::log(Some(WRITES_P99_TOLERANCE))]
+        );
     }
 }

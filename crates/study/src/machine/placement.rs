@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use underlay_attach::{AttachError, CpuShare, Processors, Registry};
+use underlay_attach::{AttachError, CpuShare, Processors, ResourceRegistry};
 
-use super::capacity::{self, Capacity};
-use super::speed::{self, Speed};
+use super::capacity::{self, CpuCapacity};
+use super::speed::{self, CpuSpeed};
 
 /// Where there is a single CPU, the system gets this share of it and the emulation the rest.
 const SHARE_OF_A_SINGLE_CPU: f64 = 0.5;
@@ -21,20 +21,20 @@ pub const SMALL_SHARE: f64 = 0.025;
 /// This host's CPUs, divided between the system under test and what emulates its surroundings: the load generator, the modelled
 /// devices and volume servers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Placement {
+pub struct CpuPlacement {
     pub system: Processors,
     pub emulation: Processors,
     /// CPUs' worth of time that the system can have, the margin taken off already.
     pub system_cpus: f64,
     /// The system's CPUs, those first that have most left.
-    pub(super) by_room: Vec<Capacity>,
+    pub(super) by_room: Vec<CpuCapacity>,
     /// `None` where it was not measured.
-    pub speed: Option<Speed>,
+    pub speed: Option<CpuSpeed>,
 }
 
 /// What one server is held to.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Share {
+pub struct ServerShare {
     pub cpu: CpuShare,
     /// Of one node of the modelled system.
     pub modelled_cores: u32,
@@ -44,21 +44,26 @@ pub struct Share {
     pub measured_cpus: f64,
 }
 
-impl Placement {
+impl CpuPlacement {
     /// Divides the CPUs that this process may run on, by what each of them has left just now.
     ///
     /// # Errors
     /// When it can't be measured.
-    pub fn measure() -> Result<Placement, AttachError> {
+    pub fn measure() -> Result<CpuPlacement, AttachError> {
         Ok(divide(capacity::steady(&mut || capacity::measure(&Processors::available()))?))
     }
 
     /// With the speed of its CPUs, measured now. A reference from before counts where it was faster, this host's as well as `known_us`.
     #[must_use]
-    pub fn with_speed(self, registry: &Registry, cpu_model: &str, known_us: Option<f64>) -> Placement {
+    pub fn with_speed(
+        self,
+        registry: &ResourceRegistry,
+        cpu_model: &str,
+        known_us: Option<f64>,
+    ) -> CpuPlacement {
         let measured = speed::look(&Processors::available());
         let speed = measured.map(|speed| speed::remembered(registry, cpu_model, speed).known_from(known_us));
-        Placement { speed, ..self }
+        CpuPlacement { speed, ..self }
     }
 
     /// How many times as long as at its fastest a CPU takes when all of them compute.
@@ -67,14 +72,14 @@ impl Placement {
     }
 
     /// As it would be if nothing else ran here.
-    pub(super) fn of_an_idle_host() -> Placement {
-        divide(Processors::available().iter().map(|cpu| Capacity { cpu, left: 1.0 }).collect())
+    pub(super) fn of_an_idle_host() -> CpuPlacement {
+        divide(Processors::available().iter().map(|cpu| CpuCapacity { cpu, left: 1.0 }).collect())
     }
 
     /// The share of each of `servers` servers of `nodes` nodes, of a machine of so many cores each, in slow motion by `time`. A server that has this
     /// host to itself gets whole CPUs as such: they hold it without a quota. What is modelled gets as much more time as this host's CPUs are
     /// slower when all of them compute; beside real storage the CPUs are those that there are.
-    pub fn share(&self, cores: u32, nodes: u32, servers: u32, time: f64, is_modelled: bool) -> Share {
+    pub fn share(&self, cores: u32, nodes: u32, servers: u32, time: f64, is_modelled: bool) -> ServerShare {
         let period = PERIOD_MODELLED.mul_f64(time).clamp(PERIOD_MIN, PERIOD_MAX);
         let due_cpus = f64::from(cores) * f64::from(nodes) / time;
         let quota_cpus = if is_modelled { due_cpus * self.slowdown() } else { due_cpus };
@@ -87,7 +92,7 @@ impl Placement {
         let measured = self.by_room.iter().take(cpus.len()).map(|one| one.left).sum();
         let measured_cpus = if self.is_shared() { self.measured_cpus() } else { measured };
         let cpu = CpuShare { cpus, quota_cpus, period, prevails };
-        Share { cpu, modelled_cores: cores, due_cpus, measured_cpus }
+        ServerShare { cpu, modelled_cores: cores, due_cpus, measured_cpus }
     }
 
     /// CPUs' worth of time that was measured for the system, margin included.
@@ -108,20 +113,20 @@ impl Placement {
 
 /// The emulation gets a third of the CPUs, and one at least: those that have most left, as a reply that waits for a CPU is a
 /// latency that no device had, while the system only gets its share by a slower motion.
-fn divide(mut found: Vec<Capacity>) -> Placement {
+fn divide(mut found: Vec<CpuCapacity>) -> CpuPlacement {
     // Of equal ones the last, since the kernel's own work tends to the first.
     found.sort_by(|a, b| b.left.total_cmp(&a.left).then(b.cpu.cmp(&a.cpu)));
-    let left = |cpus: &[Capacity]| cpus.iter().map(|one| one.left).sum::<f64>() * (1.0 - super::MARGIN);
-    let set = |cpus: &[Capacity]| cpus.iter().map(|one| one.cpu).collect::<Processors>();
+    let left = |cpus: &[CpuCapacity]| cpus.iter().map(|one| one.left).sum::<f64>() * (1.0 - super::MARGIN);
+    let set = |cpus: &[CpuCapacity]| cpus.iter().map(|one| one.cpu).collect::<Processors>();
     if let [only] = found.as_slice() {
         let both = set(&[*only]);
         let system_cpus = left(&found) * SHARE_OF_A_SINGLE_CPU;
         let by_room = vec![*only];
-        return Placement { system: both.clone(), emulation: both, system_cpus, by_room, speed: None };
+        return CpuPlacement { system: both.clone(), emulation: both, system_cpus, by_room, speed: None };
     }
     let (emulation, system) = found.split_at(found.len().div_ceil(3));
     let by_room = system.to_vec();
-    Placement {
+    CpuPlacement {
         system: set(system),
         emulation: set(emulation),
         system_cpus: left(system),
@@ -136,8 +141,8 @@ mod tests {
 
     use super::*;
 
-    fn of(left: &[f64]) -> Placement {
-        divide(left.iter().enumerate().map(|(cpu, &left)| Capacity { cpu: cpu as u32, left }).collect())
+    fn of(left: &[f64]) -> CpuPlacement {
+        divide(left.iter().enumerate().map(|(cpu, &left)| CpuCapacity { cpu: cpu as u32, left }).collect())
     }
 
     #[test]
@@ -172,8 +177,8 @@ mod tests {
     /// The same cores do as much on CPUs that are slower, in as much more of their time.
     #[test]
     fn slower_cpus_are_given_more_time_where_there_is_room() {
-        let speed = Speed { reference_us: 50.0, loaded_us: 62.5 };
-        let slow = Placement { speed: Some(speed), ..of(&[1.0, 1.0]) };
+        let speed = CpuSpeed { reference_us: 50.0, loaded_us: 62.5 };
+        let slow = CpuPlacement { speed: Some(speed), ..of(&[1.0, 1.0]) };
         assert!((slow.fits_from(16) - 1.25 * 16.0 / 0.85).abs() < 1e-9);
         let share = slow.share(16, 1, 1, 32.0, true);
         assert_eq!((share.due_cpus, share.cpu.quota_cpus), (0.5, 0.625));

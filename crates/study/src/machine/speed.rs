@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use underlay_attach::{AttachError, Confined, Processors, Registry};
+use underlay_attach::{AttachError, CpuConfinement, Processors, ResourceRegistry};
 use underlay_files::{Access, Folder};
 
 use super::capacity::thread_time;
@@ -25,12 +25,12 @@ const OUTLIERS: f64 = 0.1;
 const FASTEST: f64 = 0.1;
 
 /// The memory that the computation goes through: lines in an order that no prefetcher knows.
-pub(crate) struct Computation {
+pub(crate) struct SpeedComputation {
     lines: Vec<[u32; WORDS_IN_A_LINE]>,
 }
 
-impl Computation {
-    pub(crate) fn new() -> Computation {
+impl SpeedComputation {
+    pub(crate) fn new() -> SpeedComputation {
         let mut order: Vec<u32> = (0..LINES as u32).collect();
         // The same order everywhere: a plain generator is enough to shuffle by (Sattolo's algorithm makes one cycle of all).
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -42,7 +42,7 @@ impl Computation {
         for (line, next) in lines.iter_mut().zip(order) {
             line[0] = next;
         }
-        Computation { lines }
+        SpeedComputation { lines }
     }
 
     /// Does it once, and says what CPU time this thread had for it: what others had in between is not its matter.
@@ -83,14 +83,14 @@ fn fastest_us(samples: &[Duration]) -> Option<f64> {
 
 /// How fast this host's CPUs are.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Speed {
+pub struct CpuSpeed {
     /// What the computation takes at the fastest that was seen here.
     pub reference_us: f64,
     /// What it takes while all CPUs compute at once.
     pub loaded_us: f64,
 }
 
-impl Speed {
+impl CpuSpeed {
     /// How many times as long as at the fastest CPUs take when all of them compute.
     pub fn slowdown_under_load(&self) -> f64 {
         (self.loaded_us / self.reference_us.max(f64::MIN_POSITIVE)).clamp(1.0, MAX_SLOWDOWN)
@@ -103,9 +103,12 @@ impl Speed {
 
     /// With a reference from before, where that was faster.
     #[must_use]
-    pub fn known_from(self, known_us: Option<f64>) -> Speed {
+    pub fn known_from(self, known_us: Option<f64>) -> CpuSpeed {
         let known = known_us.filter(|known| self.is_credible(*known));
-        Speed { reference_us: known.map_or(self.reference_us, |known| known.min(self.reference_us)), ..self }
+        CpuSpeed {
+            reference_us: known.map_or(self.reference_us, |known| known.min(self.reference_us)),
+            ..self
+        }
     }
 }
 
@@ -117,7 +120,7 @@ const ALONE: Duration = Duration::from_millis(50);
 const MAX_ALONE: usize = 4;
 
 /// Looks at these CPUs, all of them at the same time and then some of them alone. `None` where none may be used.
-pub(super) fn look(cpus: &Processors) -> Option<Speed> {
+pub(super) fn look(cpus: &Processors) -> Option<CpuSpeed> {
     let together: Vec<Vec<Duration>> = std::thread::scope(|scope| {
         let looks = cpus.iter().map(|cpu| scope.spawn(move || samples_on(cpu, ALL_AT_ONCE)));
         // All of them before the first is waited for.
@@ -133,12 +136,12 @@ pub(super) fn look(cpus: &Processors) -> Option<Speed> {
     fastest
         .reduce(f64::min)
         .filter(|fastest| *fastest > 0.0 && loaded_us > 0.0)
-        .map(|fastest| Speed { reference_us: fastest, loaded_us: loaded_us.max(fastest) })
+        .map(|fastest| CpuSpeed { reference_us: fastest, loaded_us: loaded_us.max(fastest) })
 }
 
 fn samples_on(cpu: u32, length: Duration) -> Result<Vec<Duration>, AttachError> {
-    let _there = Confined::to(&[cpu].into_iter().collect())?;
-    let mut computation = Computation::new();
+    let _there = CpuConfinement::to(&[cpu].into_iter().collect())?;
+    let mut computation = SpeedComputation::new();
     let mut samples = Vec::new();
     let begun = Instant::now();
     while begun.elapsed() < length {
@@ -149,7 +152,7 @@ fn samples_on(cpu: u32, length: Duration) -> Result<Vec<Duration>, AttachError> 
 
 /// What is known of this host's CPUs from one run to the next, until it boots.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Known {
+struct KnownSpeeds {
     /// Other computations take another time.
     computation: u32,
     cpu: String,
@@ -164,13 +167,13 @@ const FILE_MAX_BYTES: u64 = 4096;
 const COMPUTATION: u32 = 1;
 
 /// The fastest that was seen on this host since it booted, this time included; kept beside the registry's journals.
-pub(super) fn remembered(registry: &Registry, cpu: &str, speed: Speed) -> Speed {
+pub(super) fn remembered(registry: &ResourceRegistry, cpu: &str, speed: CpuSpeed) -> CpuSpeed {
     let Ok(folder) = Folder::open(registry.directory()) else { return speed };
     // Of runs that look at the same time, one that saw less would else replace what another has just written.
     let lock = folder.file(LOCK).ok().filter(|lock| flock(lock, FlockOperation::LockExclusive).is_ok());
     let boot =
         std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
-    let known: Option<Known> =
+    let known: Option<KnownSpeeds> =
         folder.read_text(FILE, FILE_MAX_BYTES).ok().and_then(|text| serde_json::from_str(&text).ok());
     let known = known
         .filter(|known| known.computation == COMPUTATION && known.cpu == cpu && known.boot == boot)
@@ -178,7 +181,7 @@ pub(super) fn remembered(registry: &Registry, cpu: &str, speed: Speed) -> Speed 
         .filter(|known| speed.is_credible(*known));
     let with_known = speed.known_from(known);
     if lock.is_some() && known.is_none_or(|known| speed.reference_us < known) {
-        let now = Known {
+        let now = KnownSpeeds {
             computation: COMPUTATION,
             cpu: cpu.to_owned(),
             boot,
@@ -201,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_chain_goes_through_every_line() {
-        let Computation { lines } = Computation::new();
+        let SpeedComputation { lines } = SpeedComputation::new();
         let (mut at, mut seen) = (0, vec![false; LINES]);
         for _ in 0..LINES {
             assert!(!std::mem::replace(&mut seen[at], true), "it comes back too early");
@@ -222,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_faster_reference_from_before_counts() {
-        let speed = Speed { reference_us: 60.0, loaded_us: 75.0 };
+        let speed = CpuSpeed { reference_us: 60.0, loaded_us: 75.0 };
         assert_eq!(speed.slowdown_under_load(), 1.25);
         assert_eq!(speed.known_from(Some(50.0)).slowdown_under_load(), 1.5);
         assert_eq!(speed.known_from(Some(70.0)), speed);
@@ -234,8 +237,8 @@ mod tests {
     #[test]
     fn the_fastest_is_remembered_until_the_host_boots_or_has_another_cpu() {
         let place = tempfile::tempdir().unwrap();
-        let registry = Registry::at(&place.path().join("runtime")).unwrap();
-        let seen = |reference_us| Speed { reference_us, loaded_us: 90.0 };
+        let registry = ResourceRegistry::at(&place.path().join("runtime")).unwrap();
+        let seen = |reference_us| CpuSpeed { reference_us, loaded_us: 90.0 };
         assert_eq!(remembered(&registry, "a", seen(60.0)).reference_us, 60.0);
         assert_eq!(remembered(&registry, "a", seen(70.0)).reference_us, 60.0, "a busy host later");
         assert_eq!(remembered(&registry, "a", seen(50.0)).reference_us, 50.0);
@@ -247,12 +250,12 @@ mod tests {
     #[test]
     fn what_no_cpu_can_have_been_is_replaced() {
         let place = tempfile::tempdir().unwrap();
-        let registry = Registry::at(&place.path().join("runtime")).unwrap();
-        let seen = |reference_us| Speed { reference_us, loaded_us: 90.0 };
+        let registry = ResourceRegistry::at(&place.path().join("runtime")).unwrap();
+        let seen = |reference_us| CpuSpeed { reference_us, loaded_us: 90.0 };
         remembered(&registry, "a", seen(60.0));
         let file = registry.directory().join(FILE);
-        let known: Known = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-        let nonsense = Known { fastest_us: 1.0, ..known };
+        let known: KnownSpeeds = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        let nonsense = KnownSpeeds { fastest_us: 1.0, ..known };
         std::fs::write(&file, serde_json::to_vec(&nonsense).unwrap()).unwrap();
         assert_eq!(remembered(&registry, "a", seen(70.0)).reference_us, 70.0);
         assert_eq!(remembered(&registry, "a", seen(80.0)).reference_us, 70.0);
@@ -261,8 +264,8 @@ mod tests {
     #[test]
     fn of_looks_at_the_same_time_the_fastest_is_remembered() {
         let place = tempfile::tempdir().unwrap();
-        let registry = Registry::at(&place.path().join("runtime")).unwrap();
-        let seen = |reference_us| Speed { reference_us, loaded_us: 90.0 };
+        let registry = ResourceRegistry::at(&place.path().join("runtime")).unwrap();
+        let seen = |reference_us| CpuSpeed { reference_us, loaded_us: 90.0 };
         std::thread::scope(|scope| {
             for number in 0..8u32 {
                 let registry = &registry;

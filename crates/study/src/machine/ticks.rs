@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use underlay_attach::{Confined, CpuTimes, Processors};
+use underlay_attach::{CpuConfinement, CpuTimes, Processors};
 use underlay_sync::slices;
 
-use super::placement::{Placement, Share};
-use crate::ticker::Ticker;
+use super::placement::{CpuPlacement, ServerShare};
+use crate::ticker::SamplerTicker;
 
 /// A wake-up costs some 3 µs.
 const EVERY: Duration = Duration::from_millis(1);
@@ -25,32 +25,32 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const IDLE_SHARE: f64 = 0.1;
 
 /// A thread on each of some CPUs for as long as that is hardly ever idle. They end when this is dropped.
-pub(crate) struct Ticks {
+pub(crate) struct TickThreads {
     count: Arc<AtomicU64>,
-    _watch: Ticker,
+    _watch: SamplerTicker,
 }
 
-impl Ticks {
+impl TickThreads {
     /// On the CPUs of the system; `None` where the emulation has the same one, and would be what never rests.
-    pub(super) fn on_the_systems(placement: &Placement) -> Option<Ticks> {
-        (!placement.is_shared()).then(|| Ticks::on(&placement.system))
+    pub(super) fn on_the_systems(placement: &CpuPlacement) -> Option<TickThreads> {
+        (!placement.is_shared()).then(|| TickThreads::on(&placement.system))
     }
 
     /// `None` also where the system may have nearly all of its CPUs itself: nobody could tell its own work from that of others.
-    pub(crate) fn beside(placement: &Placement, share: &Share, servers: u32) -> Option<Ticks> {
+    pub(crate) fn beside(placement: &CpuPlacement, share: &ServerShare, servers: u32) -> Option<TickThreads> {
         let most_cpus = share.cpu.cpus.len() as f64 * (1.0 - IDLE_SHARE);
         let is_told = !placement.is_shared() && share.cpu.quota_cpus * f64::from(servers) < most_cpus;
-        is_told.then(|| Ticks::on(&share.cpu.cpus))
+        is_told.then(|| TickThreads::on(&share.cpu.cpus))
     }
 
     /// Where no thread may outrank others, nothing is done: what the system waits is counted all the same.
-    fn on(cpus: &Processors) -> Ticks {
+    fn on(cpus: &Processors) -> TickThreads {
         let count = Arc::<AtomicU64>::default();
         let (kept, cpus) = (Arc::clone(&count), cpus.clone());
         // An ordinary thread, since on a large host the kernel's account takes a while to read.
-        let watch = Ticker::start("contention", LOOK_EVERY, move || {
+        let watch = SamplerTicker::start("contention", LOOK_EVERY, move || {
             let mut before = CpuTimes::of_each(&cpus).ok()?;
-            let mut ticking = BTreeMap::<u32, Tick>::new();
+            let mut ticking = BTreeMap::<u32, TickThread>::new();
             Some(move || {
                 // A CPU that has gone offline has no account.
                 if let Ok(now) = CpuTimes::of_each(&cpus) {
@@ -58,7 +58,7 @@ impl Ticks {
                         if !has_no_rest(now.since(*before)) {
                             ticking.remove(&cpu);
                         } else {
-                            ticking.entry(cpu).or_insert_with(|| Tick::on(cpu, Arc::clone(&kept)));
+                            ticking.entry(cpu).or_insert_with(|| TickThread::on(cpu, Arc::clone(&kept)));
                         }
                     }
                     before = now;
@@ -66,7 +66,7 @@ impl Ticks {
                 LOOK_EVERY
             })
         });
-        Ticks { count, _watch: watch }
+        TickThreads { count, _watch: watch }
     }
 
     /// How often the kernel was made to choose, since this began.
@@ -76,16 +76,16 @@ impl Ticks {
 }
 
 /// The thread on one CPU. Nobody waits for its end: a program that outranks it may keep it from running, and it holds nothing.
-struct Tick {
+struct TickThread {
     _over: Sender<()>,
 }
 
-impl Tick {
-    fn on(cpu: u32, count: Arc<AtomicU64>) -> Tick {
+impl TickThread {
+    fn on(cpu: u32, count: Arc<AtomicU64>) -> TickThread {
         let (over, ended) = mpsc::channel();
         // Where no thread can be had there is none.
         let _ = std::thread::Builder::new().name("tick".into()).spawn(move || {
-            let Ok(_there) = Confined::to(&[cpu].into_iter().collect()) else { return };
+            let Ok(_there) = CpuConfinement::to(&[cpu].into_iter().collect()) else { return };
             if slices::run_at_once().is_err() {
                 return;
             }
@@ -93,7 +93,7 @@ impl Tick {
                 count.fetch_add(1, Ordering::Relaxed);
             }
         });
-        Tick { _over: over }
+        TickThread { _over: over }
     }
 }
 
@@ -135,7 +135,7 @@ mod tests {
             let is_over = Arc::<AtomicBool>::default();
             let over = Arc::clone(&is_over);
             std::thread::spawn(move || {
-                let _there = Confined::to(&[cpu].into_iter().collect());
+                let _there = CpuConfinement::to(&[cpu].into_iter().collect());
                 while !over.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
@@ -160,7 +160,7 @@ mod tests {
             return;
         }
         let _busy = Busy::on(cpu);
-        let ticks = Ticks::on(&[cpu].into_iter().collect());
+        let ticks = TickThreads::on(&[cpu].into_iter().collect());
         let deadline = Instant::now() + Duration::from_secs(60);
         while ticks.count() < 50 {
             assert!(Instant::now() < deadline, "{} ticks in a minute", ticks.count());

@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use underlay_attach::{AttachError, Attached, Processors, Registry, choice};
+use underlay_attach::{AttachError, AttachedStorage, Processors, ResourceRegistry, choice};
 use underlay_files::{Access, Folder};
 use underlay_record::{
     DeviceActivity, DeviceGlance, DirtyLimitRecord, Histogram, LayerActivity, NetworkRecord, PathRecord,
 };
-use underlay_storage::stack::Pace;
+use underlay_storage::stack::PacingMode;
 use underlay_systems::system::{NodePaths, StoragePaths};
 
 use super::cell_plan::CellPlan;
-use super::prepared::{Data, Prepared, copy_onto_paths};
+use super::prepared::{InitialData, PreparedDataset, copy_onto_paths};
 use super::storage::{self, attach_paths, attach_spec, image_files, stack as stack_of};
 use super::unless_stopped::unless_stopped;
 use super::volume_server::{self, VolumeServer};
@@ -24,41 +24,41 @@ use super::{CellError, faults, images};
 use crate::spec::{FaultSpec, PoolVolume, StorageSource, StorageSpec};
 
 /// The storages of a cell. Dropping them detaches them.
-pub(super) struct Storages {
+pub(super) struct CellStorages {
     /// One for each server. It goes before what serves it.
-    servers: Vec<Attached>,
+    servers: Vec<AttachedStorage>,
     /// How many nodes of a server have equal parts of its storage to themselves; 1 where all share it.
     nodes: usize,
     /// What roles of the system have, server by server.
-    roles: Vec<Role>,
-    pool: Option<Pool>,
+    roles: Vec<StorageRole>,
+    pool: Option<ServedPool>,
     dirty_limits: Vec<DirtyLimitRecord>,
 }
 
 /// A storage of one server for a part of what it stores.
-struct Role {
+struct StorageRole {
     server: usize,
     name: String,
-    attached: Attached,
+    attached: AttachedStorage,
 }
 
 /// What volumes are served by, where they are volumes.
-struct Pool {
+struct ServedPool {
     server: VolumeServer,
     volume: PoolVolume,
     time_scale: f64,
 }
 
-impl Storages {
+impl CellStorages {
     /// Attaches a storage for each server, with the data of `source`: made anew and empty without one. The study's limit
     /// of dirty pages is in force then.
     pub(super) fn attach(
         plan: &CellPlan<'_>,
-        source: Option<&Prepared>,
+        source: Option<&PreparedDataset>,
         folder: &Path,
-        registry: &Registry,
-    ) -> Result<Storages, CellError> {
-        let mut storages = Storages::attach_all(plan, source, folder, registry)?;
+        registry: &ResourceRegistry,
+    ) -> Result<CellStorages, CellError> {
+        let mut storages = CellStorages::attach_all(plan, source, folder, registry)?;
         if let Some(limit_bytes) = plan.study.run.dirty_limit_bytes {
             storages.limit_dirty(plan, plan.study.bytes_here(limit_bytes), registry)?;
         }
@@ -68,26 +68,31 @@ impl Storages {
 
     fn attach_all(
         plan: &CellPlan<'_>,
-        source: Option<&Prepared>,
+        source: Option<&PreparedDataset>,
         folder: &Path,
-        registry: &Registry,
-    ) -> Result<Storages, CellError> {
+        registry: &ResourceRegistry,
+    ) -> Result<CellStorages, CellError> {
         let server_folder = |server: u32| -> Result<PathBuf, CellError> {
             let folder = folder.join(format!("server-{server}"));
             fs::create_dir_all(&folder)?;
             Ok(folder)
         };
         let nodes = plan.storage.nodes.max(1) as usize;
-        let mut storages =
-            Storages { servers: Vec::new(), nodes, roles: Vec::new(), pool: None, dirty_limits: Vec::new() };
+        let mut storages = CellStorages {
+            servers: Vec::new(),
+            nodes,
+            roles: Vec::new(),
+            pool: None,
+            dirty_limits: Vec::new(),
+        };
         for server in 0..plan.system.servers {
             for (role, storage) in plan.roles() {
                 let folder = server_folder(server)?.join(role);
                 fs::create_dir_all(&folder)?;
                 let prepared = source.and_then(|source| source.roles.get(role)).map(PathBuf::as_path);
                 let attached =
-                    attach_devices(plan, storage, prepared.map(Source::Images), &folder, registry)?;
-                storages.roles.push(Role { server: server as usize, name: role.to_owned(), attached });
+                    attach_devices(plan, storage, prepared.map(InitialContent::Images), &folder, registry)?;
+                storages.roles.push(StorageRole { server: server as usize, name: role.to_owned(), attached });
             }
         }
         if plan.storage.is_elsewhere() {
@@ -97,8 +102,8 @@ impl Storages {
             for server in 0..plan.system.servers {
                 let folder = server_folder(server)?;
                 let prepared = source.map(|source| match &source.data {
-                    Data::Images(images) => Source::Images(images),
-                    Data::Trees(trees) => Source::Trees(trees),
+                    InitialData::Images(images) => InitialContent::Images(images),
+                    InitialData::Trees(trees) => InitialContent::Trees(trees),
                 });
                 storages.servers.push(attach_devices(plan, &plan.storage, prepared, &folder, registry)?);
             }
@@ -107,11 +112,11 @@ impl Storages {
         let pool_folder = folder.join("pool");
         let devices = volume_server::devices_folder(&pool_folder);
         Folder::make(&devices, Access::Private)?;
-        if let Some(Data::Images(prepared)) = source.map(|source| &source.data) {
+        if let Some(InitialData::Images(prepared)) = source.map(|source| &source.data) {
             images::clone_folder(&volume_server::devices_folder(prepared), &devices)?;
         }
         let server = VolumeServer::start(plan, &pool_folder)?;
-        storages.pool = Some(Pool { server, volume: volume.clone(), time_scale: plan.scale.time });
+        storages.pool = Some(ServedPool { server, volume: volume.clone(), time_scale: plan.scale.time });
         for server in 0..plan.system.servers {
             let way = storages.pool.as_ref().expect("made just now").server.volume(server);
             let stack = storage::stack_of_volume(&plan.storage, way, plan.scale.time, plan.seed);
@@ -128,7 +133,7 @@ impl Storages {
         &mut self,
         plan: &CellPlan<'_>,
         limit_bytes: u64,
-        registry: &Registry,
+        registry: &ResourceRegistry,
     ) -> Result<(), CellError> {
         let name_of = |role: &str| {
             let found = plan.roles().into_iter().find(|(name, _)| *name == role);
@@ -167,7 +172,7 @@ impl Storages {
     }
 
     /// Where a storage says how far the kernel reads ahead. A host that can't do it can't give an answer for it.
-    fn set_read_ahead(&mut self, plan: &CellPlan<'_>, registry: &Registry) -> Result<(), CellError> {
+    fn set_read_ahead(&mut self, plan: &CellPlan<'_>, registry: &ResourceRegistry) -> Result<(), CellError> {
         if let Some(bytes) = plan.storage.read_ahead_bytes {
             for attached in &mut self.servers {
                 attached.read_ahead(bytes, registry)?;
@@ -189,7 +194,7 @@ impl Storages {
     }
 
     /// One for each server, in order; none of a cluster that runs already.
-    pub(super) fn servers(&self) -> &[Attached] {
+    pub(super) fn servers(&self) -> &[AttachedStorage] {
         &self.servers
     }
 
@@ -229,16 +234,16 @@ impl Storages {
         Ok(())
     }
 
-    fn all(&self) -> impl Iterator<Item = &Attached> {
+    fn all(&self) -> impl Iterator<Item = &AttachedStorage> {
         self.servers.iter().chain(self.roles.iter().map(|role| &role.attached))
     }
 
     /// The attachment's name.
     pub(super) fn name(&self) -> &'static str {
-        self.servers.first().map_or("none", Attached::name)
+        self.servers.first().map_or("none", AttachedStorage::name)
     }
 
-    pub(super) fn set_pace(&self, pace: Pace) -> Result<(), CellError> {
+    pub(super) fn set_pace(&self, pace: PacingMode) -> Result<(), CellError> {
         if let Some(pool) = &self.pool {
             pool.server.set_pace(pace)?;
         }
@@ -356,7 +361,7 @@ impl Storages {
 
     /// What programs waited on the way to each volume in the measurement that has ended, the roles' last.
     pub(super) fn path_records(&self) -> Vec<PathRecord> {
-        let of = |attached: &Attached, server: usize, role: Option<&String>| {
+        let of = |attached: &AttachedStorage, server: usize, role: Option<&String>| {
             let server = storage::server_number(server, self.servers.len().max(1));
             let mut paths = attached.path_records();
             for path in &mut paths {
@@ -397,7 +402,7 @@ impl Storages {
         if let Some(pool) = &self.pool {
             pool.server.health()?;
         }
-        self.all().try_for_each(Attached::health)?;
+        self.all().try_for_each(AttachedStorage::health)?;
         Ok(())
     }
 
@@ -429,7 +434,7 @@ impl Storages {
     }
 }
 
-impl Pool {
+impl ServedPool {
     /// What the way to the volumes cost, from what `seen` at the servers' ends and at the `devices`.
     fn network(
         &self,
@@ -481,7 +486,7 @@ const WATCH_LIMIT: Duration = Duration::from_secs(1);
 /// A medium that is asked again in virtual time takes seconds.
 const INPUTS_LIMIT: Duration = Duration::from_secs(600);
 
-fn watched(attached: &Attached) -> Result<(Vec<DeviceGlance>, Vec<LayerActivity>), AttachError> {
+fn watched(attached: &AttachedStorage) -> Result<(Vec<DeviceGlance>, Vec<LayerActivity>), AttachError> {
     match attached.served() {
         Some(served) => served.watch(WATCH_LIMIT),
         // The kernel's own counters.
@@ -496,7 +501,7 @@ const KERNEL_ATTACHMENT: &str = "nvme-kernel";
 
 /// What one storage begins with.
 #[derive(Clone, Copy)]
-enum Source<'a> {
+enum InitialContent<'a> {
     /// A folder of backing files to be cloned.
     Images(&'a Path),
     /// What is copied into each directory, in order.
@@ -520,10 +525,10 @@ fn of_nodes(directories: &[PathBuf], nodes: usize) -> (Vec<PathBuf>, Vec<NodePat
 fn attach_devices(
     plan: &CellPlan<'_>,
     storage: &StorageSpec,
-    source: Option<Source<'_>>,
+    source: Option<InitialContent<'_>>,
     folder: &Path,
-    registry: &Registry,
-) -> Result<Attached, CellError> {
+    registry: &ResourceRegistry,
+) -> Result<AttachedStorage, CellError> {
     let mount_root = folder.join("mnt");
     let images_folder = images_folder(folder);
     fs::create_dir_all(&images_folder)?;
@@ -535,7 +540,7 @@ fn attach_devices(
     }
     let way = plan.study.run.attachment.as_deref();
     match (stack, source) {
-        (Some(stack), Some(Source::Images(prepared))) => {
+        (Some(stack), Some(InitialContent::Images(prepared))) => {
             for image in image_files(&stack) {
                 let name = image.file_name().expect("an image has a name");
                 images::clone_image(&prepared.join(name), &image)?;
@@ -549,7 +554,7 @@ fn attach_devices(
         }
         (None, source) => {
             let attached = attach_paths(storage, registry)?;
-            if let Some(Source::Trees(trees)) = source {
+            if let Some(InitialContent::Trees(trees)) = source {
                 copy_onto_paths(plan, trees, attached.paths())?;
             }
             Ok(attached)

@@ -5,61 +5,61 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_record::{DeviceActivity, LiveFigure, RunRecord};
-use underlay_storage::stack::Pace;
+use underlay_storage::stack::PacingMode;
 use underlay_systems::system::BenchmarkRequest;
-use underlay_workload::Aftermath;
+use underlay_workload::RunAftermath;
 use underlay_workload::machine_use::MachineSnapshot;
 
-use super::attached::Storages;
-use super::cell::{Bench, Observed, explain, find_system, prepare};
+use super::attached::CellStorages;
+use super::cell::{CellObservation, RunContext, explain, find_system, prepare};
 use super::cell_folder::{CellFolder, still_in_use};
 use super::cell_plan::CellPlan;
-use super::certificate::{Callers, Evidence, certify};
+use super::certificate::{CallerKind, CertificateEvidence, certify};
 use super::cpu::CpuMeter;
-use super::dataset::Datasets;
+use super::dataset::PreparedDatasets;
 use super::directory::scratch_of;
-use super::drive::Hooks as _;
+use super::drive::WindowHooks as _;
 use super::feed::{self, CellSource};
 use super::kept_logs::KeptLogs;
-use super::stopwatch::Part;
-use super::traffic::Traffic;
-use super::window::Window;
-use super::{CellError, Live, Observer, check_stop, faults};
-use crate::session::Session;
-use crate::spec::{BenchmarkSpec, Cache};
+use super::stopwatch::WallPart;
+use super::traffic::CellTraffic;
+use super::window::WindowHandle;
+use super::{CellError, LiveCell, RunObserver, check_stop, faults};
+use crate::session::ServerSession;
+use crate::spec::{BenchmarkSpec, InitialCacheState};
 
 /// How finely devices are sampled over the time that the study names.
 const SAMPLES: f64 = 120.0;
 const SAMPLE_MIN: Duration = Duration::from_millis(100);
 
-impl Bench {
+impl RunContext {
     /// Runs a cell and gives its record; what it made is gone when this returns, however it returns.
     pub(super) fn run_benchmark(
         &mut self,
         plan: &CellPlan<'_>,
         benchmark: &BenchmarkSpec,
-        datasets: &mut Datasets,
-        observer: &dyn Observer,
+        datasets: &mut PreparedDatasets,
+        observer: &dyn RunObserver,
         stop: &AtomicBool,
     ) -> Result<RunRecord, CellError> {
         let system = find_system(plan)?;
-        self.clock().enter(Part::Prepare);
+        self.clock().enter(WallPart::Prepare);
         prepare(system, observer)?;
         self.measure_path(plan, observer)?;
-        self.clock().enter(Part::Load);
+        self.clock().enter(WallPart::Load);
         let source = match plan.begins_empty() {
             true => None,
             false => Some(datasets.images(plan, system, observer, stop)?),
         };
-        self.clock().enter(Part::Start);
+        self.clock().enter(WallPart::Start);
         let _confined = self.confine(plan)?;
         let folder = self.work().join("cell");
         let _folder = CellFolder::make(&folder, self.registry())?;
         check_stop(stop)?;
         observer.cell_started(plan.planned, plan.position as usize + 1);
         let begun = Instant::now();
-        let storages = Storages::attach(plan, source.as_ref(), &folder, self.registry())?;
-        storages.set_pace(Pace::Immediate)?;
+        let storages = CellStorages::attach(plan, source.as_ref(), &folder, self.registry())?;
+        storages.set_pace(PacingMode::Immediate)?;
         let mut warnings: Vec<String> = self.floor_unknown(plan).into_iter().collect();
         let session = self.start(plan, system, &storages, &folder, &mut warnings, stop);
         let logs = KeptLogs::beside(self.records());
@@ -88,25 +88,25 @@ impl Bench {
         &self,
         plan: &CellPlan<'_>,
         benchmark: &BenchmarkSpec,
-        (session, storages, folder): (&Session, &Storages, &Path),
-        observer: &dyn Observer,
+        (session, storages, folder): (&ServerSession, &CellStorages, &Path),
+        observer: &dyn RunObserver,
         stop: &AtomicBool,
     ) -> Result<(RunRecord, Option<String>), CellError> {
         let servers = session.servers();
         // No benchmark pays for what starting left to be written.
         storages.write_out()?;
-        if plan.study.run.cache == Cache::Cold {
+        if plan.study.run.cache == InitialCacheState::Cold {
             underlay_attach::page_cache::drop_file_caches(&storages.paths())?;
             session.drop_caches(storages.servers().iter().map(|attached| attached.paths()))?;
         }
-        storages.set_pace(Pace::Modelled)?;
+        storages.set_pace(PacingMode::Modelled)?;
         session.hold_cpu()?;
         check_stop(stop)?;
-        let schedule = faults::Schedule::of(plan, storages.servers().first())?;
+        let schedule = faults::FaultSchedule::of(plan, storages.servers().first())?;
         let sample = plan.study.run.duration.div_f64(SAMPLES).max(SAMPLE_MIN);
         let cpu = CpuMeter::of(plan, self.placement(), session);
         let interval_s = sample.as_secs_f64() / plan.scale.time;
-        let window = Window::new(session, storages, cpu, interval_s, (schedule, None), stop);
+        let window = WindowHandle::new(session, storages, cpu, interval_s, (schedule, None), stop);
         let request = BenchmarkRequest {
             name: plan.workload.name.clone(),
             plan: benchmark.plan_at(plan.scale.time).map_err(CellError::Failed)?,
@@ -119,7 +119,7 @@ impl Bench {
         let begun = Instant::now();
         let expected_s = (plan.study.run.warmup + plan.study.run.duration).as_secs_f64();
         let oom_kills = session.oom_kills();
-        self.clock().enter(Part::Measure);
+        self.clock().enter(WallPart::Measure);
         window.measuring_begins();
         window.window_begins(Instant::now());
         let source =
@@ -127,7 +127,7 @@ impl Bench {
         let outcome = feed::sampled(observer, &source, || {
             servers.run_benchmark(&request, &|printed| {
                 let done = begun.elapsed().as_secs_f64() / expected_s;
-                observer.live(&Live {
+                observer.live(&LiveCell {
                     phase: "measuring".into(),
                     progress: Some(done.min(1.0)),
                     figure: printed.map(|printed| LiveFigure {
@@ -135,7 +135,7 @@ impl Bench {
                         name: printed.name,
                         unit: printed.unit,
                     }),
-                    ..Live::default()
+                    ..LiveCell::default()
                 });
                 !stop.load(Ordering::Relaxed)
             })
@@ -144,10 +144,10 @@ impl Bench {
         if matches!(outcome, Some(Ok(_))) {
             window.measuring_ended();
         }
-        self.clock().enter(Part::Restore);
+        self.clock().enter(WallPart::Restore);
         let steal_share = machine.until(&MachineSnapshot::take()).steal_share;
         // Whatever happened, the rest need not take modelled time.
-        let _ = storages.set_pace(Pace::Immediate);
+        let _ = storages.set_pace(PacingMode::Immediate);
         let _ = session.release_cpu();
         check_stop(stop)?;
         let measured = match outcome {
@@ -163,16 +163,16 @@ impl Bench {
             .map_err(|reason| explain(reason, session, storages))?;
         let taken = window.taken(None)?;
         let scratch = folder.join(scratch_of(0));
-        let traffic = Traffic::of(plan, storages, &taken.devices, &servers.processes())
+        let traffic = CellTraffic::of(plan, storages, &taken.devices, &servers.processes())
             .map(|traffic| traffic.with_fio(plan, benchmark.plan.job.as_deref(), &scratch));
-        let aftermath = Aftermath { steal_share, ..Aftermath::default() };
-        let certificate = certify(&Evidence {
+        let aftermath = RunAftermath { steal_share, ..RunAftermath::default() };
+        let certificate = certify(&CertificateEvidence {
             devices: &taken.devices,
             paths: &taken.paths,
             measured: None,
             floor_us: self.floor_us(plan),
             cpu: taken.cpu.as_ref(),
-            callers: Callers::Programs,
+            callers: CallerKind::Programs,
             searching: None,
             pauses: Some(&taken.pauses),
             lost_tasks: None,
@@ -194,7 +194,7 @@ impl Bench {
                     .to_owned(),
             );
         }
-        let observed = Observed {
+        let observed = CellObservation {
             taken,
             settings: servers.applied_settings(),
             topology: None,

@@ -10,53 +10,53 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use underlay_attach::{Confined, Processors, Registry, choice};
+use underlay_attach::{CpuConfinement, Processors, ResourceRegistry, choice};
 use underlay_record::{
-    CellStatus, DirtyLimitRecord, Generator, Measured, MemoryRecord, NodeEventRecord, ReadBackRecord,
-    RunRecord, SCHEMA_VERSION, SearchRecord, TopologyRecord,
+    CellStatus, DirtyLimitRecord, GeneratorCost, MeasuredWindow, MemoryRecord, NodeEventRecord,
+    ReadBackRecord, RunRecord, SCHEMA_VERSION, SearchRecord, TopologyRecord,
 };
-use underlay_storage::stack::Pace;
+use underlay_storage::stack::PacingMode;
 use underlay_sync::Mutex;
 use underlay_systems::system::System;
-use underlay_workload::{AcknowledgedWrites, Aftermath, ReadBack};
+use underlay_workload::{AcknowledgedWrites, ReadBack, RunAftermath};
 
-use super::attached::Storages;
+use super::attached::CellStorages;
 use super::cell_folder::{CellFolder, still_in_use};
 use super::cell_plan::{CellPlan, settings};
-use super::certificate::{Callers, Evidence, OutsideOfEvents, Searching, certify};
+use super::certificate::{CallerKind, CertificateEvidence, OutsideOfEvents, SearchObservation, certify};
 use super::cpu::{CpuMeter, share_of};
-use super::dataset::Datasets;
+use super::dataset::PreparedDatasets;
 use super::directory::scratch_of;
-use super::drive::{self, Keep};
+use super::drive::{self, KeptOutputs};
 use super::events::{self, TIMELINE_PARTS};
 use super::feed::{self, CellSource};
-use super::host::{Floor, HostInfo, timestamp};
-use super::prepared::Prepared;
-use super::stopwatch::{Part, Stopwatch};
-use super::traffic::Traffic;
-use super::window::{Window, WindowFigures};
-use super::{CellError, Live, Observer, check_stop, faults, rate_search, space, storage};
-use crate::machine::{Placement, Share};
-use crate::session::{Enforcement, Place, Session};
+use super::host::{HostInfo, PathFloor, timestamp};
+use super::prepared::PreparedDataset;
+use super::stopwatch::{Stopwatch, WallPart};
+use super::traffic::CellTraffic;
+use super::window::{WindowFigures, WindowHandle};
+use super::{CellError, LiveCell, RunObserver, check_stop, faults, rate_search, space, storage};
+use crate::machine::{CpuPlacement, ServerShare};
+use crate::session::{BudgetEnforcement, ServerSession, ServerSite};
 
 /// Reading back what was acknowledged may take this long; what is left is counted.
 const READ_BACK_LIMIT: Duration = Duration::from_secs(60);
 
 /// What is the same for all cells of a run.
-pub(super) struct Bench {
+pub(super) struct RunContext {
     here: HostInfo,
-    registry: Registry,
+    registry: ResourceRegistry,
     work: PathBuf,
     /// Where cells' records go, and what belongs beside them.
     records: PathBuf,
     /// Which CPUs do what, where the study names the modelled machine's cores.
-    placement: Option<Placement>,
-    floor: Floor,
+    placement: Option<CpuPlacement>,
+    floor: PathFloor,
     clock: Arc<Stopwatch>,
 }
 
 /// What was seen of a system and its storage while a cell was measured.
-pub(super) struct Observed {
+pub(super) struct CellObservation {
     pub taken: WindowFigures,
     pub settings: BTreeMap<String, String>,
     pub topology: Option<TopologyRecord>,
@@ -66,15 +66,15 @@ pub(super) struct Observed {
     pub attachment: &'static str,
     pub search: Option<SearchRecord>,
     /// What devices and CPUs did during the search.
-    pub searching: Option<Searching>,
+    pub searching: Option<SearchObservation>,
     pub node_events: Vec<NodeEventRecord>,
     pub read_back: Option<ReadBackRecord>,
     pub warnings: Vec<String>,
 }
 
-impl Observed {
+impl CellObservation {
     /// A completed cell's record, to which its figures and its certificate are still to come.
-    pub(super) fn into_record(self, bench: &Bench, plan: &CellPlan<'_>, wall: Duration) -> RunRecord {
+    pub(super) fn into_record(self, bench: &RunContext, plan: &CellPlan<'_>, wall: Duration) -> RunRecord {
         let mut record = bench.record(plan, CellStatus::Completed, wall);
         record.storage =
             storage::describe(&plan.storage, &plan.roles(), plan.system.servers, self.attachment);
@@ -112,30 +112,30 @@ impl Observed {
 }
 
 /// A measured cell's figures.
-struct Driven {
-    measured: Measured,
-    aftermath: Aftermath,
+struct MeasuredCellMetrics {
+    measured: MeasuredWindow,
+    aftermath: RunAftermath,
     nodes_away: Option<OutsideOfEvents>,
-    traffic: Option<Traffic>,
-    observed: Observed,
+    traffic: Option<CellTraffic>,
+    observed: CellObservation,
 }
 
-impl Bench {
+impl RunContext {
     pub(super) fn new(
         here: HostInfo,
-        registry: Registry,
+        registry: ResourceRegistry,
         work: &Path,
         records: &Path,
-        placement: Option<Placement>,
+        placement: Option<CpuPlacement>,
         clock: Arc<Stopwatch>,
     ) -> Self {
-        Bench {
+        RunContext {
             here,
             registry,
             work: work.to_path_buf(),
             records: records.to_path_buf(),
             placement,
-            floor: Floor::Unmeasured,
+            floor: PathFloor::Unmeasured,
             clock,
         }
     }
@@ -144,16 +144,16 @@ impl Bench {
     pub(super) fn run(
         &mut self,
         plan: &CellPlan<'_>,
-        datasets: &mut Datasets,
-        observer: &dyn Observer,
+        datasets: &mut PreparedDatasets,
+        observer: &dyn RunObserver,
         stop: &AtomicBool,
     ) -> Result<RunRecord, CellError> {
         let system = find_system(plan)?;
-        self.clock.enter(Part::Prepare);
+        self.clock.enter(WallPart::Prepare);
         prepare(system, observer)?;
         self.measure_path(plan, observer)?;
         let modelled = plan.storage.is_modelled();
-        self.clock.enter(Part::Load);
+        self.clock.enter(WallPart::Load);
         // Before the cell's clock starts: a data set serves many cells, and no single one pays for it.
         let source = if plan.begins_empty() {
             None
@@ -165,7 +165,7 @@ impl Bench {
         } else {
             Some(datasets.files(plan, system, observer, stop)?)
         };
-        self.clock.enter(Part::Start);
+        self.clock.enter(WallPart::Start);
         let _confined = self.confine(plan)?;
         let folder = self.work.join("cell");
         let _folder = CellFolder::make(&folder, self.registry())?;
@@ -184,12 +184,12 @@ impl Bench {
             }
             Ok(driven) => driven,
         };
-        let Driven { mut measured, aftermath, nodes_away, traffic, mut observed } = driven;
+        let MeasuredCellMetrics { mut measured, aftermath, nodes_away, traffic, mut observed } = driven;
         observed.warnings.extend(faults);
         let ceiling_per_s = self.ceiling(plan, measured.throughput_per_s)?;
         let wall = begun.elapsed();
         let open_loop = plan.cell().rate_per_s().is_some() || observed.search.is_some();
-        let certificate = certify(&Evidence {
+        let certificate = certify(&CertificateEvidence {
             devices: &observed.taken.devices,
             paths: &observed.taken.paths,
             measured: Some(&measured),
@@ -232,21 +232,21 @@ impl Bench {
 
     /// From here on this thread, and all threads and processes that it starts, stay on the emulation's CPUs until the answer is
     /// dropped; the system's processes are placed one by one. Where the system runs elsewhere, nothing here has to be kept apart.
-    pub(super) fn confine(&self, plan: &CellPlan<'_>) -> Result<Option<Confined>, CellError> {
+    pub(super) fn confine(&self, plan: &CellPlan<'_>) -> Result<Option<CpuConfinement>, CellError> {
         let here = self.placement.as_ref().filter(|_| !plan.storage.is_elsewhere());
-        Ok(here.map(|here| Confined::to(&here.emulation)).transpose()?)
+        Ok(here.map(|here| CpuConfinement::to(&here.emulation)).transpose()?)
     }
 
-    pub(super) fn placement(&self) -> Option<&Placement> {
+    pub(super) fn placement(&self) -> Option<&CpuPlacement> {
         self.placement.as_ref()
     }
 
     /// What each server is held to; `None` where the study names no cores, or the system runs elsewhere.
-    pub(super) fn share(&self, plan: &CellPlan<'_>) -> Option<Share> {
+    pub(super) fn share(&self, plan: &CellPlan<'_>) -> Option<ServerShare> {
         self.placement().and_then(|here| share_of(plan, here))
     }
 
-    pub(super) fn registry(&self) -> &Registry {
+    pub(super) fn registry(&self) -> &ResourceRegistry {
         &self.registry
     }
 
@@ -254,7 +254,7 @@ impl Bench {
     pub(super) fn measure_path(
         &mut self,
         plan: &CellPlan<'_>,
-        observer: &dyn Observer,
+        observer: &dyn RunObserver,
     ) -> Result<(), CellError> {
         if plan.storage.is_modelled() {
             choice::choose(plan.study.run.attachment.as_deref())?;
@@ -268,7 +268,7 @@ impl Bench {
     pub(super) fn floor_us(&self, plan: &CellPlan<'_>) -> Option<f64> {
         match self.floor {
             // The path costs the same wall time at any scale, so the slower the motion, the less it weighs.
-            Floor::WallUs(us) if plan.storage.is_modelled() => Some(us / plan.scale.time),
+            PathFloor::WallUs(us) if plan.storage.is_modelled() => Some(us / plan.scale.time),
             _ => None,
         }
     }
@@ -276,7 +276,7 @@ impl Bench {
     /// Why nobody knows what the path adds, for the record.
     pub(super) fn floor_unknown(&self, plan: &CellPlan<'_>) -> Option<String> {
         match &self.floor {
-            Floor::Unknown(why) if plan.storage.is_modelled() => Some(why.clone()),
+            PathFloor::Unknown(why) if plan.storage.is_modelled() => Some(why.clone()),
             _ => None,
         }
     }
@@ -334,33 +334,33 @@ impl Bench {
         &self,
         plan: &CellPlan<'_>,
         system: &dyn System,
-        source: Option<&Prepared>,
+        source: Option<&PreparedDataset>,
         folder: &Path,
-        observer: &dyn Observer,
+        observer: &dyn RunObserver,
         stop: &AtomicBool,
-    ) -> Result<Driven, CellError> {
-        let storages = Storages::attach(plan, source, folder, &self.registry)?;
+    ) -> Result<MeasuredCellMetrics, CellError> {
+        let storages = CellStorages::attach(plan, source, folder, &self.registry)?;
         let mut warnings: Vec<String> = self.floor_unknown(plan).into_iter().collect();
         // Starting and filling caches are not measured and need not take modelled time.
-        storages.set_pace(Pace::Immediate)?;
+        storages.set_pace(PacingMode::Immediate)?;
         let session = self.start(plan, system, &storages, folder, &mut warnings, stop)?;
         let oom_kills = session.oom_kills();
         let source = || CellSource::new(plan, &session, &storages, folder, self.share(plan));
         warnings.extend(feed::sampled(observer, &source().preparing(), || {
             self.fill_caches(plan, &session, &storages, observer, stop)
         })?);
-        storages.set_pace(Pace::Modelled)?;
+        storages.set_pace(PacingMode::Modelled)?;
         session.hold_cpu()?;
         check_stop(stop)?;
 
         let mut spec = drive::measuring_spec(plan)?;
         let cpu = CpuMeter::of(plan, self.placement(), &session);
-        self.clock.enter(Part::Search);
+        self.clock.enter(WallPart::Search);
         let searched = feed::sampled(observer, &source(), || {
             rate_search::watched_search(plan, &spec, &session, &storages, cpu, observer, stop)
         });
         if searched.is_err() {
-            let _ = storages.set_pace(Pace::Immediate);
+            let _ = storages.set_pace(PacingMode::Immediate);
             let _ = session.release_cpu();
         }
         let (searched, searching) = match searched {
@@ -372,14 +372,14 @@ impl Bench {
             spec.workload = searched.workload;
             searched.record
         });
-        let schedule = faults::Schedule::of(plan, storages.servers().first())?;
+        let schedule = faults::FaultSchedule::of(plan, storages.servers().first())?;
         let cpu = CpuMeter::of(plan, self.placement(), &session);
         let events = events::concerning(plan.study, plan.system);
         let count = || drop(session.servers().figures());
         let desk = events::desk(session.servers(), &count, plan.scale.time);
         let interval_s = drive::interval_s(&spec);
         let nodes = (schedule, desk.as_ref());
-        let window = Window::new(&session, &storages, cpu, interval_s, nodes, stop);
+        let window = WindowHandle::new(&session, &storages, cpu, interval_s, nodes, stop);
         let raw = plan.study.run.raw.then(|| self.records.join(&plan.planned.file).with_extension("parquet"));
         // Some readers must find nothing: what they miss is not lost.
         let is_noted = !events.is_empty() && !plan.hides_records();
@@ -391,12 +391,20 @@ impl Bench {
             (Some(_), false) => TIMELINE_PARTS,
         };
         let images = plan.storage.is_modelled().then_some(folder);
-        let keep = Keep { raw: raw.as_deref(), writes: writes.as_ref(), timeline_parts, images };
-        self.clock.enter(Part::WarmUp);
+        let keep = KeptOutputs { raw: raw.as_deref(), writes: writes.as_ref(), timeline_parts, images };
+        self.clock.enter(WallPart::WarmUp);
         let driven = feed::sampled(observer, &source().measured(&window, desk.as_ref()), || {
             events::attended(desk.as_ref(), &events, &self.registry, stop, || {
                 window.sampled(plan, || {
-                    drive::drive(&spec, &session, &window, observer, stop, drive::Purpose::Measuring, keep)
+                    drive::drive(
+                        &spec,
+                        &session,
+                        &window,
+                        observer,
+                        stop,
+                        drive::DrivePurpose::Measuring,
+                        keep,
+                    )
                 })
             })
         });
@@ -404,7 +412,7 @@ impl Bench {
         self.clock.measured(begun, spec.duration);
         let driven = driven?;
         // Whatever happened, the rest is clearing away, and that need not take modelled time.
-        let _ = storages.set_pace(Pace::Immediate);
+        let _ = storages.set_pace(PacingMode::Immediate);
         let _ = session.release_cpu();
         let driven = match driven {
             Err(CellError::Failed(reason)) => {
@@ -412,7 +420,7 @@ impl Bench {
             }
             other => other?,
         };
-        observer.live(&Live { phase: "checking and clearing away".into(), ..Live::default() });
+        observer.live(&LiveCell { phase: "checking and clearing away".into(), ..LiveCell::default() });
         // A process that died or a device that failed during the window voids its figures.
         session.servers().health()?;
         storages.health()?;
@@ -439,7 +447,7 @@ impl Bench {
             .map_err(|reason| explain(reason, &session, &storages))?;
         let mut taken = window.taken(driven.aftermath.window)?;
         taken.pauses.counted_off_wall_s = Some(taken.counted_for.as_secs_f64() - driven.measured.wall_s);
-        let traffic = Traffic::of(plan, &storages, &taken.devices, &[]);
+        let traffic = CellTraffic::of(plan, &storages, &taken.devices, &[]);
         if driven.measured.errors > 0 {
             warnings.push(format!(
                 "{} operations failed; the first error: {}",
@@ -454,7 +462,7 @@ impl Bench {
         let attachment = storages.name();
         let dirty_limits = storages.dirty_limits().to_vec();
         warnings.extend(storages.clear_away()?.map(|in_use| still_in_use(&in_use)));
-        let observed = Observed {
+        let observed = CellObservation {
             taken,
             settings: observed_settings,
             topology,
@@ -468,7 +476,13 @@ impl Bench {
             read_back,
             warnings,
         };
-        Ok(Driven { measured: driven.measured, aftermath: driven.aftermath, nodes_away, traffic, observed })
+        Ok(MeasuredCellMetrics {
+            measured: driven.measured,
+            aftermath: driven.aftermath,
+            nodes_away,
+            traffic,
+            observed,
+        })
     }
 
     /// Starts the system on the cell's storages, in the budgets that the study gives it. A warning where this host can't hold
@@ -477,11 +491,11 @@ impl Bench {
         &self,
         plan: &CellPlan<'_>,
         system: &dyn System,
-        storages: &Storages,
+        storages: &CellStorages,
         folder: &Path,
         warnings: &mut Vec<String>,
         stop: &AtomicBool,
-    ) -> Result<Session, CellError> {
+    ) -> Result<ServerSession, CellError> {
         let mut places = Vec::new();
         for server in 0..plan.system.servers as usize {
             let scratch = folder.join(scratch_of(server));
@@ -495,17 +509,17 @@ impl Bench {
                 )));
             }
             let share = self.share(plan);
-            places.push(Place { paths, budget_bytes: plan.budget_bytes, share });
+            places.push(ServerSite { paths, budget_bytes: plan.budget_bytes, share });
         }
         // The memory of a cluster that runs already is its own matter.
         let enforcement = match plan.storage.is_elsewhere() {
-            true => Enforcement::None,
-            false => Enforcement::Kernel { name: "cell", registry: &self.registry },
+            true => BudgetEnforcement::None,
+            false => BudgetEnforcement::Kernel { name: "cell", registry: &self.registry },
         };
         // Without a modelled machine the system runs where this process does.
         let share = self.share(plan);
         storages.watch_for_programs_on(&share.map_or_else(Processors::available, |share| share.cpu.cpus));
-        let session = Session::start(system, places, enforcement, &settings(plan), stop);
+        let session = ServerSession::start(system, places, enforcement, &settings(plan), stop);
         check_stop(stop)?;
         let session = session?;
         warnings.extend(session.unenforced().map(|missing| {
@@ -524,22 +538,22 @@ impl Bench {
     /// behind each cell, since a host that was quiet an hour ago says nothing of now; again where it looks too low for what was measured.
     fn ceiling(&self, plan: &CellPlan<'_>, measured_per_s: f64) -> Result<f64, CellError> {
         let spec = drive::measuring_spec(plan)?;
-        let enough_per_s = Generator::MIN_HEADROOM * measured_per_s;
+        let enough_per_s = GeneratorCost::MIN_HEADROOM * measured_per_s;
         underlay_workload::null_ceiling_up_to(&spec, enough_per_s)
             .map_err(|error| CellError::Failed(error.to_string()))
     }
 }
 
 /// Who waits for the answers of a cell's requests; a second load beside them makes it more than one kind of caller.
-fn callers(plan: &CellPlan<'_>, open_loop: bool) -> Callers {
+fn callers(plan: &CellPlan<'_>, open_loop: bool) -> CallerKind {
     match plan.requests() {
-        Ok(requests) if !open_loop && plan.workload.beside.is_none() => Callers::Threads(requests.threads),
-        _ => Callers::Nobody,
+        Ok(requests) if !open_loop && plan.workload.beside.is_none() => CallerKind::Threads(requests.threads),
+        _ => CallerKind::Nobody,
     }
 }
 
 /// A failure with what the system, its budgets and the storages say of it.
-pub(super) fn explain(reason: String, session: &Session, storages: &Storages) -> CellError {
+pub(super) fn explain(reason: String, session: &ServerSession, storages: &CellStorages) -> CellError {
     let mut text = session.explain(reason);
     if let Err(CellError::Failed(error)) = storages.health() {
         text.push_str(&format!("\n{error}"));
@@ -556,7 +570,7 @@ pub(super) fn find_system(plan: &CellPlan<'_>) -> Result<&'static dyn System, Ce
 }
 
 /// Gets what the system needs from outside this host, telling how far it is.
-pub(super) fn prepare(system: &dyn System, observer: &dyn Observer) -> Result<(), CellError> {
+pub(super) fn prepare(system: &dyn System, observer: &dyn RunObserver) -> Result<(), CellError> {
     // Progress is reported again and again; each step is shown once.
     let told = Mutex::new(String::new());
     system.prepare(&|progress| {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use underlay_attach::{Registry, mounts};
+use underlay_attach::{ResourceRegistry, mounts};
 use underlay_files::{Access, Folder};
 
 use super::CellError;
@@ -10,11 +10,11 @@ use super::CellError;
 /// The folder of one cell's images, gone when the cell is.
 pub(super) struct CellFolder {
     path: PathBuf,
-    registry: Registry,
+    registry: ResourceRegistry,
 }
 
 impl CellFolder {
-    pub(super) fn make(path: &Path, registry: &Registry) -> Result<Self, CellError> {
+    pub(super) fn make(path: &Path, registry: &ResourceRegistry) -> Result<Self, CellError> {
         // `make_new` refuses what an earlier cell may have left.
         if let Err(foreign) = remove(path, registry) {
             return Err(CellError::Failed(format!(
@@ -37,7 +37,7 @@ impl Drop for CellFolder {
 
 /// Removes the folder. A file system of ours that a program still uses there leaves it first: the next cell needs the place, and nothing
 /// in a mount is ours to remove. Where somebody else has mounted something all stays, and this names it.
-fn remove(folder: &Path, registry: &Registry) -> Result<(), PathBuf> {
+fn remove(folder: &Path, registry: &ResourceRegistry) -> Result<(), PathBuf> {
     let below: Vec<PathBuf> = mounts::all()
         .into_iter()
         .map(|mount| mount.mount_point)
@@ -75,7 +75,7 @@ mod tests {
             return;
         }
         let keep = tempfile::tempdir().unwrap();
-        let registry = Registry::at(&keep.path().join("run")).unwrap();
+        let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
         let folder = keep.path().canonicalize().unwrap().join("cell");
         let cell = CellFolder::make(&folder, &registry).unwrap();
         let own = folder.join("own");

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use underlay_record::{Cell, PlannedCell, Requests, Scale};
-use underlay_systems::system::Settings;
-use underlay_workload::{Mix, OperationKind};
+use underlay_record::{Cell, PlannedCell, RequestWork, ScaleFactors};
+use underlay_systems::system::SystemSettings;
+use underlay_workload::{OperationKind, OperationMix};
 
 use super::CellError;
 use crate::plan::{self, CellWork};
@@ -26,7 +26,7 @@ pub(super) struct CellPlan<'a> {
     pub job: Option<&'a JobSpec>,
     /// A command of the user's instead of requests.
     pub benchmark: Option<&'a BenchmarkSpec>,
-    pub scale: Scale,
+    pub scale: ScaleFactors,
     pub seed: u64,
     /// Of one server; so are the next two.
     pub records_here: u64,
@@ -85,7 +85,7 @@ impl<'a> CellPlan<'a> {
     }
 
     /// What its clients ask.
-    pub(super) fn requests(&self) -> Result<&Requests, CellError> {
+    pub(super) fn requests(&self) -> Result<&RequestWork, CellError> {
         let of_job = || CellError::Failed(format!("{} is a batch job and sends no requests", self.cell().id));
         self.cell().requests().ok_or_else(of_job)
     }
@@ -100,7 +100,8 @@ impl<'a> CellPlan<'a> {
     pub(super) fn hides_records(&self) -> bool {
         let visibility = self.workload.visibility.as_ref();
         visibility.is_some_and(|visibility| visibility.unauthorized_share > 0.0)
-            && Mix::parse(self.cell().mix_or_job()).is_ok_and(|mix| mix.share(OperationKind::Read) > 0.0)
+            && OperationMix::parse(self.cell().mix_or_job())
+                .is_ok_and(|mix| mix.share(OperationKind::Read) > 0.0)
     }
 
     /// `load` begins with an empty storage, everything else with the loaded data. A program that has nothing to prepare or load
@@ -115,9 +116,9 @@ impl<'a> CellPlan<'a> {
 }
 
 /// The settings that a cell's system is started with.
-pub(super) fn settings(plan: &CellPlan<'_>) -> Settings {
+pub(super) fn settings(plan: &CellPlan<'_>) -> SystemSettings {
     let values = plan.system.with_nodes(plan.storage.settings_of(plan.system));
-    Settings {
+    SystemSettings {
         values,
         fields: plan.workload.fields,
         field_bytes: plan.workload.field_bytes,
@@ -126,6 +127,6 @@ pub(super) fn settings(plan: &CellPlan<'_>) -> Settings {
         slow_motion: plan.scale.time,
         visibility: plan.workload.visibility.clone(),
         scan_filter: plan.workload.scan_filter.clone(),
-        ..Settings::default()
+        ..SystemSettings::default()
     }
 }

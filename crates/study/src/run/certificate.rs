@@ -12,17 +12,17 @@ mod waits;
 use std::collections::BTreeMap;
 
 use underlay_record::{
-    Certificate, Check, CpuRecord, DeviceActivity, Generator, GivenUp, IntegrityRecord, Measured,
+    Certificate, Check, CpuRecord, DeviceActivity, GeneratorCost, GivenUp, IntegrityRecord, MeasuredWindow,
     OperationStats, PathRecord, PauseRecord, ReadBackRecord, latency_in_words,
 };
-use underlay_workload::Aftermath;
+use underlay_workload::RunAftermath;
 
-use latencies::Latencies;
-pub use own_time::Callers;
+use latencies::DeviceLatencies;
+pub use own_time::CallerKind;
 pub(super) use own_time::worth_telling as own_time_worth_telling;
-pub use searching::Searching;
+pub use searching::SearchObservation;
 
-pub use super::traffic::Traffic;
+pub use super::traffic::CellTraffic;
 
 /// Mean latency over all device requests: what decides a system's throughput.
 const MEAN_TOLERANCE: f64 = 0.10;
@@ -31,26 +31,26 @@ const UNANSWERED_TOLERANCE: f64 = 0.001;
 const STEAL_TOLERANCE: f64 = 0.05;
 
 /// What a certificate is made from.
-pub struct Evidence<'a> {
+pub struct CertificateEvidence<'a> {
     pub devices: &'a [DeviceActivity],
     /// What programs waited on the way to them; empty where that isn't known.
     pub paths: &'a [PathRecord],
     /// Absent for a batch job.
-    pub measured: Option<&'a Measured>,
+    pub measured: Option<&'a MeasuredWindow>,
     /// The attachment's own p50 in modelled microseconds, when something was modelled.
     pub floor_us: Option<f64>,
-    pub aftermath: &'a Aftermath,
+    pub aftermath: &'a RunAftermath,
     /// Absent where the study names no cores.
     pub cpu: Option<&'a CpuRecord>,
-    pub callers: Callers,
+    pub callers: CallerKind,
     /// Who stood still while it was measured; absent where nobody looked.
     pub pauses: Option<&'a PauseRecord>,
     /// Of a batch job.
     pub lost_tasks: Option<LostTasks>,
     /// Absent where nobody knows what the devices were asked for.
-    pub traffic: Option<Traffic>,
+    pub traffic: Option<CellTraffic>,
     /// Of a cell that looked for its rate.
-    pub searching: Option<&'a Searching>,
+    pub searching: Option<&'a SearchObservation>,
     /// Whether a cgroup held the system and its page cache to the budget; absent where there is none to be held to.
     pub memory_enforced: Option<bool>,
     /// The highest throughput that the generator can reach here, in modelled operations per second.
@@ -82,8 +82,8 @@ pub struct OutsideOfEvents {
     pub under_way: u64,
 }
 
-pub fn certify(evidence: &Evidence<'_>) -> Certificate {
-    let latencies = Latencies::of(evidence.devices, evidence.paths);
+pub fn certify(evidence: &CertificateEvidence<'_>) -> Certificate {
+    let latencies = DeviceLatencies::of(evidence.devices, evidence.paths);
     let any_modelled = latencies.any_modelled;
     let mut checks = latencies.checks(evidence.paths, evidence.floor_us, evidence.time_scale);
     if let Some(measured) = evidence.measured {
@@ -133,7 +133,7 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
 
 /// How many operations were under way on average, by Little's law: from when each was really sent. Those beside the measured ones are
 /// clients' too.
-fn in_flight(measured: &Measured) -> f64 {
+fn in_flight(measured: &MeasuredWindow) -> f64 {
     let beside_us = measured.beside.as_ref().map_or(0.0, |beside| served_us(&beside.by_operation));
     (served_us(&measured.by_operation) + beside_us) / (measured.duration_s * 1e6).max(f64::MIN_POSITIVE)
 }
@@ -144,7 +144,7 @@ fn served_us(by_operation: &BTreeMap<String, OperationStats>) -> f64 {
 }
 
 /// Operations that take longer than the time in which they are counted: most of them began before it, and what it shows is chance.
-fn window_check(measured: &Measured) -> Option<Check> {
+fn window_check(measured: &MeasuredWindow) -> Option<Check> {
     let window_us = measured.duration_s * 1e6;
     let operations: u64 = measured.by_operation.values().map(|one| one.count).sum();
     if window_us <= 0.0 || operations == 0 {
@@ -175,7 +175,7 @@ pub fn certify_devices(
     paths: &[PathRecord],
     time_scale: f64,
 ) -> Option<Certificate> {
-    let latencies = Latencies::of(devices, paths);
+    let latencies = DeviceLatencies::of(devices, paths);
     (latencies.requests() >= ENOUGH_REQUESTS).then(|| {
         let checks = latencies.checks(paths, None, time_scale);
         latencies.certificate(checks, None, 0.0)
@@ -183,7 +183,7 @@ pub fn certify_devices(
 }
 
 /// What was wrong with devices and CPUs during a search, in words.
-pub(super) fn search_findings(searching: &Searching, time_scale: f64) -> Vec<String> {
+pub(super) fn search_findings(searching: &SearchObservation, time_scale: f64) -> Vec<String> {
     let failed = searching::failed_checks(searching, time_scale, "");
     failed.into_iter().map(|check| format!("{}: {}", check.name, check.finding)).collect()
 }
@@ -248,7 +248,7 @@ pub fn too_fast(
     if certificate.failed().any(|failed| searching::plain_name(&failed.name) == pauses::PROCESS_PAUSES) {
         return None;
     }
-    let latencies = Latencies::of(devices, paths);
+    let latencies = DeviceLatencies::of(devices, paths);
     certificate
         .failed()
         .map(|failed| {
@@ -266,7 +266,7 @@ pub fn too_fast(
             let Some(late_us) = latencies.late_us(&found.check).or(found.late_us) else {
                 let was_no_help = |earlier: &&&GivenUp| {
                     let extents = earlier.extent.zip(found.extent);
-                    extents.is_some_and(|(before, now)| now > before * (1.0 - LEAST_HELP))
+                    extents.is_some_and(|(before, now)| now > before * (1.0 - MIN_IMPROVEMENT))
                 };
                 return is_mended(&found.check) && of_it.filter(was_no_help).count() < NO_HELP_AT_LAST;
             };
@@ -287,7 +287,7 @@ fn is_mended(check: &str) -> bool {
 
 /// Slower motion that made a check fail by less than this share less was no help: a program that uses whatever CPU time is left uses it at
 /// every factor.
-const LEAST_HELP: f64 = 0.1;
+const MIN_IMPROVEMENT: f64 = 0.1;
 /// Shares that are all of what there is look the same at half of it, so that one such motion tells nothing.
 const NO_HELP_AT_LAST: usize = 2;
 const GENERATOR_HEADROOM: &str = "generator headroom";
@@ -302,7 +302,7 @@ fn slower_remedy(time_scale: f64) -> String {
 }
 
 /// Whether the system did what was asked of it: a refusal is quicker than an answer.
-fn answer_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<Check>) {
+fn answer_checks(evidence: &CertificateEvidence<'_>, measured: &MeasuredWindow, checks: &mut Vec<Check>) {
     let missing: u64 = measured.by_operation.values().map(|stats| stats.missing).sum();
     let throttled: u64 = measured.by_operation.values().map(|stats| stats.throttled).sum();
     let refused = if evidence.hides_records { throttled } else { missing + throttled };
@@ -388,10 +388,10 @@ fn answer_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<
     }
 }
 
-fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<Check>) {
+fn generator_checks(evidence: &CertificateEvidence<'_>, measured: &MeasuredWindow, checks: &mut Vec<Check>) {
     if let Some(ceiling) = evidence.ceiling_per_s {
         let headroom = ceiling / measured.throughput_per_s.max(f64::MIN_POSITIVE);
-        let needed = Generator::MIN_HEADROOM;
+        let needed = GeneratorCost::MIN_HEADROOM;
         checks.push(Check {
             name: GENERATOR_HEADROOM.into(),
             passed: headroom >= needed,
@@ -407,7 +407,7 @@ fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut V
         && let Some(lateness_us) = measured.generator.lateness_p99_us
     {
         let p99_us = measured.latency.us.p99;
-        let passed = !Generator::is_too_late(lateness_us, p99_us);
+        let passed = !GeneratorCost::is_too_late(lateness_us, p99_us);
         checks.push(Check {
             name: SCHEDULE_LATENESS.into(),
             passed,

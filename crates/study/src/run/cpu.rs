@@ -6,42 +6,42 @@ use underlay_attach::{AttachError, CpuTimes, CpuUsage};
 use underlay_record::CpuRecord;
 
 use super::cell_plan::CellPlan;
-use super::cpu_speed::{Allowance, Probed, SpeedProbe};
-use super::cpu_waits::{WaitProbe, Waited};
-use crate::machine::{Placement, Share, Ticks};
-use crate::session::Session;
+use super::cpu_speed::{SampleMark, SpeedAllowance, SpeedProbe};
+use super::cpu_waits::{ObservedCpuWaits, WaitProbe};
+use crate::machine::{CpuPlacement, ServerShare, TickThreads};
+use crate::session::ServerSession;
 use crate::spec::SystemSpec;
 
 /// The kernel's counters at a moment.
-pub(super) struct Counters {
+pub(super) struct CpuCounters {
     at: Instant,
     system: CpuTimes,
     emulation: CpuTimes,
     servers: Vec<Option<CpuUsage>>,
-    speed: Probed,
-    waited: Waited,
+    speed: SampleMark,
+    waited: ObservedCpuWaits,
     ticks: u64,
 }
 
-impl Counters {
-    fn take(meter: &CpuMeter<'_>) -> Result<Counters, AttachError> {
-        Ok(Counters {
+impl CpuCounters {
+    fn take(meter: &CpuMeter<'_>) -> Result<CpuCounters, AttachError> {
+        Ok(CpuCounters {
             at: Instant::now(),
             system: CpuTimes::of(&meter.share.cpu.cpus)?,
             emulation: CpuTimes::of(&meter.placement.emulation)?,
             servers: meter.session.cpu_usage(),
             speed: meter.probe.read(),
             waited: meter.waits.read(),
-            ticks: meter.ticks.as_ref().map_or(0, Ticks::count),
+            ticks: meter.ticks.as_ref().map_or(0, TickThreads::count),
         })
     }
 }
 
 /// Reads the processors' counters while a cell is measured.
 pub(super) struct CpuMeter<'a> {
-    placement: &'a Placement,
-    session: &'a Session,
-    share: Share,
+    placement: &'a CpuPlacement,
+    session: &'a ServerSession,
+    share: ServerShare,
     servers: u32,
     /// What the speed of its CPUs is held against.
     reference_us: Option<f64>,
@@ -51,15 +51,15 @@ pub(super) struct CpuMeter<'a> {
     probe: SpeedProbe,
     waits: WaitProbe,
     /// `None` where they would be no help. Real storage takes no modelled time, and is measured as the host is.
-    ticks: Option<Ticks>,
+    ticks: Option<TickThreads>,
 }
 
 impl<'a> CpuMeter<'a> {
     /// `None` where the study names no cores.
     pub(super) fn of(
         plan: &CellPlan<'_>,
-        placement: Option<&'a Placement>,
-        session: &'a Session,
+        placement: Option<&'a CpuPlacement>,
+        session: &'a ServerSession,
     ) -> Option<CpuMeter<'a>> {
         let placement = placement?;
         let share = share_of(plan, placement)?;
@@ -70,7 +70,7 @@ impl<'a> CpuMeter<'a> {
         let quotas = session.cpu_quotas();
         let can_follow = is_modelled && quotas.len() == plan.system.servers as usize;
         let due_cpus = share.due_cpus;
-        let allowance = reference_us.filter(|_| can_follow).map(|reference_us| Allowance {
+        let allowance = reference_us.filter(|_| can_follow).map(|reference_us| SpeedAllowance {
             quotas,
             due_cpus,
             reference_us,
@@ -82,7 +82,7 @@ impl<'a> CpuMeter<'a> {
         let probe = SpeedProbe::on(&share.cpu.cpus, allowance);
         let waits = WaitProbe::on(&placement.emulation);
         let servers = plan.system.servers;
-        let ticks = is_modelled.then(|| Ticks::beside(placement, &share, servers)).flatten();
+        let ticks = is_modelled.then(|| TickThreads::beside(placement, &share, servers)).flatten();
         Some(CpuMeter {
             placement,
             session,
@@ -97,12 +97,12 @@ impl<'a> CpuMeter<'a> {
         })
     }
 
-    pub(super) fn read(&self) -> Result<Counters, AttachError> {
-        Counters::take(self)
+    pub(super) fn read(&self) -> Result<CpuCounters, AttachError> {
+        CpuCounters::take(self)
     }
 
     /// What the processors did between two readings.
-    pub(super) fn between(&self, began: &Counters, ended: &Counters) -> CpuRecord {
+    pub(super) fn between(&self, began: &CpuCounters, ended: &CpuCounters) -> CpuRecord {
         let wall_s = (ended.at - began.at).as_secs_f64().max(f64::MIN_POSITIVE);
         let system = ended.system.since(began.system);
         let emulation = ended.emulation.since(began.emulation);
@@ -192,7 +192,7 @@ fn stolen_from_system_s(on_its_cpus: CpuTimes, used_s: f64) -> f64 {
 }
 
 /// What each server of the cell is held to; `None` where the study names no cores, or the system runs elsewhere.
-pub(super) fn share_of(plan: &CellPlan<'_>, placement: &Placement) -> Option<Share> {
+pub(super) fn share_of(plan: &CellPlan<'_>, placement: &CpuPlacement) -> Option<ServerShare> {
     let machine = plan.study.machine.filter(|_| !plan.storage.is_elsewhere())?;
     let SystemSpec { nodes, servers, .. } = *plan.system;
     Some(placement.share(machine.cores, nodes, servers, plan.scale.time, plan.storage.is_modelled()))

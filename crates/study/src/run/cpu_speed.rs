@@ -1,17 +1,17 @@
 //! How fast this host's CPUs compute while a cell is measured, and as much more CPU time for the system as they are slower.
 //!
 //! A modelled core does what a core of this host does at its fastest. A core that a hypervisor shares between two guests does less for each in the
-//! same CPU time, and so does one that another thread shares. A [fixed computation](crate::machine::Computation), timed again and again, tells by how
-//! much, and the system's quota follows.
+//! same CPU time, and so does one that another thread shares. A [fixed computation](crate::machine::SpeedComputation),
+//! timed again and again, tells by how much, and the system's quota follows.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use underlay_attach::{Confined, CpuQuota, Processors};
+use underlay_attach::{CpuConfinement, CpuQuota, Processors};
 use underlay_sync::Mutex;
 
-use crate::machine::{Computation, MAX_SLOWDOWN, usual_us};
-use crate::ticker::Ticker;
+use crate::machine::{MAX_SLOWDOWN, SpeedComputation, usual_us};
+use crate::ticker::SamplerTicker;
 
 /// A thousandth of a CPU: the computation takes some 0.1 ms.
 const EVERY: Duration = Duration::from_millis(100);
@@ -25,7 +25,7 @@ const CHANGE: f64 = 0.03;
 
 /// Where in the samples a moment lies, and what the system had been allowed until then.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Probed {
+pub(super) struct SampleMark {
     count: usize,
     at: Instant,
     /// The factor by which its CPU time was raised, times the seconds for which it was.
@@ -33,7 +33,7 @@ pub(super) struct Probed {
 }
 
 /// What is done for a system whose CPUs are slower than the modelled cores.
-pub(super) struct Allowance {
+pub(super) struct SpeedAllowance {
     pub quotas: Vec<CpuQuota>,
     /// What one server is due on CPUs at their fastest.
     pub due_cpus: f64,
@@ -43,7 +43,7 @@ pub(super) struct Allowance {
 }
 
 #[derive(Debug)]
-struct Seen {
+struct SpeedSamples {
     samples: Vec<Duration>,
     /// That are no longer kept.
     forgotten: usize,
@@ -52,7 +52,7 @@ struct Seen {
     allowed_s: f64,
 }
 
-impl Seen {
+impl SpeedSamples {
     fn allowed_s(&self, now: Instant) -> f64 {
         self.allowed_s + self.factor * now.saturating_duration_since(self.since).as_secs_f64()
     }
@@ -82,21 +82,22 @@ impl Seen {
 
 /// A thread on the system's CPUs, outside of what these are held to. It ends when this is dropped.
 pub(super) struct SpeedProbe {
-    seen: Arc<Mutex<Seen>>,
-    _ticker: Ticker,
+    seen: Arc<Mutex<SpeedSamples>>,
+    _ticker: SamplerTicker,
 }
 
 impl SpeedProbe {
     /// Where no thread can be had, or none may run there, it counts nothing, and nothing is allowed for it.
-    pub(super) fn on(cpus: &Processors, allowance: Option<Allowance>) -> SpeedProbe {
+    pub(super) fn on(cpus: &Processors, allowance: Option<SpeedAllowance>) -> SpeedProbe {
         let factor = allowance.as_ref().map_or(1.0, |allowance| allowance.factor);
-        let seen = Seen { samples: Vec::new(), forgotten: 0, factor, since: Instant::now(), allowed_s: 0.0 };
+        let seen =
+            SpeedSamples { samples: Vec::new(), forgotten: 0, factor, since: Instant::now(), allowed_s: 0.0 };
         let seen = Arc::new(Mutex::new(seen));
         let (kept, cpus) = (Arc::clone(&seen), cpus.clone());
-        let ticker = Ticker::start("cpu-speed", EVERY, move || {
-            let confined = Confined::to(&cpus).ok()?;
-            let mut computation = Computation::new();
-            if let Some(Allowance { quotas, due_cpus, factor, .. }) = &allowance {
+        let ticker = SamplerTicker::start("cpu-speed", EVERY, move || {
+            let confined = CpuConfinement::to(&cpus).ok()?;
+            let mut computation = SpeedComputation::new();
+            if let Some(SpeedAllowance { quotas, due_cpus, factor, .. }) = &allowance {
                 // An earlier measurement on the same servers may have left them with another one.
                 quotas.iter().for_each(|quota| drop(quota.change(due_cpus * factor)));
             }
@@ -118,13 +119,13 @@ impl SpeedProbe {
         SpeedProbe { seen, _ticker: ticker }
     }
 
-    pub(super) fn read(&self) -> Probed {
+    pub(super) fn read(&self) -> SampleMark {
         let (seen, at) = (self.seen.lock(), Instant::now());
-        Probed { count: seen.forgotten + seen.samples.len(), at, allowed_s: seen.allowed_s(at) }
+        SampleMark { count: seen.forgotten + seen.samples.len(), at, allowed_s: seen.allowed_s(at) }
     }
 
     /// What the computation took between two readings; `None` where it was hardly done.
-    pub(super) fn between_us(&self, began: Probed, ended: Probed) -> Option<f64> {
+    pub(super) fn between_us(&self, began: SampleMark, ended: SampleMark) -> Option<f64> {
         let seen = self.seen.lock();
         let place = |count: usize| count.saturating_sub(seen.forgotten).min(seen.samples.len());
         let samples = seen.samples.get(place(began.count)..place(ended.count))?;
@@ -132,9 +133,9 @@ impl SpeedProbe {
     }
 }
 
-impl Probed {
+impl SampleMark {
     /// By which factor the system's CPU time was raised since `began`, on average.
-    pub(super) fn allowed_since(self, began: Probed) -> Option<f64> {
+    pub(super) fn allowed_since(self, began: SampleMark) -> Option<f64> {
         let elapsed_s = self.at.saturating_duration_since(began.at).as_secs_f64();
         (elapsed_s > 0.0).then(|| (self.allowed_s - began.allowed_s) / elapsed_s)
     }
@@ -144,9 +145,9 @@ impl Probed {
 mod tests {
     use super::*;
 
-    fn seen(samples: &[u64]) -> Seen {
+    fn seen(samples: &[u64]) -> SpeedSamples {
         let samples = samples.iter().copied().map(Duration::from_micros).collect();
-        Seen { samples, forgotten: 0, factor: 1.0, since: Instant::now(), allowed_s: 0.0 }
+        SpeedSamples { samples, forgotten: 0, factor: 1.0, since: Instant::now(), allowed_s: 0.0 }
     }
 
     #[test]
@@ -166,7 +167,7 @@ mod tests {
         let mut seen = seen(&[]);
         let begin = seen.since;
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
-        let read = |seen: &Seen, seconds| Probed {
+        let read = |seen: &SpeedSamples, seconds| SampleMark {
             count: 0,
             at: at(seconds),
             allowed_s: seen.allowed_s(at(seconds)),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use underlay_attach::{CpuWaits, Processors};
 
-use crate::ticker::Ticker;
+use crate::ticker::SamplerTicker;
 
 /// A reading takes some 10 µs a thread.
 const EVERY: Duration = Duration::from_millis(250);
@@ -20,16 +20,16 @@ const SEEN: f64 = 0.5;
 
 /// What has been seen so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Waited {
+pub(super) struct ObservedCpuWaits {
     /// Added up over threads.
     waited: Duration,
     /// Of how much time that is.
     seen: Duration,
 }
 
-impl Waited {
+impl ObservedCpuWaits {
     /// How many threads were ready to run and had no CPU since `before`, on average; `None` where too little of that time was seen.
-    pub(super) fn threads_since(self, before: Waited, elapsed: Duration) -> Option<f64> {
+    pub(super) fn threads_since(self, before: ObservedCpuWaits, elapsed: Duration) -> Option<f64> {
         let seen = self.seen.saturating_sub(before.seen);
         if seen.is_zero() || seen < elapsed.mul_f64(SEEN) {
             return None;
@@ -39,23 +39,23 @@ impl Waited {
 }
 
 #[derive(Default)]
-struct Totals {
+struct CpuWaitTotals {
     waited_ns: AtomicU64,
     seen_ns: AtomicU64,
 }
 
 /// A thread that reads the account. It ends when this is dropped.
 pub(super) struct WaitProbe {
-    totals: Arc<Totals>,
-    _ticker: Ticker,
+    totals: Arc<CpuWaitTotals>,
+    _ticker: SamplerTicker,
 }
 
 impl WaitProbe {
     /// Where no thread can be had, or the kernel keeps no account, nothing is seen.
     pub(super) fn on(cpus: &Processors) -> WaitProbe {
-        let totals = Arc::new(Totals::default());
+        let totals = Arc::new(CpuWaitTotals::default());
         let (kept, cpus) = (totals.clone(), cpus.clone());
-        let ticker = Ticker::start("cpu-waits", EVERY, move || {
+        let ticker = SamplerTicker::start("cpu-waits", EVERY, move || {
             let read = move || (Instant::now(), CpuWaits::of(underlay_workload::CLIENT_THREADS, &cpus));
             let mut last = read();
             Some(move || {
@@ -74,8 +74,8 @@ impl WaitProbe {
         WaitProbe { totals, _ticker: ticker }
     }
 
-    pub(super) fn read(&self) -> Waited {
-        Waited {
+    pub(super) fn read(&self) -> ObservedCpuWaits {
+        ObservedCpuWaits {
             waited: Duration::from_nanos(self.totals.waited_ns.load(Ordering::Relaxed)),
             seen: Duration::from_nanos(self.totals.seen_ns.load(Ordering::Relaxed)),
         }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn what_was_hardly_seen_is_not_told() {
-        let at = |waited_ms, seen_ms| Waited {
+        let at = |waited_ms, seen_ms| ObservedCpuWaits {
             waited: Duration::from_millis(waited_ms),
             seen: Duration::from_millis(seen_ms),
         };

@@ -10,36 +10,38 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use underlay_attach::{Registry, choice};
+use underlay_attach::{ResourceRegistry, choice};
 use underlay_record::thousands_apart;
-use underlay_storage::stack::Pace;
-use underlay_systems::system::{LoadRequest, Settings, StoragePaths, System};
+use underlay_storage::stack::PacingMode;
+use underlay_systems::system::{LoadRequest, StoragePaths, System, SystemSettings};
 
-use super::attached::{Storages, images_folder};
+use super::attached::{CellStorages, images_folder};
 use super::cell_folder::CellFolder;
 use super::cell_plan::{CellPlan, settings};
 use super::directory::scratch_of;
 use super::kept_logs::KeptLogs;
-use super::prepared::{Data, Prepared};
+use super::prepared::{InitialData, PreparedDataset};
 use super::tree_copy::copy_tree;
-use super::{CellError, Live, Observer, SETTLE_LIMIT, check_stop, drive, faults, images, space, storage};
+use super::{
+    CellError, LiveCell, RunObserver, SETTLE_LIMIT, check_stop, drive, faults, images, space, storage,
+};
 use crate::plan::is_loaded_on_its_storage;
-use crate::session::{Enforcement, Place, Session};
+use crate::session::{BudgetEnforcement, ServerSession, ServerSite};
 use crate::spec::StorageSource;
 
 /// How often data are put on a storage whose devices have faults meanwhile.
 const LOAD_ATTEMPTS: usize = 3;
 
 /// What came of putting a data set on a storage.
-enum Put {
-    Whole(Prepared),
+enum PlacedDataset {
+    Whole(PreparedDataset),
     /// Nobody knows what the devices hold, since they had these faults.
     UnderFaults(Vec<String>),
 }
 
 /// The faults that devices had while they got their data; `None` without any. Of what has failed anyway, it is no second failure that they
 /// can't be asked.
-fn faults_met(storages: &Storages, has_loaded: bool) -> Result<Option<Vec<String>>, CellError> {
+fn faults_met(storages: &CellStorages, has_loaded: bool) -> Result<Option<Vec<String>>, CellError> {
     // What is still in the page cache passes the devices as well.
     let written = storages.write_out();
     match storages.faults_in_data() {
@@ -51,21 +53,21 @@ fn faults_met(storages: &Storages, has_loaded: bool) -> Result<Option<Vec<String
 }
 
 /// What has been prepared in this run, and where.
-pub(super) struct Datasets {
+pub(super) struct PreparedDatasets {
     root: PathBuf,
-    registry: Registry,
+    registry: ResourceRegistry,
     logs: KeptLogs,
     /// dataset key -> folder of the system's files
     loaded: HashMap<String, PathBuf>,
     /// dataset key and storage name -> what its cells begin with
-    imaged: HashMap<(String, String), Prepared>,
+    imaged: HashMap<(String, String), PreparedDataset>,
     /// dataset key and storage name of what a running cluster has been given
     elsewhere: HashSet<(String, String)>,
 }
 
-impl Datasets {
-    pub(super) fn new(root: &Path, registry: Registry, logs: KeptLogs) -> Self {
-        Datasets {
+impl PreparedDatasets {
+    pub(super) fn new(root: &Path, registry: ResourceRegistry, logs: KeptLogs) -> Self {
+        PreparedDatasets {
             root: root.to_path_buf(),
             registry,
             logs,
@@ -80,10 +82,10 @@ impl Datasets {
         &mut self,
         plan: &CellPlan<'_>,
         system: &dyn System,
-        observer: &dyn Observer,
+        observer: &dyn RunObserver,
         stop: &AtomicBool,
-    ) -> Result<Prepared, CellError> {
-        Ok(Prepared::new(Data::Trees(vec![self.folder(plan, system, observer, stop)?])))
+    ) -> Result<PreparedDataset, CellError> {
+        Ok(PreparedDataset::new(InitialData::Trees(vec![self.folder(plan, system, observer, stop)?])))
     }
 
     /// The folder that holds the loaded data set as plain files.
@@ -91,7 +93,7 @@ impl Datasets {
         &mut self,
         plan: &CellPlan<'_>,
         system: &dyn System,
-        observer: &dyn Observer,
+        observer: &dyn RunObserver,
         stop: &AtomicBool,
     ) -> Result<PathBuf, CellError> {
         if let Some(folder) = self.loaded.get(&plan.dataset_key) {
@@ -124,7 +126,7 @@ impl Datasets {
         &mut self,
         plan: &CellPlan<'_>,
         system: &dyn System,
-        observer: &dyn Observer,
+        observer: &dyn RunObserver,
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
         let key = (plan.dataset_key.clone(), plan.storage.name.clone());
@@ -153,18 +155,18 @@ impl Datasets {
         plan: &CellPlan<'_>,
         system: &dyn System,
         paths: StoragePaths,
-        observer: &dyn Observer,
+        observer: &dyn RunObserver,
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
         // At this machine's own speed, whatever the cells' is.
         let slow_motion = if system.keeps_timeouts() { plan.scale.time } else { 1.0 };
-        let mut settings = Settings { slow_motion, ..settings(plan) };
+        let mut settings = SystemSettings { slow_motion, ..settings(plan) };
         if !plan.storage.is_elsewhere() {
             for &(key, value) in system.settings_for_loading() {
                 settings.values.entry(key.to_owned()).or_insert_with(|| value.to_owned());
             }
         }
-        let place = Place { paths, budget_bytes: plan.budget_bytes, share: None };
+        let place = ServerSite { paths, budget_bytes: plan.budget_bytes, share: None };
         if plan.benchmark.is_some() {
             let scratch = place.paths.scratch.clone();
             let loaded = self.load_by_command(plan, system, place, &settings, stop);
@@ -172,17 +174,17 @@ impl Datasets {
         }
         // No budget is enforced while loading: page cache makes it faster, and none of it is measured.
         let enforcement = match plan.storage.is_elsewhere() {
-            true => Enforcement::None,
-            false => Enforcement::Grouped { name: "load", registry: &self.registry },
+            true => BudgetEnforcement::None,
+            false => BudgetEnforcement::Grouped { name: "load", registry: &self.registry },
         };
-        let session = Session::start(system, vec![place], enforcement, &settings, stop);
+        let session = ServerSession::start(system, vec![place], enforcement, &settings, stop);
         check_stop(stop)?;
         let session = session?;
         let spec = drive::loading_spec(plan)?;
         let images = (!plan.storage.is_elsewhere()).then_some(self.root.as_path());
-        let keep = drive::Keep { images, ..drive::Keep::default() };
+        let keep = drive::KeptOutputs { images, ..drive::KeptOutputs::default() };
         let outcome =
-            drive::drive(&spec, &session, &(), observer, stop, drive::Purpose::Loading, keep)?.measured;
+            drive::drive(&spec, &session, &(), observer, stop, drive::DrivePurpose::Loading, keep)?.measured;
         // One missing record is too many: every cell on this data set would read around it.
         if outcome.errors > 0 {
             return Err(CellError::Failed(format!(
@@ -198,7 +200,7 @@ impl Datasets {
                 outcome.operations, plan.records_here
             )));
         }
-        observer.live(&Live { phase: "compacting".into(), preparing: true, ..Live::default() });
+        observer.live(&LiveCell { phase: "compacting".into(), preparing: true, ..LiveCell::default() });
         // Otherwise each cell would begin with the compaction that loading left over.
         session.settle(SETTLE_LIMIT, stop)?;
         let killed = session.check_oom_kills(0, "while data were loaded");
@@ -212,12 +214,12 @@ impl Datasets {
         &self,
         plan: &CellPlan<'_>,
         system: &dyn System,
-        place: Place,
-        settings: &Settings,
+        place: ServerSite,
+        settings: &SystemSettings,
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
-        let enforcement = Enforcement::Kernel { name: "load", registry: &self.registry };
-        let session = Session::start(system, vec![place], enforcement, settings, stop);
+        let enforcement = BudgetEnforcement::Kernel { name: "load", registry: &self.registry };
+        let session = ServerSession::start(system, vec![place], enforcement, settings, stop);
         check_stop(stop)?;
         let session = session?;
         let load = LoadRequest { data_bytes: plan.data_bytes_here, seed: plan.study.run.seed };
@@ -236,9 +238,9 @@ impl Datasets {
         &mut self,
         plan: &CellPlan<'_>,
         system: &dyn System,
-        observer: &dyn Observer,
+        observer: &dyn RunObserver,
         stop: &AtomicBool,
-    ) -> Result<Prepared, CellError> {
+    ) -> Result<PreparedDataset, CellError> {
         let key = (plan.dataset_key.clone(), plan.storage.name.clone());
         if let Some(prepared) = self.imaged.get(&key) {
             return Ok(prepared.clone());
@@ -252,11 +254,11 @@ impl Datasets {
             };
             check_stop(stop)?;
             match put {
-                Put::Whole(prepared) => {
+                PlacedDataset::Whole(prepared) => {
                     self.imaged.insert(key, prepared.clone());
                     return Ok(prepared);
                 }
-                Put::UnderFaults(faults) => observer.notice(&format!(
+                PlacedDataset::UnderFaults(faults) => observer.notice(&format!(
                     "data were put on {} while its devices had faults ({}): they are put there again",
                     plan.storage.name,
                     faults.join("; ")
@@ -275,9 +277,9 @@ impl Datasets {
         &mut self,
         plan: &CellPlan<'_>,
         system: &dyn System,
-        observer: &dyn Observer,
+        observer: &dyn RunObserver,
         stop: &AtomicBool,
-    ) -> Result<Put, CellError> {
+    ) -> Result<PlacedDataset, CellError> {
         let records = match plan.benchmark {
             Some(_) => "the data set".to_owned(),
             None => format!("{} records", plan.records_here),
@@ -291,8 +293,8 @@ impl Datasets {
         // Where the cells will have it: a system may write down where its directories are.
         let place = self.root.join("cell");
         let _place = CellFolder::make(&place, &self.registry)?;
-        let storages = Storages::attach(plan, None, &place, &self.registry)?;
-        storages.set_pace(Pace::Immediate)?;
+        let storages = CellStorages::attach(plan, None, &place, &self.registry)?;
+        storages.set_pace(PacingMode::Immediate)?;
         let scratch = place.join(scratch_of(0));
         fs::create_dir_all(&scratch)?;
         let paths = storages.paths_of(0, scratch);
@@ -301,7 +303,7 @@ impl Datasets {
         // Faults may be why it failed, too.
         if let Some(faults) = faults_met(&storages, loaded.is_ok())? {
             let _ = storages.detach();
-            return Ok(Put::UnderFaults(faults));
+            return Ok(PlacedDataset::UnderFaults(faults));
         }
         loaded.map_err(|error| self.with_space(error))?;
         let kept = self.root.join(format!("images-{}", self.imaged.len()));
@@ -318,7 +320,7 @@ impl Datasets {
                     trees.push(tree);
                 }
                 storages.detach()?;
-                Prepared::new(Data::Trees(trees))
+                PreparedDataset::new(InitialData::Trees(trees))
             }
             source => {
                 storages.detach()?;
@@ -327,7 +329,7 @@ impl Datasets {
                     _ => (images_folder(&server), kept.join("data")),
                 };
                 fs::rename(from, &to)?;
-                Prepared::new(Data::Images(to))
+                PreparedDataset::new(InitialData::Images(to))
             }
         };
         for (role, _) in plan.roles() {
@@ -335,7 +337,7 @@ impl Datasets {
             fs::rename(images_folder(&server.join(role)), &to)?;
             prepared.roles.insert(role.to_owned(), to);
         }
-        Ok(Put::Whole(prepared))
+        Ok(PlacedDataset::Whole(prepared))
     }
 
     /// Puts the loaded data set on the backing files of a storage, or on the pool.
@@ -343,9 +345,9 @@ impl Datasets {
         &mut self,
         plan: &CellPlan<'_>,
         system: &dyn System,
-        observer: &dyn Observer,
+        observer: &dyn RunObserver,
         stop: &AtomicBool,
-    ) -> Result<Put, CellError> {
+    ) -> Result<PlacedDataset, CellError> {
         let files = self.folder(plan, system, observer, stop)?;
         let folder = self.root.join(format!("images-{}", self.imaged.len()));
         let _ = fs::remove_dir_all(&folder);
@@ -363,10 +365,10 @@ impl Datasets {
         };
         if let StorageSource::Volume(_) = plan.storage.source {
             // All servers' volumes lie in one pool, so all of them are filled.
-            let storages = Storages::attach(plan, None, &folder, &self.registry)?;
+            let storages = CellStorages::attach(plan, None, &folder, &self.registry)?;
             let copy = || -> Result<(), CellError> {
                 for attached in storages.servers() {
-                    attached.set_pace(Pace::Immediate)?;
+                    attached.set_pace(PacingMode::Immediate)?;
                     copy_tree(&files, &attached.paths()[0]).map_err(fitted)?;
                 }
                 Ok(())
@@ -374,19 +376,19 @@ impl Datasets {
             let copied = copy();
             if let Some(faults) = faults_met(&storages, copied.is_ok())? {
                 let _ = storages.detach();
-                return Ok(Put::UnderFaults(faults));
+                return Ok(PlacedDataset::UnderFaults(faults));
             }
             copied?;
             storages.detach()?;
             // What a cell clones is the pool alone.
-            return Ok(Put::Whole(Prepared::new(Data::Images(folder.join("pool")))));
+            return Ok(PlacedDataset::Whole(PreparedDataset::new(InitialData::Images(folder.join("pool")))));
         }
         let stack = storage::stack(&plan.storage, &folder, plan.scale.data, plan.scale.time, plan.seed)
             .expect("images are made for modelled storage only");
         let spec = storage::attach_spec(&plan.storage, stack, &self.root.join("mnt"), true);
         let mut attached = choice::choose_for(&spec.stack, plan.study.run.attachment.as_deref())?
             .attach(&spec, &self.registry)?;
-        attached.set_pace(Pace::Immediate)?;
+        attached.set_pace(PacingMode::Immediate)?;
         // A system that uses one directory has all its files in the first one.
         let directory = &attached.paths()[0];
         let copied = copy_tree(&files, directory)
@@ -396,10 +398,10 @@ impl Datasets {
         let faults = faults::faults_in_data(&attached.end_measurement()?);
         if !faults.is_empty() {
             let _ = attached.detach();
-            return Ok(Put::UnderFaults(faults));
+            return Ok(PlacedDataset::UnderFaults(faults));
         }
         copied.map_err(fitted)?;
         attached.detach()?;
-        Ok(Put::Whole(Prepared::new(Data::Images(folder))))
+        Ok(PlacedDataset::Whole(PreparedDataset::new(InitialData::Images(folder))))
     }
 }

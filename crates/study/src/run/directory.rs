@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use underlay_files::{Access, Folder};
-use underlay_record::{CellStatus, DisturbedBy, PlannedCell, ReadError, Run, RunRecord, read};
+use underlay_record::{CellStatus, DisturbedBy, PlannedCell, ReadError, RunHeader, RunRecord, read};
 
 use super::RunError;
 
@@ -129,7 +129,7 @@ impl RunDirectory {
 
     /// # Errors
     /// When it can't be written.
-    pub fn write_run(&self, run: &Run) -> Result<(), RunError> {
+    pub fn write_run(&self, run: &RunHeader) -> Result<(), RunError> {
         write_json(&self.folder, HEAD, run)
     }
 
@@ -137,7 +137,7 @@ impl RunDirectory {
     ///
     /// # Errors
     /// When it can't be written.
-    pub fn write_ended_run(&self, run: &Run) -> Result<(), RunError> {
+    pub fn write_ended_run(&self, run: &RunHeader) -> Result<(), RunError> {
         let modified = self.folder.file(HEAD).and_then(|head| head.metadata()?.modified());
         self.write_run(run)?;
         if let Ok(modified) = modified {
@@ -149,7 +149,7 @@ impl RunDirectory {
 
     /// # Errors
     /// When it can't be read, or is not a run's head.
-    pub fn read_run(&self) -> Result<Run, RunError> {
+    pub fn read_run(&self) -> Result<RunHeader, RunError> {
         read_head(&self.folder)
     }
 
@@ -157,7 +157,7 @@ impl RunDirectory {
     ///
     /// # Errors
     /// When there is no run, or its head can't be read.
-    pub fn read(path: &Path) -> Result<Run, RunError> {
+    pub fn read(path: &Path) -> Result<RunHeader, RunError> {
         read_head(&open_run(path)?)
     }
 
@@ -178,7 +178,7 @@ impl RunDirectory {
     pub fn is_finished(
         &self,
         planned: &PlannedCell,
-        run: &Run,
+        run: &RunHeader,
         tell: &mut dyn FnMut(&str),
     ) -> Result<bool, RunError> {
         let path = self.records().join(&planned.file);
@@ -227,7 +227,7 @@ impl RunDirectory {
     ///
     /// # Errors
     /// When something can't be written or removed.
-    pub fn begin_again(&self, run: &Run) -> Result<(), RunError> {
+    pub fn begin_again(&self, run: &RunHeader) -> Result<(), RunError> {
         self.write_run(run)?;
         for planned in &run.plan {
             let record = Path::new(&planned.file);
@@ -302,7 +302,7 @@ fn open_run(path: &Path) -> Result<Folder, RunError> {
     Folder::open(path).map_err(|error| cannot("continue the run in", path, &error))
 }
 
-fn read_head(folder: &Folder) -> Result<Run, RunError> {
+fn read_head(folder: &Folder) -> Result<RunHeader, RunError> {
     let head = folder.path().join(HEAD);
     let text = folder.read_text(HEAD, MAX_HEAD_BYTES).map_err(|error| cannot("read", &head, &error))?;
     let refused = |problem: String| RunError::Mistake(format!("{} is refused: {problem}", head.display()));

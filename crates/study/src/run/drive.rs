@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_record::Measured;
+use underlay_record::MeasuredWindow;
 use underlay_sync::Mutex;
 use underlay_workload::{
-    AcknowledgedWrites, Aftermath, Arrivals, Beside, Control, Mix, Origin, Phase, Properties, RatePart,
-    RateProfile, RunError, RunSpec, TimelineInterval, Workload,
+    AcknowledgedWrites, ArrivalProcess, BackgroundWork, CoreWorkload, OperationMix, PropertyOrigin, RatePart,
+    RateProfile, RunAftermath, RunError, RunHandle, RunPhase, RunSpec, TimelineInterval, YcsbProperties,
 };
 
 use super::cell_plan::CellPlan;
-use super::{CellError, Live, Observer};
-use crate::session::{Outcome, Session};
+use super::{CellError, LiveCell, RunObserver};
+use crate::session::{LoadOutcome, ServerSession};
 use crate::spec::BesideSpec;
 
 /// Into how many intervals the measured time is cut for the time series and its statistics.
@@ -33,36 +33,36 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// What the generator runs for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum DrivePurpose {
     Loading,
     FillingCaches,
     Measuring,
 }
 
-impl Purpose {
+impl DrivePurpose {
     /// The phase that it is in where it does not warm up.
     fn phase(self) -> &'static str {
         match self {
-            Purpose::Loading => "loading",
-            Purpose::FillingCaches => "filling caches",
-            Purpose::Measuring => "measuring",
+            DrivePurpose::Loading => "loading",
+            DrivePurpose::FillingCaches => "filling caches",
+            DrivePurpose::Measuring => "measuring",
         }
     }
 }
 
 /// What happens at the edges of the measured window.
-pub(super) trait Hooks: Sync {
+pub(super) trait WindowHooks: Sync {
     /// The measured window begins at this instant: now, or without a warm-up in a moment and after `measuring_begins`.
     fn window_begins(&self, _at: Instant) {}
     fn measuring_begins(&self) {}
     fn measuring_ended(&self) {}
 }
 
-impl Hooks for () {}
+impl WindowHooks for () {}
 
 /// What is kept of a run beside its figures, and where.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Keep<'a> {
+pub(super) struct KeptOutputs<'a> {
     /// The file of all operations.
     pub raw: Option<&'a Path>,
     /// What was written.
@@ -74,22 +74,23 @@ pub(super) struct Keep<'a> {
 }
 
 /// What the generator brought back.
-pub(super) struct Driven {
-    pub measured: Measured,
+pub(super) struct DriveResult {
+    pub measured: MeasuredWindow,
     /// Empty unless it was to be kept.
     pub timeline: Vec<TimelineInterval>,
     /// What it found out about itself.
-    pub aftermath: Aftermath,
+    pub aftermath: RunAftermath,
     /// Why the file of all operations that was asked for is not there.
     pub raw_problem: Option<String>,
     /// When the measured window began.
     pub window: Option<Instant>,
 }
 
-fn workload(plan: &CellPlan<'_>) -> Result<Workload, CellError> {
-    let mut properties = Properties::new();
-    let mut set =
-        |key: &str, value: &str| properties.add(key, value, Origin::Argument(format!("{key}={value}")));
+fn workload(plan: &CellPlan<'_>) -> Result<CoreWorkload, CellError> {
+    let mut properties = YcsbProperties::new();
+    let mut set = |key: &str, value: &str| {
+        properties.add(key, value, PropertyOrigin::Argument(format!("{key}={value}")))
+    };
     for (key, value) in &plan.workload.properties {
         set(key, value);
     }
@@ -102,8 +103,8 @@ fn workload(plan: &CellPlan<'_>) -> Result<Workload, CellError> {
     properties.workload().map_err(|mistakes| CellError::Failed(mistakes.to_string()))
 }
 
-fn mix(name: &str) -> Result<Mix, CellError> {
-    Mix::parse(name).map_err(|unknown| CellError::Failed(unknown.to_string()))
+fn mix(name: &str) -> Result<OperationMix, CellError> {
+    OperationMix::parse(name).map_err(|unknown| CellError::Failed(unknown.to_string()))
 }
 
 /// The load that comes before what is measured: every record once, as fast as it goes.
@@ -115,7 +116,7 @@ pub(super) fn loading_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
         share: None,
         rate_per_s: None,
         rate_profile: None,
-        arrivals: Arrivals::Constant,
+        arrivals: ArrivalProcess::Constant,
         beside: None,
         warmup: Duration::ZERO,
         duration: UNMEASURED_LIMIT,
@@ -139,7 +140,7 @@ pub(super) fn filling_spec(plan: &CellPlan<'_>, operations: u64) -> Result<RunSp
         share: None,
         rate_per_s: None,
         rate_profile: None,
-        arrivals: Arrivals::Constant,
+        arrivals: ArrivalProcess::Constant,
         beside: None,
         warmup: Duration::ZERO,
         duration: UNMEASURED_LIMIT,
@@ -178,10 +179,10 @@ pub(super) fn measuring_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> 
 }
 
 /// What goes on beside the measured operations.
-fn beside(plan: &CellPlan<'_>) -> Result<Option<Beside>, CellError> {
+fn beside(plan: &CellPlan<'_>) -> Result<Option<BackgroundWork>, CellError> {
     let Some(beside) = &plan.workload.beside else { return Ok(None) };
     let BesideSpec { threads, rate_per_s, .. } = *beside;
-    Ok(Some(Beside { mix: mix(&beside.mix)?, threads, rate_per_s }))
+    Ok(Some(BackgroundWork { mix: mix(&beside.mix)?, threads, rate_per_s }))
 }
 
 /// A rate that changes while it is measured; the warm-up before has the first one.
@@ -206,15 +207,15 @@ pub(super) fn interval_s(spec: &RunSpec) -> f64 {
 /// Runs the generator against a started system, telling the observer how it goes.
 pub(super) fn drive(
     spec: &RunSpec,
-    session: &Session,
-    hooks: &dyn Hooks,
-    observer: &dyn Observer,
+    session: &ServerSession,
+    hooks: &dyn WindowHooks,
+    observer: &dyn RunObserver,
     stop: &AtomicBool,
-    purpose: Purpose,
-    keep: Keep<'_>,
-) -> Result<Driven, CellError> {
+    purpose: DrivePurpose,
+    keep: KeptOutputs<'_>,
+) -> Result<DriveResult, CellError> {
     let window = Mutex::new(None);
-    let mut control = Control::new();
+    let mut control = RunHandle::new();
     control.on_window = Some(Box::new(|at| {
         *window.lock() = Some(at);
         hooks.window_begins(at);
@@ -224,7 +225,7 @@ pub(super) fn drive(
     control.timeline_parts = keep.timeline_parts;
     let control = control;
     let (ended, is_full) = (AtomicBool::new(false), AtomicBool::new(false));
-    let Outcome { measured: outcome, raw_problem } = std::thread::scope(|scope| {
+    let LoadOutcome { measured: outcome, raw_problem } = std::thread::scope(|scope| {
         scope.spawn(|| watch(&control, session, observer, stop, &ended, purpose));
         if let Some(images) = keep.images {
             scope.spawn(|| watch_space(images, &control, session, &ended, &is_full));
@@ -247,7 +248,7 @@ pub(super) fn drive(
         Err(_) if is_full.load(Ordering::Relaxed) => {
             Err(CellError::Failed("it was ended, since nothing more could be written".to_owned()))
         }
-        Ok(measured) => Ok(Driven {
+        Ok(measured) => Ok(DriveResult {
             measured,
             timeline: control.timeline(),
             aftermath: control.aftermath(),
@@ -262,8 +263,8 @@ pub(super) fn drive(
 /// Ends everything once the disk of this host has been full for a while: a system whose devices fail may try again for minutes, or wait for ever.
 fn watch_space(
     images: &Path,
-    control: &Control<'_>,
-    session: &Session,
+    control: &RunHandle<'_>,
+    session: &ServerSession,
     ended: &AtomicBool,
     is_full: &AtomicBool,
 ) {
@@ -286,12 +287,12 @@ fn watch_space(
 
 /// Passes the generator's progress on, and the user's stop to the generator, and to the system if operations still wait for it then.
 fn watch(
-    control: &Control<'_>,
-    session: &Session,
-    observer: &dyn Observer,
+    control: &RunHandle<'_>,
+    session: &ServerSession,
+    observer: &dyn RunObserver,
     stop: &AtomicBool,
     ended: &AtomicBool,
-    purpose: Purpose,
+    purpose: DrivePurpose,
 ) {
     let mut stopped: Option<Instant> = None;
     let mut is_aborted = false;
@@ -308,15 +309,15 @@ fn watch(
             .phase_length
             .map(|length| seen.phase_elapsed.as_secs_f64() / length.as_secs_f64().max(f64::MIN_POSITIVE));
         let by_count = seen.operation_limit.map(|limit| seen.operations as f64 / limit.max(1) as f64);
-        observer.live(&Live {
+        observer.live(&LiveCell {
             phase: match (seen.phase, by_time) {
-                (Phase::WarmingUp, _) => "warming up",
+                (RunPhase::WarmingUp, _) => "warming up",
                 // Measured time is over, and operations that began in it are not.
                 (_, Some(share)) if share >= 1.0 && by_count.is_none() => "waiting for the last operations",
                 _ => purpose.phase(),
             }
             .into(),
-            preparing: purpose != Purpose::Measuring,
+            preparing: purpose != DrivePurpose::Measuring,
             throughput_per_s: seen.throughput_per_s,
             mean_us: seen.mean_us,
             p50_us: seen.p50_us,

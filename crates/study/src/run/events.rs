@@ -4,12 +4,12 @@ mod effect;
 
 use std::sync::atomic::AtomicBool;
 
-use underlay_attach::Registry;
+use underlay_attach::ResourceRegistry;
 use underlay_config::units::format_duration;
 use underlay_record::{NodeEventRecord, NodeExit};
 
 use super::CellError;
-use crate::session::Servers;
+use crate::session::StartedServers;
 use crate::session::nodes::{NodeDesk, PlannedEvent};
 use crate::spec::{EventSpec, Study, SystemSpec};
 
@@ -52,7 +52,7 @@ pub(super) fn note(events: &[PlannedEvent]) -> Option<String> {
 /// Where the nodes of a system are commanded from while it is measured; `None` where it has none. `count` has it take down what they
 /// have counted, which a system does whenever it tells its figures.
 pub(super) fn desk<'a>(
-    servers: &'a Servers,
+    servers: &'a StartedServers,
     count: &'a (dyn Fn() + Sync),
     time_scale: f64,
 ) -> Option<NodeDesk<'a>> {
@@ -63,7 +63,7 @@ pub(super) fn desk<'a>(
 pub(super) fn attended<T>(
     desk: Option<&NodeDesk<'_>>,
     events: &[PlannedEvent],
-    registry: &Registry,
+    registry: &ResourceRegistry,
     stop: &AtomicBool,
     act: impl FnOnce() -> T,
 ) -> Result<T, CellError> {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use underlay_attach::{AttachError, Attached, Served};
+use underlay_attach::{AttachError, AttachedStorage, ServedStorage};
 use underlay_record::DeviceActivity;
-use underlay_storage::faults::{DeviceFaults, Extent, Fault, PowerCut};
+use underlay_storage::faults::{ByteExtent, DeviceFault, DeviceFaults, PowerCut};
 use underlay_sync::{Condvar, Mutex};
 
 use super::cell_plan::CellPlan;
@@ -44,7 +44,7 @@ pub(super) fn note(faults: &[&FaultSpec]) -> Option<String> {
 pub(super) const UNSAMPLED_S: f64 = 3600.0;
 
 /// Takes all faults off the devices of a storage. What has no power stays without.
-pub(super) fn end_all(attached: &Attached) -> Result<(), CellError> {
+pub(super) fn end_all(attached: &AttachedStorage) -> Result<(), CellError> {
     match attached.served() {
         Some(served) => Ok(served.clear(None)?),
         None => Ok(()),
@@ -62,38 +62,41 @@ pub(super) fn faults_in_data(devices: &[DeviceActivity]) -> Vec<String> {
 }
 
 /// Something to do at an instant after measuring began.
-struct Event {
+struct ScheduledFault {
     at_wall: Duration,
-    act: Act,
+    act: FaultStep,
 }
 
-enum Act {
-    Inject { devices: Vec<String>, fault: Fault, for_s: Option<f64> },
+enum FaultStep {
+    Inject { devices: Vec<String>, fault: DeviceFault, for_s: Option<f64> },
     Cut { devices: Vec<String>, cut: PowerCut },
     PowerOn,
 }
 
 /// The faults of a cell in the order of their times.
-pub(super) struct Schedule {
-    served: Option<Served>,
-    events: Vec<Event>,
+pub(super) struct FaultSchedule {
+    served: Option<ServedStorage>,
+    events: Vec<ScheduledFault>,
 }
 
 /// A schedule under way. Dropped, it stops.
-pub(super) struct UnderWay {
-    served: Option<Served>,
+pub(super) struct RunningFaults {
+    served: Option<ServedStorage>,
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<Result<(), AttachError>>>,
 }
 
-impl Schedule {
+impl FaultSchedule {
     /// On the storage of the only server: a study of several has no faults.
-    pub(super) fn of(plan: &CellPlan<'_>, attached: Option<&Attached>) -> Result<Schedule, CellError> {
+    pub(super) fn of(
+        plan: &CellPlan<'_>,
+        attached: Option<&AttachedStorage>,
+    ) -> Result<FaultSchedule, CellError> {
         let faults = concerning(plan.study, &plan.storage);
         let (Some(attached), false) = (attached, faults.is_empty()) else {
-            return Ok(Schedule { served: None, events: Vec::new() });
+            return Ok(FaultSchedule { served: None, events: Vec::new() });
         };
-        let served = attached.served().map(Served::for_study).ok_or_else(|| {
+        let served = attached.served().map(ServedStorage::for_study).ok_or_else(|| {
             CellError::Failed(format!("the attachment {} takes no commands for faults", attached.name()))
         })?;
         let all = served.faults()?;
@@ -111,25 +114,28 @@ impl Schedule {
                 FaultAct::Device(fault) => {
                     let fault = here(fault.clone(), seed, plan.scale.data);
                     let for_s = spec.duration.map(|length| length.as_secs_f64());
-                    events.push(Event { at_wall, act: Act::Inject { devices, fault, for_s } });
+                    events.push(ScheduledFault { at_wall, act: FaultStep::Inject { devices, fault, for_s } });
                 }
                 FaultAct::PowerCut { torn, reordered } => {
                     let cut = PowerCut { seed, torn: *torn, reordered: *reordered };
-                    events.push(Event { at_wall, act: Act::Cut { devices, cut } });
+                    events.push(ScheduledFault { at_wall, act: FaultStep::Cut { devices, cut } });
                     if let Some(end) = spec.ends() {
-                        events.push(Event { at_wall: end.mul_f64(plan.scale.time), act: Act::PowerOn });
+                        events.push(ScheduledFault {
+                            at_wall: end.mul_f64(plan.scale.time),
+                            act: FaultStep::PowerOn,
+                        });
                     }
                 }
             }
         }
         // One thread carries them out one after another, so the earliest must be first.
         events.sort_by_key(|event| event.at_wall);
-        Ok(Schedule { served: Some(served), events })
+        Ok(FaultSchedule { served: Some(served), events })
     }
 
     /// Measuring begins at this instant, which may be to come.
-    pub(super) fn start(self, began: Instant) -> Result<UnderWay, CellError> {
-        let Schedule { served, events } = self;
+    pub(super) fn start(self, began: Instant) -> Result<RunningFaults, CellError> {
+        let FaultSchedule { served, events } = self;
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let thread = match (&served, events.is_empty()) {
             (Some(served), false) => {
@@ -139,11 +145,11 @@ impl Schedule {
             }
             _ => None,
         };
-        Ok(UnderWay { served, stop, thread })
+        Ok(RunningFaults { served, stop, thread })
     }
 }
 
-impl UnderWay {
+impl RunningFaults {
     /// Measuring has ended: no fault any more, so that what follows is only clearing away.
     pub(super) fn end(mut self) -> Result<(), CellError> {
         let outcome = self.halt();
@@ -165,20 +171,20 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RunningFaults {
     fn drop(&mut self) {
         let _ = self.ended_thread();
     }
 }
 
 fn carry_out(
-    served: &Served,
-    events: Vec<Event>,
+    served: &ServedStorage,
+    events: Vec<ScheduledFault>,
     began: Instant,
     stop: &(Mutex<bool>, Condvar),
 ) -> Result<(), AttachError> {
     let (stopped, changed) = stop;
-    for Event { at_wall, act } in events {
+    for ScheduledFault { at_wall, act } in events {
         let mut is_over = stopped.lock();
         while !*is_over {
             let left = (began + at_wall).saturating_duration_since(Instant::now());
@@ -192,13 +198,13 @@ fn carry_out(
         }
         drop(is_over);
         match act {
-            Act::Inject { devices, fault, for_s } => {
+            FaultStep::Inject { devices, fault, for_s } => {
                 for device in devices {
                     served.inject(&device, fault.clone(), for_s)?;
                 }
             }
-            Act::Cut { devices, cut } => drop(served.cut_power(&devices, cut)?),
-            Act::PowerOn => served.switch_on()?,
+            FaultStep::Cut { devices, cut } => drop(served.cut_power(&devices, cut)?),
+            FaultStep::PowerOn => served.switch_on()?,
         }
     }
     Ok(())
@@ -216,18 +222,18 @@ fn meeting(all: &[DeviceFaults], act: &FaultAct, data_scale: f64) -> Vec<String>
 }
 
 /// A fault of the study on this machine's smaller devices.
-fn here(mut fault: Fault, of_cell: u64, data_scale: f64) -> Fault {
+fn here(mut fault: DeviceFault, of_cell: u64, data_scale: f64) -> DeviceFault {
     match &mut fault {
-        Fault::Errors { extent, seed, .. } | Fault::Corrupt { extent, seed, .. } => {
+        DeviceFault::Errors { extent, seed, .. } | DeviceFault::Corrupt { extent, seed, .. } => {
             *seed = of_cell;
             let scaled = |bytes: u64| (bytes as f64 / data_scale) as u64;
-            *extent = extent.map(|Extent { start_bytes, end_bytes }| {
+            *extent = extent.map(|ByteExtent { start_bytes, end_bytes }| {
                 let start_bytes = scaled(start_bytes);
                 // A small extent must not shrink to nothing.
-                Extent { start_bytes, end_bytes: scaled(end_bytes).max(start_bytes + 1) }
+                ByteExtent { start_bytes, end_bytes: scaled(end_bytes).max(start_bytes + 1) }
             });
         }
-        Fault::Spikes { seed, .. } => *seed = of_cell,
+        DeviceFault::Spikes { seed, .. } => *seed = of_cell,
         _ => {}
     }
     fault
@@ -253,12 +259,12 @@ mod tests {
         };
         let all = [device("fast.0", 1_000), device("slow.0", 10_000)];
         let confined = |start_bytes| {
-            let extent = Some(Extent { start_bytes, end_bytes: 1_000_000 });
-            FaultAct::Device(Fault::Corrupt { rate: 1.0, extent, seed: 0 })
+            let extent = Some(ByteExtent { start_bytes, end_bytes: 1_000_000 });
+            FaultAct::Device(DeviceFault::Corrupt { rate: 1.0, extent, seed: 0 })
         };
         assert_eq!(meeting(&all, &confined(0), 10.0), ["fast.0", "slow.0"]);
         assert_eq!(meeting(&all, &confined(20_000), 10.0), ["slow.0"]);
-        assert_eq!(meeting(&all, &FaultAct::Device(Fault::Vanish), 10.0).len(), 2);
+        assert_eq!(meeting(&all, &FaultAct::Device(DeviceFault::Vanish), 10.0).len(), 2);
         assert_eq!(meeting(&all, &FaultAct::PowerCut { torn: false, reordered: false }, 10.0).len(), 2);
     }
 

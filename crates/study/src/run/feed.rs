@@ -7,7 +7,7 @@ mod writer;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use underlay_attach::Registry;
+use underlay_attach::ResourceRegistry;
 use underlay_attach::registry::ProcessId;
 use underlay_files::Folder;
 use underlay_record::live::{FEED_VERSION, MAX_FEED_BYTES, MAX_FEED_LINE_BYTES};
@@ -18,33 +18,33 @@ use underlay_record::{
 use underlay_sync::{Condvar, Mutex};
 
 use super::wishes::RunCommand;
-use super::{Live, LiveSource, Observer, RunError, RunOutcome};
+use super::{LiveCell, LiveSource, RunError, RunObserver, RunOutcome};
 use crate::machine::thread_time;
 pub(super) use source::CellSource;
-use writer::Writer;
+use writer::FeedWriter;
 
 /// Between samples.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A sample of a shorter time than this is mostly noise: rates and shares over some milliseconds.
-const SHORTEST: Duration = Duration::from_millis(500);
+const MIN_SAMPLE_TIME: Duration = Duration::from_millis(500);
 /// What the generator or a job said of its figures is true for so long.
 const LIVE_LIMIT: Duration = Duration::from_secs(5);
 
 /// See the module.
-pub(super) struct Feed<'a> {
-    to: &'a dyn Observer,
-    /// See [`State`].
-    state: Mutex<State>,
+pub(super) struct RunFeed<'a> {
+    to: &'a dyn RunObserver,
+    /// See [`FeedState`].
+    state: Mutex<FeedState>,
 }
 
 #[derive(Default)]
-struct State {
+struct FeedState {
     /// `None` where it can't be written.
-    writer: Option<Writer>,
+    writer: Option<FeedWriter>,
     written_bytes: u64,
     /// What a reader that begins with this file must know.
     planned: Option<FeedEntry>,
-    live: Option<(Instant, Live)>,
+    live: Option<(Instant, LiveCell)>,
     position: Option<u32>,
     /// Cells that are to be skipped.
     skips: Vec<u32>,
@@ -59,9 +59,9 @@ struct State {
     faults: Vec<(DeviceId, String)>,
 }
 
-impl State {
+impl FeedState {
     fn begin_file(&mut self) {
-        let ProcessId { pid, start_ticks } = Registry::this_process();
+        let ProcessId { pid, start_ticks } = ResourceRegistry::this_process();
         let begun =
             FeedEntry::Begun { version: FEED_VERSION, process: pid, process_start_ticks: start_ticks };
         self.append(&begun);
@@ -69,7 +69,7 @@ impl State {
 
     fn write(&mut self, entry: &FeedEntry) {
         if self.written_bytes > MAX_FEED_BYTES {
-            if !self.writer.as_ref().is_some_and(Writer::turn) {
+            if !self.writer.as_ref().is_some_and(FeedWriter::turn) {
                 return;
             }
             self.written_bytes = 0;
@@ -105,12 +105,13 @@ impl State {
     }
 }
 
-impl<'a> Feed<'a> {
+impl<'a> RunFeed<'a> {
     /// Goes on with the feed of a run, or begins it.
-    pub(super) fn open(directory: &std::path::Path, to: &'a dyn Observer) -> Feed<'a> {
-        let begun = Folder::open(directory).ok().and_then(Writer::begin);
+    pub(super) fn open(directory: &std::path::Path, to: &'a dyn RunObserver) -> RunFeed<'a> {
+        let begun = Folder::open(directory).ok().and_then(FeedWriter::begin);
         let (writer, written_bytes) = begun.map_or((None, 0), |(writer, bytes)| (Some(writer), bytes));
-        let feed = Feed { to, state: Mutex::new(State { writer, written_bytes, ..State::default() }) };
+        let feed =
+            RunFeed { to, state: Mutex::new(FeedState { writer, written_bytes, ..FeedState::default() }) };
         feed.state.lock().begin_file();
         feed
     }
@@ -171,7 +172,7 @@ impl<'a> Feed<'a> {
     }
 
     /// A sample with what is known without asking anybody.
-    fn sample_of(state: &State) -> LiveSample {
+    fn sample_of(state: &FeedState) -> LiveSample {
         let told = state.live.as_ref().map(|(_, live)| live);
         let live = state.live.as_ref().filter(|(at, _)| at.elapsed() < LIVE_LIMIT).map(|(_, live)| live);
         LiveSample {
@@ -193,8 +194,8 @@ impl<'a> Feed<'a> {
 
     /// Takes a sample of everything, and tells what has happened to nodes and devices since the last one. The sample itself is left out where
     /// it would be of a moment only.
-    fn take(&self, source: &dyn LiveSource, cost: &mut Cost) {
-        let is_long_enough = cost.at.elapsed() >= SHORTEST;
+    fn take(&self, source: &dyn LiveSource, cost: &mut SamplerCost) {
+        let is_long_enough = cost.at.elapsed() >= MIN_SAMPLE_TIME;
         let is_new = {
             let mut state = self.state.lock();
             let position = state.position;
@@ -207,7 +208,7 @@ impl<'a> Feed<'a> {
         let mut sample = {
             let mut state = self.state.lock();
             state.sampled = Some(Instant::now());
-            Feed::sample_of(&state)
+            RunFeed::sample_of(&state)
         };
         source.fill(&mut sample);
         let cost_share = cost.share();
@@ -246,21 +247,21 @@ impl<'a> Feed<'a> {
 }
 
 /// CPU time of a thread, as a share of a core since it was last told.
-struct Cost {
+struct SamplerCost {
     at: Instant,
     used: Duration,
 }
 
-impl Cost {
-    fn begin() -> Cost {
-        Cost { at: Instant::now(), used: thread_time() }
+impl SamplerCost {
+    fn begin() -> SamplerCost {
+        SamplerCost { at: Instant::now(), used: thread_time() }
     }
 
     /// Nothing over a time that is too short to tell: it counts towards the next.
     fn share(&mut self) -> Option<f64> {
-        let now = Cost::begin();
+        let now = SamplerCost::begin();
         let passed = self.at.elapsed();
-        if passed < SHORTEST {
+        if passed < MIN_SAMPLE_TIME {
             return None;
         }
         let share = now.used.saturating_sub(self.used).as_secs_f64() / passed.as_secs_f64();
@@ -271,13 +272,13 @@ impl Cost {
 
 /// Wakes a sampler before its time.
 #[derive(Default)]
-struct Ending {
+struct SamplerStop {
     is_over: AtomicBool,
     lock: Mutex<()>,
     changed: Condvar,
 }
 
-impl Ending {
+impl SamplerStop {
     /// Says that it is over, also where what was done panics.
     fn end(&self) {
         let _guard = self.lock.lock();
@@ -295,7 +296,7 @@ impl Ending {
     }
 }
 
-struct EndsOnDrop<'a>(&'a Ending);
+struct EndsOnDrop<'a>(&'a SamplerStop);
 
 impl Drop for EndsOnDrop<'_> {
     fn drop(&mut self) {
@@ -303,7 +304,7 @@ impl Drop for EndsOnDrop<'_> {
     }
 }
 
-impl Observer for Feed<'_> {
+impl RunObserver for RunFeed<'_> {
     fn planned(&self, total: usize, finished: usize, expected: Duration) {
         let entry = FeedEntry::Planned { total, finished, remaining_s: expected.as_secs_f64() };
         {
@@ -346,14 +347,14 @@ impl Observer for Feed<'_> {
         self.to.cell_started(planned, number);
     }
 
-    fn live(&self, live: &Live) {
+    fn live(&self, live: &LiveCell) {
         {
             let mut state = self.state.lock();
             state.live = Some((Instant::now(), live.clone()));
             let is_due = state.sampled.is_none_or(|at| at.elapsed() >= INTERVAL);
             if is_due && !state.has_source {
                 state.sampled = Some(Instant::now());
-                let sample = Feed::sample_of(&state);
+                let sample = RunFeed::sample_of(&state);
                 state.write(&FeedEntry::Sample(Box::new(sample)));
             }
         }
@@ -377,7 +378,7 @@ impl Observer for Feed<'_> {
     }
 
     fn while_sampled(&self, source: &dyn LiveSource, act: &mut dyn FnMut()) {
-        let ending = Ending::default();
+        let ending = SamplerStop::default();
         {
             let mut state = self.state.lock();
             // What was told before is of another phase.
@@ -386,7 +387,7 @@ impl Observer for Feed<'_> {
         std::thread::scope(|scope| {
             let ends = EndsOnDrop(&ending);
             scope.spawn(|| {
-                let mut cost = Cost::begin();
+                let mut cost = SamplerCost::begin();
                 while ending.wait(INTERVAL) {
                     self.take(source, &mut cost);
                 }
@@ -401,7 +402,7 @@ impl Observer for Feed<'_> {
 }
 
 /// Does something while the observer samples what the source knows.
-pub(super) fn sampled<T>(observer: &dyn Observer, source: &dyn LiveSource, act: impl FnOnce() -> T) -> T {
+pub(super) fn sampled<T>(observer: &dyn RunObserver, source: &dyn LiveSource, act: impl FnOnce() -> T) -> T {
     let (mut act, mut outcome) = (Some(act), None);
     observer.while_sampled(source, &mut || outcome = act.take().map(|act| act()));
     outcome.expect("an observer does what it is to watch")

@@ -3,18 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use underlay_attach::{AttachError, Missing, Registry, budget};
+use underlay_attach::{AttachError, MissingCapability, ResourceRegistry, budget};
 use underlay_record::PlannedCell;
 
 use super::storage::attach_paths;
-use super::{Observer, RunError};
+use super::{RunError, RunObserver};
 use crate::spec::{StorageSource, StorageSpec, Study};
 
 /// Refuses a run that names a real directory in which nothing can be made. `left` are the cells that are still to be run. Roles have no real ones.
 pub(super) fn check<'a>(
     study: &Study,
     left: impl Iterator<Item = &'a PlannedCell>,
-    registry: &Registry,
+    registry: &ResourceRegistry,
 ) -> Result<(), RunError> {
     for storage in of(study, left).filter(|storage| matches!(storage.source, StorageSource::Paths(_))) {
         // As a cell does it: a fresh folder in each, which goes again.
@@ -40,13 +40,13 @@ pub(super) fn refused(place: &str, error: &AttachError) -> RunError {
 pub(super) fn tell_what_holds_nothing<'a>(
     study: &Study,
     left: impl Iterator<Item = &'a PlannedCell>,
-    observer: &dyn Observer,
+    observer: &dyn RunObserver,
 ) {
     if of(study, left).all(StorageSpec::is_elsewhere) {
         // Their memory and CPUs are their own matter.
         return;
     }
-    let tell = |what: &str, Missing { what: missing, remedy }: Missing| {
+    let tell = |what: &str, MissingCapability { what: missing, remedy }: MissingCapability| {
         observer.notice(&format!(
             "nothing here can hold a system to its {what}, so cells will be doubtful. Missing: {missing}; {remedy}"
         ));

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use underlay_attach::{AttachError, Awake, overhead};
-use underlay_record::Machine;
+use underlay_attach::{AttachError, IdlePreventer, overhead};
+use underlay_record::MachineRecord;
 
-use super::{CellError, Observer, machine};
+use super::{CellError, RunObserver, machine};
 use crate::spec::Study;
 
 /// How long the path's own cost is measured before the first cell, and before each further one.
@@ -16,19 +16,22 @@ const OVERHEAD_PROBE_AGAIN: Duration = Duration::from_millis(100);
 /// The machine that cells run on, and the programs that they run by.
 #[derive(Clone)]
 pub(super) struct HostInfo {
-    pub machine: Machine,
+    pub machine: MachineRecord,
     pub versions: BTreeMap<String, String>,
 }
 
 impl HostInfo {
     /// This host, with the programs of a study's systems; `awake` if its CPUs are kept so.
-    pub(super) fn of(study: &Study, awake: Option<&Awake>) -> HostInfo {
+    pub(super) fn of(study: &Study, awake: Option<&IdlePreventer>) -> HostInfo {
         let versions = study.systems.iter().filter_map(|spec| {
             let on_each = study.storages.iter().map(|storage| spec.with_nodes(storage.settings_of(spec)));
             Some(underlay_systems::find(&spec.kind)?.versions_with(&on_each.collect::<Vec<_>>()))
         });
         HostInfo {
-            machine: Machine { wake_up_limit_us: awake.map(Awake::limit_us), ..machine::describe() },
+            machine: MachineRecord {
+                wake_up_limit_us: awake.map(IdlePreventer::limit_us),
+                ..machine::describe()
+            },
             versions: machine::versions(versions.flatten()),
         }
     }
@@ -36,7 +39,7 @@ impl HostInfo {
     /// What is not as it was when the run began, in words.
     pub(super) fn changed_since(
         &self,
-        machine: &Machine,
+        machine: &MachineRecord,
         versions: &BTreeMap<String, String>,
     ) -> Option<String> {
         let names: BTreeSet<&String> = versions.keys().chain(self.versions.keys()).collect();
@@ -46,7 +49,7 @@ impl HostInfo {
         if changed.is_empty() && !has_moved {
             return None;
         }
-        let place = |versions: &BTreeMap<String, String>, machine: &Machine, is_named: bool| {
+        let place = |versions: &BTreeMap<String, String>, machine: &MachineRecord, is_named: bool| {
             let version = |name: &&String| {
                 let version = versions.get(*name).map_or("none", String::as_str);
                 if is_named { format!("{name} {version}") } else { version.to_owned() }
@@ -67,7 +70,7 @@ impl HostInfo {
 }
 
 /// What the path to a modelled device takes by itself.
-pub(super) enum Floor {
+pub(super) enum PathFloor {
     Unmeasured,
     /// Its p50, of this machine's clock.
     WallUs(f64),
@@ -75,31 +78,31 @@ pub(super) enum Floor {
     Unknown(String),
 }
 
-impl Floor {
+impl PathFloor {
     /// Measures it: at length the first time, and shortly before every further cell. What can't be measured here is not tried again.
-    pub(super) fn measure_again(&mut self, observer: &dyn Observer) -> Result<(), CellError> {
+    pub(super) fn measure_again(&mut self, observer: &dyn RunObserver) -> Result<(), CellError> {
         match self {
-            Floor::Unmeasured => *self = Floor::measure(observer)?,
-            Floor::WallUs(_) => {
+            PathFloor::Unmeasured => *self = PathFloor::measure(observer)?,
+            PathFloor::WallUs(_) => {
                 if let Ok(found) = overhead::measure(OVERHEAD_PROBE_AGAIN) {
-                    *self = Floor::WallUs(found.path_p50_us);
+                    *self = PathFloor::WallUs(found.path_p50_us);
                 }
             }
-            Floor::Unknown(_) => {}
+            PathFloor::Unknown(_) => {}
         }
         Ok(())
     }
 
     /// Measures it, where the host has what that takes.
-    fn measure(observer: &dyn Observer) -> Result<Floor, CellError> {
+    fn measure(observer: &dyn RunObserver) -> Result<PathFloor, CellError> {
         observer.preparing("measuring this machine's own overhead");
         match overhead::measure(OVERHEAD_PROBE) {
-            Ok(found) => Ok(Floor::WallUs(found.path_p50_us)),
+            Ok(found) => Ok(PathFloor::WallUs(found.path_p50_us)),
             // It is measured on a block device, which a directory that needs no root can do without.
             Err(AttachError::Missing(missing)) => {
                 let why = format!("this machine's own overhead is unknown: {}", missing.what);
                 observer.preparing(&why);
-                Ok(Floor::Unknown(why))
+                Ok(PathFloor::Unknown(why))
             }
             Err(other) => Err(other.into()),
         }
@@ -118,7 +121,7 @@ mod tests {
 
     fn host(name: &str, versions: &[(&str, &str)]) -> HostInfo {
         let versions = versions.iter().map(|&(name, version)| (name.to_owned(), version.to_owned()));
-        let machine = Machine { hostname: name.to_owned(), ..crate::run::machine::describe() };
+        let machine = MachineRecord { hostname: name.to_owned(), ..crate::run::machine::describe() };
         HostInfo { machine, versions: versions.collect() }
     }
 

@@ -6,26 +6,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_record::{CellStatus, DeviceId, DeviceSample, JobRecord, RunRecord};
-use underlay_storage::stack::Pace;
+use underlay_storage::stack::PacingMode;
 use underlay_systems::system::{JobProgress, JobRequest};
-use underlay_workload::Aftermath;
+use underlay_workload::RunAftermath;
 use underlay_workload::machine_use::MachineSnapshot;
 
-use super::attached::Storages;
-use super::cell::{Bench, Observed, explain, find_system, prepare};
+use super::attached::CellStorages;
+use super::cell::{CellObservation, RunContext, explain, find_system, prepare};
 use super::cell_folder::CellFolder;
 use super::cell_plan::CellPlan;
-use super::certificate::{Callers, Evidence, LostTasks, certify};
+use super::certificate::{CallerKind, CertificateEvidence, LostTasks, certify};
 use super::cpu::CpuMeter;
-use super::drive::Hooks as _;
+use super::drive::WindowHooks as _;
 use super::feed::{self, CellSource};
-use super::stopwatch::Part;
-use super::traffic::Traffic;
-use super::window::Window;
-use super::{CellError, Live, Observer, SETTLE_LIMIT, check_stop, events, faults, storage};
-use crate::session::Session;
+use super::stopwatch::WallPart;
+use super::traffic::CellTraffic;
+use super::window::WindowHandle;
+use super::{CellError, LiveCell, RunObserver, SETTLE_LIMIT, check_stop, events, faults, storage};
+use crate::session::ServerSession;
 use crate::session::nodes::{NodeDesk, all_serve};
-use crate::spec::{Cache, JobSpec};
+use crate::spec::{InitialCacheState, JobSpec};
 
 /// How often devices are sampled, on this machine's clock: nobody knows how long a job will take.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
@@ -33,9 +33,9 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 const SAMPLES_MAX: usize = 240;
 
 /// Takes a job's record as soon as the job is over.
-pub(super) type Keep<'a> = &'a mut dyn FnMut(&CellPlan<'_>, RunRecord) -> Result<(), CellError>;
+pub(super) type JobKeeper<'a> = &'a mut dyn FnMut(&CellPlan<'_>, RunRecord) -> Result<(), CellError>;
 
-impl Bench {
+impl RunContext {
     /// Runs the jobs of a [group](crate::plan::groups) in order.
     ///
     /// # Errors
@@ -44,26 +44,26 @@ impl Bench {
     pub(super) fn run_jobs(
         &mut self,
         group: &[CellPlan<'_>],
-        observer: &dyn Observer,
+        observer: &dyn RunObserver,
         stop: &AtomicBool,
-        keep: Keep<'_>,
+        keep: JobKeeper<'_>,
     ) -> Result<(), CellError> {
         let Some(first) = group.first() else { return Ok(()) };
         let system = find_system(first)?;
-        self.clock().enter(Part::Prepare);
+        self.clock().enter(WallPart::Prepare);
         prepare(system, observer)?;
         self.measure_path(first, observer)?;
         check_stop(stop)?;
-        self.clock().enter(Part::Start);
+        self.clock().enter(WallPart::Start);
         observer.cell_started(first.planned, first.position as usize + 1);
         let _confined = self.confine(first)?;
         let folder = self.work().join("cell");
         let _folder = CellFolder::make(&folder, self.registry())?;
-        let storages = Storages::attach(first, None, &folder, self.registry())?;
+        let storages = CellStorages::attach(first, None, &folder, self.registry())?;
         let mut warnings: Vec<String> = self.floor_unknown(first).into_iter().collect();
-        storages.set_pace(Pace::Immediate)?;
+        storages.set_pace(PacingMode::Immediate)?;
         let session = self.start(first, system, &storages, &folder, &mut warnings, stop)?;
-        let started = Started { session, storages, folder: folder.clone(), warnings };
+        let started = JobEnvironment { session, storages, folder: folder.clone(), warnings };
         for (number, plan) in group.iter().enumerate() {
             check_stop(stop)?;
             observer.cell_started(plan.planned, plan.position as usize + 1);
@@ -80,7 +80,7 @@ impl Bench {
             let nodes_went = record.node_events.iter().any(|event| event.away_s.is_some());
             let record = RunRecord { wall: Some(self.clock().of_cell()), ..record };
             keep(plan, record)?;
-            self.clock().enter(Part::Settle);
+            self.clock().enter(WallPart::Settle);
             // Behind the last one nothing follows, and all of it is cleared away.
             if number + 1 < group.len() {
                 let limit = plan.job.map_or(SETTLE_LIMIT, |job| job.limit.max(SETTLE_LIMIT));
@@ -95,8 +95,8 @@ impl Bench {
                 })?;
             }
         }
-        self.clock().enter(Part::Restore);
-        let Started { session, storages, .. } = started;
+        self.clock().enter(WallPart::Restore);
+        let JobEnvironment { session, storages, .. } = started;
         // The figures are on record: what goes wrong from here on is reported, but is no finding.
         let cleared = session.finish().map(drop).map_err(CellError::from);
         if let Err(CellError::Failed(problem)) = cleared.and(storages.detach()) {
@@ -111,40 +111,40 @@ impl Bench {
     fn run_job(
         &self,
         plan: &CellPlan<'_>,
-        started: &Started,
-        observer: &dyn Observer,
+        started: &JobEnvironment,
+        observer: &dyn RunObserver,
         stop: &AtomicBool,
     ) -> Result<RunRecord, CellError> {
-        let Started { session, storages, warnings, .. } = started;
+        let JobEnvironment { session, storages, warnings, .. } = started;
         let servers = session.servers();
         let job = plan.job.expect("only jobs are run as such");
         let request = request(plan, job);
         let watch = |progress: &JobProgress| {
-            observer.live(&Live {
+            observer.live(&LiveCell {
                 phase: progress.phase.clone().into(),
                 progress: Some(progress.done.clamp(0.0, 1.0)),
-                ..Live::default()
+                ..LiveCell::default()
             });
             !stop.load(Ordering::Relaxed)
         };
-        self.clock().enter(Part::AroundJobs);
+        self.clock().enter(WallPart::AroundJobs);
         let prepared = servers.prepare_job(&request, &watch);
         check_stop(stop)?;
         prepared.map_err(|error| explain(error.to_string(), session, storages))?;
         // No job pays for what its predecessor left to be written.
         storages.write_out()?;
-        if plan.study.run.cache == Cache::Cold {
+        if plan.study.run.cache == InitialCacheState::Cold {
             underlay_attach::page_cache::drop_file_caches(&storages.paths())?;
             session.drop_caches(storages.servers().iter().map(|attached| attached.paths()))?;
         }
-        storages.set_pace(Pace::Modelled)?;
+        storages.set_pace(PacingMode::Modelled)?;
         session.hold_cpu()?;
         let interval_s = SAMPLE_INTERVAL.as_secs_f64() / plan.scale.time;
-        let schedule = faults::Schedule::of(plan, storages.servers().first())?;
+        let schedule = faults::FaultSchedule::of(plan, storages.servers().first())?;
         let events = events::concerning(plan.study, plan.system);
         let count = || drop(servers.figures());
         let desk = events::desk(servers, &count, plan.scale.time);
-        let window = Window::new(
+        let window = WindowHandle::new(
             session,
             storages,
             CpuMeter::of(plan, self.placement(), session),
@@ -162,9 +162,9 @@ impl Bench {
                 window.sampled(plan, || {
                     window.measuring_begins();
                     window.window_begins(Instant::now());
-                    self.clock().enter(Part::Job);
+                    self.clock().enter(WallPart::Job);
                     let outcome = servers.run_job(&request, &watch);
-                    self.clock().enter(Part::AroundJobs);
+                    self.clock().enter(WallPart::AroundJobs);
                     window.measuring_ended();
                     outcome
                 })
@@ -179,7 +179,7 @@ impl Bench {
                 _ => Ok(None),
             };
             // Whatever happened, the rest need not take modelled time.
-            let _ = storages.set_pace(Pace::Immediate);
+            let _ = storages.set_pace(PacingMode::Immediate);
             let _ = session.release_cpu();
             drained
         };
@@ -222,21 +222,21 @@ impl Bench {
         for device in &mut taken.devices {
             device.series = thinned(std::mem::take(&mut device.series));
         }
-        let aftermath = Aftermath { steal_share, ..Aftermath::default() };
-        let certificate = certify(&Evidence {
+        let aftermath = RunAftermath { steal_share, ..RunAftermath::default() };
+        let certificate = certify(&CertificateEvidence {
             devices: &taken.devices,
             paths: &taken.paths,
             measured: None,
             floor_us: self.floor_us(plan),
             cpu: taken.cpu.as_ref(),
-            callers: Callers::Nobody,
+            callers: CallerKind::Nobody,
             searching: None,
             pauses: Some(&taken.pauses),
             lost_tasks: Some(LostTasks {
                 count: job.lost_tasks,
                 nodes_went: node_events.iter().any(|event| event.away_s.is_some()),
             }),
-            traffic: Traffic::of(plan, storages, &taken.devices, &[]),
+            traffic: CellTraffic::of(plan, storages, &taken.devices, &[]),
             aftermath: &aftermath,
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(session.memory_enforced_by().is_some()),
             ceiling_per_s: None,
@@ -246,7 +246,7 @@ impl Bench {
             read_back: None,
             time_scale: plan.scale.time,
         });
-        let observed = Observed {
+        let observed = CellObservation {
             taken,
             settings: servers.applied_settings(),
             topology: servers.topology(),
@@ -275,15 +275,15 @@ impl Bench {
 }
 
 /// What the jobs of a group run on. The system goes before its storage.
-struct Started {
-    session: Session,
-    storages: Storages,
+struct JobEnvironment {
+    session: ServerSession,
+    storages: CellStorages,
     folder: PathBuf,
     /// For every record.
     warnings: Vec<String>,
 }
 
-impl Started {
+impl JobEnvironment {
     /// Whether another job may run on it: all of it works, every node is there, and nothing goes on that the next job would pay for. What an earlier
     /// job may have disturbed gets this long to come to rest.
     fn is_ready(&self, settles_within: Option<Duration>, stop: &AtomicBool) -> Result<(), CellError> {
@@ -292,7 +292,7 @@ impl Started {
         servers.nodes().map_or(Ok(()), all_serve).map_err(CellError::Failed)?;
         self.storages.health()?;
         if let Some(limit) = settles_within {
-            self.storages.set_pace(Pace::Immediate)?;
+            self.storages.set_pace(PacingMode::Immediate)?;
             self.session.settle(limit, stop)?;
         }
         Ok(())

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use underlay_record::Machine;
+use underlay_record::MachineRecord;
 
-pub fn describe() -> Machine {
+pub fn describe() -> MachineRecord {
     let uname = rustix::system::uname();
-    Machine {
+    MachineRecord {
         hostname: uname.nodename().to_string_lossy().into_owned(),
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
         memory_bytes: value_of("/proc/meminfo", "MemTotal", ':')

@@ -44,9 +44,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::session::SessionError;
-use underlay_attach::{AttachError, Missing};
+use underlay_attach::{AttachError, MissingCapability};
 use underlay_record::{
-    FeedEntry, Limit, LiveFigure, LiveSample, NodeEventRecord, PlannedCell, RunRecord, SearchRecord,
+    CellLimit, FeedEntry, LiveFigure, LiveSample, NodeEventRecord, PlannedCell, RunRecord, SearchRecord,
     WallRecord,
 };
 use underlay_systems::system::SystemError;
@@ -67,7 +67,7 @@ pub enum RunError {
     Mistake(String),
     /// This host lacks something that every cell needs.
     #[error(transparent)]
-    Missing(#[from] Missing),
+    Missing(#[from] MissingCapability),
     /// The outside world failed: a full disk, a system that did not start.
     #[error("{0}")]
     Failed(String),
@@ -86,7 +86,7 @@ pub struct RunOptions {
     /// The factor of slow motion, instead of the study's and of the one that would be chosen.
     pub time: Option<f64>,
     /// The part of the study that is run; of a resumed run, now.
-    pub limit: Limit,
+    pub limit: CellLimit,
 }
 
 /// How a run ended.
@@ -108,7 +108,7 @@ pub struct RunOutcome {
 
 /// A glance at the cell that runs.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Live {
+pub struct LiveCell {
     /// `warming up`, `measuring`, `loading` ...; of a batch job `map`, `reduce`.
     pub phase: Cow<'static, str>,
     /// See [`LiveSample::preparing`].
@@ -126,7 +126,7 @@ pub struct Live {
 }
 
 /// Who watches a run: the command line, or a test.
-pub trait Observer: Sync {
+pub trait RunObserver: Sync {
     /// Before the first cell: how many there are, how many are finished from before, and how long the rest takes.
     fn planned(&self, total: usize, finished: usize, expected: Duration);
     /// Work that belongs to no single cell, or to the one about to start: `loading 440,000 records`.
@@ -142,7 +142,7 @@ pub trait Observer: Sync {
     /// That a cell is measured once more: `remaining` is the estimate for all cells that are left, this one too.
     fn delayed(&self, _remaining: Duration) {}
     fn cell_started(&self, planned: &PlannedCell, number: usize);
-    fn live(&self, live: &Live);
+    fn live(&self, live: &LiveCell);
     /// `remaining` is the estimate for all cells that are left.
     fn cell_ended(&self, planned: &PlannedCell, record: &RunRecord, remaining: Duration);
     /// Has `act` called once, and may ask `source` meanwhile, about once a second.
@@ -204,7 +204,7 @@ impl From<SessionError> for CellError {
 impl From<AttachError> for CellError {
     fn from(error: AttachError) -> Self {
         match error {
-            AttachError::Missing(Missing { what, remedy }) => {
+            AttachError::Missing(MissingCapability { what, remedy }) => {
                 CellError::Unavailable { missing: what, remedy }
             }
             other => CellError::Failed(other.to_string()),

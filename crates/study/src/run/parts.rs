@@ -3,31 +3,35 @@
 use std::path::{Path, PathBuf};
 
 use underlay_record::{DeviceId, DirectoryPart, KeptPart, PartsRecord, ServerPart};
-use underlay_systems::parts::Part;
+use underlay_systems::parts::SystemPart;
 
-use super::attached::Storages;
+use super::attached::CellStorages;
 use super::cell_plan::CellPlan;
 use super::storage::{self, server_number};
-use crate::session::Session;
+use crate::session::ServerSession;
 
 /// More than this is not told: it would leave no room in a line of the feed.
 const MAX_BYTES: usize = 128 << 10;
 
 /// A directory that a server was given.
 #[derive(Clone, Debug)]
-struct Given {
+struct GivenDirectory {
     path: PathBuf,
     part: DirectoryPart,
 }
 
 /// `None` where it is too much to tell.
-pub(super) fn describe(plan: &CellPlan<'_>, session: &Session, storages: &Storages) -> Option<PartsRecord> {
+pub(super) fn describe(
+    plan: &CellPlan<'_>,
+    session: &ServerSession,
+    storages: &CellStorages,
+) -> Option<PartsRecord> {
     let found = put_together(&plan.system.name, given(plan, storages), session.servers().parts());
     let bytes = serde_json::to_vec(&found).map_or(usize::MAX, |text| text.len());
     (bytes <= MAX_BYTES).then_some(found)
 }
 
-fn given(plan: &CellPlan<'_>, storages: &Storages) -> Vec<Given> {
+fn given(plan: &CellPlan<'_>, storages: &CellStorages) -> Vec<GivenDirectory> {
     let servers = plan.system.servers as usize;
     let mut all = Vec::new();
     for (server, attached) in storages.servers().iter().enumerate() {
@@ -47,17 +51,22 @@ fn given(plan: &CellPlan<'_>, storages: &Storages) -> Vec<Given> {
 }
 
 /// The volume, where it is known, and the devices below a directory.
-type Below = (Option<String>, Vec<DeviceId>);
+type DevicesBelow = (Option<String>, Vec<DeviceId>);
 
-fn given_to_role(path: &Path, role: &str, server: Option<u32>, below: Vec<Below>) -> Given {
+fn given_to_role(path: &Path, role: &str, server: Option<u32>, below: Vec<DevicesBelow>) -> GivenDirectory {
     let devices = below.into_iter().flat_map(|(_, devices)| devices);
     let devices = devices.map(|id| DeviceId { role: Some(role.to_owned()), ..id }).collect();
     let part = DirectoryPart { name: role.to_owned(), server, volume: None, devices };
-    Given { path: path.to_owned(), part }
+    GivenDirectory { path: path.to_owned(), part }
 }
 
 /// The directories of a server, or of each of its nodes, in their order.
-fn given_to_one(paths: &[PathBuf], server: Option<u32>, below: Vec<Below>, nodes: usize) -> Vec<Given> {
+fn given_to_one(
+    paths: &[PathBuf],
+    server: Option<u32>,
+    below: Vec<DevicesBelow>,
+    nodes: usize,
+) -> Vec<GivenDirectory> {
     let of_a_node = (paths.len() / nodes).max(1);
     let name = |place: usize| {
         let data = match of_a_node {
@@ -68,7 +77,7 @@ fn given_to_one(paths: &[PathBuf], server: Option<u32>, below: Vec<Below>, nodes
     };
     let below = below.into_iter().chain(std::iter::repeat((None, Vec::new())));
     let each = paths.iter().zip(below).enumerate();
-    each.map(|(place, (path, (volume, devices)))| Given {
+    each.map(|(place, (path, (volume, devices)))| GivenDirectory {
         path: path.clone(),
         part: DirectoryPart { name: name(place), server, volume, devices },
     })
@@ -76,7 +85,7 @@ fn given_to_one(paths: &[PathBuf], server: Option<u32>, below: Vec<Below>, nodes
 }
 
 /// `of_servers` has what each server consists of; nothing of one that is one process with all directories that it was given.
-fn put_together(system: &str, given: Vec<Given>, of_servers: &[Vec<Part>]) -> PartsRecord {
+fn put_together(system: &str, given: Vec<GivenDirectory>, of_servers: &[Vec<SystemPart>]) -> PartsRecord {
     let mut servers = Vec::new();
     for (index, parts) in of_servers.iter().enumerate() {
         let server = server_number(index, of_servers.len());
@@ -91,7 +100,10 @@ fn put_together(system: &str, given: Vec<Given>, of_servers: &[Vec<Part>]) -> Pa
             None => name.to_owned(),
         };
         if parts.is_empty() {
-            let kept = |(directory, one): (u32, &Given)| KeptPart { what: one.part.name.clone(), directory };
+            let kept = |(directory, one): (u32, &GivenDirectory)| KeptPart {
+                what: one.part.name.clone(),
+                directory,
+            };
             servers.push(ServerPart {
                 name: called(system),
                 what: "server".to_owned(),

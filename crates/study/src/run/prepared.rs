@@ -10,24 +10,24 @@ use crate::spec::StorageSource;
 
 /// A data set as a cell's storages begin with it.
 #[derive(Clone, Debug)]
-pub(super) struct Prepared {
-    pub data: Data,
+pub(super) struct PreparedDataset {
+    pub data: InitialData,
     /// The folder of backing files of each role that holds a part of it.
     pub roles: BTreeMap<String, PathBuf>,
 }
 
 /// What the compared storage begins with.
 #[derive(Clone, Debug)]
-pub(super) enum Data {
+pub(super) enum InitialData {
     /// A folder of backing files, or of a pool, to be cloned.
     Images(PathBuf),
     /// What is copied into each directory of a storage that is really there, in order.
     Trees(Vec<PathBuf>),
 }
 
-impl Prepared {
-    pub(super) fn new(data: Data) -> Self {
-        Prepared { data, roles: BTreeMap::new() }
+impl PreparedDataset {
+    pub(super) fn new(data: InitialData) -> Self {
+        PreparedDataset { data, roles: BTreeMap::new() }
     }
 }
 

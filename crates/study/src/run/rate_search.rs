@@ -5,17 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_record::{SearchRecord, SearchStep};
-use underlay_workload::search::{Bound, Ending, FoundRate, SearchSpec, StepTimes, Tried, Verdict, find_rate};
-use underlay_workload::{RunError, RunSpec, RunWindow, Workload};
+use underlay_workload::search::{
+    FoundRate, LatencyBound, SearchEnding, SearchSpec, StepTimes, StepVerdict, TriedStep, find_rate,
+};
+use underlay_workload::{CoreWorkload, RunError, RunSpec, RunWindow};
 
-use super::attached::Storages;
+use super::attached::CellStorages;
 use super::cell_plan::CellPlan;
-use super::certificate::{Searching, search_findings};
-use super::cpu::{Counters, CpuMeter};
-use super::{CellError, Live, Observer};
-use crate::session::Session;
+use super::certificate::{SearchObservation, search_findings};
+use super::cpu::{CpuCounters, CpuMeter};
+use super::{CellError, LiveCell, RunObserver};
+use crate::session::ServerSession;
 use crate::spec::FindRate;
-use crate::standstill::{PauseMeter, Steps};
+use crate::standstill::{PauseMeter, StepClock};
 
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 /// Between samples of the devices, which nobody reads.
@@ -23,27 +25,27 @@ const WATCHED_INTERVAL_S: f64 = 10.0;
 
 /// What a search brought back.
 #[derive(Debug)]
-pub(super) struct Searched {
+pub(super) struct RateSearchResult {
     pub holds_per_s: f64,
     pub record: SearchRecord,
     /// With the records that it added.
-    pub workload: Arc<Workload>,
+    pub workload: Arc<CoreWorkload>,
 }
 
 /// Counts what devices and CPUs do during a search.
-struct Watch<'a> {
-    storages: &'a Storages,
-    cpu: Option<(CpuMeter<'a>, Counters)>,
+struct SearchWatch<'a> {
+    storages: &'a CellStorages,
+    cpu: Option<(CpuMeter<'a>, CpuCounters)>,
     pauses: PauseMeter,
     began: Instant,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> SearchWatch<'a> {
     fn begin(
-        session: &Session,
-        storages: &'a Storages,
+        session: &ServerSession,
+        storages: &'a CellStorages,
         cpu: Option<CpuMeter<'a>>,
-    ) -> Result<Watch<'a>, CellError> {
+    ) -> Result<SearchWatch<'a>, CellError> {
         let cpu = match cpu {
             Some(meter) => {
                 let began = meter.read()?;
@@ -53,18 +55,18 @@ impl<'a> Watch<'a> {
         };
         storages.begin_measurement(WATCHED_INTERVAL_S)?;
         let pauses = PauseMeter::watch(session.groups());
-        Ok(Watch { storages, cpu, pauses, began: Instant::now() })
+        Ok(SearchWatch { storages, cpu, pauses, began: Instant::now() })
     }
 
     /// `stopped` is what stood still in one of the steps.
-    fn end(self, threads: u32, stopped: Option<String>) -> Result<Searching, CellError> {
+    fn end(self, threads: u32, stopped: Option<String>) -> Result<SearchObservation, CellError> {
         let (devices, _) = self.storages.end_measurement()?;
         let cpu = match &self.cpu {
             Some((meter, began)) => Some(meter.between(began, &meter.read()?)),
             None => None,
         };
         let pauses = self.pauses.over(&RunWindow::alone(self.began, Instant::now()));
-        Ok(Searching { devices, paths: self.storages.path_records(), cpu, pauses, stopped, threads })
+        Ok(SearchObservation { devices, paths: self.storages.path_records(), cpu, pauses, stopped, threads })
     }
 }
 
@@ -75,17 +77,17 @@ const SEARCHING: &str = "searching for a rate";
 pub(super) fn watched_search(
     plan: &CellPlan<'_>,
     spec: &RunSpec,
-    session: &Session,
-    storages: &Storages,
+    session: &ServerSession,
+    storages: &CellStorages,
     cpu: Option<CpuMeter<'_>>,
-    observer: &dyn Observer,
+    observer: &dyn RunObserver,
     stop: &AtomicBool,
-) -> Result<(Option<Searched>, Option<Searching>), CellError> {
+) -> Result<(Option<RateSearchResult>, Option<SearchObservation>), CellError> {
     let Some(wanted) = plan.workload.find_rate.as_ref().filter(|_| spec.rate_per_s.is_none()) else {
         return Ok((None, None));
     };
-    let watch = Watch::begin(session, storages, cpu)?;
-    let steps = Steps::begin(&watch.pauses);
+    let watch = SearchWatch::begin(session, storages, cpu)?;
+    let steps = StepClock::begin(&watch.pauses);
     let outcome = search(plan, wanted, spec, session, observer, (stop, &steps));
     let stopped = steps.problem();
     match outcome {
@@ -106,25 +108,25 @@ fn search(
     plan: &CellPlan<'_>,
     wanted: &FindRate,
     spec: &RunSpec,
-    session: &Session,
-    observer: &dyn Observer,
-    (stop, steps): (&AtomicBool, &Steps<'_>),
-) -> Result<Searched, CellError> {
+    session: &ServerSession,
+    observer: &dyn RunObserver,
+    (stop, steps): (&AtomicBool, &StepClock<'_>),
+) -> Result<RateSearchResult, CellError> {
     let measure = wanted.step(plan.study.run.duration);
     let times = StepTimes::of(measure);
     let wanted_search = wanted.search(measure, plan.scale.time);
     let (stopped, ended) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
     let connect = |thread: u32| session.connect(thread);
-    let stepped = |tried: &Tried| {
+    let stepped = |tried: &TriedStep| {
         steps.end_step();
-        observer.live(&Live {
+        observer.live(&LiveCell {
             phase: SEARCHING.into(),
             throughput_per_s: tried.rate_per_s,
             errors: tried.counts.errors,
-            ..Live::default()
+            ..LiveCell::default()
         });
     };
-    observer.live(&Live { phase: SEARCHING.into(), ..Live::default() });
+    observer.live(&LiveCell { phase: SEARCHING.into(), ..LiveCell::default() });
     let outcome = std::thread::scope(|scope| {
         // Passes the user's stop on: the search shares its flag with every step's run.
         scope.spawn(|| {
@@ -150,20 +152,20 @@ fn search(
 }
 
 /// What a search brought back, or that no rate holds.
-fn searched(wanted: &SearchSpec, outcome: FoundRate) -> Result<Searched, CellError> {
+fn searched(wanted: &SearchSpec, outcome: FoundRate) -> Result<RateSearchResult, CellError> {
     let FoundRate { found, steps, workload, .. } = outcome;
     let record = SearchRecord {
-        bounds: wanted.bounds.iter().map(Bound::to_string).collect(),
+        bounds: wanted.bounds.iter().map(LatencyBound::to_string).collect(),
         holds_per_s: found.holds_per_s,
         fails_per_s: found.fails_per_s,
         reason: found.reason,
         confirmed: found.confirmed.0,
         confirmations: found.confirmed.1,
-        is_closed: found.ending != Ending::OutOfSteps,
+        is_closed: found.ending != SearchEnding::OutOfSteps,
         steps: steps.into_iter().map(step).collect(),
     };
     match record.holds_per_s {
-        Some(holds_per_s) => Ok(Searched { holds_per_s, record, workload }),
+        Some(holds_per_s) => Ok(RateSearchResult { holds_per_s, record, workload }),
         None => Err(CellError::NoRate { reason: why_none(wanted, &record), search: Box::new(record) }),
     }
 }
@@ -185,7 +187,7 @@ fn rounded(rate_per_s: f64) -> f64 {
     (rate_per_s * parts).round() / parts
 }
 
-fn step(tried: Tried) -> SearchStep {
+fn step(tried: TriedStep) -> SearchStep {
     SearchStep {
         rate_per_s: tried.rate_per_s,
         due: tried.counts.due,
@@ -193,9 +195,9 @@ fn step(tried: Tried) -> SearchStep {
         errors: tried.counts.errors,
         beyond: tried.counts.beyond,
         verdict: match tried.verdict {
-            Verdict::Holds => "holds".to_owned(),
-            Verdict::Undecided => "undecided".to_owned(),
-            Verdict::Fails(reason) => reason,
+            StepVerdict::Holds => "holds".to_owned(),
+            StepVerdict::Undecided => "undecided".to_owned(),
+            StepVerdict::Fails(reason) => reason,
         },
         confirms: tried.confirms,
     }
@@ -203,38 +205,38 @@ fn step(tried: Tried) -> SearchStep {
 
 #[cfg(test)]
 mod tests {
-    use underlay_workload::search::{Found, StepCounts};
+    use underlay_workload::search::{SearchOutcome, StepCounts};
 
     use super::*;
 
-    const P99: Bound = Bound { quantile: 0.99, limit_ns: 10_000_000 };
+    const P99: LatencyBound = LatencyBound { quantile: 0.99, limit_ns: 10_000_000 };
 
     fn wanted() -> SearchSpec {
         SearchSpec::new(vec![P99], 1_000.0)
     }
 
-    fn found(holds_per_s: Option<f64>, ending: Ending) -> FoundRate {
+    fn found(holds_per_s: Option<f64>, ending: SearchEnding) -> FoundRate {
         let counts = StepCounts { due: 100, answered: 98, beyond: vec![3], ..StepCounts::default() };
-        let verdict = Verdict::Fails("not sustained".to_owned());
+        let verdict = StepVerdict::Fails("not sustained".to_owned());
         FoundRate {
-            found: Found {
+            found: SearchOutcome {
                 holds_per_s,
                 fails_per_s: Some(500.0),
                 ending,
                 confirmed: (2, 3),
                 reason: Some("not sustained".to_owned()),
             },
-            steps: vec![Tried { rate_per_s: 500.0, counts, verdict, confirms: false }],
+            steps: vec![TriedStep { rate_per_s: 500.0, counts, verdict, confirms: false }],
             measured: None,
             disturbed: None,
-            workload: Arc::new(Workload::new(1, 1, 1)),
+            workload: Arc::new(CoreWorkload::new(1, 1, 1)),
         }
     }
 
     #[test]
     fn a_search_is_written_down_with_its_steps() {
-        let Searched { holds_per_s, record, .. } =
-            searched(&wanted(), found(Some(480.0), Ending::Closed)).unwrap();
+        let RateSearchResult { holds_per_s, record, .. } =
+            searched(&wanted(), found(Some(480.0), SearchEnding::Closed)).unwrap();
         assert_eq!((holds_per_s, record.holds_per_s, record.fails_per_s), (480.0, Some(480.0), Some(500.0)));
         assert_eq!((record.confirmed, record.confirmations, record.is_closed), (2, 3, true));
         assert_eq!(record.bounds, ["p99 within 10 ms"]);
@@ -245,7 +247,7 @@ mod tests {
     #[test]
     fn a_system_that_holds_no_rate_is_a_cell_that_failed() {
         let Err(CellError::NoRate { reason, search }) =
-            searched(&wanted(), found(None, Ending::NothingHolds))
+            searched(&wanted(), found(None, SearchEnding::NothingHolds))
         else {
             panic!("it held no rate")
         };
@@ -253,7 +255,8 @@ mod tests {
             reason,
             "no rate meets p99 within 10 ms: 500/s, the lowest rate tried, fails too: not sustained"
         );
-        let short = searched(&wanted().with_steps_of(1.0), found(None, Ending::NothingHolds)).unwrap_err();
+        let short =
+            searched(&wanted().with_steps_of(1.0), found(None, SearchEnding::NothingHolds)).unwrap_err();
         let CellError::NoRate { reason, .. } = short else { panic!("{short:?}") };
         assert!(reason.ends_with("; a longer `step` can judge lower ones"), "{reason}");
         assert_eq!((search.holds_per_s, search.steps.len()), (None, 1));

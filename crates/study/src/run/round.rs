@@ -5,21 +5,21 @@ use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_record::{CellStatus, DisturbedBy, GivenUp, PlannedCell, Run, RunRecord, WallParts};
+use underlay_record::{CellStatus, DisturbedBy, GivenUp, PlannedCell, RunHeader, RunRecord, WallParts};
 
-use super::cell::Bench;
+use super::cell::RunContext;
 use super::cell_plan::CellPlan;
 use super::certificate::{TooFast, too_fast};
-use super::dataset::Datasets;
+use super::dataset::PreparedDatasets;
 use super::directory::RunDirectory;
-use super::wishes::Wishes;
-use super::{CellError, Observer, RunError, RunOutcome};
+use super::wishes::ControlRequests;
+use super::{CellError, RunError, RunObserver, RunOutcome};
 use crate::estimate;
 use crate::plan;
 use crate::spec::Study;
 
 /// How a round ended.
-pub(super) enum Ended {
+pub(super) enum RoundEnding {
     Done(RunOutcome),
     /// The motion was too fast for this host; `next` is the factor to begin again at.
     TooFast {
@@ -29,20 +29,20 @@ pub(super) enum Ended {
 }
 
 /// What a round goes through.
-pub(super) struct Round<'a> {
+pub(super) struct RunRound<'a> {
     pub study: &'a Study,
-    pub run: &'a Run,
+    pub run: &'a RunHeader,
     /// Of its plan: the rest is for another time.
     pub is_wanted: &'a dyn Fn(&PlannedCell) -> bool,
     pub directory: &'a RunDirectory,
     /// The factor at which everything may begin again, if it may.
     pub slower: Option<f64>,
-    pub wishes: &'a Wishes,
+    pub wishes: &'a ControlRequests,
 }
 
 /// The positions in the plan of the cells that need to run. `tell` is told why a cell that has a record needs to.
 pub(super) fn left_of(
-    run: &Run,
+    run: &RunHeader,
     is_wanted: &dyn Fn(&PlannedCell) -> bool,
     directory: &RunDirectory,
     tell: &mut dyn FnMut(&PlannedCell, &str),
@@ -56,15 +56,15 @@ pub(super) fn left_of(
     Ok(left)
 }
 
-impl Round<'_> {
+impl RunRound<'_> {
     pub(super) fn run(
         &self,
-        mut bench: Bench,
-        datasets: &mut Datasets,
-        observer: &dyn Observer,
+        mut bench: RunContext,
+        datasets: &mut PreparedDatasets,
+        observer: &dyn RunObserver,
         stop: &AtomicBool,
-    ) -> Result<Ended, RunError> {
-        let Round { study, run, directory, .. } = *self;
+    ) -> Result<RoundEnding, RunError> {
+        let RunRound { study, run, directory, .. } = *self;
         // Whoever resumes a run has been told already.
         let positions = left_of(run, self.is_wanted, directory, &mut |_, _| {})?;
         // Jobs that run together are done together: a job reads what an earlier one wrote.
@@ -76,7 +76,7 @@ impl Round<'_> {
         planned.for_each(|planned| *counts.entry(&planned.cell.id).or_default() += 1);
         let expected = estimate::counted(study, &|id| counts.get(id).copied().unwrap_or(0));
         bench.clock().expect(expected, left);
-        let pace = Pace::of(&expected, left);
+        let pace = RemainingEstimate::of(&expected, left);
         // Jobs that run together may be more than those that are wanted.
         let wanted = run.plan.iter().filter(|planned| (self.is_wanted)(planned)).count().max(left);
         observer.planned(wanted, wanted - left, pace.remaining(left));
@@ -113,11 +113,11 @@ impl Round<'_> {
             (Some(error), ..) => Err(error),
             // Whoever stops the run keeps what it has: the cell has no record, and a resumed run measures it again.
             (None, Some(given_up), Some(next)) if !stop.load(Ordering::Relaxed) => {
-                Ok(Ended::TooFast { given_up, next })
+                Ok(RoundEnding::TooFast { given_up, next })
             }
             _ => {
                 outcome.left = left;
-                Ok(Ended::Done(outcome))
+                Ok(RoundEnding::Done(outcome))
             }
         }
     }
@@ -140,15 +140,15 @@ impl Round<'_> {
 /// Records each cell as it ends.
 struct CellRecorder<'a> {
     directory: &'a RunDirectory,
-    observer: &'a dyn Observer,
+    observer: &'a dyn RunObserver,
     outcome: RunOutcome,
     left: usize,
-    pace: Pace,
+    pace: RemainingEstimate,
     /// When the cell that runs began.
     begun: Instant,
     /// The factor at which everything may begin again, if it may.
     slower: Option<f64>,
-    wishes: &'a Wishes,
+    wishes: &'a ControlRequests,
     /// The factors before this one, and why they were given up.
     given_up: &'a [GivenUp],
     /// Cells that the motion was too fast for, and that were kept all the same.
@@ -163,9 +163,9 @@ impl CellRecorder<'_> {
     /// Runs a cell, or jobs that run together. It breaks off where the round has to end.
     fn run_group(
         &mut self,
-        bench: &mut Bench,
+        bench: &mut RunContext,
         plans: &[CellPlan<'_>],
-        datasets: &mut Datasets,
+        datasets: &mut PreparedDatasets,
         stop: &AtomicBool,
     ) -> ControlFlow<()> {
         self.begun = Instant::now();
@@ -222,12 +222,12 @@ impl CellRecorder<'_> {
     /// begin everything again.
     fn measure(
         &mut self,
-        bench: &mut Bench,
+        bench: &mut RunContext,
         plan: &CellPlan<'_>,
-        datasets: &mut Datasets,
+        datasets: &mut PreparedDatasets,
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
-        let run = |bench: &mut Bench, datasets: &mut Datasets| match plan.benchmark {
+        let run = |bench: &mut RunContext, datasets: &mut PreparedDatasets| match plan.benchmark {
             Some(benchmark) => bench.run_benchmark(plan, benchmark, datasets, self.observer, stop),
             None => bench.run(plan, datasets, self.observer, stop),
         };
@@ -247,7 +247,7 @@ impl CellRecorder<'_> {
     /// Runs jobs that run together, and all of them once more if the motion seems to be too fast.
     fn run_jobs(
         &mut self,
-        bench: &mut Bench,
+        bench: &mut RunContext,
         plans: &[CellPlan<'_>],
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
@@ -335,7 +335,7 @@ fn is_worth_it(late: usize, measured: usize) -> bool {
 
 /// The estimate of what is left, from what the cells took so far.
 #[derive(Clone)]
-struct Pace {
+struct RemainingEstimate {
     /// Of a cell.
     expected: Duration,
     /// Of all data sets; whichever cell comes to one first takes that much longer.
@@ -344,12 +344,12 @@ struct Pace {
     cells: u32,
 }
 
-impl Pace {
+impl RemainingEstimate {
     /// Of so many cells that are expected to take this.
-    fn of(expected: &WallParts, cells: usize) -> Pace {
+    fn of(expected: &WallParts, cells: usize) -> RemainingEstimate {
         let seconds = |value: f64| Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::MAX);
         let of_cells = seconds(expected.total_s() - expected.load_s);
-        Pace {
+        RemainingEstimate {
             expected: of_cells / u32::try_from(cells).unwrap_or(u32::MAX).max(1),
             loading: seconds(expected.load_s),
             spent: Duration::ZERO,
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn a_data_set_is_loaded_once_and_not_for_every_cell() {
         let s = Duration::from_secs;
-        let mut pace = Pace { expected: s(20), loading: s(40), spent: Duration::ZERO, cells: 0 };
+        let mut pace = RemainingEstimate { expected: s(20), loading: s(40), spent: Duration::ZERO, cells: 0 };
         assert_eq!(pace.remaining(10), s(240));
         pace.took(s(60));
         assert_eq!(pace.remaining(9), s(180), "the first one loaded it");

@@ -6,25 +6,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_attach::{Awake, OwnFolder, Registry};
-use underlay_record::{Limit, PlannedCell, Run, SCHEMA_VERSION, WallRecord};
+use underlay_attach::{IdlePreventer, OwnFolder, ResourceRegistry};
+use underlay_record::{CellLimit, PlannedCell, RunHeader, SCHEMA_VERSION, WallRecord};
 
-use super::cell::Bench;
-use super::dataset::Datasets;
+use super::cell::RunContext;
+use super::dataset::PreparedDatasets;
 use super::directory::RunDirectory;
-use super::feed::Feed;
+use super::feed::RunFeed;
 use super::host::{HostInfo, timestamp};
 use super::kept_logs::KeptLogs;
-use super::round::{self, Ended, Round};
-use super::slow_motion::{self, Paced};
-use super::stopwatch::{Stopwatch, Times};
-use super::wishes::{RunControl, Wishes};
-use super::{Observer, RunError, RunOptions, RunOutcome, ground, space};
+use super::round::{self, RoundEnding, RunRound};
+use super::slow_motion::{self, DilatedStudy};
+use super::stopwatch::{Stopwatch, StopwatchTimes};
+use super::wishes::{ControlRequests, RunControl};
+use super::{RunError, RunObserver, RunOptions, RunOutcome, ground, space};
 use crate::estimate;
-use crate::machine::Placement;
+use crate::machine::CpuPlacement;
 use crate::plan;
-use crate::selection::{Selections, extended};
-use crate::spec::{Form, Study};
+use crate::selection::{RunSelections, extended};
+use crate::spec::{Study, StudyForm};
 
 /// Runs a study from its beginning into a fresh directory.
 ///
@@ -34,7 +34,7 @@ use crate::spec::{Form, Study};
 pub fn start(
     study: &Study,
     options: &RunOptions,
-    observer: &dyn Observer,
+    observer: &dyn RunObserver,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
     // At first, and held from then on: nobody waits for measurements and is refused for the directory then.
@@ -49,7 +49,7 @@ pub fn start_in(
     directory: RunDirectory,
     study: &Study,
     options: &RunOptions,
-    observer: &dyn Observer,
+    observer: &dyn RunObserver,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
     match begin(study, options, observer, stop) {
@@ -63,12 +63,12 @@ pub fn start_in(
 }
 
 /// What is known and held before a run's first record.
-struct Begun {
-    limits: Vec<Limit>,
-    selections: Selections,
-    registry: Registry,
-    awake: Option<Awake>,
-    paced: Paced,
+struct BegunRun {
+    limits: Vec<CellLimit>,
+    selections: RunSelections,
+    registry: ResourceRegistry,
+    awake: Option<IdlePreventer>,
+    paced: DilatedStudy,
     elsewhere: Option<OwnFolder>,
     /// See [`WallRecord::measuring_host_s`].
     measuring_host_s: f64,
@@ -77,11 +77,11 @@ struct Begun {
 fn begin(
     study: &Study,
     options: &RunOptions,
-    observer: &dyn Observer,
+    observer: &dyn RunObserver,
     stop: &AtomicBool,
-) -> Result<Begun, RunError> {
+) -> Result<BegunRun, RunError> {
     let limits = if options.limit.is_whole() { Vec::new() } else { vec![options.limit.clone()] };
-    let selections = Selections::of(study, &limits).map_err(RunError::Mistake)?;
+    let selections = RunSelections::of(study, &limits).map_err(RunError::Mistake)?;
     let registry = registry()?;
     let elsewhere = look_at_ground(study, &selections.plan(study), options, &registry, observer)?;
     // Before the first device is measured, and until the run ends.
@@ -90,7 +90,7 @@ fn begin(
     let since = Instant::now();
     let paced = slow_motion::begin(study, options, &registry, observer, stop, &expected_s)?;
     let measuring_host_s = paced.placement.as_ref().map_or(0.0, |_| since.elapsed().as_secs_f64());
-    Ok(Begun { limits, selections, registry, awake, paced, elsewhere, measuring_host_s })
+    Ok(BegunRun { limits, selections, registry, awake, paced, elsewhere, measuring_host_s })
 }
 
 /// What is refused is refused before anything is measured or written. Makes the folder of `--work`.
@@ -98,8 +98,8 @@ fn look_at_ground(
     study: &Study,
     left: &[PlannedCell],
     options: &RunOptions,
-    registry: &Registry,
-    observer: &dyn Observer,
+    registry: &ResourceRegistry,
+    observer: &dyn RunObserver,
 ) -> Result<Option<OwnFolder>, RunError> {
     space::check(study, left.iter(), options.work.as_ref().unwrap_or(&options.directory))?;
     ground::check(study, left.iter(), registry)?;
@@ -109,7 +109,7 @@ fn look_at_ground(
 }
 
 /// How long all that is selected takes at the study's factor.
-fn estimate_s(paced: &Study, selections: &Selections) -> f64 {
+fn estimate_s(paced: &Study, selections: &RunSelections) -> f64 {
     let plan = selections.plan(paced);
     let count = |id: &str| plan.iter().filter(|planned| planned.cell.id == id).count();
     estimate::counted(paced, &|id| u32::try_from(count(id)).unwrap_or(u32::MAX)).total_s()
@@ -117,15 +117,15 @@ fn estimate_s(paced: &Study, selections: &Selections) -> f64 {
 
 fn run_new(
     study: &Study,
-    begun: Begun,
+    begun: BegunRun,
     directory: RunDirectory,
-    observer: &dyn Observer,
+    observer: &dyn RunObserver,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
-    let Begun { limits, selections, registry, awake, paced, elsewhere, measuring_host_s } = begun;
-    let Paced { study: paced, slow_motion, placement } = paced;
+    let BegunRun { limits, selections, registry, awake, paced, elsewhere, measuring_host_s } = begun;
+    let DilatedStudy { study: paced, slow_motion, placement } = paced;
     let HostInfo { machine, versions } = HostInfo::of(study, awake.as_ref());
-    let mut run = Run {
+    let mut run = RunHeader {
         schema: SCHEMA_VERSION,
         name: study.name.clone(),
         title: study.title.clone(),
@@ -157,7 +157,7 @@ fn run_new(
         return Err(error);
     }
     let missing = (0..run.plan.len()).collect();
-    let site = Site { directory, missing, elsewhere, registry, placement, awake, measuring_host_s };
+    let site = RunLocation { directory, missing, elsewhere, registry, placement, awake, measuring_host_s };
     run_what_is_left(study, paced, &mut run, &selections, site, observer, stop)
 }
 
@@ -167,14 +167,14 @@ fn run_new(
 /// As [`start`], and when there is no run, or its study can no longer be read.
 pub fn resume(
     options: &RunOptions,
-    observer: &dyn Observer,
+    observer: &dyn RunObserver,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
     let directory = RunDirectory::open(&options.directory)?;
     let mut run = directory.read_run()?;
     // The run's own copies: the user's files may have changed since.
     let stored = |name: &str| run.media_files.get(name).cloned().ok_or_else(|| "not kept in run.json".into());
-    let form = Form { short: run.short, overrides: &run.overrides };
+    let form = StudyForm { short: run.short, overrides: &run.overrides };
     let study = Study::parse_with_media("the study in run.json", &run.study_toml, form, &stored)
         .map_err(|mistakes| RunError::Mistake(mistakes.to_string()))?;
     // At the factor that it has come to.
@@ -190,7 +190,7 @@ pub fn resume(
     if run.slow_motion.is_some() && run.scale.time != 1.0 {
         observer.notice(&format!("slow motion x{}, as the run has it", run.scale.time));
     }
-    let before = Selections::of(&paced, &run.limits).map_err(RunError::Mistake)?;
+    let before = RunSelections::of(&paced, &run.limits).map_err(RunError::Mistake)?;
     let order = before.plan(&paced);
     if !plan::is_same(&order, &run.plan) {
         return Err(RunError::Mistake(format!(
@@ -200,16 +200,16 @@ pub fn resume(
     }
     let asked = &options.limit;
     let wanted = if asked.is_whole() { Vec::new() } else { vec![asked.clone()] };
-    let now = Selections::of(&paced, &wanted).map_err(RunError::Mistake)?;
+    let now = RunSelections::of(&paced, &wanted).map_err(RunError::Mistake)?;
     if !(run.limits.is_empty() && asked.is_whole()) {
-        let had = run.limits.iter().map(Limit::in_words).collect::<Vec<_>>().join("; ");
+        let had = run.limits.iter().map(CellLimit::in_words).collect::<Vec<_>>().join("; ");
         let had = if had.is_empty() { "the whole study".to_owned() } else { had };
         let what = if asked.is_whole() { "the whole study".to_owned() } else { asked.in_words() };
         observer
             .notice(&format!("this run was started with {had}; now running what is still missing of {what}"));
     }
     run.limits = extended(&paced, &run.limits, asked);
-    let planned = Selections::of(&paced, &run.limits).map_err(RunError::Mistake)?;
+    let planned = RunSelections::of(&paced, &run.limits).map_err(RunError::Mistake)?;
     run.repetitions = planned.repetitions(&paced);
     // An earlier schema says less of a cell.
     run.plan = planned.plan(&paced);
@@ -245,7 +245,7 @@ pub fn resume(
     slow_motion::warn_if_too_small(&paced, &run, placement.as_ref(), observer);
     // Before the first cell, so that the report of a run that is killed has all that is planned.
     directory.write_run(&run)?;
-    let site = Site { directory, missing, elsewhere, registry, placement, awake, measuring_host_s };
+    let site = RunLocation { directory, missing, elsewhere, registry, placement, awake, measuring_host_s };
     run_what_is_left(&study, paced, &mut run, &now, site, observer, stop)
 }
 
@@ -253,19 +253,19 @@ pub fn resume(
 const FASTER: f64 = 0.1;
 
 /// The speed that a run's cells were held to, if it was this host's.
-fn reference_of(run: &Run) -> Option<f64> {
+fn reference_of(run: &RunHeader) -> Option<f64> {
     let here = super::machine::describe();
     let is_here = here.hostname == run.machine.hostname && here.cpu == run.machine.cpu;
     run.slow_motion.as_ref().filter(|_| is_here)?.reference_probe_us
 }
 
 /// Real storage is measured on this host as it is, and so is what is compared with it.
-fn keep_awake(study: &Study) -> Option<Awake> {
-    study.is_modelled().then(Awake::keep).flatten()
+fn keep_awake(study: &Study) -> Option<IdlePreventer> {
+    study.is_modelled().then(IdlePreventer::keep).flatten()
 }
 
-fn registry() -> Result<Registry, RunError> {
-    Registry::open().map_err(|error| RunError::Failed(error.to_string()))
+fn registry() -> Result<ResourceRegistry, RunError> {
+    ResourceRegistry::open().map_err(|error| RunError::Failed(error.to_string()))
 }
 
 /// The text of the study that a run began with.
@@ -277,16 +277,16 @@ pub fn study_of(directory: &Path) -> Result<String, RunError> {
 }
 
 /// Where a run is kept, and what it runs on.
-struct Site {
+struct RunLocation {
     directory: RunDirectory,
     /// The positions in the plan of all cells that are not on record yet, whoever wants them.
     missing: Vec<usize>,
     /// Of `--work`.
     elsewhere: Option<OwnFolder>,
-    registry: Registry,
-    placement: Option<Placement>,
+    registry: ResourceRegistry,
+    placement: Option<CpuPlacement>,
     /// `None` where this host's CPUs may sleep as they like.
-    awake: Option<Awake>,
+    awake: Option<IdlePreventer>,
     measuring_host_s: f64,
 }
 
@@ -295,20 +295,20 @@ struct Site {
 fn run_what_is_left(
     study: &Study,
     paced: Study,
-    run: &mut Run,
-    wanted: &Selections,
-    site: Site,
-    observer: &dyn Observer,
+    run: &mut RunHeader,
+    wanted: &RunSelections,
+    site: RunLocation,
+    observer: &dyn RunObserver,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
-    let wishes = Wishes::for_cells(run.plan.len());
+    let wishes = ControlRequests::for_cells(run.plan.len());
     // A run goes on without: nobody may want to command it.
     let listening = RunControl::listen(&wishes, site.directory.path(), &site.registry);
     if let Err(error) = &listening {
         observer.notice(&format!("the console can't command this run: {error}"));
     }
     let _control = listening.ok();
-    let feed = Feed::open(site.directory.path(), observer);
+    let feed = RunFeed::open(site.directory.path(), observer);
     let plan = run.plan.clone();
     let tell = |command| feed.asked(&command, &plan);
     let outcome =
@@ -321,14 +321,15 @@ fn run_what_is_left(
 fn run_rounds(
     study: &Study,
     mut paced: Study,
-    run: &mut Run,
-    wanted: &Selections,
-    site: Site,
-    wishes: &Wishes,
-    observer: &dyn Observer,
+    run: &mut RunHeader,
+    wanted: &RunSelections,
+    site: RunLocation,
+    wishes: &ControlRequests,
+    observer: &dyn RunObserver,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
-    let Site { directory, missing, elsewhere, registry, mut placement, awake, measuring_host_s } = site;
+    let RunLocation { directory, missing, elsewhere, registry, mut placement, awake, measuring_host_s } =
+        site;
     let is_wanted = |planned: &PlannedCell| wanted.has(planned, study.run.repetitions);
     // Long work is not thrown away: once a later repetition is on record, of whichever cell, the factor stays.
     let is_finished = |position: &usize| !missing.contains(position);
@@ -340,7 +341,8 @@ fn run_rounds(
         None => make_work(&directory, &registry)?,
     };
     // Data sets are loaded at this machine's own speed, so that slower motion needs no new ones.
-    let mut datasets = Datasets::new(work.path(), registry.clone(), KeptLogs::beside(&directory.records()));
+    let mut datasets =
+        PreparedDatasets::new(work.path(), registry.clone(), KeptLogs::beside(&directory.records()));
     // Taken afresh: a run may be resumed after an upgrade, or on another machine.
     let here = HostInfo::of(study, awake.as_ref());
     if let Some(changed) = here.changed_since(&run.machine, &run.versions) {
@@ -349,7 +351,7 @@ fn run_rounds(
     let (clock, started_at) = (Arc::new(Stopwatch::start()), timestamp(Duration::ZERO));
     let mut outcome = loop {
         let slower = slow_motion::slower(study, run).filter(|_| !is_settled);
-        let bench = Bench::new(
+        let bench = RunContext::new(
             here.clone(),
             registry.clone(),
             work.path(),
@@ -358,10 +360,10 @@ fn run_rounds(
             Arc::clone(&clock),
         );
         let round =
-            Round { study: &paced, run, is_wanted: &is_wanted, directory: &directory, slower, wishes };
+            RunRound { study: &paced, run, is_wanted: &is_wanted, directory: &directory, slower, wishes };
         match round.run(bench, &mut datasets, observer, stop)? {
-            Ended::Done(outcome) => break outcome,
-            Ended::TooFast { given_up, next } => {
+            RoundEnding::Done(outcome) => break outcome,
+            RoundEnding::TooFast { given_up, next } => {
                 // Other programs may have come or gone, and with them the CPUs that are free.
                 placement = slow_motion::placement(study, &registry, reference_of(run), observer)?;
                 if stop.load(Ordering::Relaxed) {
@@ -379,7 +381,7 @@ fn run_rounds(
             }
         }
     };
-    let Times { expected: estimated, cells, took, given_up_s } = clock.all();
+    let StopwatchTimes { expected: estimated, cells, took, given_up_s } = clock.all();
     if cells > 0 {
         let (cells, left) = (cells as u64, outcome.left as u64);
         let wall = WallRecord { started_at, cells, left, measuring_host_s, estimated, took, given_up_s };
@@ -397,7 +399,7 @@ fn run_rounds(
 }
 
 /// `--work`: before anything is measured, so that nobody waits for that and is refused for a directory that can't be used.
-fn make_work_in(elsewhere: &Path, registry: &Registry) -> Result<OwnFolder, RunError> {
+fn make_work_in(elsewhere: &Path, registry: &ResourceRegistry) -> Result<OwnFolder, RunError> {
     let above = std::path::absolute(elsewhere)
         .map_err(|error| RunError::Mistake(format!("cannot find {}: {error}", elsewhere.display())))?;
     let made = OwnFolder::make_in(&above, "underlay", registry);
@@ -405,7 +407,7 @@ fn make_work_in(elsewhere: &Path, registry: &Registry) -> Result<OwnFolder, RunE
 }
 
 /// The folder for images and prepared data.
-fn make_work(directory: &RunDirectory, registry: &Registry) -> Result<OwnFolder, RunError> {
+fn make_work(directory: &RunDirectory, registry: &ResourceRegistry) -> Result<OwnFolder, RunError> {
     let path = &directory.work();
     if path.symlink_metadata().is_ok() {
         let is_gone = OwnFolder::remove_forgotten(path, registry)

@@ -4,33 +4,33 @@ use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use underlay_attach::{AttachError, Registry, Served};
-use underlay_record::{ChosenBy, GivenUp, Run, SlowMotion};
+use underlay_attach::{AttachError, ResourceRegistry, ServedStorage};
+use underlay_record::{ChosenBy, GivenUp, RunHeader, SlowMotion};
 
-use super::{Observer, RunError, RunOptions};
-use crate::machine::{self, Chosen, Placement};
-use crate::selection::Selections;
+use super::{RunError, RunObserver, RunOptions};
+use crate::machine::{self, ChosenFactor, CpuPlacement};
+use crate::selection::RunSelections;
 use crate::spec::Study;
 
 /// A run begins again this often at most.
 const MAX_GIVEN_UP: usize = 3;
 
 /// A study at its factor.
-pub(super) struct Paced {
+pub(super) struct DilatedStudy {
     pub study: Study,
     pub slow_motion: SlowMotion,
-    pub placement: Option<Placement>,
+    pub placement: Option<CpuPlacement>,
 }
 
 /// Finds the factor that a run begins with, and says how it came about. `expected_s` is how long what is wanted of the study takes at its factor.
 pub(super) fn begin(
     study: &Study,
     options: &RunOptions,
-    registry: &Registry,
-    observer: &dyn Observer,
+    registry: &ResourceRegistry,
+    observer: &dyn RunObserver,
     stop: &AtomicBool,
     expected_s: &dyn Fn(&Study) -> f64,
-) -> Result<Paced, RunError> {
+) -> Result<DilatedStudy, RunError> {
     if let Some(time) = options.time {
         check_pace(study, time)?;
         check_faults(&study.at(time))?;
@@ -59,7 +59,7 @@ pub(super) fn begin(
         }
         (None, _) => machine::weigh(study, placement.as_ref(), ChosenBy::Study),
     };
-    let Chosen { time, slow_motion, notice } = chosen;
+    let ChosenFactor { time, slow_motion, notice } = chosen;
     // A factor that nobody asked for gives way to the next one at which all jobs can be had.
     let time = match slow_motion.chosen_by {
         ChosenBy::Host => permitted_from(study, time).unwrap_or(time),
@@ -82,11 +82,11 @@ pub(super) fn begin(
         observer.slowed(&reason, Duration::from_secs_f64(expected_s(&paced)));
     }
     tell_what_stays(&paced, observer);
-    Ok(Paced { study: paced, slow_motion, placement })
+    Ok(DilatedStudy { study: paced, slow_motion, placement })
 }
 
 /// Says which clocks of the study's systems don't follow its factor.
-pub(super) fn tell_what_stays(paced: &Study, observer: &dyn Observer) {
+pub(super) fn tell_what_stays(paced: &Study, observer: &dyn RunObserver) {
     for sentence in machine::left_at_wall_time(paced) {
         observer.notice(&format!("note: at slow motion x{}: {sentence}", paced.scale.time));
     }
@@ -97,8 +97,8 @@ fn check_stop(stop: &AtomicBool) -> Result<(), RunError> {
 }
 
 /// A process that has a modelled storage attached, of another run or mount.
-fn others_process(registry: &Registry) -> Option<u32> {
-    let served = Served::all(registry);
+fn others_process(registry: &ResourceRegistry) -> Option<u32> {
+    let served = ServedStorage::all(registry);
     served.iter().filter(|served| !served.is_orphaned()).find_map(|served| Some(served.owner()?.process.pid))
 }
 
@@ -142,9 +142,9 @@ fn check_faults(study: &Study) -> Result<(), RunError> {
 /// Says if the modelled cores no longer fit on this host at the factor that a run has.
 pub(super) fn warn_if_too_small(
     paced: &Study,
-    run: &Run,
-    placement: Option<&Placement>,
-    observer: &dyn Observer,
+    run: &RunHeader,
+    placement: Option<&CpuPlacement>,
+    observer: &dyn RunObserver,
 ) {
     let chosen_by = run.slow_motion.as_ref().map_or(ChosenBy::Study, |chosen| chosen.chosen_by);
     if let Some(notice) = machine::weigh(paced, placement, chosen_by).notice {
@@ -156,21 +156,21 @@ pub(super) fn warn_if_too_small(
 /// `known_us` is the speed that the run's cells were held to so far.
 pub(super) fn placement(
     study: &Study,
-    registry: &Registry,
+    registry: &ResourceRegistry,
     known_us: Option<f64>,
-    observer: &dyn Observer,
-) -> Result<Option<Placement>, RunError> {
+    observer: &dyn RunObserver,
+) -> Result<Option<CpuPlacement>, RunError> {
     if study.machine.is_none() {
         return Ok(None);
     }
     observer.preparing("measuring what this host's CPUs have left");
-    let placement = Placement::measure().map_err(refused)?;
+    let placement = CpuPlacement::measure().map_err(refused)?;
     Ok(Some(placement.with_speed(registry, &super::machine::describe().cpu, known_us)))
 }
 
 /// The factor at which a run may begin again; `None` where the factor was given, it began again too often, or no job
 /// could be had.
-pub(super) fn slower(study: &Study, run: &Run) -> Option<f64> {
+pub(super) fn slower(study: &Study, run: &RunHeader) -> Option<f64> {
     let chosen = run.slow_motion.as_ref()?;
     let is_open = study.leaves_time_open && chosen.chosen_by == ChosenBy::Host;
     if !is_open || chosen.given_up.len() >= MAX_GIVEN_UP {
@@ -190,7 +190,7 @@ fn permitted_from(study: &Study, time: f64) -> Option<f64> {
     iter::successors(Some(time), |time| machine::next_factor(*time)).find(is_permitted)
 }
 
-pub(super) fn beginning_again(given_up: &GivenUp, next: f64, run: &Run) -> String {
+pub(super) fn beginning_again(given_up: &GivenUp, next: f64, run: &RunHeader) -> String {
     let restarts = run.slow_motion.as_ref().map_or(0, |chosen| chosen.given_up.len()) + 1;
     let last = if restarts == MAX_GIVEN_UP {
         ". Cells that this host can't keep up with even then stay doubtful"
@@ -204,7 +204,7 @@ pub(super) fn beginning_again(given_up: &GivenUp, next: f64, run: &Run) -> Strin
 }
 
 /// The factor to begin again at: `next`, or more where the CPUs that are idle by now take more and the study's jobs can be had there.
-pub(super) fn fitting(study: &Study, next: f64, placement: Option<&Placement>) -> f64 {
+pub(super) fn fitting(study: &Study, next: f64, placement: Option<&CpuPlacement>) -> f64 {
     let cores_need = study.modelled_cores().zip(placement);
     let need = cores_need.and_then(|(cores, here)| machine::factor_for(cores, here));
     need.filter(|need| *need > next).and_then(|need| permitted_from(study, need)).unwrap_or(next)
@@ -215,16 +215,16 @@ pub(super) fn fitting(study: &Study, next: f64, placement: Option<&Placement>) -
 /// # Errors
 /// When the cells that the run is limited to are not among the study's.
 pub(super) fn enter(
-    run: &mut Run,
+    run: &mut RunHeader,
     paced: &Study,
-    placement: Option<&Placement>,
+    placement: Option<&CpuPlacement>,
     given_up: GivenUp,
 ) -> Result<(), RunError> {
     run.scale = paced.scale;
     run.warmup_wall_s = paced.run.warmup.as_secs_f64();
     run.duration_wall_s = paced.run.duration.as_secs_f64();
     // A run that is resumed must find the plan that its limits make.
-    run.plan = Selections::of(paced, &run.limits).map_err(RunError::Mistake)?.plan(paced);
+    run.plan = RunSelections::of(paced, &run.limits).map_err(RunError::Mistake)?.plan(paced);
     if let Some(slow_motion) = &mut run.slow_motion {
         let now = machine::weigh(paced, placement, slow_motion.chosen_by).slow_motion;
         slow_motion.reference_probe_us = now.reference_probe_us;

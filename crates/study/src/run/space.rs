@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use underlay_attach::Missing;
+use underlay_attach::MissingCapability;
 use underlay_files::{free_bytes, refusal_of_file};
 use underlay_record::PlannedCell;
 
 use super::RunError;
-use crate::plan::{self, CellWork, Entry};
+use crate::plan::{self, CellParts, CellWork};
 use crate::spec::{StorageSource, Study};
 use underlay_config::units;
 
@@ -21,9 +21,9 @@ pub(super) fn check<'a>(
 ) -> Result<(), RunError> {
     let left: Vec<&PlannedCell> = left.collect();
     check_device_files(study, &left, work)?;
-    let needed = Needed::of(study, left.into_iter());
+    let needed = NeededSpace::of(study, left.into_iter());
     if let Some((needed, free)) = lacks(work, needed.work_bytes) {
-        return Err(RunError::Missing(Missing::new(
+        return Err(RunError::Missing(MissingCapability::new(
             format!(
                 "room for disk images: the run's data sets and their copies take at least {needed}, but only \
                      {free} is free at {}",
@@ -35,7 +35,7 @@ pub(super) fn check<'a>(
     }
     for (path, (storage, needed_bytes)) in needed.path_bytes {
         if let Some((needed, free)) = lacks(path, needed_bytes) {
-            return Err(RunError::Missing(Missing::new(
+            return Err(RunError::Missing(MissingCapability::new(
                 format!(
                     "room in [storage.{storage}]: a data set takes at least {needed} in {}, where only {free} is free",
                     path.display()
@@ -55,7 +55,7 @@ fn check_device_files(study: &Study, left: &[&PlannedCell], work: &Path) -> Resu
         let largest_bytes = storage.device_capacities().max().map_or(0, |bytes| study.bytes_here(bytes));
         if let Some(reason) = refusal_of_file(work, largest_bytes) {
             let (name, size) = (&storage.name, units::rounded_bytes(largest_bytes));
-            return Err(RunError::Missing(Missing::new(
+            return Err(RunError::Missing(MissingCapability::new(
                 format!("a file of {size} for a device of [storage.{name}]: {reason}"),
                 "keep the images on another file system with --work DIR (XFS has files of up to 8 EiB), use smaller devices, or raise \
                  `data` in [scale]",
@@ -91,7 +91,7 @@ fn lacks(place: &Path, needed_bytes: u64) -> Option<(String, String)> {
 /// What lies there at the same time, at least. Logs, compaction and what cells write come on top; what jobs write is left out,
 /// for it may be compressed.
 #[derive(Debug, Default)]
-struct Needed<'a> {
+struct NeededSpace<'a> {
     /// Below the work directory: each data set once as it was loaded and once for each modelled storage, and the clones of the
     /// largest cell.
     work_bytes: u64,
@@ -99,9 +99,9 @@ struct Needed<'a> {
     path_bytes: BTreeMap<&'a Path, (&'a str, u64)>,
 }
 
-impl<'a> Needed<'a> {
-    fn of<'b>(study: &'a Study, left: impl Iterator<Item = &'b PlannedCell>) -> Needed<'a> {
-        let mut needed = Needed::default();
+impl<'a> NeededSpace<'a> {
+    fn of<'b>(study: &'a Study, left: impl Iterator<Item = &'b PlannedCell>) -> NeededSpace<'a> {
+        let mut needed = NeededSpace::default();
         let left: BTreeSet<&str> = left.map(|planned| planned.cell.id.as_str()).collect();
         let mut loaded: BTreeMap<String, u64> = BTreeMap::new();
         let mut imaged: BTreeMap<(String, &str), u64> = BTreeMap::new();
@@ -147,7 +147,7 @@ impl<'a> Needed<'a> {
 }
 
 /// One server's data with all copies that it keeps, less what repeats in the values, which a system or a layer may compress away.
-fn stored_bytes(study: &Study, entry: &Entry<'_>) -> u64 {
+fn stored_bytes(study: &Study, entry: &CellParts<'_>) -> u64 {
     let records = entry.cell.requests().map_or(0, |requests| requests.records);
     let records = study.records_here(entry.system.share(records));
     let repeats = entry.workload.properties.get("compressibility");
@@ -184,7 +184,7 @@ data = 10
     fn needed(text: &str, keep: impl Fn(&PlannedCell) -> bool) -> u64 {
         let study = Study::parse("space.toml", text, false).unwrap();
         let order = plan::order(&study);
-        Needed::of(&study, order.iter().filter(|planned| keep(planned))).work_bytes
+        NeededSpace::of(&study, order.iter().filter(|planned| keep(planned))).work_bytes
     }
 
     #[test]
@@ -223,7 +223,7 @@ data = 10
         let study = Study::parse("space.toml", &paths, false).unwrap();
         let order = plan::order(&study);
         let real = order.iter().filter(|planned| planned.cell.storage == "real");
-        let needed = Needed::of(&study, real.clone());
+        let needed = NeededSpace::of(&study, real.clone());
         let set_bytes = 100_000 * (23 + 10 * 100);
         assert_eq!(needed.path_bytes, [(Path::new("/proc/self"), ("real", set_bytes))].into());
         let folder = tempfile::tempdir().unwrap();

@@ -2,15 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-use underlay_attach::{AttachError, AttachSpec, Attached, Attachment as _, RealPaths, Registry};
-use underlay_record::{Arrangement, DeviceDescription, DeviceId, StorageRecord, TopologyRecord};
-use underlay_storage::catalogue::Medium;
+use underlay_attach::{
+    AttachError, AttachSpec, AttachedStorage, Attachment as _, RealPaths, ResourceRegistry,
+};
+use underlay_record::{DeviceArrangement, DeviceDescription, DeviceId, StorageRecord, TopologyRecord};
+use underlay_storage::catalogue::CatalogueMedium;
 use underlay_storage::layers::cache::CacheMode;
-use underlay_storage::layers::compress::Codec;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Node, StackSpec, VolumeSpec};
+use underlay_storage::layers::compress::CompressionCodec;
+use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, StackNode, StackSpec, VolumeSpec};
 
 use super::volume_server::volume_name;
-use crate::spec::{Filesystem, Layers, Layout, LinkSpec, PoolVolume, StorageSource, StorageSpec};
+use crate::spec::{
+    LinkSpec, PoolVolume, StorageLayout, StorageSource, StorageSpec, VolumeFilesystem, VolumeLayers,
+};
 use underlay_config::units::{format_bytes, rounded_bytes};
 
 /// Capacities are whole multiples of this, so that every chunk size divides them.
@@ -18,7 +22,7 @@ const CAPACITY_UNIT_BYTES: u64 = 1 << 20;
 
 /// The modelled devices of a storage in order, node by node where each has its own; of a volume those of its pool: (name, medium,
 /// unscaled capacity).
-fn devices(storage: &StorageSpec) -> Vec<(String, &Medium, u64)> {
+fn devices(storage: &StorageSpec) -> Vec<(String, &CatalogueMedium, u64)> {
     let mut named = Vec::new();
     for spec in std::iter::repeat_n(storage.devices(), storage.nodes as usize).flatten() {
         for _ in 0..spec.count {
@@ -43,7 +47,7 @@ pub fn stack(
     seed: u64,
 ) -> Option<StackSpec> {
     let StorageSource::Modelled { layout, layers, initial, .. } = &storage.source else { return None };
-    let device = |name: String, medium: &Medium, capacity_bytes: u64| {
+    let device = |name: String, medium: &CatalogueMedium, capacity_bytes: u64| {
         let units = (capacity_bytes as f64 / data_scale) as u64 / CAPACITY_UNIT_BYTES;
         let backing = BackingSpec::File(images.join(format!("{name}.img")));
         DeviceSpec {
@@ -74,26 +78,26 @@ pub fn stack(
 /// Devices put together as the layout says, without layers.
 fn volumes_of(
     name: &str,
-    layout: &Layout,
+    layout: &StorageLayout,
     entries: &[crate::spec::DeviceSpec],
     specs: Vec<DeviceSpec>,
 ) -> Vec<VolumeSpec> {
     match layout {
-        Layout::Stripe { chunk_bytes } => vec![VolumeSpec::striped(name, specs, *chunk_bytes)],
-        Layout::Split { chunk_bytes, directories } => {
+        StorageLayout::Stripe { chunk_bytes } => vec![VolumeSpec::striped(name, specs, *chunk_bytes)],
+        StorageLayout::Split { chunk_bytes, directories } => {
             let volume = VolumeSpec::striped(name, specs, *chunk_bytes);
             vec![VolumeSpec { directories: *directories, ..volume }]
         }
-        Layout::Mirror => {
-            let members = specs.into_iter().map(Node::Device).collect();
-            vec![VolumeSpec::new(name, Node::Mirror { members })]
+        StorageLayout::Mirror => {
+            let members = specs.into_iter().map(StackNode::Device).collect();
+            vec![VolumeSpec::new(name, StackNode::Mirror { members })]
         }
-        Layout::Jbod => {
+        StorageLayout::Jbod => {
             let directories =
                 entries.iter().flat_map(|entry| std::iter::repeat_n(entry.directories, entry.count as usize));
             let each = specs.into_iter().zip(directories).enumerate();
             each.map(|(index, (device, directories))| {
-                let volume = VolumeSpec::new(format!("{name}-{index}"), Node::Device(device));
+                let volume = VolumeSpec::new(format!("{name}-{index}"), StackNode::Device(device));
                 VolumeSpec { directories, ..volume }
             })
             .collect()
@@ -103,21 +107,21 @@ fn volumes_of(
 
 /// A volume under the storage's layers, from the devices up. Each volume has its own cache device.
 fn with_layers(
-    mut node: Node,
-    layers: &Layers,
+    mut node: StackNode,
+    layers: &VolumeLayers,
     volume: usize,
-    device: &impl Fn(String, &Medium, u64) -> DeviceSpec,
-) -> Node {
+    device: &impl Fn(String, &CatalogueMedium, u64) -> DeviceSpec,
+) -> StackNode {
     if let Some(cache) = &layers.cache {
         let name = format!("{}.cache-{volume}", cache.medium.name);
-        let fast = Node::Device(device(name, &cache.medium, cache.capacity_bytes));
-        node = Node::cache(cache.mode, fast, node);
+        let fast = StackNode::Device(device(name, &cache.medium, cache.capacity_bytes));
+        node = StackNode::cache(cache.mode, fast, node);
     }
     if let Some(codec) = layers.compress {
-        node = Node::compress(codec, node);
+        node = StackNode::compress(codec, node);
     }
     if let Some(LinkSpec { bandwidth_mb_s, latency_us }) = layers.link {
-        node = Node::Link { bandwidth_mb_s, latency_us, member: Box::new(node) };
+        node = StackNode::Link { bandwidth_mb_s, latency_us, member: Box::new(node) };
     }
     node
 }
@@ -128,7 +132,7 @@ pub fn pool_devices(storage: &StorageSpec, data_scale: f64) -> Vec<DeviceSpec> {
         StorageSource::Volume(volume) => volume.pool.initial,
         _ => InitialState::default(),
     };
-    let device = |(name, medium, capacity_bytes): (String, &Medium, u64)| {
+    let device = |(name, medium, capacity_bytes): (String, &CatalogueMedium, u64)| {
         let units = (capacity_bytes as f64 / data_scale) as u64 / CAPACITY_UNIT_BYTES;
         let capacity_bytes = units * CAPACITY_UNIT_BYTES;
         DeviceSpec {
@@ -140,14 +144,14 @@ pub fn pool_devices(storage: &StorageSpec, data_scale: f64) -> Vec<DeviceSpec> {
 }
 
 /// The stack of one server's volume, which is reached by `way`.
-pub fn stack_of_volume(storage: &StorageSpec, way: Node, dilation: f64, seed: u64) -> StackSpec {
+pub fn stack_of_volume(storage: &StorageSpec, way: StackNode, dilation: f64, seed: u64) -> StackSpec {
     let link = match &storage.source {
         StorageSource::Volume(volume) => volume.link,
         _ => None,
     };
     let root = match link {
         Some(LinkSpec { bandwidth_mb_s, latency_us }) => {
-            Node::Link { bandwidth_mb_s, latency_us, member: Box::new(way) }
+            StackNode::Link { bandwidth_mb_s, latency_us, member: Box::new(way) }
         }
         None => way,
     };
@@ -215,16 +219,18 @@ pub fn image_files(stack: &StackSpec) -> Vec<PathBuf> {
 }
 
 /// `None` where the system gets the block devices themselves.
-pub fn filesystem(storage: &StorageSpec) -> Option<underlay_attach::Filesystem> {
+pub fn filesystem(storage: &StorageSpec) -> Option<underlay_attach::FilesystemKind> {
     match &storage.source {
         StorageSource::Modelled { filesystem, .. } | StorageSource::Volume(PoolVolume { filesystem, .. }) => {
             match filesystem {
-                Filesystem::Ext4 => Some(underlay_attach::Filesystem::Ext4),
-                Filesystem::Xfs => Some(underlay_attach::Filesystem::Xfs),
-                Filesystem::None => None,
+                VolumeFilesystem::Ext4 => Some(underlay_attach::FilesystemKind::Ext4),
+                VolumeFilesystem::Xfs => Some(underlay_attach::FilesystemKind::Xfs),
+                VolumeFilesystem::None => None,
             }
         }
-        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => Some(underlay_attach::Filesystem::default()),
+        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => {
+            Some(underlay_attach::FilesystemKind::default())
+        }
     }
 }
 
@@ -243,13 +249,16 @@ pub fn attach_spec(storage: &StorageSpec, stack: StackSpec, mount_root: &Path, f
 ///
 /// # Errors
 /// When one of them is not a directory, or can't be written to.
-pub fn attach_paths(storage: &StorageSpec, registry: &Registry) -> Result<Attached, AttachError> {
+pub fn attach_paths(
+    storage: &StorageSpec,
+    registry: &ResourceRegistry,
+) -> Result<AttachedStorage, AttachError> {
     let StorageSource::Paths(paths) = &storage.source else {
         unreachable!("only real paths are attached as such");
     };
     let spec = AttachSpec {
         stack: StackSpec { volumes: Vec::new(), dilation: 1.0, seed: 0 },
-        filesystem: Some(underlay_attach::Filesystem::default()),
+        filesystem: Some(underlay_attach::FilesystemKind::default()),
         mount_root: PathBuf::new(),
         mount_point: None,
         format: false,
@@ -291,11 +300,11 @@ pub fn describe(
                 words.push_str(&format!(", for each of {} nodes", storage.nodes));
             }
             let arrangement = match layout {
-                Layout::Split { .. } => Arrangement::Split,
-                _ if single => Arrangement::Single,
-                Layout::Stripe { .. } => Arrangement::Stripe,
-                Layout::Jbod => Arrangement::Jbod,
-                Layout::Mirror => Arrangement::Mirror,
+                StorageLayout::Split { .. } => DeviceArrangement::Split,
+                _ if single => DeviceArrangement::Single,
+                StorageLayout::Stripe { .. } => DeviceArrangement::Stripe,
+                StorageLayout::Jbod => DeviceArrangement::Jbod,
+                StorageLayout::Mirror => DeviceArrangement::Mirror,
             };
             (filesystem.made().map(str::to_owned), Some(arrangement), words, of_each.collect())
         }
@@ -306,14 +315,14 @@ pub fn describe(
             });
             let words = volume_in_words(volume, servers);
             let filesystem = volume.filesystem.made().map(str::to_owned);
-            (filesystem, Some(Arrangement::Pool), words, described.collect::<Vec<_>>())
+            (filesystem, Some(DeviceArrangement::Pool), words, described.collect::<Vec<_>>())
         }
         StorageSource::Paths(paths) => {
             let described = |path: &PathBuf| DeviceDescription {
                 id: DeviceId::new(path.display().to_string()),
                 ..DeviceDescription::default()
             };
-            (None, Some(Arrangement::Paths), "paths".to_owned(), paths.iter().map(described).collect())
+            (None, Some(DeviceArrangement::Paths), "paths".to_owned(), paths.iter().map(described).collect())
         }
         StorageSource::Elsewhere(words) => (None, None, words.clone(), Vec::new()),
     };
@@ -354,7 +363,7 @@ pub fn server_number(server: usize, servers: usize) -> Option<u32> {
 fn usable_bytes(storage: &StorageSpec, servers: u32) -> Option<u64> {
     let each = devices(storage).into_iter().map(|(_, medium, _used_bytes)| medium.capacity_bytes());
     match &storage.source {
-        StorageSource::Modelled { layout: Layout::Mirror, .. } => {
+        StorageSource::Modelled { layout: StorageLayout::Mirror, .. } => {
             each.min().map(|one| one * u64::from(servers) * u64::from(storage.nodes))
         }
         StorageSource::Modelled { .. } => Some(each.sum::<u64>() * u64::from(servers)),
@@ -381,10 +390,10 @@ fn volume_in_words(volume: &PoolVolume, servers: u32) -> String {
     words.join(", ")
 }
 
-fn codec_in_words(codec: Codec) -> &'static str {
+fn codec_in_words(codec: CompressionCodec) -> &'static str {
     match codec {
-        Codec::Lz4 => "lz4",
-        Codec::Zstd(_) => "zstd",
+        CompressionCodec::Lz4 => "lz4",
+        CompressionCodec::Zstd(_) => "zstd",
     }
 }
 
@@ -393,13 +402,18 @@ fn link_in_words(link: LinkSpec) -> String {
 }
 
 /// `mirror, write-back cache of 64 GB, zstd`; `jbod, ssd-mapreduce as 10 directories`
-fn in_words(layout: &Layout, devices: &[crate::spec::DeviceSpec], layers: &Layers, single: bool) -> String {
+fn in_words(
+    layout: &StorageLayout,
+    devices: &[crate::spec::DeviceSpec],
+    layers: &VolumeLayers,
+    single: bool,
+) -> String {
     let mut words = vec![match layout {
-        Layout::Split { directories, .. } => format!("split into {directories} directories"),
+        StorageLayout::Split { directories, .. } => format!("split into {directories} directories"),
         _ if single => "single".to_owned(),
-        Layout::Stripe { chunk_bytes } => format!("stripe, chunks of {} KiB", chunk_bytes / 1024),
-        Layout::Jbod => "jbod".to_owned(),
-        Layout::Mirror => "mirror".to_owned(),
+        StorageLayout::Stripe { chunk_bytes } => format!("stripe, chunks of {} KiB", chunk_bytes / 1024),
+        StorageLayout::Jbod => "jbod".to_owned(),
+        StorageLayout::Mirror => "mirror".to_owned(),
     }];
     let split = devices.iter().filter(|device| device.directories > 1);
     words.extend(split.map(|device| format!("{} as {} directories", device.medium.name, device.directories)));
@@ -440,18 +454,22 @@ mod tests {
         );
         let stack = stack(&storage, Path::new("/images"), 1000.0, 1.0, 7).unwrap();
         let [volume] = stack.volumes.as_slice() else { panic!("one volume") };
-        let Node::Link { member, bandwidth_mb_s, .. } = &volume.root else { panic!("a link") };
+        let StackNode::Link { member, bandwidth_mb_s, .. } = &volume.root else { panic!("a link") };
         assert!((bandwidth_mb_s - 3125.0).abs() < 1e-9);
-        let Node::Compress { member, codec: Codec::Zstd(_), .. } = &**member else { panic!("compression") };
-        let Node::Cache { fast, slow, mode: CacheMode::WriteBack, .. } = &**member else { panic!("a cache") };
-        assert!(matches!(&**slow, Node::Mirror { members } if members.len() == 2));
+        let StackNode::Compress { member, codec: CompressionCodec::Zstd(_), .. } = &**member else {
+            panic!("compression")
+        };
+        let StackNode::Cache { fast, slow, mode: CacheMode::WriteBack, .. } = &**member else {
+            panic!("a cache")
+        };
+        assert!(matches!(&**slow, StackNode::Mirror { members } if members.len() == 2));
         assert_eq!(fast.devices()[0].capacity_bytes, 61 << 20);
         let names: Vec<&str> = volume.devices().iter().map(|device| device.name.as_str()).collect();
         assert_eq!(names, ["optane-p4800x.cache-0", "hdd-7200-sata.0", "hdd-7200-sata.1"]);
         assert_eq!(device_names(&storage), names[1..], "the first device is a disk and not the cache");
         let record = describe(&storage, &[], 1, "fuse+loop");
         assert_eq!(record.layout, "mirror, write-back cache of 64 GB, zstd, link of 3125 MB/s and 20 us");
-        assert_eq!(record.arrangement, Some(Arrangement::Mirror));
+        assert_eq!(record.arrangement, Some(DeviceArrangement::Mirror));
         let described: Vec<&str> = record.devices.iter().map(|device| device.id.name.as_str()).collect();
         assert_eq!(described, names);
         // Of a mirror of two with a cache, the size of one.

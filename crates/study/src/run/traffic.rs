@@ -10,7 +10,7 @@ use serde_json::Value;
 use underlay_record::{DeviceActivity, DeviceDescription, DeviceTotals};
 use underlay_systems::benchmark::fio;
 
-use super::attached::Storages;
+use super::attached::CellStorages;
 use super::cell_plan::CellPlan;
 use super::program_memory;
 use super::storage;
@@ -29,7 +29,7 @@ const MAX_ENTRIES: usize = 100_000;
 
 /// What a cell's devices and directories say of its workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
+pub struct CellTraffic {
     /// To the devices of the storage under test, without those that roles have for themselves.
     pub requests: u64,
     /// To the same.
@@ -48,16 +48,16 @@ pub struct Traffic {
     pub is_shared: bool,
 }
 
-impl Traffic {
+impl CellTraffic {
     /// `None` where nobody knows what devices did: the storage is a cluster's own, or the kernel doesn't count the requests of real disks. On these only
     /// commands of the user's are judged. Behind the window, when devices no longer take modelled time: this may walk through what lies on the storage.
     /// `processes` are those of the system, which must still run.
     pub(super) fn of(
         plan: &CellPlan<'_>,
-        storages: &Storages,
+        storages: &CellStorages,
         devices: &[DeviceActivity],
         processes: &[u32],
-    ) -> Option<Traffic> {
+    ) -> Option<CellTraffic> {
         let is_shared = !plan.storage.is_modelled();
         let are_counted = || !devices.is_empty() && have_counters(storages);
         let is_judged = !is_shared || (plan.benchmark.is_some() && are_counted());
@@ -67,12 +67,12 @@ impl Traffic {
             // Several real paths may be on one disk.
             let is_one_each = described.devices.len() == devices.len();
             let described: &[DeviceDescription] = if is_one_each { &described.devices } else { &[] };
-            let mut traffic = Traffic { is_shared, ..Traffic::counted(devices, described) };
+            let mut traffic = CellTraffic { is_shared, ..CellTraffic::counted(devices, described) };
             if traffic.is_idle() {
                 // The systems that Underlay knows have caches of their own. What a user's command starts may be anything.
                 let has_own_cache = plan.benchmark.is_none();
                 let paths = paths_of(storages);
-                let held = Held::behind(&paths, !plan.begins_empty(), !has_own_cache);
+                let held = DirectoryContents::behind(&paths, !plan.begins_empty(), !has_own_cache);
                 traffic.holds_data = held.data;
                 traffic.may_be_cached = has_own_cache
                     || held.cached
@@ -92,8 +92,8 @@ impl Traffic {
     }
 
     /// What was asked of devices, which are described in the same order.
-    fn counted(devices: &[DeviceActivity], described: &[DeviceDescription]) -> Traffic {
-        let mut traffic = Traffic::default();
+    fn counted(devices: &[DeviceActivity], described: &[DeviceDescription]) -> CellTraffic {
+        let mut traffic = CellTraffic::default();
         for (index, device) in devices.iter().enumerate() {
             let DeviceTotals { reads, writes, discards, read_bytes, write_bytes, .. } = device.totals;
             let moved_bytes = read_bytes.saturating_add(write_bytes);
@@ -109,16 +109,16 @@ impl Traffic {
     }
 
     /// With what a job of fio says of itself.
-    pub(super) fn with_fio(self, plan: &CellPlan<'_>, job: Option<&str>, scratch: &Path) -> Traffic {
+    pub(super) fn with_fio(self, plan: &CellPlan<'_>, job: Option<&str>, scratch: &Path) -> CellTraffic {
         let is_told = job.is_some_and(fio::passes_the_page_cache) && !compresses(&plan.storage);
         let past_the_cache_bytes = is_told.then(|| fio_bytes(&scratch.join(FIO_OUTPUT))).flatten();
-        Traffic { past_the_cache_bytes, ..self }
+        CellTraffic { past_the_cache_bytes, ..self }
     }
 }
 
 /// What lies in a cell's directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Held {
+struct DirectoryContents {
     data: bool,
     /// In the page cache.
     cached: bool,
@@ -127,32 +127,32 @@ struct Held {
 }
 
 /// What a walk through directories is for.
-struct Walk {
+struct WalkPurpose {
     entries_left: usize,
     /// Whether it matters what of the data is in the page cache: if not, the first file with a byte tells all.
     asks_for_cache: bool,
 }
 
-impl Held {
+impl DirectoryContents {
     /// What lies on the storage under test. A bare device holds what it was filled with. The kernel drops its pages when the last program closes it:
     /// what a command reads from it afterwards comes from the device.
-    fn behind(paths: &[PathBuf], is_filled: bool, asks_for_cache: bool) -> Held {
+    fn behind(paths: &[PathBuf], is_filled: bool, asks_for_cache: bool) -> DirectoryContents {
         let is_bare = |path: &PathBuf| path.metadata().is_ok_and(|found| found.file_type().is_block_device());
         if is_filled && paths.iter().any(is_bare) {
-            return Held { data: true, ..Held::default() };
+            return DirectoryContents { data: true, ..DirectoryContents::default() };
         }
-        Held::in_directories(paths, asks_for_cache)
+        DirectoryContents::in_directories(paths, asks_for_cache)
     }
 
-    fn in_directories(paths: &[PathBuf], asks_for_cache: bool) -> Held {
-        let mut held = Held::default();
-        let mut walk = Walk { entries_left: MAX_ENTRIES, asks_for_cache };
+    fn in_directories(paths: &[PathBuf], asks_for_cache: bool) -> DirectoryContents {
+        let mut held = DirectoryContents::default();
+        let mut walk = WalkPurpose { entries_left: MAX_ENTRIES, asks_for_cache };
         paths.iter().for_each(|path| held.look_at(path, &mut walk));
         held
     }
 
     /// Links are not followed: what they lead to is not on this storage.
-    fn look_at(&mut self, path: &Path, walk: &mut Walk) {
+    fn look_at(&mut self, path: &Path, walk: &mut WalkPurpose) {
         let Ok(metadata) = path.symlink_metadata() else { return };
         if metadata.is_file() && metadata.len() > 0 {
             self.data = true;
@@ -175,13 +175,13 @@ impl Held {
 }
 
 /// Where the storage under test is.
-fn paths_of(storages: &Storages) -> Vec<PathBuf> {
+fn paths_of(storages: &CellStorages) -> Vec<PathBuf> {
     storages.servers().iter().flat_map(|attached| attached.paths().to_vec()).collect()
 }
 
 /// Whether the kernel counts all requests for the directories of real storage. File systems of several disks have numbers that belong to none, and counting
 /// can be switched off.
-fn have_counters(storages: &Storages) -> bool {
+fn have_counters(storages: &CellStorages) -> bool {
     let mut paths = storages.servers().iter().flat_map(|attached| attached.paths());
     paths.all(|path| is_counted(path))
 }
@@ -203,7 +203,7 @@ fn runs_a_program(plan: &CellPlan<'_>) -> bool {
 
 /// A gigabyte is looked at at a time.
 const CACHE_LOOK_BYTES: u64 = 1 << 30;
-const SMALLEST_PAGE_BYTES: u64 = 4096;
+const MIN_PAGE_BYTES: u64 = 4096;
 
 /// Whether a page of a file is in the page cache. Where nobody can tell it may be.
 fn is_cached(path: &Path, length: u64) -> bool {
@@ -222,7 +222,7 @@ fn is_cached(path: &Path, length: u64) -> bool {
 
 fn is_part_cached(file: &File, offset: u64, length: u64) -> bool {
     let (Ok(size), Ok(from)) = (usize::try_from(length), libc::off_t::try_from(offset)) else { return true };
-    let mut pages = vec![0_u8; length.div_ceil(SMALLEST_PAGE_BYTES) as usize];
+    let mut pages = vec![0_u8; length.div_ceil(MIN_PAGE_BYTES) as usize];
     // SAFETY: the mapping is new, is never read, and is removed again. The kernel writes one byte for each of its pages into `pages`, which has
     // room for pages of the smallest size.
     unsafe {
@@ -285,19 +285,19 @@ mod tests {
     fn a_directory_holds_data_when_a_file_in_it_has_a_byte() {
         let place = tempfile::tempdir().unwrap();
         let paths = [place.path().join("absent"), place.path().to_owned()];
-        let found = || Held::in_directories(&paths, true);
-        assert_eq!(found(), Held::default());
+        let found = || DirectoryContents::in_directories(&paths, true);
+        assert_eq!(found(), DirectoryContents::default());
         fs::create_dir_all(place.path().join("a/b")).unwrap();
         fs::write(place.path().join("a/empty"), "").unwrap();
         let elsewhere = tempfile::tempdir().unwrap();
         fs::write(elsewhere.path().join("file"), "text").unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), place.path().join("a/link")).unwrap();
-        assert_eq!(found(), Held::default(), "what a link leads to is elsewhere");
+        assert_eq!(found(), DirectoryContents::default(), "what a link leads to is elsewhere");
         fs::write(place.path().join("a/b/file"), "x").unwrap();
-        let written = Held { data: true, cached: true, stored_bytes: 1 };
+        let written = DirectoryContents { data: true, cached: true, stored_bytes: 1 };
         assert_eq!(found(), written, "what was just written is in the cache");
-        let first = Held::in_directories(&paths, false);
-        assert_eq!(first, Held { cached: false, ..written }, "nobody asked for the cache");
+        let first = DirectoryContents::in_directories(&paths, false);
+        assert_eq!(first, DirectoryContents { cached: false, ..written }, "nobody asked for the cache");
     }
 
     #[test]
@@ -312,8 +312,8 @@ mod tests {
         let path = place.path().join("sparse");
         File::create(&path).unwrap().set_len(3 << 20).unwrap();
         assert_eq!(
-            Held::in_directories(&[place.path().to_owned()], true),
-            Held { data: true, cached: false, stored_bytes: 3 << 20 },
+            DirectoryContents::in_directories(&[place.path().to_owned()], true),
+            DirectoryContents { data: true, cached: false, stored_bytes: 3 << 20 },
             "nobody has read it"
         );
         assert!(is_cached(&place.path().join("absent"), 1), "nobody can tell");
@@ -330,16 +330,16 @@ mod tests {
             ..DeviceDescription::default()
         };
         let devices = [did(2, 8192), did(100, 409_600)];
-        let counted = Traffic::counted(&devices, &[described(None), described(Some("wal"))]);
-        let expected = Traffic {
+        let counted = CellTraffic::counted(&devices, &[described(None), described(Some("wal"))]);
+        let expected = CellTraffic {
             requests: 2,
             moved_bytes: 8192,
             read_bytes: 8192,
             moved_for_roles_bytes: 409_600,
-            ..Traffic::default()
+            ..CellTraffic::default()
         };
         assert_eq!(counted, expected);
-        assert_eq!(Traffic::counted(&devices, &[]).requests, 102, "nothing is known of them");
+        assert_eq!(CellTraffic::counted(&devices, &[]).requests, 102, "nothing is known of them");
     }
 
     #[test]

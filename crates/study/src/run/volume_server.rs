@@ -10,19 +10,21 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use underlay_files::{Access, Folder};
-use underlay_nvme::auth::{Hash, Secret};
+use underlay_nvme::auth::{AuthHash, AuthSecret};
 use underlay_nvme::initiator::this_host_nqn;
 use underlay_record::{DeviceActivity, DeviceGlance, LayerActivity};
-use underlay_storage::layers::compress::Codec;
-use underlay_storage::stack::{InitialState, Node, Pace, RemoteSpec, SecretPlaces};
+use underlay_storage::layers::compress::CompressionCodec;
+use underlay_storage::stack::{InitialState, PacingMode, RemoteSpec, SecretPlaces, StackNode};
 use underlay_sync::Mutex;
-use underlay_systems::child::Child;
-use underlay_systems::system::Resources;
+use underlay_systems::child::ChildProcess;
+use underlay_systems::system::SystemResources;
 use underlay_volume::pool::MemberState;
 use underlay_volume::pool_file::control_socket;
-use underlay_volume::server::Connection;
+use underlay_volume::server::PoolConnection;
 use underlay_volume::server::nqn;
-use underlay_volume::server::protocol::{Command as Verb, PoolState, Reply, Traffic, VolumeState};
+use underlay_volume::server::protocol::{
+    PoolCommand as Verb, PoolReply, PoolState, VolumeState, VolumeTraffic,
+};
 
 use super::CellError;
 use super::cell_plan::CellPlan;
@@ -54,8 +56,8 @@ const SOCKET_PATH_MAX_BYTES: usize = 107;
 
 /// A volume server with a volume for each server of the system. Dropping it kills it.
 pub(super) struct VolumeServer {
-    child: Child,
-    connection: Mutex<Connection>,
+    child: ChildProcess,
+    connection: Mutex<PoolConnection>,
     control: PathBuf,
     address: SocketAddr,
     /// The pool's full name.
@@ -65,7 +67,7 @@ pub(super) struct VolumeServer {
     /// When measuring began, and what CPU time it had used by then.
     measured_from: Mutex<Option<(Instant, Duration)>>,
     /// What had gone to and from each volume by then.
-    moved_before: Mutex<BTreeMap<String, Traffic>>,
+    moved_before: Mutex<BTreeMap<String, VolumeTraffic>>,
     last_seen: Mutex<LastSeen>,
 }
 
@@ -104,8 +106,8 @@ impl VolumeServer {
         // In a list of processes it is called what it is.
         std::os::unix::process::CommandExt::arg0(&mut command, "underlay");
         command.args(["volume", "serve", "--immediate"]).arg(&file);
-        let resources = Resources::of(0);
-        let child = Child::spawn("volume-server", command, &folder.join("log"), &resources)?;
+        let resources = SystemResources::of(0);
+        let child = ChildProcess::spawn("volume-server", command, &folder.join("log"), &resources)?;
         let (connection, address) = wait_until_ready(&child, &control)?;
         Ok(VolumeServer {
             child,
@@ -121,11 +123,11 @@ impl VolumeServer {
     }
 
     /// The way to the volume of one of the system's servers.
-    pub(super) fn volume(&self, server: u32) -> Node {
+    pub(super) fn volume(&self, server: u32) -> StackNode {
         let volume = volume_name(server);
         let subsystem = nqn::of_volume(&self.name, &volume);
         let address = self.address.to_string();
-        Node::Remote(RemoteSpec {
+        StackNode::Remote(RemoteSpec {
             host_nqn: Some(this_host_nqn()),
             secrets: self.secrets.clone(),
             loss_timeout_s: LOSS_TIMEOUT_S,
@@ -133,7 +135,7 @@ impl VolumeServer {
         })
     }
 
-    pub(super) fn set_pace(&self, pace: Pace) -> Result<(), CellError> {
+    pub(super) fn set_pace(&self, pace: PacingMode) -> Result<(), CellError> {
         self.tell(&Verb::SetPace { pace })
     }
 
@@ -153,7 +155,7 @@ impl VolumeServer {
             if wall > 0.0 { used / wall } else { 0.0 }
         });
         match self.ask(&Verb::EndMeasurement)? {
-            Reply::Activity { devices } => Ok((devices, cores)),
+            PoolReply::Activity { devices } => Ok((devices, cores)),
             other => Err(unexpected("what its devices did", &other)),
         }
     }
@@ -162,14 +164,14 @@ impl VolumeServer {
     pub(super) fn glance(&self) -> Result<(Vec<DeviceGlance>, Vec<LayerActivity>), CellError> {
         let silent = |error| CellError::Failed(format!("the volume server does not answer: {error}"));
         // Of its own: a late answer would be taken for that to the next question.
-        let mut connection = Connection::open_within(&self.control, WATCH_LIMIT).map_err(silent)?;
+        let mut connection = PoolConnection::open_within(&self.control, WATCH_LIMIT).map_err(silent)?;
         let mut devices = match connection.ask(&Verb::Glance).map_err(silent)? {
-            Reply::Glance { devices } => devices,
+            PoolReply::Glance { devices } => devices,
             other => return Err(unexpected("how its devices stand", &other)),
         };
         let mut last_seen = self.last_seen.lock();
         // One that is late has not become whole, nor has it lost anything.
-        if let Ok(Reply::State(state)) = connection.ask(&Verb::List) {
+        if let Ok(PoolReply::State(state)) = connection.ask(&Verb::List) {
             let before = self.moved_before.lock();
             let volumes = state.volumes.into_iter();
             last_seen.volumes = volumes.map(|volume| live_volume(before.get(&volume.name), volume)).collect();
@@ -207,7 +209,7 @@ impl VolumeServer {
             return Err(self.child.state().failed("serving volumes", self.child.state().describe()).into());
         }
         match self.ask(&Verb::Ping)? {
-            Reply::Pong { .. } => Ok(()),
+            PoolReply::Pong { .. } => Ok(()),
             other => Err(unexpected("a sign of life", &other)),
         }
     }
@@ -227,21 +229,21 @@ impl VolumeServer {
 
     fn state(&self) -> Result<PoolState, CellError> {
         match self.ask(&Verb::List)? {
-            Reply::State(state) => Ok(state),
+            PoolReply::State(state) => Ok(state),
             other => Err(unexpected("how its volumes are", &other)),
         }
     }
 
     fn tell(&self, verb: &Verb) -> Result<(), CellError> {
         match self.ask(verb)? {
-            Reply::Done => Ok(()),
+            PoolReply::Done => Ok(()),
             other => Err(unexpected("that it is done", &other)),
         }
     }
 
-    fn ask(&self, verb: &Verb) -> Result<Reply, CellError> {
+    fn ask(&self, verb: &Verb) -> Result<PoolReply, CellError> {
         match self.connection.lock().ask(verb) {
-            Ok(Reply::Failed { problem, .. }) => {
+            Ok(PoolReply::Failed { problem, .. }) => {
                 Err(CellError::Failed(format!("the volume server refused: {problem}")))
             }
             Ok(reply) => Ok(reply),
@@ -255,11 +257,11 @@ impl VolumeServer {
 }
 
 /// A volume as a layer between a server and the pool's devices. `before` is what had gone to and from it when the measurement began.
-fn live_volume(before: Option<&Traffic>, volume: VolumeState) -> LayerActivity {
-    let requests = |traffic: &Traffic| traffic.reads + traffic.writes;
-    let moved_bytes = |traffic: &Traffic| traffic.read_bytes + traffic.written_bytes;
+fn live_volume(before: Option<&VolumeTraffic>, volume: VolumeState) -> LayerActivity {
+    let requests = |traffic: &VolumeTraffic| traffic.reads + traffic.writes;
+    let moved_bytes = |traffic: &VolumeTraffic| traffic.read_bytes + traffic.written_bytes;
     let since =
-        |of: &dyn Fn(&Traffic) -> u64| of(&volume.traffic).saturating_sub(before.map_or(0, of)) as f64;
+        |of: &dyn Fn(&VolumeTraffic) -> u64| of(&volume.traffic).saturating_sub(before.map_or(0, of)) as f64;
     let figures = [
         ("used_bytes", volume.used_bytes as f64),
         ("stored_bytes", volume.stored_bytes as f64),
@@ -276,7 +278,7 @@ fn live_volume(before: Option<&Traffic>, volume: VolumeState) -> LayerActivity {
     }
 }
 
-fn unexpected(wanted: &str, reply: &Reply) -> CellError {
+fn unexpected(wanted: &str, reply: &PoolReply) -> CellError {
     CellError::Failed(format!("the volume server was asked for {wanted}, but answered {reply:?}"))
 }
 
@@ -291,7 +293,7 @@ fn secrets(folder: &Path) -> Result<SecretPlaces, CellError> {
     let held = Folder::open(folder)?;
     let place = |name: &str| -> Result<Option<PathBuf>, CellError> {
         if !held.has(name) {
-            let secret = Secret::generate(Hash::Sha256)?;
+            let secret = AuthSecret::generate(AuthHash::Sha256)?;
             held.replace(name, Access::Private, secret.reveal().as_bytes())?;
         }
         Ok(Some(held.path().join(name)))
@@ -318,11 +320,11 @@ pub(super) fn volume_name(server: u32) -> String {
     format!("server-{server}")
 }
 
-fn wait_until_ready(child: &Child, control: &Path) -> Result<(Connection, SocketAddr), CellError> {
+fn wait_until_ready(child: &ChildProcess, control: &Path) -> Result<(PoolConnection, SocketAddr), CellError> {
     let begun = Instant::now();
     loop {
-        if let Ok(mut connection) = Connection::open(control)
-            && let Ok(Reply::Pong { address, .. }) = connection.ask(&Verb::Ping)
+        if let Ok(mut connection) = PoolConnection::open(control)
+            && let Ok(PoolReply::Pong { address, .. }) = connection.ask(&Verb::Ping)
         {
             return Ok((connection, address));
         }
@@ -360,8 +362,8 @@ fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume, name: &str) -> String {
     };
     let compress = match compress {
         None => "none",
-        Some(Codec::Lz4) => "lz4",
-        Some(Codec::Zstd(_)) => "zstd",
+        Some(CompressionCodec::Lz4) => "lz4",
+        Some(CompressionCodec::Zstd(_)) => "zstd",
     };
     let mut text = format!(
         "name = \"{name}\"\nlisten = \"127.0.0.1:0\"\ndirectory = \"devices\"\ndevices = [{}]\ninitial = \"{initial}\"\npower_cut = {}\n",
@@ -384,7 +386,8 @@ fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume, name: &str) -> String {
 /// As the pool's file calls a device's medium: a file's name for one that is a file of the user's.
 fn medium_name(plan: &CellPlan<'_>, device: &DeviceSpec) -> String {
     let of_file = plan.study.media_files.iter().find(|(name, text)| {
-        underlay_storage::catalogue::Medium::parse(name, text).is_ok_and(|medium| medium == device.medium)
+        underlay_storage::catalogue::CatalogueMedium::parse(name, text)
+            .is_ok_and(|medium| medium == device.medium)
     });
     of_file.map_or_else(|| device.medium.name.clone(), |(name, _)| file_name(name))
 }
@@ -469,7 +472,10 @@ data = 1000
         assert_eq!(devices[0].capacity_bytes, 2861 << 20);
         assert_eq!(file.volumes.len(), 2);
         assert_eq!(file.volumes[1].name, "server-1");
-        assert!(file.volumes[1].spec.mirror && matches!(file.volumes[1].spec.compress, Some(Codec::Zstd(_))));
+        assert!(
+            file.volumes[1].spec.mirror
+                && matches!(file.volumes[1].spec.compress, Some(CompressionCodec::Zstd(_)))
+        );
         assert_eq!(file.volumes[1].spec.capacity_bytes, 3814 << 20);
         for volume in &file.volumes {
             assert_eq!(volume.admission.hosts, [this_host_nqn()]);
@@ -505,7 +511,7 @@ data = 1000
 
     #[test]
     fn of_a_volume_what_went_before_the_measurement_does_not_count() {
-        let traffic = |reads, read_bytes| Traffic { reads, read_bytes, ..Traffic::default() };
+        let traffic = |reads, read_bytes| VolumeTraffic { reads, read_bytes, ..VolumeTraffic::default() };
         let volume = || VolumeState { traffic: traffic(70, 7_000), ..volume_state() };
         let of = |layer: &LayerActivity| (layer.figures["requests"], layer.figures["moved_bytes"]);
         assert_eq!(of(&live_volume(Some(&traffic(20, 5_000)), volume())), (50.0, 2_000.0));
@@ -528,7 +534,7 @@ data = 1000
             admission: Default::default(),
             clients: 0,
             writer: None,
-            traffic: Traffic::default(),
+            traffic: VolumeTraffic::default(),
         }
     }
 

@@ -11,26 +11,26 @@ use underlay_sync::{Mutex, MutexGuard};
 use underlay_systems::figures;
 use underlay_workload::RunWindow;
 
-use super::attached::Storages;
+use super::attached::CellStorages;
 use super::cell_plan::CellPlan;
-use super::cpu::{Counters, CpuMeter};
-use super::drive::Hooks;
+use super::cpu::{CpuCounters, CpuMeter};
+use super::drive::WindowHooks;
 use super::{CellError, faults};
 use crate::session::nodes::NodeDesk;
-use crate::session::{Servers, Session};
+use crate::session::{ServerSession, StartedServers};
 use crate::standstill::PauseMeter;
 
 /// Begins and ends what is counted, exactly at the edges of the measured window.
-pub(super) struct Window<'a> {
-    servers: &'a Servers,
-    storages: &'a Storages,
+pub(super) struct WindowHandle<'a> {
+    servers: &'a StartedServers,
+    storages: &'a CellStorages,
     cpu: Option<CpuMeter<'a>>,
     interval_s: f64,
     nodes: Option<&'a NodeDesk<'a>>,
     /// Nobody wants to know any more.
     stop: &'a AtomicBool,
     pauses: PauseMeter,
-    found: Mutex<Found>,
+    found: Mutex<WindowCounts>,
 }
 
 /// Asking a system costs it a little CPU time.
@@ -39,7 +39,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 const DEVICE_INTERVAL_MIN_S: f64 = 0.001;
 
 #[derive(Default)]
-struct Found {
+struct WindowCounts {
     /// Between the edges.
     since: Option<Instant>,
     /// When what is measured began.
@@ -55,11 +55,11 @@ struct Found {
     devices: Vec<DeviceActivity>,
     layers: Vec<LayerActivity>,
     network: Option<NetworkRecord>,
-    cpu_began: Option<Counters>,
+    cpu_began: Option<CpuCounters>,
     cpu: Option<CpuRecord>,
     paths: Vec<PathRecord>,
-    schedule: Option<faults::Schedule>,
-    faults: Option<faults::UnderWay>,
+    schedule: Option<faults::FaultSchedule>,
+    faults: Option<faults::RunningFaults>,
     problem: Option<CellError>,
     warnings: Vec<String>,
 }
@@ -81,21 +81,21 @@ pub(super) struct WindowFigures {
     pub warnings: Vec<String>,
 }
 
-impl<'a> Window<'a> {
+impl<'a> WindowHandle<'a> {
     pub(super) fn new(
-        session: &'a Session,
-        storages: &'a Storages,
+        session: &'a ServerSession,
+        storages: &'a CellStorages,
         cpu: Option<CpuMeter<'a>>,
         interval_s: f64,
-        (schedule, nodes): (faults::Schedule, Option<&'a NodeDesk<'a>>),
+        (schedule, nodes): (faults::FaultSchedule, Option<&'a NodeDesk<'a>>),
         stop: &'a AtomicBool,
     ) -> Self {
-        let found = Found { schedule: Some(schedule), ..Found::default() };
+        let found = WindowCounts { schedule: Some(schedule), ..WindowCounts::default() };
         // The shortest that a device daemon takes.
         let interval_s = interval_s.max(DEVICE_INTERVAL_MIN_S);
         let pauses = PauseMeter::watch(session.groups());
         let servers = session.servers();
-        Window { servers, storages, cpu, interval_s, nodes, stop, pauses, found: Mutex::new(found) }
+        WindowHandle { servers, storages, cpu, interval_s, nodes, stop, pauses, found: Mutex::new(found) }
     }
 
     /// `driven` is the load generator's window, which tells what of the time before counts in this one. Absent where a job or a command was
@@ -194,11 +194,11 @@ impl<'a> Window<'a> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Found> {
+    fn lock(&self) -> MutexGuard<'_, WindowCounts> {
         self.found.lock()
     }
 
-    fn note(&self, act: impl FnOnce(&mut Found) -> Result<(), CellError>) {
+    fn note(&self, act: impl FnOnce(&mut WindowCounts) -> Result<(), CellError>) {
         let mut found = self.lock();
         if let Err(problem) = act(&mut found) {
             found.problem.get_or_insert(problem);
@@ -206,7 +206,7 @@ impl<'a> Window<'a> {
     }
 }
 
-impl Hooks for Window<'_> {
+impl WindowHooks for WindowHandle<'_> {
     fn window_begins(&self, at: Instant) {
         self.note(|found| {
             found.faults = found.schedule.take().map(|schedule| schedule.start(at)).transpose()?;
@@ -263,7 +263,7 @@ impl Hooks for Window<'_> {
             }
             found.paths = self.storages.path_records();
             found.layers = self.storages.layers()?;
-            found.faults.take().map_or(Ok(()), faults::UnderWay::end)?;
+            found.faults.take().map_or(Ok(()), faults::RunningFaults::end)?;
             found.after = self.servers.figures()?;
             // What the models predict by is beside the measurement, which stands without it.
             if let Err(CellError::Failed(problem)) = self.storages.add_inputs(&mut found.devices, self.stop) {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use underlay_attach::registry::{Owner, Resource};
-use underlay_attach::{AttachError, Note, OwnFolder, Registry};
+use underlay_attach::registry::{OwnedResource, RegistryOwner};
+use underlay_attach::{AttachError, OwnFolder, RegistryNote, ResourceRegistry};
 use underlay_files::control_socket::{Answer, ControlSocket};
 use underlay_sync::Mutex;
 
@@ -38,14 +38,14 @@ pub enum RunReply {
 
 /// What was asked for.
 #[derive(Default)]
-pub(super) struct Wishes {
-    inner: Mutex<Inner>,
+pub(super) struct ControlRequests {
+    inner: Mutex<ControlState>,
     /// What runs now is to end: it is skipped, or everything is stopped.
     halt: AtomicBool,
 }
 
 #[derive(Default)]
-struct Inner {
+struct ControlState {
     stop: bool,
     /// Positions in the plan.
     skips: BTreeSet<u32>,
@@ -56,11 +56,11 @@ struct Inner {
     news: Vec<RunCommand>,
 }
 
-impl Wishes {
-    pub(super) fn for_cells(cells: usize) -> Arc<Wishes> {
+impl ControlRequests {
+    pub(super) fn for_cells(cells: usize) -> Arc<ControlRequests> {
         let cells = u32::try_from(cells).unwrap_or(u32::MAX);
-        Arc::new(Wishes {
-            inner: Mutex::new(Inner { cells, ..Inner::default() }),
+        Arc::new(ControlRequests {
+            inner: Mutex::new(ControlState { cells, ..ControlState::default() }),
             halt: AtomicBool::new(false),
         })
     }
@@ -156,7 +156,7 @@ impl Wishes {
     }
 }
 
-impl Inner {
+impl ControlState {
     fn is_skipped(&self) -> bool {
         self.running.iter().any(|position| self.skips.contains(position))
     }
@@ -174,8 +174,8 @@ impl Drop for RaisedOnDrop<'_> {
 pub(super) struct RunControl {
     socket: Option<ControlSocket>,
     folder: Option<OwnFolder>,
-    registry: Registry,
-    note: Option<Note>,
+    registry: ResourceRegistry,
+    note: Option<RegistryNote>,
 }
 
 impl RunControl {
@@ -184,13 +184,14 @@ impl RunControl {
     /// # Errors
     /// When the socket can't be made.
     pub(super) fn listen(
-        wishes: &Arc<Wishes>,
+        wishes: &Arc<ControlRequests>,
         directory: &Path,
-        registry: &Registry,
+        registry: &ResourceRegistry,
     ) -> Result<RunControl, AttachError> {
         let folder = OwnFolder::temporary(PURPOSE, registry)?;
         let path = folder.path().join(SOCKET);
-        let note = registry.note(Resource::Run { control: path.clone(), directory: directory.to_owned() })?;
+        let note =
+            registry.note(OwnedResource::Run { control: path.clone(), directory: directory.to_owned() })?;
         let wishes = Arc::clone(wishes);
         let answer = move |line: &[u8]| {
             Answer::from(match serde_json::from_slice(line) {
@@ -217,7 +218,7 @@ impl Drop for RunControl {
 }
 
 /// The runs of living processes of this user that take commands: owner, socket and directory, oldest first.
-pub fn controls(registry: &Registry) -> Vec<(Owner, PathBuf, PathBuf)> {
+pub fn controls(registry: &ResourceRegistry) -> Vec<(RegistryOwner, PathBuf, PathBuf)> {
     registry.run_controls().into_iter().filter(|(_, control, _)| control.exists()).collect()
 }
 
@@ -227,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_wish_to_skip_halts_the_cell_and_nothing_else() {
-        let wishes = Wishes::for_cells(3);
+        let wishes = ControlRequests::for_cells(3);
         assert!(!wishes.begin([0].into_iter()));
         assert_eq!(wishes.obey(&RunCommand::Skip { position: 0 }), RunReply::Done);
         assert_eq!(wishes.obey(&RunCommand::Skip { position: 2 }), RunReply::Done);
@@ -252,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_wish_to_stop_is_what_a_signal_is() {
-        let wishes = Wishes::for_cells(1);
+        let wishes = ControlRequests::for_cells(1);
         let stop = AtomicBool::new(false);
         wishes.begin([0].into_iter());
         wishes.obey(&RunCommand::Stop);

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_attach::{AttachError, Registry};
+use underlay_attach::{AttachError, ResourceRegistry};
 use underlay_config::closest;
 use underlay_record::{NodeChoice, NodeCondition, NodeEventRecord, NodeExit, NodeState};
 use underlay_sync::{Condvar, Mutex, MutexGuard};
-use underlay_systems::nodes::Nodes;
+use underlay_systems::nodes::SystemNodes;
 use underlay_systems::system::SystemError;
 
 use control::NodeControl;
@@ -28,23 +28,23 @@ const FIGURES_LIMIT: Duration = Duration::from_secs(5);
 
 /// The nodes of one running system, whoever sends them away. Times are modelled and count from the beginning of what is measured.
 pub struct NodeDesk<'a> {
-    nodes: &'a dyn Nodes,
+    nodes: &'a dyn SystemNodes,
     /// Has the system take down what its nodes have counted: a node's count is lost with its process.
     count: &'a (dyn Fn() + Sync),
     /// Wall seconds of a modelled one.
     time_scale: f64,
     majority_limit: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<NodeDeskShared>,
 }
 
 /// What a beginning needs, which may outlive the nodes.
 #[derive(Default)]
-struct Shared {
-    inner: Mutex<Inner>,
+struct NodeDeskShared {
+    inner: Mutex<NodeDeskState>,
     changed: Condvar,
 }
 
-impl Shared {
+impl NodeDeskShared {
     fn begin(&self, at: Instant) {
         self.inner.lock().began = Some(at);
         self.changed.notify_all();
@@ -52,7 +52,7 @@ impl Shared {
 }
 
 #[derive(Default)]
-struct Inner {
+struct NodeDeskState {
     began: Option<Instant>,
     /// When measuring ended.
     over_since: Option<Instant>,
@@ -68,7 +68,7 @@ struct Inner {
     counts_done: u64,
 }
 
-impl Inner {
+impl NodeDeskState {
     fn is_over(&self) -> bool {
         self.over_since.is_some()
     }
@@ -88,7 +88,7 @@ pub struct PlannedEvent {
 
 impl<'a> NodeDesk<'a> {
     /// `count` has the system take down what its nodes have counted, and is called before one goes.
-    pub fn new(nodes: &'a dyn Nodes, count: &'a (dyn Fn() + Sync), time_scale: f64) -> NodeDesk<'a> {
+    pub fn new(nodes: &'a dyn SystemNodes, count: &'a (dyn Fn() + Sync), time_scale: f64) -> NodeDesk<'a> {
         let (least_s, most_s) = MAJORITY_LIMITS_S;
         let majority_limit = Duration::from_secs_f64((MAJORITY_LIMIT_S * time_scale).clamp(least_s, most_s));
         NodeDesk { nodes, count, time_scale, majority_limit, shared: Arc::default() }
@@ -103,13 +103,13 @@ impl<'a> NodeDesk<'a> {
     pub fn attend<T>(
         &self,
         events: &[PlannedEvent],
-        registry: &Registry,
+        registry: &ResourceRegistry,
         stop: &AtomicBool,
         act: impl FnOnce() -> T,
     ) -> Result<T, AttachError> {
         std::thread::scope(|scope| {
             // Also where something panics: the threads would go on for ever.
-            let attended = Attended(self);
+            let attended = AttendedNodes(self);
             let control = NodeControl::listen(self, registry, scope)?;
             scope.spawn(|| self.count_when_asked());
             for event in events {
@@ -532,7 +532,7 @@ impl<'a> NodeDesk<'a> {
     }
 
     /// Before measuring begins it is 0.
-    fn now_s(&self, inner: &MutexGuard<'_, Inner>) -> f64 {
+    fn now_s(&self, inner: &MutexGuard<'_, NodeDeskState>) -> f64 {
         inner.began.map_or(0.0, |began| began.elapsed().as_secs_f64() / self.time_scale)
     }
 }
@@ -541,7 +541,7 @@ impl<'a> NodeDesk<'a> {
 ///
 /// # Errors
 /// Which does not, or why nobody can tell.
-pub fn all_serve(nodes: &dyn Nodes) -> Result<(), String> {
+pub fn all_serve(nodes: &dyn SystemNodes) -> Result<(), String> {
     let nodes = nodes.list().map_err(|error| error.to_string())?;
     match nodes.iter().find(|node| node.condition != NodeCondition::Serving) {
         None => Ok(()),
@@ -555,9 +555,9 @@ fn is_open(record: &NodeEventRecord, node: &str) -> bool {
 }
 
 /// Ends everything when it is dropped.
-struct Attended<'a>(&'a NodeDesk<'a>);
+struct AttendedNodes<'a>(&'a NodeDesk<'a>);
 
-impl Drop for Attended<'_> {
+impl Drop for AttendedNodes<'_> {
     fn drop(&mut self) {
         self.0.give_up();
     }

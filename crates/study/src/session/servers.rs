@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_record::{BenchmarkRecord, CacheUse, JobRecord, TopologyRecord};
-use underlay_systems::nodes::Nodes;
-use underlay_systems::parts::Part;
+use underlay_systems::nodes::SystemNodes;
+use underlay_systems::parts::SystemPart;
 use underlay_systems::system::{
-    BenchmarkRequest, BenchmarkWatch, CommandWatch, JobRequest, JobWatch, LoadRequest, Resources, Running,
-    Settings, StoragePaths, System, SystemError,
+    BenchmarkRequest, BenchmarkWatch, CommandWatch, JobRequest, JobWatch, LoadRequest, RunningSystem,
+    StoragePaths, System, SystemError, SystemResources, SystemSettings,
 };
 use underlay_workload::client::Client;
 
@@ -18,25 +18,25 @@ use super::SessionError;
 use super::at_stop::at_stop;
 
 /// Started servers, of which each has its own data. Dropping them ends them at once.
-pub struct Servers {
-    each: Vec<Box<dyn Running>>,
+pub struct StartedServers {
+    each: Vec<Box<dyn RunningSystem>>,
     /// What each of them consists of, where it tells.
-    parts: Vec<Vec<Part>>,
+    parts: Vec<Vec<SystemPart>>,
 }
 
-impl Servers {
+impl StartedServers {
     /// Starts a server on each of these, all at the same time.
     pub(super) fn start(
         system: &dyn System,
-        grounds: &[(StoragePaths, Resources)],
-        settings: &Settings,
-    ) -> Result<Servers, SystemError> {
+        grounds: &[(StoragePaths, SystemResources)],
+        settings: &SystemSettings,
+    ) -> Result<StartedServers, SystemError> {
         let started = on_each(grounds, |(paths, resources)| system.start(paths, resources, settings));
         // Those that did start end here if one did not.
         let each = started.into_iter().collect::<Result<Vec<_>, _>>()?;
         assert!(!each.is_empty(), "a session has one server at least");
         let parts = grounds.iter().map(|(paths, _)| system.parts(paths, &settings.values)).collect();
-        Ok(Servers { each, parts })
+        Ok(StartedServers { each, parts })
     }
 
     /// A connection for a client thread, which has the same server for good.
@@ -49,7 +49,7 @@ impl Servers {
     }
 
     /// The nodes of the only server, where they can go away and come back one by one.
-    pub fn nodes(&self) -> Option<&dyn Nodes> {
+    pub fn nodes(&self) -> Option<&dyn SystemNodes> {
         match self.each.as_slice() {
             [only] => only.nodes(),
             _ => None,
@@ -134,7 +134,7 @@ impl Servers {
     }
 
     /// What each server consists of; nothing of one that is one process.
-    pub fn parts(&self) -> &[Vec<Part>] {
+    pub fn parts(&self) -> &[Vec<SystemPart>] {
         &self.parts
     }
 
@@ -253,10 +253,13 @@ mod tests {
 
     #[test]
     fn every_server_gets_its_share_of_the_threads() {
-        let ground = || (StoragePaths::default(), Resources::of(0));
-        let servers =
-            Servers::start(&underlay_systems::null::Null, &[ground(), ground()], &Settings::default())
-                .unwrap();
+        let ground = || (StoragePaths::default(), SystemResources::of(0));
+        let servers = StartedServers::start(
+            &underlay_systems::null::Null,
+            &[ground(), ground()],
+            &SystemSettings::default(),
+        )
+        .unwrap();
         assert_eq!(servers.each.len(), 2);
         for thread in 0..4 {
             servers.connect(thread).unwrap();
@@ -273,7 +276,7 @@ mod tests {
         noticed: Condvar,
     }
 
-    impl Running for Busy {
+    impl RunningSystem for Busy {
         fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
             unreachable!("nobody asks")
         }
@@ -306,7 +309,7 @@ mod tests {
 
     #[test]
     fn who_stops_does_not_wait_until_servers_have_settled() {
-        let of = |each: Vec<Box<dyn Running>>| Servers { each, parts: Vec::new() };
+        let of = |each: Vec<Box<dyn RunningSystem>>| StartedServers { each, parts: Vec::new() };
         let servers = of(vec![Box::new(Busy::default()), Box::new(Busy::default())]);
         // The user's wish, not the end that it brings the servers, is what comes of it.
         let stopped = servers.settle(Duration::MAX, &AtomicBool::new(true));

@@ -19,11 +19,11 @@ use std::ops::Range;
 
 use underlay_attach::dirty_limit::DEVICE_MIN_BYTES;
 use underlay_config::units::{format_bytes, rounded_bytes};
-use underlay_config::{Diagnostic, Diagnostics, Spanned, Word};
-use underlay_workload::{Mix, OperationKind};
+use underlay_config::{Diagnostic, Diagnostics, Spanned, UnknownName};
+use underlay_workload::{OperationKind, OperationMix};
 
-use crate::spec::model::{Filesystem, Layout, StorageSource, scaled_down};
-use crate::spec::read::{Sites, StorageSite, SystemSite, WorkloadSite};
+use crate::spec::model::{StorageLayout, StorageSource, VolumeFilesystem, scaled_down};
+use crate::spec::read::{SectionSites, StorageSite, SystemSite, WorkloadSite};
 
 pub(super) use short::{check_short, cut_down};
 
@@ -52,7 +52,7 @@ const MAX_CELLS: u64 = 20_000;
 /// So many operations put ten beyond the 99.9th percentile.
 const OPERATIONS_FOR_P999: f64 = 10_000.0;
 
-pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
+pub(super) fn check(sites: &SectionSites, findings: &mut Diagnostics) {
     check_baseline(sites, findings);
     check_size_of_matrix(sites, findings);
     for system in &sites.systems {
@@ -104,7 +104,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
     note_foreign_reference(sites, findings);
 }
 
-fn check_baseline(sites: &Sites, findings: &mut Diagnostics) {
+fn check_baseline(sites: &SectionSites, findings: &mut Diagnostics) {
     let names: Vec<&str> = sites.storage_names.iter().map(String::as_str).collect();
     match &sites.baseline {
         // An empty span at the beginning: what is missing has no place to point at.
@@ -125,7 +125,7 @@ fn check_baseline(sites: &Sites, findings: &mut Diagnostics) {
             findings.push(Diagnostic::unknown(
                 baseline.span.clone(),
                 message,
-                Word::Value(&baseline.value),
+                UnknownName::Value(&baseline.value),
                 names.iter().copied(),
                 known,
             ));
@@ -134,7 +134,7 @@ fn check_baseline(sites: &Sites, findings: &mut Diagnostics) {
     }
 }
 
-fn check_size_of_matrix(sites: &Sites, findings: &mut Diagnostics) {
+fn check_size_of_matrix(sites: &SectionSites, findings: &mut Diagnostics) {
     let of_workload = |workload: &WorkloadSite| {
         [
             workload.mixes.len(),
@@ -164,7 +164,7 @@ fn check_size_of_matrix(sites: &Sites, findings: &mut Diagnostics) {
     }
 }
 
-fn check_memory(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) {
+fn check_memory(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let here = system.spec.budget_here(sites.scale.value.data);
     // What stores nothing needs no memory for it.
     if here < MIN_MEMORY_BYTES && system.spec.kind != "null" {
@@ -183,7 +183,7 @@ fn too_small_here(
     message: String,
     least_bytes: u64,
     key: &str,
-    sites: &Sites,
+    sites: &SectionSites,
 ) -> Diagnostic {
     let label = format!("expected at least {} after the data scale", format_bytes(least_bytes));
     let finding = Diagnostic::error(span, message, label);
@@ -198,10 +198,10 @@ fn too_small_here(
 }
 
 /// Whether each block device of a storage gets a part of the limit that it can work with.
-fn check_dirty_limit(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) {
+fn check_dirty_limit(storage: &StorageSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let Some(limit_bytes) = sites.run.settings.dirty_limit_bytes else { return };
     let devices = match &storage.spec.source {
-        StorageSource::Modelled { devices, layout: Layout::Jbod, .. } => {
+        StorageSource::Modelled { devices, layout: StorageLayout::Jbod, .. } => {
             devices.iter().map(|device| u64::from(device.count)).sum()
         }
         StorageSource::Modelled { .. } | StorageSource::Volume(_) => 1,
@@ -293,7 +293,7 @@ fn check_directories(system: &SystemSite, storage: &StorageSite, findings: &mut 
 }
 
 /// Slow motion slows devices down, and a real one goes its own pace: its figures would come out too fast.
-fn check_pace(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) {
+fn check_pace(storage: &StorageSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let time = sites.scale.value.time;
     if time > 1.0 && !storage.spec.is_modelled() {
         let message = format!(
@@ -312,7 +312,7 @@ fn check_pace(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) 
 }
 
 /// Whether the filesystem can be made on each volume, and the data be stored in it.
-fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) {
+fn check_volumes(storage: &StorageSite, sites: &SectionSites, findings: &mut Diagnostics) {
     use OperationKind::{Delete, Insert, ReadModifyWrite, Update};
     let (filesystem, cache) = match &storage.spec.source {
         StorageSource::Modelled { filesystem, layers, .. } => (filesystem, layers.cache.as_ref()),
@@ -334,9 +334,9 @@ fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostic
     let volumes: Vec<u64> =
         storage.volumes_bytes().into_iter().map(|bytes| scaled_down(bytes, scale)).collect();
     let smallest_allowed = match filesystem {
-        Filesystem::Xfs => MIN_XFS_VOLUME_BYTES,
-        Filesystem::Ext4 => MIN_EXT4_VOLUME_BYTES,
-        Filesystem::None => MIN_BARE_VOLUME_BYTES,
+        VolumeFilesystem::Xfs => MIN_XFS_VOLUME_BYTES,
+        VolumeFilesystem::Ext4 => MIN_EXT4_VOLUME_BYTES,
+        VolumeFilesystem::None => MIN_BARE_VOLUME_BYTES,
     };
     let smallest = volumes.iter().copied().min().unwrap_or(0);
     if smallest < smallest_allowed {
@@ -415,7 +415,7 @@ fn compacts_everything_at_once(system: &SystemSite) -> bool {
 }
 
 /// A pool may promise more than it has, but not less than the data that comes.
-fn check_pool(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) {
+fn check_pool(storage: &StorageSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let (StorageSource::Volume(volume), Some(span)) = (&storage.spec.source, &storage.pool_span) else {
         return;
     };
@@ -462,7 +462,7 @@ fn check_pool(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) 
     }
 }
 
-fn check_amounts(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnostics) {
+fn check_amounts(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let scale = sites.scale.value.data;
     let most_threads = workload.threads.iter().max_by_key(|threads| threads.value);
     for amount in &workload.amounts {
@@ -496,7 +496,7 @@ fn check_amounts(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnost
 fn note_data_in_memory(
     system: &SystemSite,
     workload: &WorkloadSite,
-    sites: &Sites,
+    sites: &SectionSites,
     findings: &mut Diagnostics,
 ) {
     // Against published figures, a size that fits in memory is one of the paper's own points.
@@ -527,7 +527,7 @@ fn note_data_in_memory(
     }
 }
 
-fn note_short_measurement(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnostics) {
+fn note_short_measurement(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
     // A modelled second takes `time` seconds here, so fewer of them fit into the duration.
     let modelled_s = sites.run.settings.duration.as_secs_f64() / sites.scale.value.time;
     let slowest = workload
@@ -549,7 +549,8 @@ fn note_short_measurement(workload: &WorkloadSite, sites: &Sites, findings: &mut
 }
 
 fn note_unused_distribution(workload: &WorkloadSite, findings: &mut Diagnostics) {
-    let ordered = |mix: &Spanned<String>| Mix::parse(&mix.value).is_ok_and(|mix| mix.visits_every_record());
+    let ordered =
+        |mix: &Spanned<String>| OperationMix::parse(&mix.value).is_ok_and(|mix| mix.visits_every_record());
     if let Some(first) = workload.distributions.first()
         && !workload.mixes.is_empty()
         && workload.mixes.iter().all(ordered)
@@ -562,7 +563,7 @@ fn note_unused_distribution(workload: &WorkloadSite, findings: &mut Diagnostics)
     }
 }
 
-fn note_foreign_reference(sites: &Sites, findings: &mut Diagnostics) {
+fn note_foreign_reference(sites: &SectionSites, findings: &mut Diagnostics) {
     let Some(reference) = &sites.reference else { return };
     let mut published: Vec<&str> =
         reference.value.figures.iter().map(|figure| figure.storage.as_str()).collect();
@@ -580,5 +581,5 @@ fn note_foreign_reference(sites: &Sites, findings: &mut Diagnostics) {
 
 /// Whether a mix has operations of one of these kinds.
 fn asks_for(mix: &str, kinds: &[OperationKind]) -> bool {
-    Mix::parse(mix).is_ok_and(|mix| kinds.iter().any(|&kind| mix.share(kind) > 0.0))
+    OperationMix::parse(mix).is_ok_and(|mix| kinds.iter().any(|&kind| mix.share(kind) > 0.0))
 }

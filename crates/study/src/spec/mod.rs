@@ -9,11 +9,11 @@ use underlay_config::{Diagnostic, Diagnostics, Section};
 
 pub use model::*;
 pub use read::{MAX_REPETITIONS, MAX_TIME, read_pool_file};
-use read::{Media, ReadFile, Sections};
+use read::{MediaReader, ReadFile, StudySections};
 
 /// Which form of a study is asked for.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Form<'a> {
+pub struct StudyForm<'a> {
     /// `[short]` is applied.
     pub short: bool,
     /// `key.path=value` each, in the place of what the text says.
@@ -41,7 +41,7 @@ impl Study {
     /// are no failure: they are in [`Study::notes`].
     pub fn parse(file_name: &str, text: &str, short: bool) -> Result<Study, Diagnostics> {
         let none = |_: &str| Err("only media of the catalogue are known here".to_owned());
-        Study::parse_with_media(file_name, text, Form { short, overrides: &[] }, &none)
+        Study::parse_with_media(file_name, text, StudyForm { short, overrides: &[] }, &none)
     }
 
     /// The same for studies that name media by their files: `read_file` gives the text of one, by the name that
@@ -52,19 +52,19 @@ impl Study {
     pub fn parse_with_media(
         file_name: &str,
         text: &str,
-        form: Form<'_>,
+        form: StudyForm<'_>,
         read_file: ReadFile<'_>,
     ) -> Result<Study, Diagnostics> {
-        let media = Media::new(read_file);
+        let media = MediaReader::new(read_file);
         let mut findings = Diagnostics::new(file_name, text);
         let Some(document) = underlay_config::parse(text, &mut findings) else { return Err(findings) };
-        let Form { short, overrides } = form;
+        let StudyForm { short, overrides } = form;
         let Some(table) = underlay_config::overridden(document.as_table(), overrides, &mut findings) else {
             return Err(findings);
         };
         let mut root = Section::root("the study", &table);
         let has_short_form = root.has("short");
-        let Sections { name, title, sites: full, short: shortened } =
+        let StudySections { name, title, sites: full, short: shortened } =
             read::read(&mut root, &media, &mut findings);
 
         if short {

@@ -14,21 +14,21 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use underlay_record::{NodeChoice, NodeExit, ReferenceTable, Scale};
-use underlay_storage::catalogue::Medium;
-use underlay_storage::faults::Fault;
+use underlay_record::{NodeChoice, NodeExit, ReferenceTable, ScaleFactors};
+use underlay_storage::catalogue::CatalogueMedium;
+use underlay_storage::faults::DeviceFault;
 use underlay_storage::layers::cache::CacheMode;
-use underlay_storage::layers::compress::Codec;
+use underlay_storage::layers::compress::CompressionCodec;
 use underlay_storage::stack::InitialState;
-use underlay_systems::benchmark::{BenchmarkPlan, Figures, fio};
+use underlay_systems::benchmark::{BenchmarkPlan, MetricSource, fio};
 use underlay_systems::nodes::PlannedNode;
 use underlay_systems::system::Visibility;
-use underlay_workload::Arrivals;
+use underlay_workload::ArrivalProcess;
 
 use underlay_config::Diagnostics;
 
 pub use find_rate::FindRate;
-pub use rate::{ChangingRate, Rate};
+pub use rate::{ChangingRate, StudyRate};
 
 /// Bytes of one key as the generator writes it: `user` and the 19 digits that a hashed key number mostly has.
 pub const KEY_BYTES: u64 = 23;
@@ -58,7 +58,7 @@ pub struct Study {
     /// The machine that is modelled; without it, a system takes what CPUs this host has.
     pub machine: Option<MachineSpec>,
     pub run: RunSettings,
-    pub scale: Scale,
+    pub scale: ScaleFactors,
     /// Its factor of slow motion is this host's to choose: [`at`](Study::at) has it filled in.
     pub leaves_time_open: bool,
     /// How many times longer [`at`](Study::at) made the times of [run] and of rates than the study has them.
@@ -98,7 +98,7 @@ pub struct FaultSpec {
 #[derive(Clone, Debug, PartialEq)]
 pub enum FaultAct {
     /// Its seed is 0, and an extent is unscaled.
-    Device(Fault),
+    Device(DeviceFault),
     PowerCut {
         torn: bool,
         reordered: bool,
@@ -159,10 +159,10 @@ pub enum StorageSource {
     /// Devices of the catalogue under a filesystem.
     Modelled {
         devices: Vec<DeviceSpec>,
-        layout: Layout,
-        layers: Layers,
+        layout: StorageLayout,
+        layers: VolumeLayers,
         initial: InitialState,
-        filesystem: Filesystem,
+        filesystem: VolumeFilesystem,
     },
     /// A volume for each server, cut from a pool by a volume server and reached over a network.
     Volume(PoolVolume),
@@ -186,29 +186,29 @@ pub struct PoolSpec {
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolVolume {
     pub pool: PoolSpec,
-    pub transport: Transport,
+    pub transport: VolumeTransport,
     /// Unscaled.
     pub capacity_bytes: u64,
     /// Done by the volume server.
-    pub compress: Option<Codec>,
+    pub compress: Option<CompressionCodec>,
     /// Two copies, on two devices of the pool.
     pub mirror: bool,
     /// A network in modelled time, on top of the way that the bytes really take.
     pub link: Option<LinkSpec>,
-    pub filesystem: Filesystem,
+    pub filesystem: VolumeFilesystem,
 }
 
 /// How a volume is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub enum VolumeTransport {
     NvmeTcp,
 }
 
-impl Transport {
+impl VolumeTransport {
     /// As a study writes it.
     pub fn name(self) -> &'static str {
         match self {
-            Transport::NvmeTcp => "nvme-tcp",
+            VolumeTransport::NvmeTcp => "nvme-tcp",
         }
     }
 }
@@ -216,12 +216,12 @@ impl Transport {
 /// One entry of `devices`: `count` equal ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceSpec {
-    pub medium: Medium,
+    pub medium: CatalogueMedium,
     /// At least 1.
     pub count: u32,
     /// Unscaled; the medium's own capacity when absent.
     pub capacity_bytes: Option<u64>,
-    /// How many directories each of them is shown as, under [`Layout::Jbod`]; 1 under any other.
+    /// How many directories each of them is shown as, under [`StorageLayout::Jbod`]; 1 under any other.
     pub directories: u32,
 }
 
@@ -235,7 +235,7 @@ impl DeviceSpec {
 
 /// How several devices become the directories that a system gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum StorageLayout {
     /// One volume over all devices, which are equal.
     Stripe {
         /// Bytes on one device before the next: a power of two, at least 4096. Not scaled.
@@ -251,16 +251,16 @@ pub enum Layout {
 
 /// What each volume of a storage has above its devices, from the devices up.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Layers {
+pub struct VolumeLayers {
     pub cache: Option<Box<CacheSpec>>,
-    pub compress: Option<Codec>,
+    pub compress: Option<CompressionCodec>,
     pub link: Option<LinkSpec>,
 }
 
 /// A cache on a separate, faster device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CacheSpec {
-    pub medium: Medium,
+    pub medium: CatalogueMedium,
     /// Unscaled.
     pub capacity_bytes: u64,
     pub mode: CacheMode,
@@ -277,25 +277,25 @@ pub struct LinkSpec {
 
 /// What a volume carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Filesystem {
+pub enum VolumeFilesystem {
     Xfs,
     Ext4,
     /// The system gets the block devices.
     None,
 }
 
-impl Filesystem {
+impl VolumeFilesystem {
     /// The one that is made; none on bare devices.
     pub fn made(self) -> Option<&'static str> {
-        Some(self.name()).filter(|_| self != Filesystem::None)
+        Some(self.name()).filter(|_| self != VolumeFilesystem::None)
     }
 
     /// `xfs`, `ext4` or `none`, as a study writes it.
     pub fn name(self) -> &'static str {
         match self {
-            Filesystem::Xfs => "xfs",
-            Filesystem::Ext4 => "ext4",
-            Filesystem::None => "none",
+            VolumeFilesystem::Xfs => "xfs",
+            VolumeFilesystem::Ext4 => "ext4",
+            VolumeFilesystem::None => "none",
         }
     }
 }
@@ -313,12 +313,12 @@ pub struct WorkloadSpec {
     /// Request distributions; empty when each mix uses the one that YCSB gives it.
     pub distributions: Vec<String>,
     pub threads: Vec<u32>,
-    pub rates: Vec<Rate>,
+    pub rates: Vec<StudyRate>,
     /// How the operations of a rate follow one another.
-    pub arrivals: Arrivals,
+    pub arrivals: ArrivalProcess,
     /// What goes on beside the measured operations.
     pub beside: Option<BesideSpec>,
-    /// The rate is to be found; `rates` is [`Rate::Max`] then.
+    /// The rate is to be found; `rates` is [`StudyRate::Max`] then.
     pub find_rate: Option<FindRate>,
     pub sizes: Vec<DataSize>,
     /// Fields of a record, and bytes of one field.
@@ -371,7 +371,7 @@ pub struct BenchmarkSpec {
 impl BenchmarkSpec {
     /// The text of fio's job file, where its kind is `fio`.
     pub fn fio_job(&self) -> Option<&str> {
-        self.plan.job.as_deref().filter(|_| self.plan.figures == Figures::OfFio)
+        self.plan.job.as_deref().filter(|_| self.plan.figures == MetricSource::OfFio)
     }
 
     /// The plan on a machine that is slower by this factor.
@@ -404,7 +404,7 @@ pub struct RunSettings {
     pub duration: Duration,
     pub repetitions: u32,
     pub seed: u64,
-    pub cache: Cache,
+    pub cache: InitialCacheState,
     /// The way to attach modelled storages, by its name; the best that the host has when absent.
     pub attachment: Option<String>,
     /// How much of what is written may wait in memory for the devices of one storage of a server, all of them together,
@@ -416,7 +416,7 @@ pub struct RunSettings {
 
 /// What the caches hold when a cell begins. Both begin with a fresh start of the system on dropped page caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cache {
+pub enum InitialCacheState {
     /// Nothing: caches fill during the warm-up, at the device's pace.
     Cold,
     /// What a long run of the cell's own mix would leave in them: it has run in fast-forward.
@@ -448,7 +448,7 @@ impl Study {
                 benchmark.plan.limit = benchmark.plan.limit.mul_f64(time);
             }
             for rate in study.workloads.iter_mut().flat_map(|workload| &mut workload.rates) {
-                if let Rate::Changing(changing) = rate {
+                if let StudyRate::Changing(changing) = rate {
                     changing.stretch(time);
                 }
             }
@@ -530,7 +530,7 @@ impl FaultSpec {
 
     /// Whether devices must be able to lose writes for it.
     pub fn needs_arming(&self) -> bool {
-        matches!(self.act, FaultAct::PowerCut { .. } | FaultAct::Device(Fault::IgnoreFlushes))
+        matches!(self.act, FaultAct::PowerCut { .. } | FaultAct::Device(DeviceFault::IgnoreFlushes))
     }
 
     /// From the beginning of what is measured; absent when it stays.
@@ -546,7 +546,7 @@ impl StorageSpec {
             StorageSource::Modelled { devices, layers, .. } => {
                 let cache = layers.cache.iter().map(|cache| &cache.medium);
                 let mut media = devices.iter().map(|device| &device.medium).chain(cache);
-                Some(layers.compress.is_none() && media.all(Medium::has_small_sectors))
+                Some(layers.compress.is_none() && media.all(CatalogueMedium::has_small_sectors))
             }
             StorageSource::Volume(_) => Some(false),
             StorageSource::Paths(_) | StorageSource::Elsewhere(_) => None,
@@ -621,13 +621,13 @@ pub(super) fn scaled_down(amount: u64, factor: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use underlay_workload::Workload;
+    use underlay_workload::CoreWorkload;
 
     use super::*;
 
     #[test]
     fn keys_are_as_long_as_the_generator_makes_them() {
-        let workload = Workload::new(1_000_000, 10, 100);
+        let workload = CoreWorkload::new(1_000_000, 10, 100);
         assert_eq!(workload.record_bytes(), (KEY_BYTES + 10 * 100) as f64);
     }
 }

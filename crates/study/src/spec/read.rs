@@ -29,26 +29,30 @@ pub(super) use benchmark::fio_finding;
 pub(super) use event::EventSite;
 pub use execution::{MAX_REPETITIONS, MAX_TIME};
 pub(super) use fault::FaultSite;
-pub(super) use media_files::{Media, ReadFile};
+pub(super) use media_files::{MediaReader, ReadFile};
 pub use pool_file::read_pool_file;
-pub(super) use short::Short;
-pub(super) use sites::Sites;
+pub(super) use short::ShortOverrides;
+pub(super) use sites::SectionSites;
 pub(super) use storage_site::StorageSite;
 pub(super) use system::{SystemSite, check_settings, with_nodes};
 pub(super) use workload::WorkloadSite;
 
 /// A study as it was written, before its parts are held against each other.
-pub(super) struct Sections {
+pub(super) struct StudySections {
     /// `None` only after a mistake.
     pub name: Option<String>,
     pub title: Option<String>,
     /// Those of the full study.
-    pub sites: Sites,
-    pub short: Short,
+    pub sites: SectionSites,
+    pub short: ShortOverrides,
 }
 
 /// Reads all sections of a document, whatever mistakes there are in them.
-pub(super) fn read(root: &mut Section<'_>, media: &Media<'_>, findings: &mut Diagnostics) -> Sections {
+pub(super) fn read(
+    root: &mut Section<'_>,
+    media: &MediaReader<'_>,
+    findings: &mut Diagnostics,
+) -> StudySections {
     let name = root.require("name", "name = \"hdd-or-nvme\"", findings);
     let name = name.and_then(|field| field.name(findings));
     let title = root.take("title").and_then(|field| field.text("a string", findings));
@@ -68,7 +72,7 @@ pub(super) fn read(root: &mut Section<'_>, media: &Media<'_>, findings: &mut Dia
     let short = short::read(root, &workloads, findings);
     let reference = execution::read_reference(root, findings);
     root.finish(findings);
-    let sites = Sites {
+    let sites = SectionSites {
         baseline,
         machine,
         scale,
@@ -81,5 +85,5 @@ pub(super) fn read(root: &mut Section<'_>, media: &Media<'_>, findings: &mut Dia
         faults,
         events,
     };
-    Sections { name, title: title.map(|title| title.value), sites, short }
+    StudySections { name, title: title.map(|title| title.value), sites, short }
 }

@@ -2,7 +2,7 @@
 
 /// A permuted congruential generator (PCG-XSH-RR 64/32; O'Neill 2014): small, and the same on every machine.
 #[derive(Clone, Debug)]
-pub struct Random {
+pub struct SimulationRng {
     state: u64,
 }
 
@@ -10,9 +10,9 @@ pub struct Random {
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 const INCREMENT: u64 = 1_442_695_040_888_963_407;
 
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        let mut random = Random { state: seed.wrapping_add(INCREMENT) };
+impl SimulationRng {
+    pub fn new(seed: u64) -> SimulationRng {
+        let mut random = SimulationRng { state: seed.wrapping_add(INCREMENT) };
         // So that neighbouring seeds give unrelated sequences.
         random.next_u32();
         random.state = random.state.wrapping_add(seed.rotate_left(32));

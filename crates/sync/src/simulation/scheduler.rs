@@ -9,24 +9,24 @@ use std::sync::{Arc, MutexGuard};
 use std::thread::Thread;
 use std::time::Duration;
 
-use super::random::Random;
+use super::random::SimulationRng;
 use crate::unsimulated::UnsimulatedMutex;
 pub(crate) use task::is_ordinary;
-pub use task::{Task, TaskId, Waker, current};
+pub use task::{SimulatedTask, TaskId, TaskWaker, current};
 use task::{WORLDS, panic_message, spawn};
 
 const RUNNER_STACK_BYTES: usize = 1 << 20;
-/// The one that [`World::run`] starts.
+/// The one that [`SimulatedWorld::run`] starts.
 const ROOT: TaskId = TaskId(0);
 const NOBODY: usize = usize::MAX;
 
 /// Tasks and calls that end together: a process, in what is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Group(u32);
+pub struct TaskGroup(u32);
 
 /// Why a world failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum WorldFailure {
     /// A task panicked, with these words.
     Panic(String),
     /// Nobody could ever go on: every task waits for another one.
@@ -37,7 +37,7 @@ pub enum Failure {
 
 /// How much happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct WorldStatistics {
     pub turns: u64,
     pub tasks: u64,
     pub virtual_time: Duration,
@@ -47,12 +47,12 @@ pub struct Statistics {
 
 /// A handle: clones are the same world.
 #[derive(Clone)]
-pub struct World {
-    shared: Arc<Shared>,
+pub struct SimulatedWorld {
+    shared: Arc<WorldShared>,
 }
 
-pub(super) struct Shared {
-    state: UnsimulatedMutex<State>,
+pub(super) struct WorldShared {
+    state: UnsimulatedMutex<SchedulerState>,
     running: AtomicUsize,
     now_ns: AtomicU64,
     /// One lock in this many is preceded by a yield; 0 for never.
@@ -60,50 +60,50 @@ pub(super) struct Shared {
     is_over: AtomicBool,
 }
 
-type Call = Box<dyn FnOnce() + Send>;
+type ScheduledCall = Box<dyn FnOnce() + Send>;
 
-enum Ready {
+enum ReadyItem {
     Task(TaskId),
-    Call(Group, Call),
+    Call(TaskGroup, ScheduledCall),
 }
 
-enum Timer {
-    Wake(Waker),
-    Call(Group, Call),
+enum TimerAction {
+    Wake(TaskWaker),
+    Call(TaskGroup, ScheduledCall),
 }
 
-struct State {
-    random: Random,
-    tasks: Vec<Entry>,
-    ready: Vec<Ready>,
-    timers: BTreeMap<(u64, u64), Timer>,
+struct SchedulerState {
+    random: SimulationRng,
+    tasks: Vec<TaskEntry>,
+    ready: Vec<ReadyItem>,
+    timers: BTreeMap<(u64, u64), TimerAction>,
     next_timer: u64,
-    lock_waiters: HashMap<usize, Vec<Waker>>,
+    lock_waiters: HashMap<usize, Vec<TaskWaker>>,
     idle_runners: Vec<TaskId>,
-    killed: BTreeSet<Group>,
+    killed: BTreeSet<TaskGroup>,
     next_group: u32,
     /// What a runner was given to do.
-    assigned: HashMap<usize, (Group, Call)>,
+    assigned: HashMap<usize, (TaskGroup, ScheduledCall)>,
     turns: u64,
     most_turns: u64,
     trace: u64,
-    failure: Option<Failure>,
+    failure: Option<WorldFailure>,
 }
 
-struct Entry {
-    group: Group,
+struct TaskEntry {
+    group: TaskGroup,
     thread: Option<Thread>,
     /// Counts waits.
     wait: u64,
     is_blocked: bool,
     is_over: bool,
-    waiting_for_end: Vec<Waker>,
+    waiting_for_end: Vec<TaskWaker>,
 }
 
-impl World {
-    pub fn new(seed: u64) -> World {
-        let state = State {
-            random: Random::new(seed),
+impl SimulatedWorld {
+    pub fn new(seed: u64) -> SimulatedWorld {
+        let state = SchedulerState {
+            random: SimulationRng::new(seed),
             tasks: Vec::new(),
             ready: Vec::new(),
             timers: BTreeMap::new(),
@@ -119,8 +119,8 @@ impl World {
             trace: 0xcbf2_9ce4_8422_2325,
             failure: None,
         };
-        World {
-            shared: Arc::new(Shared {
+        SimulatedWorld {
+            shared: Arc::new(WorldShared {
                 state: UnsimulatedMutex::new(state),
                 running: AtomicUsize::new(NOBODY),
                 now_ns: AtomicU64::new(0),
@@ -130,16 +130,16 @@ impl World {
         }
     }
 
-    /// Fails with [`Failure::Endless`] after this many turns.
+    /// Fails with [`WorldFailure::Endless`] after this many turns.
     #[must_use]
-    pub fn with_most_turns(self, turns: u64) -> World {
+    pub fn with_most_turns(self, turns: u64) -> SimulatedWorld {
         self.shared.lock().most_turns = turns;
         self
     }
 
     /// Lets another task go first before one lock in `every`, on average.
     #[must_use]
-    pub fn with_yields(self, every: u64) -> World {
+    pub fn with_yields(self, every: u64) -> SimulatedWorld {
         self.shared.yield_every.store(every, Ordering::Relaxed);
         self
     }
@@ -148,14 +148,17 @@ impl World {
     ///
     /// # Errors
     /// When a task panicked, or nobody could go on.
-    pub fn run(&self, body: impl FnOnce(&World) + Send + 'static) -> (Result<(), Failure>, Statistics) {
+    pub fn run(
+        &self,
+        body: impl FnOnce(&SimulatedWorld) + Send + 'static,
+    ) -> (Result<(), WorldFailure>, WorldStatistics) {
         // Before the world's first thread starts: locks look here to learn whether they are simulated.
         WORLDS.fetch_add(1, Ordering::SeqCst);
         let world = self.clone();
         let builder = std::thread::Builder::new().name("world".into()).stack_size(8 << 20);
-        let root = spawn(&self.shared, Group(0), builder, move || body(&world));
+        let root = spawn(&self.shared, TaskGroup(0), builder, move || body(&world));
         let outcome = match root {
-            Err(error) => Err(Failure::Panic(format!("no thread could be started: {error}"))),
+            Err(error) => Err(WorldFailure::Panic(format!("no thread could be started: {error}"))),
             Ok((thread, id)) => {
                 debug_assert_eq!(id, ROOT);
                 self.shared.hand_to(ROOT);
@@ -168,7 +171,7 @@ impl World {
         };
         self.shared.is_over.store(true, Ordering::SeqCst);
         let state = self.shared.lock();
-        let statistics = Statistics {
+        let statistics = WorldStatistics {
             turns: state.turns,
             tasks: state.tasks.len() as u64,
             virtual_time: self.shared.now(),
@@ -184,23 +187,23 @@ impl World {
         self.shared.now()
     }
 
-    pub fn with_random<T>(&self, draw: impl FnOnce(&mut Random) -> T) -> T {
+    pub fn with_random<T>(&self, draw: impl FnOnce(&mut SimulationRng) -> T) -> T {
         self.shared.with_random(draw)
     }
 
-    pub fn new_group(&self) -> Group {
+    pub fn new_group(&self) -> TaskGroup {
         let mut state = self.shared.lock();
         state.next_group += 1;
-        Group(state.next_group - 1)
+        TaskGroup(state.next_group - 1)
     }
 
     /// The calling task's.
-    pub fn own_group(&self) -> Group {
-        current().map_or(Group(0), |task| self.shared.group_of(task.id))
+    pub fn own_group(&self) -> TaskGroup {
+        current().map_or(TaskGroup(0), |task| self.shared.group_of(task.id))
     }
 
     /// Calls `call` later. It may wait, as any task.
-    pub fn call_after(&self, after: Duration, group: Group, call: impl FnOnce() + Send + 'static) {
+    pub fn call_after(&self, after: Duration, group: TaskGroup, call: impl FnOnce() + Send + 'static) {
         let at = self.shared.now_ns.load(Ordering::Relaxed) + after.as_nanos() as u64;
         let mut state = self.shared.lock();
         if state.killed.contains(&group) {
@@ -208,11 +211,11 @@ impl World {
             std::mem::forget(call);
             return;
         }
-        state.add_timer(at, Timer::Call(group, Box::new(call)));
+        state.add_timer(at, TimerAction::Call(group, Box::new(call)));
     }
 
     /// Does something as a task of another group: threads that it starts belong there.
-    pub fn enter<T>(&self, group: Group, body: impl FnOnce() -> T) -> T {
+    pub fn enter<T>(&self, group: TaskGroup, body: impl FnOnce() -> T) -> T {
         let Some(task) = current() else { return body() };
         let before = std::mem::replace(&mut self.shared.lock().tasks[task.id.0].group, group);
         let result = body();
@@ -233,7 +236,7 @@ impl World {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn spawn(&self, group: Group, body: impl FnOnce() + Send + 'static) -> std::io::Result<TaskId> {
+    pub fn spawn(&self, group: TaskGroup, body: impl FnOnce() + Send + 'static) -> std::io::Result<TaskId> {
         let builder = std::thread::Builder::new().name("task".into()).stack_size(RUNNER_STACK_BYTES);
         Ok(spawn(&self.shared, group, builder, body)?.1)
     }
@@ -246,16 +249,16 @@ impl World {
     }
 
     /// None of the group's tasks and calls ever has a turn again.
-    pub fn kill(&self, group: Group) {
+    pub fn kill(&self, group: TaskGroup) {
         let mut state = self.shared.lock();
         state.killed.insert(group);
-        let is_of = |state: &State, id: &TaskId| state.tasks[id.0].group == group;
+        let is_of = |state: &SchedulerState, id: &TaskId| state.tasks[id.0].group == group;
         let ready = std::mem::take(&mut state.ready);
         for item in ready {
             match item {
-                Ready::Task(id) if is_of(&state, &id) => {}
+                ReadyItem::Task(id) if is_of(&state, &id) => {}
                 // Forgotten, not dropped: a killed process runs no destructors.
-                Ready::Call(of, call) if of == group => std::mem::forget(call),
+                ReadyItem::Call(of, call) if of == group => std::mem::forget(call),
                 other => state.ready.push(other),
             }
         }
@@ -263,8 +266,8 @@ impl World {
             .timers
             .iter()
             .filter(|(_, timer)| match timer {
-                Timer::Call(of, _) => *of == group,
-                Timer::Wake(waker) => is_of(&state, &waker.task),
+                TimerAction::Call(of, _) => *of == group,
+                TimerAction::Wake(waker) => is_of(&state, &waker.task),
             })
             .map(|(key, _)| *key)
             .collect();
@@ -273,7 +276,7 @@ impl World {
         }
     }
 
-    pub fn is_killed(&self, group: Group) -> bool {
+    pub fn is_killed(&self, group: TaskGroup) -> bool {
         self.shared.lock().killed.contains(&group)
     }
 
@@ -283,8 +286,8 @@ impl World {
     }
 }
 
-impl State {
-    fn add_timer(&mut self, at: u64, timer: Timer) {
+impl SchedulerState {
+    fn add_timer(&mut self, at: u64, timer: TimerAction) {
         // The number tells timers apart that are due at the same moment: the one that was set first goes
         // first.
         let number = self.next_timer;
@@ -297,18 +300,18 @@ impl State {
         self.trace = (self.trace ^ fact).wrapping_mul(0x0100_0000_01b3);
     }
 
-    fn wake(&mut self, waker: Waker) {
+    fn wake(&mut self, waker: TaskWaker) {
         let killed = self.killed.contains(&self.tasks[waker.task.0].group);
         let entry = &mut self.tasks[waker.task.0];
         if entry.is_blocked && entry.wait == waker.wait && !killed {
             entry.is_blocked = false;
-            self.ready.push(Ready::Task(waker.task));
+            self.ready.push(ReadyItem::Task(waker.task));
         }
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl WorldShared {
+    fn lock(&self) -> MutexGuard<'_, SchedulerState> {
         self.state.lock()
     }
 
@@ -316,19 +319,19 @@ impl Shared {
         Duration::from_nanos(self.now_ns.load(Ordering::Relaxed))
     }
 
-    pub(super) fn with_random<T>(&self, draw: impl FnOnce(&mut Random) -> T) -> T {
+    pub(super) fn with_random<T>(&self, draw: impl FnOnce(&mut SimulationRng) -> T) -> T {
         draw(&mut self.lock().random)
     }
 
-    pub(super) fn group_of(&self, id: TaskId) -> Group {
+    pub(super) fn group_of(&self, id: TaskId) -> TaskGroup {
         self.lock().tasks[id.0].group
     }
 
     /// A task without a thread yet, which is ready.
-    pub(super) fn reserve(&self, group: Group) -> TaskId {
+    pub(super) fn reserve(&self, group: TaskGroup) -> TaskId {
         let mut state = self.lock();
         let id = TaskId(state.tasks.len());
-        state.tasks.push(Entry {
+        state.tasks.push(TaskEntry {
             group,
             thread: None,
             wait: 0,
@@ -343,7 +346,7 @@ impl Shared {
         let mut state = self.lock();
         state.tasks[id.0].thread = Some(thread);
         if !state.killed.contains(&state.tasks[id.0].group) && id != ROOT {
-            state.ready.push(Ready::Task(id));
+            state.ready.push(ReadyItem::Task(id));
         }
     }
 
@@ -375,21 +378,21 @@ impl Shared {
                 return;
             }
             if !state.killed.contains(&state.tasks[id.0].group) {
-                state.ready.push(Ready::Task(id));
+                state.ready.push(ReadyItem::Task(id));
             }
         }
         self.give_up_turn(id);
     }
 
-    pub(super) fn waker(&self, id: TaskId) -> Waker {
+    pub(super) fn waker(&self, id: TaskId) -> TaskWaker {
         let mut state = self.lock();
         let entry = &mut state.tasks[id.0];
         entry.wait += 1;
         entry.is_blocked = true;
-        Waker { task: id, wait: entry.wait }
+        TaskWaker { task: id, wait: entry.wait }
     }
 
-    pub(super) fn wake(&self, waker: Waker) {
+    pub(super) fn wake(&self, waker: TaskWaker) {
         self.lock().wake(waker);
     }
 
@@ -397,8 +400,8 @@ impl Shared {
         if let Some(timeout) = timeout {
             let at = self.now_ns.load(Ordering::Relaxed).saturating_add(timeout.as_nanos() as u64);
             let mut state = self.lock();
-            let waker = Waker { task: id, wait: state.tasks[id.0].wait };
-            state.add_timer(at, Timer::Wake(waker));
+            let waker = TaskWaker { task: id, wait: state.tasks[id.0].wait };
+            state.add_timer(at, TimerAction::Wake(waker));
         }
         self.give_up_turn(id);
     }
@@ -432,7 +435,7 @@ impl Shared {
                 let own = &mut state.tasks[id.0];
                 own.wait += 1;
                 own.is_blocked = true;
-                let waker = Waker { task: id, wait: own.wait };
+                let waker = TaskWaker { task: id, wait: own.wait };
                 state.tasks[other.0].waiting_for_end.push(waker);
             }
             self.give_up_turn(id);
@@ -442,7 +445,7 @@ impl Shared {
     pub(super) fn failed(&self, id: TaskId, words: String) {
         let mut state = self.lock();
         if !state.killed.contains(&state.tasks[id.0].group) {
-            state.failure.get_or_insert(Failure::Panic(words));
+            state.failure.get_or_insert(WorldFailure::Panic(words));
         }
     }
 
@@ -472,14 +475,14 @@ impl Shared {
     fn choose(self: &Arc<Self>, own: Option<TaskId>) -> bool {
         match self.next() {
             None => false,
-            Some(Ready::Task(id)) => {
+            Some(ReadyItem::Task(id)) => {
                 if Some(id) == own {
                     return true;
                 }
                 self.hand_to(id);
                 false
             }
-            Some(Ready::Call(group, call)) => {
+            Some(ReadyItem::Call(group, call)) => {
                 let runner = self.runner(group, call);
                 self.hand_to(runner);
                 false
@@ -488,23 +491,23 @@ impl Shared {
     }
 
     /// What happens next; nothing when the world is over.
-    fn next(&self) -> Option<Ready> {
+    fn next(&self) -> Option<ReadyItem> {
         let mut state = self.lock();
         state.turns += 1;
         if state.turns > state.most_turns {
-            state.failure.get_or_insert(Failure::Endless);
+            state.failure.get_or_insert(WorldFailure::Endless);
         }
         while state.ready.is_empty() && state.failure.is_none() {
             let Some(((at, _), timer)) = state.timers.pop_first() else {
-                state.failure = Some(Failure::Deadlock);
+                state.failure = Some(WorldFailure::Deadlock);
                 break;
             };
             let now = self.now_ns.load(Ordering::Relaxed).max(at);
             // Relaxed is enough: handing over the turn orders it for the next task.
             self.now_ns.store(now, Ordering::Relaxed);
             match timer {
-                Timer::Wake(waker) => state.wake(waker),
-                Timer::Call(group, call) => state.ready.push(Ready::Call(group, call)),
+                TimerAction::Wake(waker) => state.wake(waker),
+                TimerAction::Call(group, call) => state.ready.push(ReadyItem::Call(group, call)),
             }
         }
         if state.failure.is_some() {
@@ -516,8 +519,8 @@ impl Shared {
         let at = if count == 1 { 0 } else { state.random.below(count) as usize };
         let next = state.ready.swap_remove(at);
         let what = match &next {
-            Ready::Task(id) => id.0 as u64,
-            Ready::Call(group, _) => 1 << 32 | u64::from(group.0),
+            ReadyItem::Task(id) => id.0 as u64,
+            ReadyItem::Call(group, _) => 1 << 32 | u64::from(group.0),
         };
         let now = self.now_ns.load(Ordering::Relaxed);
         state.mix(what);
@@ -526,7 +529,7 @@ impl Shared {
     }
 
     /// A task that will do a call: one that has nothing to do, or a new one.
-    fn runner(self: &Arc<Self>, group: Group, call: Call) -> TaskId {
+    fn runner(self: &Arc<Self>, group: TaskGroup, call: ScheduledCall) -> TaskId {
         let idle = {
             let mut state = self.lock();
             let idle = state.idle_runners.pop();
@@ -538,7 +541,7 @@ impl Shared {
             call
         };
         let id = self.reserve(group);
-        let task = Task { shared: Arc::clone(self), id };
+        let task = SimulatedTask { shared: Arc::clone(self), id };
         let shared = Arc::clone(self);
         self.lock().assigned.insert(id.0, (group, idle));
         let builder = std::thread::Builder::new().name("runner".into()).stack_size(RUNNER_STACK_BYTES);
@@ -550,7 +553,9 @@ impl Shared {
         match thread {
             Ok(thread) => self.lock().tasks[id.0].thread = Some(thread.thread().clone()),
             Err(error) => {
-                self.lock().failure.get_or_insert(Failure::Panic(format!("no thread could be had: {error}")));
+                self.lock()
+                    .failure
+                    .get_or_insert(WorldFailure::Panic(format!("no thread could be had: {error}")));
                 self.is_over.store(true, Ordering::SeqCst);
             }
         }
@@ -570,16 +575,16 @@ impl Shared {
             }
             match self.next() {
                 None => return,
-                Some(Ready::Call(group, call)) => {
+                Some(ReadyItem::Call(group, call)) => {
                     let mut state = self.lock();
                     state.tasks[id.0].group = group;
                     state.assigned.insert(id.0, (group, call));
                 }
-                Some(Ready::Task(next)) => {
+                Some(ReadyItem::Task(next)) => {
                     // In no group while it is idle, or it would die with the last one.
                     {
                         let mut state = self.lock();
-                        state.tasks[id.0].group = Group(0);
+                        state.tasks[id.0].group = TaskGroup(0);
                         state.idle_runners.push(id);
                     }
                     self.hand_to(next);

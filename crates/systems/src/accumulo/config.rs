@@ -3,36 +3,38 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::memory::{Division, Shares, helpers, min_bytes};
-use crate::hdfs::Heaps;
+use super::memory::{AccumuloMemoryLayout, DataShares, helpers, min_bytes};
+use crate::hdfs::ServerHeaps;
 use crate::memory_plan::MemoryPlan;
 use crate::setting::{
-    BOOLEAN, Kind, Mistakes, OneOf, Optional, Share, Whole, Word, Words, settings, too_small,
+    BOOLEAN, FractionSetting, IntegerSetting, OneOf, OptionalSetting, SettingKind, SettingMistakes,
+    TextListSetting, TextSetting, settings, too_small,
 };
 
 /// Servers beyond this are more than one host runs.
-const SERVERS: Whole = Whole(1..=32);
+const SERVERS: IntegerSetting = IntegerSetting(1..=32);
 const TABLETS_PER_SERVER: u64 = 4;
 /// What a read of a data block takes beside it: to whole checksums before, and the rest of the last entry.
 const BLOCK_EDGES_BYTES: u64 = 4096;
-const DATA_SHARE: Share = Share(0.0..=0.6);
+const DATA_SHARE: FractionSetting = FractionSetting(0.0..=0.6);
 
 settings! {
     /// Every setting with its value in force.
     #[derive(Clone, Debug, PartialEq)]
-    pub(crate) struct Config {
+    pub(crate) struct AccumuloConfig {
         "nodes" => nodes: u64 = 1, SERVERS, "tablet servers, each with its part of the memory: 1";
-        "datanodes" => given_datanodes: Option<u64> = None, Optional(SERVERS),
+        "datanodes" => given_datanodes: Option<u64> = None, OptionalSetting(SERVERS),
             "DataNodes of the HDFS below: the larger of nodes and replication";
         "replication" => replication: u64 = 1, SERVERS, "copies of each block of HDFS: 1";
-        "block_mib" => block_mib: u64 = 128, Whole(1..=1024), "block size of HDFS in MiB, 1 to 1024: 128";
+        "block_mib" => block_mib: u64 = 128, IntegerSetting(1..=1024), "block size of HDFS in MiB, 1 to 1024: 128";
         "short_circuit_reads" => short_circuit_reads: bool = false, BOOLEAN,
             "true or false (default): tablet servers read the files of HDFS's blocks themselves, past the DataNodes";
-        "data_block_kib" => data_block_kib: u64 = 100, Whole(1..=16_384),
+        "data_block_kib" => data_block_kib: u64 = 100, IntegerSetting(1..=16_384),
             "size of a data block of a file in KiB, which a read takes as a whole, 1 to 16384: 100";
-        "tablets" => given_tablets: Option<u64> = None, Optional(Whole(1..=4096)),
+        "tablets" => given_tablets: Option<u64> = None, OptionalSetting(IntegerSetting(1..=4096)),
             "that the table is made with: 4 for each tablet server";
-        "split_mib" => split_mib: u64 = 1024, Whole(1..=1 << 20), "size of a tablet in MiB that splits it: 1024";
+        "split_mib" => split_mib: u64 = 1024, IntegerSetting(1..=1 << 20),
+            "size of a tablet in MiB that splits it: 1024";
         "durability" => durability: &'static str = "sync",
             OneOf(&[("sync", "sync"), ("flush", "flush"), ("log", "log"), ("none", "none")]),
             "what is done to the log before a write is answered: sync (default), flush, log or none";
@@ -47,20 +49,20 @@ settings! {
             "part of it for the cache of index blocks: 0.05";
         "native_maps" => native_maps: Option<PathBuf> = None, NativeMaps,
             "path of Accumulo's native library (libaccumulo.so), for writes outside of the Java heap: none";
-        "scan_threads" => scan_threads: u64 = 16, Whole(1..=1024), "reads at once in a tablet server: 16";
-        "compaction_threads" => compaction_threads: u64 = 1, Whole(1..=64),
+        "scan_threads" => scan_threads: u64 = 16, IntegerSetting(1..=1024), "reads at once in a tablet server: 16";
+        "compaction_threads" => compaction_threads: u64 = 1, IntegerSetting(1..=64),
             "major compactions at once in a tablet server, for each of three sizes: 1";
-        "session_timeout_s" => session_timeout_s: u64 = 30, Whole(4..=300),
+        "session_timeout_s" => session_timeout_s: u64 = 30, IntegerSetting(4..=300),
             "silence after which a tablet server counts as dead, in seconds: 30";
         // When the client answers.
         "writes" => writes: &'static str = "flushed", OneOf(&[("flushed", "flushed"), ("batched", "batched")]),
             "flushed (default: answered when they are in the log) or batched (when the client has taken them)";
-        "settle" => settle: Settle = Settle::Pending,
-            OneOf(&[("pending", Settle::Pending), ("major", Settle::Major)]),
+        "settle" => settle: AccumuloSettle = AccumuloSettle::Pending,
+            OneOf(&[("pending", AccumuloSettle::Pending), ("major", AccumuloSettle::Major)]),
             "pending (default: write out, then wait for compactions) or major (compact the table to the end)";
-        "zookeepers" => zookeepers: Vec<String> = Vec::new(), Words(check_zookeeper),
+        "zookeepers" => zookeepers: Vec<String> = Vec::new(), TextListSetting(check_zookeeper),
             "HOST:PORT, ... of an instance that runs already, in place of one that is started: none";
-        "instance" => instance: Option<String> = None, Optional(Word(instance)),
+        "instance" => instance: Option<String> = None, OptionalSetting(TextSetting(instance)),
             "name of the instance at zookeepers: none";
     }
 }
@@ -79,27 +81,27 @@ const OF_RUNNING: &[&str] = &[
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Settle {
+pub(crate) enum AccumuloSettle {
     Pending,
     Major,
 }
 
 /// How an instance is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Existing {
+pub(crate) struct ExistingAccumulo {
     pub zookeepers: Vec<String>,
     pub instance: String,
 }
 
-impl Config {
+impl AccumuloConfig {
     /// The configuration of `values` under a budget of all processes together, or every mistake. Without a budget it is too
     /// early to judge that. `hdfs_bytes` is what the HDFS of so many DataNodes takes.
     pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,
         hdfs_bytes: impl Fn(u64) -> u64,
-    ) -> Result<Config, Mistakes> {
-        let (config, mut mistakes) = Config::read(values, budget_bytes.unwrap_or(u64::MAX));
+    ) -> Result<AccumuloConfig, SettingMistakes> {
+        let (config, mut mistakes) = AccumuloConfig::read(values, budget_bytes.unwrap_or(u64::MAX));
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
         // A wrong value of either has its own mistake already, and still means an instance that runs.
         let place = ["zookeepers", "instance"];
@@ -136,9 +138,9 @@ impl Config {
     }
 
     /// The instance that runs already; `None` where one is to be started.
-    pub(crate) fn existing(&self) -> Option<Existing> {
+    pub(crate) fn existing(&self) -> Option<ExistingAccumulo> {
         let instance = self.instance.clone()?;
-        Some(Existing { zookeepers: self.zookeepers.clone(), instance })
+        Some(ExistingAccumulo { zookeepers: self.zookeepers.clone(), instance })
     }
 
     pub(crate) fn datanodes(&self) -> u64 {
@@ -156,17 +158,23 @@ impl Config {
     }
 
     /// How the budget is divided over an HDFS that takes `hdfs_bytes`.
-    pub(crate) fn division(&self, hdfs_bytes: u64) -> Division {
-        let shares = Shares {
+    pub(crate) fn division(&self, hdfs_bytes: u64) -> AccumuloMemoryLayout {
+        let shares = DataShares {
             map: self.map_share,
             data_cache: self.data_cache_share,
             index_cache: self.index_cache_share,
         };
-        Division::of(self.budget_bytes, self.nodes, hdfs_bytes, shares, self.native_maps.is_some())
+        AccumuloMemoryLayout::of(
+            self.budget_bytes,
+            self.nodes,
+            hdfs_bytes,
+            shares,
+            self.native_maps.is_some(),
+        )
     }
 
     /// How the budget is used on an HDFS of these heaps.
-    pub(super) fn memory(&self, heaps: &Heaps) -> MemoryPlan {
+    pub(super) fn memory(&self, heaps: &ServerHeaps) -> MemoryPlan {
         let datanodes = self.datanodes();
         let division = self.division(heaps.resident_bytes(datanodes));
         let mut processes = vec![division.tablet_server(self.nodes, self.native_maps.is_some())];
@@ -215,7 +223,7 @@ impl Config {
 /// The path of Accumulo's native library, or `none`. Java separates such paths by colons.
 struct NativeMaps;
 
-impl Kind for NativeMaps {
+impl SettingKind for NativeMaps {
     type Value = Option<PathBuf>;
 
     fn read(&self, text: &str) -> Result<Option<PathBuf>, String> {
@@ -260,8 +268,11 @@ mod tests {
         pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 
-    fn resolve(pairs: &[(&str, &str)], budget_bytes: Option<u64>) -> Result<Config, Vec<(String, String)>> {
-        Config::resolve(&values(pairs), budget_bytes, hdfs_bytes)
+    fn resolve(
+        pairs: &[(&str, &str)],
+        budget_bytes: Option<u64>,
+    ) -> Result<AccumuloConfig, Vec<(String, String)>> {
+        AccumuloConfig::resolve(&values(pairs), budget_bytes, hdfs_bytes)
     }
 
     fn hdfs_bytes(datanodes: u64) -> u64 {
@@ -331,7 +342,7 @@ mod tests {
             ("settle", "now"),
             ("servers", "3"),
         ]);
-        let mistakes = Config::resolve(&given, Some(MIB), hdfs_bytes).unwrap_err();
+        let mistakes = AccumuloConfig::resolve(&given, Some(MIB), hdfs_bytes).unwrap_err();
         let mut named: Vec<&str> = mistakes.iter().map(|(key, _)| key.as_str()).collect();
         named.sort_unstable();
         let mut expected: Vec<&str> =

@@ -13,7 +13,7 @@ const FILE: &str = "instance";
 
 /// The stages in the life of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
+pub(super) enum InstanceStage {
     /// Its first start has begun.
     Making,
     /// It is running, or was killed.
@@ -22,34 +22,37 @@ pub(super) enum Life {
     Stopped,
 }
 
-const LIVES: [(&str, Life); 3] =
-    [("making", Life::Making), ("running", Life::Running), ("stopped", Life::Stopped)];
+const LIVES: [(&str, InstanceStage); 3] = [
+    ("making", InstanceStage::Making),
+    ("running", InstanceStage::Running),
+    ("stopped", InstanceStage::Stopped),
+];
 
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Identity {
-    pub life: Life,
+pub(super) struct InstanceIdentity {
+    pub life: InstanceStage,
     pub secret: String,
     pub password: String,
     pub logs: Vec<PathBuf>,
 }
 
-impl std::fmt::Debug for Identity {
+impl std::fmt::Debug for InstanceIdentity {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Identity").field("life", &self.life).finish_non_exhaustive()
+        formatter.debug_struct("InstanceIdentity").field("life", &self.life).finish_non_exhaustive()
     }
 }
 
-impl Identity {
+impl InstanceIdentity {
     /// For a new instance.
-    pub(super) fn generate() -> io::Result<Identity> {
+    pub(super) fn generate() -> io::Result<InstanceIdentity> {
         let (secret, password) = (random_password()?, random_password()?);
-        Ok(Identity { life: Life::Making, secret, password, logs: Vec::new() })
+        Ok(InstanceIdentity { life: InstanceStage::Making, secret, password, logs: Vec::new() })
     }
 
     /// Reads the one in `directory`; `None` if there never was an instance.
-    pub(super) fn read(directory: &Path) -> io::Result<Option<Identity>> {
+    pub(super) fn read(directory: &Path) -> io::Result<Option<InstanceIdentity>> {
         match underlay_files::read_text(&directory.join(FILE), 1 << 20) {
-            Ok(text) => Identity::parse(&text)
+            Ok(text) => InstanceIdentity::parse(&text)
                 .map(Some)
                 .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the file is malformed")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -71,7 +74,7 @@ impl Identity {
         text
     }
 
-    fn parse(text: &str) -> Option<Identity> {
+    fn parse(text: &str) -> Option<InstanceIdentity> {
         let values: BTreeMap<&str, &str> =
             text.lines().map(|line| line.split_once('=')).collect::<Option<_>>()?;
         let life = LIVES.iter().find(|(name, _)| values.get("life") == Some(name))?.1;
@@ -80,7 +83,7 @@ impl Identity {
             word.chars().all(|letter| letter.is_ascii_hexdigit()).then(|| (*word).to_owned())
         };
         let logs = (0..).map_while(|number: usize| values.get(format!("log.{number}").as_str()));
-        Some(Identity {
+        Some(InstanceIdentity {
             life,
             secret: word("secret")?,
             password: word("password")?,
@@ -98,14 +101,14 @@ mod tests {
     #[test]
     fn it_is_read_as_it_was_written() {
         let folder = tempfile::TempDir::new().unwrap();
-        assert_eq!(Identity::read(folder.path()).unwrap(), None);
-        let mut identity = Identity::generate().unwrap();
+        assert_eq!(InstanceIdentity::read(folder.path()).unwrap(), None);
+        let mut identity = InstanceIdentity::generate().unwrap();
         assert_ne!(identity.secret, identity.password);
-        for life in [Life::Making, Life::Running, Life::Stopped] {
+        for life in [InstanceStage::Making, InstanceStage::Running, InstanceStage::Stopped] {
             identity.life = life;
             identity.logs.push("/mnt/log/wal".into());
             identity.write(folder.path()).unwrap();
-            assert_eq!(Identity::read(folder.path()).unwrap().as_ref(), Some(&identity));
+            assert_eq!(InstanceIdentity::read(folder.path()).unwrap().as_ref(), Some(&identity));
         }
         let mode = std::fs::metadata(folder.path().join(FILE)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -123,7 +126,7 @@ mod tests {
             "life=running\nsecret=a b\npassword=b\n",
         ] {
             std::fs::write(folder.path().join(FILE), text).unwrap();
-            assert!(Identity::read(folder.path()).is_err(), "{text:?}");
+            assert!(InstanceIdentity::read(folder.path()).is_err(), "{text:?}");
         }
     }
 }

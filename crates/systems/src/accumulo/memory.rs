@@ -23,7 +23,7 @@ pub(super) const GC_HEAP_BYTES: u64 = 56 * MIB;
 
 /// How the memory that is left for data is divided. The rest is page cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Shares {
+pub(super) struct DataShares {
     pub map: f64,
     pub data_cache: f64,
     pub index_cache: f64,
@@ -31,7 +31,7 @@ pub(super) struct Shares {
 
 /// The sizes that follow from a budget. Those of tablet servers are per server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Division {
+pub(super) struct AccumuloMemoryLayout {
     pub heap_bytes: u64,
     /// For new writes, as Accumulo counts them.
     pub map_bytes: u64,
@@ -75,7 +75,7 @@ pub(super) fn helpers() -> Vec<ProcessMemory> {
     ]
 }
 
-impl Division {
+impl AccumuloMemoryLayout {
     /// Of `count` tablet servers, whose maps may be outside of the heap.
     pub(super) fn tablet_server(&self, count: u64, native_maps: bool) -> ProcessMemory {
         ProcessMemory {
@@ -93,9 +93,9 @@ impl Division {
         budget_bytes: u64,
         servers: u64,
         hdfs_bytes: u64,
-        shares: Shares,
+        shares: DataShares,
         native_maps: bool,
-    ) -> Division {
+    ) -> AccumuloMemoryLayout {
         let servers = servers.max(1);
         let used_elsewhere = hdfs_bytes + fixed_bytes() + servers * server_bytes();
         let data = (budget_bytes.saturating_sub(used_elsewhere) / servers).max(MIN_DATA_BYTES);
@@ -114,7 +114,7 @@ impl Division {
         let (data_cache, index_cache) = (round(data_cache), round(index_cache).max(MIB));
         let heap = SERVER_BASE_BYTES + round(on_heap(map, data_cache + index_cache));
         let used = server_bytes() + if native_maps { map } else { 0 } + heap - SERVER_BASE_BYTES;
-        Division {
+        AccumuloMemoryLayout {
             heap_bytes: heap,
             map_bytes: round(if native_maps { map } else { map / 2 }).max(2 * MIB),
             data_cache_bytes: data_cache,
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    const SHARES: Shares = Shares { map: 0.2, data_cache: 0.25, index_cache: 0.05 };
+    const SHARES: DataShares = DataShares { map: 0.2, data_cache: 0.25, index_cache: 0.05 };
 
     proptest! {
         #[test]
@@ -146,8 +146,8 @@ mod tests {
         ) {
             let hdfs = hdfs_mib * MIB;
             let budget = min_bytes(servers, hdfs) + spare_mib * MIB;
-            let shares = Shares { map: parts.0, data_cache: parts.1, index_cache: parts.2 };
-            let division = Division::of(budget, servers, hdfs, shares, native_maps);
+            let shares = DataShares { map: parts.0, data_cache: parts.1, index_cache: parts.2 };
+            let division = AccumuloMemoryLayout::of(budget, servers, hdfs, shares, native_maps);
             let outside = if native_maps { division.map_bytes } else { 0 };
             let server = division.heap_bytes + outside + SERVER_OWN_BYTES + SERVER_DIRECT_BYTES;
             prop_assert!(hdfs + fixed_bytes() + servers * server + division.page_cache_bytes <= budget + servers * 4 * MIB);
@@ -165,23 +165,23 @@ mod tests {
     fn half_of_the_memory_for_data_stays_page_cache() {
         let hdfs = 300 * MIB;
         let least = min_bytes(2, hdfs);
-        let division = Division::of(least + 1024 * MIB, 2, hdfs, SHARES, false);
+        let division = AccumuloMemoryLayout::of(least + 1024 * MIB, 2, hdfs, SHARES, false);
         let data = 1024 * MIB + 2 * MIN_DATA_BYTES;
         assert!(division.page_cache_bytes.abs_diff(data / 2) < 4 * MIB, "{division:?}");
     }
 
     #[test]
     fn a_queue_is_no_larger_with_native_maps_and_large_caches() {
-        let shares = Shares { map: 0.05, data_cache: 0.058, index_cache: 0.07 };
+        let shares = DataShares { map: 0.05, data_cache: 0.058, index_cache: 0.07 };
         let hdfs = 250 * MIB;
-        let division = Division::of(min_bytes(1, hdfs) + 9404 * MIB, 1, hdfs, shares, true);
+        let division = AccumuloMemoryLayout::of(min_bytes(1, hdfs) + 9404 * MIB, 1, hdfs, shares, true);
         let caches = division.data_cache_bytes + division.index_cache_bytes;
         assert!(caches + division.queue_bytes < division.heap_bytes, "{division:?}");
     }
 
     #[test]
     fn a_very_large_budget_goes_to_the_page_cache() {
-        let division = Division::of(200 << 30, 1, 300 * MIB, SHARES, false);
+        let division = AccumuloMemoryLayout::of(200 << 30, 1, 300 * MIB, SHARES, false);
         assert!(
             division.heap_bytes <= MAX_HEAP_BYTES && division.page_cache_bytes > 180 << 30,
             "{division:?}"

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use super::config::Config;
+use super::config::AccumuloConfig;
 use super::places::datanodes;
 use super::servers::name_of;
 use crate::hdfs;
-use crate::parts::Part;
+use crate::parts::SystemPart;
 use crate::system::StoragePaths;
 
-pub(super) fn parts(paths: &StoragePaths, config: &Config) -> Vec<Part> {
+pub(super) fn parts(paths: &StoragePaths, config: &AccumuloConfig) -> Vec<SystemPart> {
     let nodes: Vec<_> = (0..=paths.further_nodes.len()).map(|number| paths.of_node(number)).collect();
     let Some(metadata) = paths.roles.get("metadata").or_else(|| paths.data.first()) else {
         return Vec::new();
@@ -18,18 +18,18 @@ pub(super) fn parts(paths: &StoragePaths, config: &Config) -> Vec<Part> {
     let of_hdfs = hdfs::parts(metadata, &datanodes);
     let logs: Vec<&PathBuf> = nodes.iter().filter_map(|node| node.roles.get("wal")).collect();
     let tablet_server = |number: u64| {
-        let part = Part::new(name_of(number), "tablet server").using(&of_hdfs);
+        let part = SystemPart::new(name_of(number), "tablet server").using(&of_hdfs);
         let log = usize::try_from(number).ok().and_then(|number| logs.get(number % logs.len().max(1)));
         match log {
             Some(log) => part.keeping("wal", log),
             None => part,
         }
     };
-    let mut parts: Vec<Part> = (0..config.nodes).map(tablet_server).collect();
-    parts.push(Part::new("zookeeper", "ZooKeeper").keeping("metadata", metadata));
+    let mut parts: Vec<SystemPart> = (0..config.nodes).map(tablet_server).collect();
+    parts.push(SystemPart::new("zookeeper", "ZooKeeper").keeping("metadata", metadata));
     let namenode = || of_hdfs.iter().take(1);
-    parts.push(Part::new("manager", "manager").background().using(namenode()));
-    parts.push(Part::new("gc", "garbage collector").background().using(namenode()));
+    parts.push(SystemPart::new("manager", "manager").background().using(namenode()));
+    parts.push(SystemPart::new("gc", "garbage collector").background().using(namenode()));
     parts.extend(of_hdfs);
     parts
 }
@@ -47,7 +47,7 @@ mod tests {
         [&a, &b, &log].into_iter().for_each(|directory| std::fs::create_dir(directory).unwrap());
         let settings =
             [("nodes", "2"), ("datanodes", "3")].map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let config = Config::resolve(&BTreeMap::from(settings), None, |_| 0).unwrap();
+        let config = AccumuloConfig::resolve(&BTreeMap::from(settings), None, |_| 0).unwrap();
         let paths = StoragePaths {
             data: vec![a.clone(), b],
             roles: BTreeMap::from([("wal".to_owned(), log.clone())]),

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use super::NAME;
-use super::config::Config;
+use super::config::AccumuloConfig;
 use super::site::LogVolume;
-use crate::hdfs::{DataDirectory, Plan, StorageType};
+use crate::hdfs::{DataDirectory, HdfsPlan, StorageType};
 use crate::system::{NodePaths, StoragePaths, SystemError, check_roles, first_data_directory, make_on};
 
 /// What it can keep on a separate storage.
@@ -16,7 +16,7 @@ pub(super) const ROLES: &[(&str, &str)] = &[
 
 /// Directories that exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Places {
+pub(super) struct AccumuloDirectories {
     /// The directories of each DataNode.
     pub datanodes: Vec<Vec<DataDirectory>>,
     pub namenode: PathBuf,
@@ -27,10 +27,13 @@ pub(super) struct Places {
     pub logs: Vec<PathBuf>,
 }
 
-impl Places {
+impl AccumuloDirectories {
     /// Creates them on `paths`. The storage's own directories must exist: created here, they would be on whatever is below the
     /// missing mount.
-    pub(super) fn on(paths: &StoragePaths, config: &Config) -> Result<Places, SystemError> {
+    pub(super) fn on(
+        paths: &StoragePaths,
+        config: &AccumuloConfig,
+    ) -> Result<AccumuloDirectories, SystemError> {
         let first = NodePaths { data: paths.data.clone(), roles: paths.roles.clone() };
         let nodes: Vec<&NodePaths> = std::iter::once(&first).chain(&paths.further_nodes).collect();
         let count = config.datanodes();
@@ -46,7 +49,7 @@ impl Places {
         let metadata = own(first.roles.get("metadata").unwrap_or(data), "metadata")?;
         let logs = nodes.iter().filter_map(|node| node.roles.get("wal"));
         let logs = logs.map(|directory| log(directory)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Places {
+        Ok(AccumuloDirectories {
             datanodes,
             namenode: metadata.join("namenode"),
             zookeeper: metadata.join("zookeeper"),
@@ -59,11 +62,11 @@ impl Places {
 /// The directories of each DataNode, on the storage that all share or on its own.
 pub(super) fn datanodes(
     nodes: &[&NodePaths],
-    config: &Config,
+    config: &AccumuloConfig,
 ) -> Result<Vec<Vec<DataDirectory>>, SystemError> {
     let on_each = |node: &NodePaths, count: u32| {
         let data: Vec<_> = node.data.iter().map(|path| (path.clone(), StorageType::Disk)).collect();
-        Plan::on_each(NAME, &data, count)
+        HdfsPlan::on_each(NAME, &data, count)
     };
     match nodes {
         [only] => on_each(only, u32::try_from(config.datanodes()).unwrap_or(u32::MAX)),
@@ -106,9 +109,9 @@ mod tests {
         let mut paths = StoragePaths { data: vec![a.clone(), b.clone()], ..StoragePaths::default() };
         let config = |pairs: &[(&str, &str)]| {
             let pairs = pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned()));
-            Config::resolve(&pairs.collect(), None, |_| 0).unwrap()
+            AccumuloConfig::resolve(&pairs.collect(), None, |_| 0).unwrap()
         };
-        let places = Places::on(&paths, &config(&[("datanodes", "2")])).unwrap();
+        let places = AccumuloDirectories::on(&paths, &config(&[("datanodes", "2")])).unwrap();
         let data: Vec<Vec<PathBuf>> = places
             .datanodes
             .iter()
@@ -120,7 +123,7 @@ mod tests {
 
         paths.roles =
             BTreeMap::from([("metadata".to_owned(), meta.clone()), ("wal".to_owned(), log.clone())]);
-        let places = Places::on(&paths, &config(&[])).unwrap();
+        let places = AccumuloDirectories::on(&paths, &config(&[])).unwrap();
         assert_eq!(places.namenode, meta.join("accumulo/metadata/namenode"));
         assert_eq!(places.logs, [log.join("accumulo/wal")]);
 
@@ -129,15 +132,15 @@ mod tests {
             further_nodes: vec![NodePaths { data: vec![b.clone()], ..NodePaths::default() }],
             ..StoragePaths::default()
         };
-        let places = Places::on(&apart, &config(&[("nodes", "2")])).unwrap();
+        let places = AccumuloDirectories::on(&apart, &config(&[("nodes", "2")])).unwrap();
         assert_eq!(places.datanodes[1][0].path, b.join("hdfs/datanode-1"));
-        assert!(Places::on(&apart, &config(&[("nodes", "3")])).is_err());
+        assert!(AccumuloDirectories::on(&apart, &config(&[("nodes", "3")])).is_err());
     }
 
     #[test]
     fn what_is_missing_or_unknown_is_told() {
         let directory = tempfile::TempDir::new().unwrap();
-        let config = Config::default();
+        let config = AccumuloConfig::default();
         let paths = |role: &str, at: &str| StoragePaths {
             data: vec![directory.path().into()],
             roles: BTreeMap::from([(role.to_owned(), directory.path().join(at))]),
@@ -148,11 +151,11 @@ mod tests {
             (paths("logs", ""), "called 'logs'"),
             (paths("wal", "gone"), "gone is missing"),
         ] {
-            let error = Places::on(&paths, &config).unwrap_err().to_string();
+            let error = AccumuloDirectories::on(&paths, &config).unwrap_err().to_string();
             assert!(error.contains(problem), "{error}");
         }
         std::fs::create_dir(directory.path().join("a,b")).unwrap();
-        let error = Places::on(&paths("wal", "a,b"), &config).unwrap_err().to_string();
+        let error = AccumuloDirectories::on(&paths("wal", "a,b"), &config).unwrap_err().to_string();
         assert!(error.contains("a,b"), "{error}");
     }
 }

@@ -12,18 +12,18 @@ use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
 use super::NAME;
-use super::config::Config;
-use super::identity::{Identity, Life};
-use super::places::Places;
-use super::servers::{ProcessEnvironment, Servers};
+use super::config::AccumuloConfig;
+use super::identity::{InstanceIdentity, InstanceStage};
+use super::places::AccumuloDirectories;
+use super::servers::{AccumuloServers, ProcessEnvironment};
 use crate::child::ChildState;
 use crate::figures::NodeTotals;
 use crate::hdfs::Hdfs;
 use crate::hdfs::configuration::NAMENODE_WEB;
 use crate::jvm::JvmChild;
-use crate::nodes::{Nodes, unknown};
+use crate::nodes::{SystemNodes, unknown};
 use crate::process_memory::resident_bytes;
-use crate::system::{Running, Settings, SystemError, Visibility};
+use crate::system::{RunningSystem, SystemError, SystemSettings, Visibility};
 use crate::web::get_json;
 
 /// How long the client process may take to end.
@@ -34,17 +34,17 @@ const OF_A_SERVER: &str = "server.";
 const ASK_LIMIT: Duration = Duration::from_secs(5);
 
 /// The processes of an instance that was started here. The servers are dropped first, before HDFS.
-pub(super) struct Cluster {
-    pub servers: Servers,
+pub(super) struct AccumuloCluster {
+    pub servers: AccumuloServers,
     pub hdfs: Hdfs,
     pub environment: ProcessEnvironment,
-    pub identity: Identity,
-    pub places: Places,
+    pub identity: InstanceIdentity,
+    pub places: AccumuloDirectories,
     /// The part of the budget that HDFS takes.
     pub hdfs_bytes: u64,
 }
 
-impl Cluster {
+impl AccumuloCluster {
     /// Fails if a process has ended.
     fn check(&self, during: &'static str) -> Result<(), SystemError> {
         self.servers.check(during)
@@ -87,7 +87,7 @@ impl Cluster {
 
     fn stop(mut self) -> Result<(), SystemError> {
         self.servers.stop(&self.environment, self.hdfs.configuration_directory())?;
-        self.identity.life = Life::Stopped;
+        self.identity.life = InstanceStage::Stopped;
         self.identity.write(&self.places.metadata).map_err(|error| {
             let problem = format!("can't write to {}: {error}", self.places.metadata.display());
             SystemError::failed(NAME, "stopping", problem)
@@ -112,26 +112,26 @@ fn files_in(directory: &Path) -> (f64, f64) {
 }
 
 /// An instance with a client. The client process is dropped first, before the servers.
-pub(super) struct Started {
+pub(super) struct RunningAccumulo {
     client: JvmChild,
     /// `None` for an existing instance.
-    cluster: Option<Cluster>,
-    config: Config,
+    cluster: Option<AccumuloCluster>,
+    config: AccumuloConfig,
     visibility: Option<Visibility>,
     connections: AtomicU64,
     totals: Mutex<NodeTotals>,
 }
 
-impl Started {
+impl RunningAccumulo {
     pub(super) fn new(
-        config: Config,
+        config: AccumuloConfig,
         client: JvmChild,
-        cluster: Option<Cluster>,
-        settings: &Settings,
-    ) -> Started {
+        cluster: Option<AccumuloCluster>,
+        settings: &SystemSettings,
+    ) -> RunningAccumulo {
         let visibility = settings.visibility.clone();
         let (connections, totals) = (AtomicU64::new(0), Mutex::default());
-        Started { client, cluster, config, visibility, connections, totals }
+        RunningAccumulo { client, cluster, config, visibility, connections, totals }
     }
 
     fn explained<T>(&self, during: &'static str, outcome: Result<T, SystemError>) -> Result<T, SystemError> {
@@ -142,9 +142,9 @@ impl Started {
     }
 }
 
-impl Started {
+impl RunningAccumulo {
     /// The cluster of which a node is asked for by name, and whether that is one of HDFS.
-    fn of_node(&self, name: &str, during: &'static str) -> Result<(&Cluster, bool), SystemError> {
+    fn of_node(&self, name: &str, during: &'static str) -> Result<(&AccumuloCluster, bool), SystemError> {
         let cluster = self.cluster.as_ref().ok_or_else(|| unknown(NAME, during, name, []))?;
         let of_hdfs = cluster.hdfs.list()?.iter().any(|node| node.name == name);
         Ok((cluster, of_hdfs))
@@ -152,7 +152,7 @@ impl Started {
 }
 
 /// Tablet servers, and the DataNodes below them.
-impl Nodes for Started {
+impl SystemNodes for RunningAccumulo {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
         let Some(cluster) = &self.cluster else { return Ok(Vec::new()) };
         let tablet_servers = cluster.servers.tablet_servers.states(Some(NodeRole::TabletServer));
@@ -164,7 +164,7 @@ impl Nodes for Started {
         const DURING: &str = "stopping a tablet server";
         let (cluster, of_hdfs) = self.of_node(name, DURING)?;
         if of_hdfs {
-            return Nodes::stop(&cluster.hdfs, name);
+            return SystemNodes::stop(&cluster.hdfs, name);
         }
         let configuration = cluster.hdfs.configuration_directory();
         cluster.servers.stop_tablet_server(&cluster.environment, configuration, name)
@@ -183,7 +183,7 @@ impl Nodes for Started {
         const DURING: &str = "starting a tablet server";
         let (cluster, of_hdfs) = self.of_node(name, DURING)?;
         if of_hdfs {
-            return Nodes::start(&cluster.hdfs, name, process_back);
+            return SystemNodes::start(&cluster.hdfs, name, process_back);
         }
         // With fewer tablets than servers, one may never get any.
         let least = u32::from(self.config.tablets() >= self.config.nodes);
@@ -195,7 +195,7 @@ impl Nodes for Started {
     }
 }
 
-impl Running for Started {
+impl RunningSystem for RunningAccumulo {
     fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
         let authorizations = match &self.visibility {
@@ -208,7 +208,7 @@ impl Running for Started {
         Ok(Box::new(self.explained("connecting", client)?))
     }
 
-    fn nodes(&self) -> Option<&dyn Nodes> {
+    fn nodes(&self) -> Option<&dyn SystemNodes> {
         self.cluster.as_ref().filter(|_| self.config.nodes > 1)?;
         Some(self)
     }
@@ -270,7 +270,7 @@ impl Running for Started {
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
         let client = self.client.stop(CLIENT_STOP_LIMIT);
-        let cluster = self.cluster.map_or(Ok(()), Cluster::stop);
+        let cluster = self.cluster.map_or(Ok(()), AccumuloCluster::stop);
         // If both failed, the cluster is the cause.
         cluster.and(client)
     }

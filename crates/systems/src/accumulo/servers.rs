@@ -11,13 +11,13 @@ use std::time::Duration;
 use underlay_record::NodeCondition;
 
 use super::NAME;
-use super::identity::{Identity, Life};
+use super::identity::{InstanceIdentity, InstanceStage};
 use super::memory::{
-    Division, GC_HEAP_BYTES, MANAGER_HEAP_BYTES, MIB, SERVER_DIRECT_BYTES, ZOOKEEPER_HEAP_BYTES,
+    AccumuloMemoryLayout, GC_HEAP_BYTES, MANAGER_HEAP_BYTES, MIB, SERVER_DIRECT_BYTES, ZOOKEEPER_HEAP_BYTES,
 };
 use super::site::{
-    LOGGING, LOGGING_FILE, LogVolume, PREFERRED_LOG, SITE_FILE, Site, ZOOKEEPER, ZOOKEEPER_FILE, text,
-    zookeeper,
+    AccumuloSite, LOGGING, LOGGING_FILE, LogVolume, PREFERRED_LOG, SITE_FILE, ZOOKEEPER, ZOOKEEPER_FILE,
+    text, zookeeper,
 };
 use crate::child::ChildState;
 use crate::java::{ClassPath, Java};
@@ -25,7 +25,7 @@ use crate::java_server::{JavaProcess, JavaServer, end_all};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::{Roster, unknown};
 use crate::private_file::write_private;
-use crate::system::{Resources, SystemError};
+use crate::system::{SystemError, SystemResources};
 
 pub(super) const INSTANCE: &str = "underlay";
 const MAIN: &str = "org.apache.accumulo.start.Main";
@@ -44,7 +44,7 @@ pub(super) struct ProcessEnvironment {
     pub library: PathBuf,
     pub scratch: PathBuf,
     pub namespace: Arc<NetworkNamespace>,
-    pub resources: Resources,
+    pub resources: SystemResources,
     /// How long starting or stopping may take.
     pub limit: Duration,
 }
@@ -111,7 +111,7 @@ pub(super) fn start_zookeeper(
 
 /// The running processes. Dropping them kills them.
 #[derive(Debug)]
-pub(super) struct Servers {
+pub(super) struct AccumuloServers {
     pub zookeeper: JavaProcess,
     pub manager: JavaProcess,
     pub tablet_servers: Roster<JavaProcess>,
@@ -122,23 +122,23 @@ pub(super) struct Servers {
 
 /// How to start the servers above HDFS.
 #[derive(Debug)]
-pub(super) struct Plan<'a> {
-    pub site: Site<'a>,
+pub(super) struct AccumuloPlan<'a> {
+    pub site: AccumuloSite<'a>,
     /// The configuration directory of HDFS.
     pub hdfs_configuration: PathBuf,
     /// The directory with the identity of the instance.
     pub metadata: &'a Path,
 }
 
-impl Servers {
+impl AccumuloServers {
     /// Initialises the instance if it is new, cleans up if it was killed, and starts its processes. They accept clients when this
     /// returns.
     pub(super) fn start(
         environment: &ProcessEnvironment,
-        plan: &Plan<'_>,
+        plan: &AccumuloPlan<'_>,
         zookeeper: JavaProcess,
-        identity: &mut Identity,
-    ) -> Result<Servers, SystemError> {
+        identity: &mut InstanceIdentity,
+    ) -> Result<AccumuloServers, SystemError> {
         let site = &plan.site;
         let file = environment.site_file();
         write_private(&file, &text(&site.properties())).map_err(environment.io(&file))?;
@@ -149,7 +149,7 @@ impl Servers {
         let path = ClassPath::new().with_classes(&plan.hdfs_configuration).with_jars(&environment.library);
         let program = |name: &str, words: &[&str]| environment.program(name, MAIN, words, path.clone());
         match identity.life {
-            Life::Making => {
+            InstanceStage::Making => {
                 let words = ["init", "--instance-name", INSTANCE, "--password", &identity.password];
                 let tool = program("init", &words);
                 let made = tool.run(
@@ -162,16 +162,16 @@ impl Servers {
                 let _ = std::fs::remove_dir_all(&tool.folder);
                 made?;
             }
-            Life::Running => {
+            InstanceStage::Running => {
                 // Killed servers still hold their locks until their sessions expire. Removing them is safe, because no other server
                 // can be running.
                 let locks = program("zoo-zap", &["zoo-zap", "-manager", "-tservers", "--gc"]);
                 locks.run(&environment.java, &environment.resources, "starting", environment.limit)?;
                 set_to_run(environment, &path)?;
             }
-            Life::Stopped => set_to_run(environment, &path)?,
+            InstanceStage::Stopped => set_to_run(environment, &path)?,
         }
-        identity.life = Life::Running;
+        identity.life = InstanceStage::Running;
         identity.logs = site.logs.iter().map(|log| log.directory.clone()).collect();
         identity.write(plan.metadata).map_err(environment.io(plan.metadata))?;
 
@@ -196,7 +196,7 @@ impl Servers {
         garbage_collector.check("starting")?;
         let named = (0..).zip(tablet_servers).map(|(number, server)| (name_of(number), server));
         let tablet_servers = Roster::new(NAME, named);
-        Ok(Servers { zookeeper, manager, tablet_servers, programs: servers, garbage_collector })
+        Ok(AccumuloServers { zookeeper, manager, tablet_servers, programs: servers, garbage_collector })
     }
 
     /// The states of all processes that were not sent away, ZooKeeper first.
@@ -302,7 +302,11 @@ fn set_to_run(environment: &ProcessEnvironment, path: &ClassPath) -> Result<(), 
     tool.run(&environment.java, &environment.resources, "starting", environment.limit).map(drop)
 }
 
-fn tablet_server(site: &Site<'_>, number: u64, program: &dyn Fn(&str, &[&str]) -> JavaServer) -> JavaServer {
+fn tablet_server(
+    site: &AccumuloSite<'_>,
+    number: u64,
+    program: &dyn Fn(&str, &[&str]) -> JavaServer,
+) -> JavaServer {
     let address = address_of(number).ip().to_string();
     let mut words = vec!["tserver", "-a", &address];
     let logs: Vec<String> = site.logs.iter().filter_map(|log| LogVolume::uri(&log.directory)).collect();
@@ -311,7 +315,7 @@ fn tablet_server(site: &Site<'_>, number: u64, program: &dyn Fn(&str, &[&str]) -
     if let Some(own) = &own {
         words.extend(["-o", own]);
     }
-    let Division { heap_bytes, .. } = site.division;
+    let AccumuloMemoryLayout { heap_bytes, .. } = site.division;
     let mut server = program(&format!("tablet server {}", number + 1), &words);
     (server.heap_bytes, server.direct_bytes) = (heap_bytes, Some(SERVER_DIRECT_BYTES));
     server.quick_start = false;

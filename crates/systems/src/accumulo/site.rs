@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::config::Config;
-use super::memory::{Division, MIB};
+use super::config::AccumuloConfig;
+use super::memory::{AccumuloMemoryLayout, MIB};
 
 /// Where ZooKeeper listens in the network namespace.
 pub(super) const ZOOKEEPER: &str = "127.0.0.1:2181";
@@ -52,9 +52,9 @@ impl LogVolume {
 
 /// What the site's properties are made from.
 #[derive(Clone, Debug)]
-pub(super) struct Site<'a> {
-    pub config: &'a Config,
-    pub division: Division,
+pub(super) struct AccumuloSite<'a> {
+    pub config: &'a AccumuloConfig,
+    pub division: AccumuloMemoryLayout,
     /// `hdfs://127.0.0.1:8020`
     pub hdfs: &'a str,
     /// Empty: logs are in HDFS.
@@ -65,7 +65,7 @@ pub(super) struct Site<'a> {
     pub temporary: &'a Path,
 }
 
-impl Site<'_> {
+impl AccumuloSite<'_> {
     pub(super) fn session_timeout(&self) -> Duration {
         session_timeout(self.config, self.slow_motion)
     }
@@ -161,7 +161,7 @@ impl Site<'_> {
 }
 
 /// How long a tablet server may be silent before it counts as dead.
-pub(super) fn session_timeout(config: &Config, slow_motion: f64) -> Duration {
+pub(super) fn session_timeout(config: &AccumuloConfig, slow_motion: f64) -> Duration {
     Duration::from_secs(config.session_timeout_s).mul_f64(slow_motion).min(MAX_SESSION_TIMEOUT)
 }
 
@@ -215,9 +215,9 @@ pub(super) fn text(properties: &BTreeMap<String, String>) -> String {
 mod tests {
     use super::*;
 
-    fn site_text(config: &Config, logs: &[LogVolume], slow_motion: f64) -> String {
+    fn site_text(config: &AccumuloConfig, logs: &[LogVolume], slow_motion: f64) -> String {
         let hdfs_bytes = 300 * MIB;
-        let site = Site {
+        let site = AccumuloSite {
             config,
             division: config.division(hdfs_bytes),
             hdfs: "hdfs://127.0.0.1:8020",
@@ -231,14 +231,17 @@ mod tests {
 
     #[test]
     fn a_site_with_logs_in_hdfs() {
-        let config = Config { budget_bytes: 2 << 30, ..Config::default() };
+        let config = AccumuloConfig { budget_bytes: 2 << 30, ..AccumuloConfig::default() };
         insta::assert_snapshot!("hdfs", site_text(&config, &[], 1.0));
     }
 
     #[test]
     fn a_site_with_logs_on_a_storage_of_their_own_that_moved() {
-        let config =
-            Config { budget_bytes: 8 << 30, native_maps: Some("/opt/native".into()), ..Config::default() };
+        let config = AccumuloConfig {
+            budget_bytes: 8 << 30,
+            native_maps: Some("/opt/native".into()),
+            ..AccumuloConfig::default()
+        };
         let log = LogVolume { directory: "/mnt/b/wal".into(), before: Some("/mnt/a/wal".into()) };
         insta::assert_snapshot!("log", site_text(&config, &[log], 8.0));
     }
@@ -251,7 +254,7 @@ mod tests {
 
     #[test]
     fn no_slow_motion_makes_a_session_longer_than_accumulo_takes() {
-        let config = Config { budget_bytes: 2 << 30, ..Config::default() };
+        let config = AccumuloConfig { budget_bytes: 2 << 30, ..AccumuloConfig::default() };
         for (slow_motion, expected) in
             [(1.0, "30000ms"), (8.0, "240000ms"), (16.0, "300000ms"), (1000.0, "300000ms")]
         {

@@ -9,29 +9,30 @@ use std::time::Duration;
 use underlay_record::NodeRole;
 
 use super::NAME;
-use super::config::{Config, Existing, SETTINGS, Settle};
-use super::identity::{Identity, Life};
+use super::config::{AccumuloConfig, AccumuloSettle, ExistingAccumulo, SETTINGS};
+use super::identity::{InstanceIdentity, InstanceStage};
 use super::parts::parts;
-use super::places::{Places, ROLES};
-use super::running::{Cluster, Started};
-use super::servers::{INSTANCE, Plan, ProcessEnvironment, Servers, name_of, start_zookeeper};
-use super::site::{LOGGING, LOGGING_FILE, LogVolume, Site, ZOOKEEPER, session_timeout};
+use super::places::{AccumuloDirectories, ROLES};
+use super::running::{AccumuloCluster, RunningAccumulo};
+use super::servers::{AccumuloPlan, AccumuloServers, INSTANCE, ProcessEnvironment, name_of, start_zookeeper};
+use super::site::{AccumuloSite, LOGGING, LOGGING_FILE, LogVolume, ZOOKEEPER, session_timeout};
 use super::splits::split_points;
 use crate::artifacts::{self, ACCUMULO, HADOOP};
 use crate::credentials;
-use crate::hdfs::{Hdfs, Heaps, Plan as HdfsPlan, VolumeChoosing, planned_nodes, without_datanodes};
+use crate::hdfs::{Hdfs, HdfsPlan, ServerHeaps, VolumeChoosing, planned_nodes, without_datanodes};
 use crate::java::{ClassPath, Java};
 use crate::java_server;
-use crate::jvm::{self, JvmChild, Spec};
-use crate::may_connect::Allowed;
+use crate::jvm::{self, JvmChild, JvmSpec};
+use crate::may_connect::ConnectAllowlist;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
-use crate::parts::Part;
+use crate::parts::SystemPart;
 use crate::private_file::write_private;
 use crate::setting::about_memory;
 use crate::system::{
-    Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
+    LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError, SystemResources,
+    SystemSettings,
 };
 
 /// A client's timeout if the settings have none.
@@ -80,8 +81,8 @@ fn hdfs_bytes(budget_bytes: u64, datanodes: u64) -> u64 {
 }
 
 /// HDFS gets less than it would on its own, because the tablet servers make better use of memory.
-fn heaps(budget_bytes: u64) -> Heaps {
-    Heaps::of(budget_bytes / 2)
+fn heaps(budget_bytes: u64) -> ServerHeaps {
+    ServerHeaps::of(budget_bytes / 2)
 }
 
 impl System for Accumulo {
@@ -89,8 +90,8 @@ impl System for Accumulo {
         NAME
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    fn capabilities(&self) -> SystemCapabilities {
+        SystemCapabilities {
             scan: true,
             delete: true,
             many_directories: true,
@@ -101,7 +102,7 @@ impl System for Accumulo {
             spreads_data: true,
             cell_visibility: true,
             scan_filter: true,
-            ..Capabilities::default()
+            ..SystemCapabilities::default()
         }
     }
 
@@ -131,11 +132,11 @@ impl System for Accumulo {
     }
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
-        Config::resolve(settings, None, |_| 0).err().unwrap_or_default()
+        AccumuloConfig::resolve(settings, None, |_| 0).err().unwrap_or_default()
     }
 
     fn left_at_wall_time(&self, settings: &BTreeMap<String, String>, slow_motion: f64) -> Vec<String> {
-        let Ok(config) = Config::resolve(settings, None, |_| 0) else { return Vec::new() };
+        let Ok(config) = AccumuloConfig::resolve(settings, None, |_| 0) else { return Vec::new() };
         let wanted_s = config.session_timeout_s as f64 * slow_motion;
         let longest_s = session_timeout(&config, slow_motion).as_secs_f64();
         // To a millisecond: both were rounded.
@@ -151,7 +152,7 @@ impl System for Accumulo {
     }
 
     fn planned_nodes(&self, settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
-        let config = match Config::resolve(settings, None, |_| 0) {
+        let config = match AccumuloConfig::resolve(settings, None, |_| 0) {
             Ok(config) if config.nodes > 1 && config.existing().is_none() => config,
             _ => return Vec::new(),
         };
@@ -164,15 +165,15 @@ impl System for Accumulo {
         (0..config.nodes).map(tablet_server).chain(planned_nodes(datanodes)).collect()
     }
 
-    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<Part> {
-        match Config::resolve(settings, None, |_| 0) {
+    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<SystemPart> {
+        match AccumuloConfig::resolve(settings, None, |_| 0) {
             Ok(config) if config.existing().is_none() => parts(paths, &config),
             _ => Vec::new(),
         }
     }
 
     fn copies(&self, settings: &BTreeMap<String, String>) -> u64 {
-        Config::resolve(settings, None, |_| 0).map_or(1, |config| config.replication)
+        AccumuloConfig::resolve(settings, None, |_| 0).map_or(1, |config| config.replication)
     }
 
     fn memory(
@@ -181,7 +182,7 @@ impl System for Accumulo {
         budget_bytes: u64,
         _load: ClientLoad,
     ) -> Option<Result<MemoryPlan, String>> {
-        let config = match Config::resolve(settings, Some(budget_bytes), |datanodes| {
+        let config = match AccumuloConfig::resolve(settings, Some(budget_bytes), |datanodes| {
             hdfs_bytes(budget_bytes, datanodes)
         }) {
             Ok(config) => config,
@@ -191,7 +192,7 @@ impl System for Accumulo {
     }
 
     fn compresses(&self, settings: &BTreeMap<String, String>) -> bool {
-        Config::resolve(settings, None, |_| 0).is_ok_and(|config| config.compression != "none")
+        AccumuloConfig::resolve(settings, None, |_| 0).is_ok_and(|config| config.compression != "none")
     }
 
     fn without_nodes(
@@ -200,7 +201,7 @@ impl System for Accumulo {
         _: Option<u32>,
         away: usize,
     ) -> Option<String> {
-        let config = Config::resolve(settings, None, |_| 0).ok()?;
+        let config = AccumuloConfig::resolve(settings, None, |_| 0).ok()?;
         (away as u64 >= config.nodes)
             .then(|| "no tablet server is left: nothing can be read or written".to_owned())
             .or_else(|| {
@@ -209,7 +210,7 @@ impl System for Accumulo {
             })
     }
 
-    fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
+    fn prepare(&self, progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {
         Java::find(NAME)?;
         HADOOP.directory(progress).map_err(|error| error.of_system(NAME))?;
         let library = ACCUMULO.directory(progress).map_err(|error| error.of_system(NAME))?;
@@ -219,13 +220,14 @@ impl System for Accumulo {
     fn start(
         &self,
         paths: &StoragePaths,
-        resources: &Resources,
-        settings: &Settings,
-    ) -> Result<Box<dyn Running>, SystemError> {
+        resources: &SystemResources,
+        settings: &SystemSettings,
+    ) -> Result<Box<dyn RunningSystem>, SystemError> {
         let budget_bytes = resources.budget_bytes;
-        let config =
-            Config::resolve(&settings.values, Some(budget_bytes), |nodes| hdfs_bytes(budget_bytes, nodes))
-                .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
+        let config = AccumuloConfig::resolve(&settings.values, Some(budget_bytes), |nodes| {
+            hdfs_bytes(budget_bytes, nodes)
+        })
+        .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
         let limit = MIN_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
         let existing = config.existing();
@@ -245,7 +247,7 @@ impl System for Accumulo {
             Some(existing) => {
                 let (user, password) = self.credentials()?;
                 let child = client.start(&paths.scratch, existing, (&user, &password), None)?;
-                Ok(Box::new(Started::new(config, child, None, settings)))
+                Ok(Box::new(RunningAccumulo::new(config, child, None, settings)))
             }
             None => {
                 let java = Java::find(NAME)?;
@@ -260,35 +262,37 @@ impl System for Accumulo {
                     limit,
                 };
                 let (cluster, password) = start_cluster(&config, paths, settings, environment)?;
-                let existing =
-                    Existing { zookeepers: vec![ZOOKEEPER.to_owned()], instance: INSTANCE.to_owned() };
+                let existing = ExistingAccumulo {
+                    zookeepers: vec![ZOOKEEPER.to_owned()],
+                    instance: INSTANCE.to_owned(),
+                };
                 let child = client
                     .start(&scratch, &existing, (ROOT, &password), Some(&namespace))
                     .map_err(|error| cluster.explain("starting", error))?;
-                Ok(Box::new(Started::new(config, child, Some(cluster), settings)))
+                Ok(Box::new(RunningAccumulo::new(config, child, Some(cluster), settings)))
             }
         }
     }
 }
 
 /// The folder of the driver's classes.
-fn driver(library: &Path, progress: &dyn Fn(&Progress)) -> Result<PathBuf, SystemError> {
+fn driver(library: &Path, progress: &dyn Fn(&LoadProgress)) -> Result<PathBuf, SystemError> {
     let child = JvmChild::prepare(NAME, progress)?;
     jvm::ACCUMULO.classes(NAME, &ClassPath::new().with_classes(child).with_jars(library), progress)
 }
 
 /// Starts ZooKeeper and HDFS in parallel, then everything that needs them. Returns the cluster and the password of its root user.
 fn start_cluster(
-    config: &Config,
+    config: &AccumuloConfig,
     paths: &StoragePaths,
-    settings: &Settings,
+    settings: &SystemSettings,
     environment: ProcessEnvironment,
-) -> Result<(Cluster, String), SystemError> {
+) -> Result<(AccumuloCluster, String), SystemError> {
     let slow_motion = settings.slow_motion.max(1.0);
-    let places = Places::on(paths, config)?;
+    let places = AccumuloDirectories::on(paths, config)?;
     let mut identity = identity(&places.metadata)?;
     let before = identity.logs.clone();
-    if identity.life != Life::Making && before.len() != places.logs.len() {
+    if identity.life != InstanceStage::Making && before.len() != places.logs.len() {
         let problem =
             "its logs were on other storages when it last ran: give the role 'wal' the same storages again";
         return Err(SystemError::starting(NAME, problem.to_owned()));
@@ -320,8 +324,8 @@ fn start_cluster(
         })
         .collect();
     let hdfs_bytes = plan.heaps.resident_bytes(config.datanodes());
-    let plan = Plan {
-        site: Site {
+    let plan = AccumuloPlan {
+        site: AccumuloSite {
             config,
             division: config.division(hdfs_bytes),
             hdfs: &hdfs.uri(),
@@ -333,21 +337,21 @@ fn start_cluster(
         hdfs_configuration: hdfs.configuration_directory().to_owned(),
         metadata: &places.metadata,
     };
-    let servers = Servers::start(&environment, &plan, zookeeper, &mut identity)?;
+    let servers = AccumuloServers::start(&environment, &plan, zookeeper, &mut identity)?;
     let password = identity.password.clone();
-    Ok((Cluster { servers, hdfs, environment, identity, places, hdfs_bytes }, password))
+    Ok((AccumuloCluster { servers, hdfs, environment, identity, places, hdfs_bytes }, password))
 }
 
 /// The identity of the instance in `metadata`, or that of a new instance.
-fn identity(metadata: &Path) -> Result<Identity, SystemError> {
+fn identity(metadata: &Path) -> Result<InstanceIdentity, SystemError> {
     let file = |error: std::io::Error| {
         SystemError::starting(
             NAME,
             format!("can't use the identity of its instance in {}: {error}", metadata.display()),
         )
     };
-    match Identity::read(metadata).map_err(file)? {
-        Some(identity) if identity.life == Life::Making => Err(SystemError::starting(
+    match InstanceIdentity::read(metadata).map_err(file)? {
+        Some(identity) if identity.life == InstanceStage::Making => Err(SystemError::starting(
             NAME,
             format!(
                 "its first start on this storage was interrupted ({}): empty the storage and start again",
@@ -356,7 +360,7 @@ fn identity(metadata: &Path) -> Result<Identity, SystemError> {
         )),
         Some(identity) => Ok(identity),
         None => {
-            let identity = Identity::generate().map_err(file)?;
+            let identity = InstanceIdentity::generate().map_err(file)?;
             identity.write(metadata).map_err(file)?;
             Ok(identity)
         }
@@ -365,22 +369,22 @@ fn identity(metadata: &Path) -> Result<Identity, SystemError> {
 
 /// How to start the client process.
 struct ClientPlan<'a> {
-    config: &'a Config,
-    settings: &'a Settings,
+    config: &'a AccumuloConfig,
+    settings: &'a SystemSettings,
     /// Those of the cluster.
-    resources: &'a Resources,
+    resources: &'a SystemResources,
     timeout: Duration,
     limit: Duration,
     library: &'a Path,
     /// What the process may connect to; `None`: anything.
-    allowed: Option<Allowed>,
+    allowed: Option<ConnectAllowlist>,
 }
 
 impl ClientPlan<'_> {
     fn start(
         &self,
         scratch: &Path,
-        instance: &Existing,
+        instance: &ExistingAccumulo,
         (user, password): (&str, &str),
         namespace: Option<&NetworkNamespace>,
     ) -> Result<JvmChild, SystemError> {
@@ -400,7 +404,7 @@ impl ClientPlan<'_> {
             })?;
             options.push(java_server::hosts_option(&hosts));
         }
-        JvmChild::start(&Spec {
+        JvmChild::start(&JvmSpec {
             system: NAME,
             part: None,
             driver: jvm::ACCUMULO_DRIVER,
@@ -419,7 +423,7 @@ impl ClientPlan<'_> {
 
     fn properties(
         &self,
-        instance: &Existing,
+        instance: &ExistingAccumulo,
         user: &str,
         password: &str,
         ours: bool,
@@ -442,7 +446,7 @@ impl ClientPlan<'_> {
             ("splits", split_points(config.tablets()).join(",")),
             ("writes", config.writes.to_owned()),
             ("timeout-ms", ms(self.timeout)),
-            ("settle", if config.settle == Settle::Major { "compact" } else { "flush" }.to_owned()),
+            ("settle", if config.settle == AccumuloSettle::Major { "compact" } else { "flush" }.to_owned()),
         ];
         properties.extend(own.map(|(name, value)| (name.to_owned(), value)));
         if let Some(allowed) = &self.allowed {

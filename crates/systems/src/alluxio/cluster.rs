@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::MIB;
-use super::configuration::{Tiers, of_servers};
-use super::figures::Figures;
-use crate::ceph::Bucket;
+use super::configuration::{CacheTiers, of_servers};
+use super::figures::AlluxioMetrics;
+use crate::ceph::CephBucket;
 use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer, end_all};
 use crate::network_namespace::NetworkNamespace;
 use crate::private_file::write_private;
-use crate::system::{Resources, SystemError};
+use crate::system::{SystemError, SystemResources};
 
 const MASTER_HEAP_BYTES: u64 = 192 * MIB;
 const WORKER_HEAP_BYTES: u64 = 192 * MIB;
@@ -42,16 +42,16 @@ const END_LIMIT: Duration = Duration::from_secs(20);
 
 /// How to start it.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct AlluxioPlan {
     pub system: &'static str,
     pub java: Java,
     /// The jars of the servers.
     pub library: PathBuf,
     pub scratch: PathBuf,
-    pub tiers: Tiers,
+    pub tiers: CacheTiers,
     /// Where it puts what it stores, file by file, before it sends it.
     pub uploads: PathBuf,
-    pub behind: Bucket,
+    pub behind: CephBucket,
     /// What clients are told, which holds for the servers as well.
     pub clients: BTreeMap<String, String>,
     pub slow_motion: f64,
@@ -66,7 +66,7 @@ pub(crate) struct Alluxio {
     servers: Vec<JavaProcess>,
 }
 
-impl Plan {
+impl AlluxioPlan {
     fn server(
         &self,
         name: &str,
@@ -150,9 +150,9 @@ impl Alluxio {
     /// # Errors
     /// When a server can't be started, or does not listen within `limit`.
     pub(crate) fn start(
-        plan: &Plan,
+        plan: &AlluxioPlan,
         namespace: &Arc<NetworkNamespace>,
-        resources: &Resources,
+        resources: &SystemResources,
         limit: Duration,
     ) -> Result<Alluxio, SystemError> {
         plan.prepare()?;
@@ -189,8 +189,8 @@ impl Alluxio {
     ///
     /// # Errors
     /// When the master does not answer.
-    pub(crate) fn figures(&self, during: &'static str) -> Result<Figures, SystemError> {
-        Figures::ask(self.system, &self.namespace, MASTER_WEB, during)
+    pub(crate) fn figures(&self, during: &'static str) -> Result<AlluxioMetrics, SystemError> {
+        AlluxioMetrics::ask(self.system, &self.namespace, MASTER_WEB, during)
     }
 
     /// Fails with the end of its log if a server has ended.
@@ -218,7 +218,7 @@ mod tests {
     /// Java's options win over the file of properties, which says what clients are told.
     #[test]
     fn what_the_job_worker_reads_is_no_client_s() {
-        let blocks = super::super::Blocks { bytes: 1, writers: 1, tier_bytes: 1 };
+        let blocks = super::super::BlockSettings { bytes: 1, writers: 1, tier_bytes: 1 };
         let clients = super::super::of_clients(None, false, blocks, 1.0);
         for option in UNCOUNTED {
             let (name, value) = option.strip_prefix("-D").unwrap().split_once('=').unwrap();

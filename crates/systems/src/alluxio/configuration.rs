@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::ceph::Bucket;
+use crate::ceph::CephBucket;
 
 /// Where it keeps what it caches, and how much.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tiers {
+pub(crate) struct CacheTiers {
     pub memory: PathBuf,
     pub memory_bytes: u64,
     /// The second tier, if there is one.
@@ -21,14 +21,14 @@ const MIN_RESERVED_BYTES: u64 = 1 << 20;
 
 /// The blocks of files, and those who write them at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Blocks {
+pub(crate) struct BlockSettings {
     pub bytes: u64,
     pub writers: u64,
     /// Of the memory tier.
     pub tier_bytes: u64,
 }
 
-impl Blocks {
+impl BlockSettings {
     /// What each file that is written reserves of the first tier. By default that is a whole block however small the file, so that a few
     /// writers empty a tier of a few blocks.
     fn reserved_bytes(self) -> u64 {
@@ -41,7 +41,7 @@ impl Blocks {
 pub(crate) fn of_clients(
     persist_after: Option<Duration>,
     is_short: bool,
-    blocks: Blocks,
+    blocks: BlockSettings,
     slow_motion: f64,
 ) -> BTreeMap<String, String> {
     let (write, wait) = match persist_after {
@@ -71,8 +71,8 @@ pub(crate) fn of_clients(
 
 /// What the servers have in `alluxio-site.properties`, keys included: others must not read it.
 pub(super) fn of_servers(
-    behind: &Bucket,
-    tiers: &Tiers,
+    behind: &CephBucket,
+    tiers: &CacheTiers,
     journal: &Path,
     uploads: &Path,
     clients: &BTreeMap<String, String>,
@@ -147,19 +147,19 @@ pub(super) fn of_servers(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ceph::Keys;
+    use crate::ceph::S3Keys;
 
     #[test]
     fn tiers_and_writes_are_what_the_study_says() {
-        let behind = Bucket {
+        let behind = CephBucket {
             name: "underlay".to_owned(),
             endpoint: "http://10.0.0.1:7480".to_owned(),
             authority: None,
-            keys: Keys { access: "ABC".to_owned(), secret: "hidden".to_owned() },
+            keys: S3Keys { access: "ABC".to_owned(), secret: "hidden".to_owned() },
         };
         let flash = Some((PathBuf::from("/flash/alluxio"), 2 << 30));
-        let tiers = Tiers { memory: "/scratch/memory".into(), memory_bytes: 1 << 30, flash };
-        let blocks = Blocks { bytes: 32 << 20, writers: 4, tier_bytes: tiers.memory_bytes };
+        let tiers = CacheTiers { memory: "/scratch/memory".into(), memory_bytes: 1 << 30, flash };
+        let blocks = BlockSettings { bytes: 32 << 20, writers: 4, tier_bytes: tiers.memory_bytes };
         let clients = of_clients(Some(Duration::from_secs(10)), true, blocks, 6.0);
         let text = of_servers(
             &behind,
@@ -182,14 +182,15 @@ mod tests {
         assert!(!format!("{behind:?}").contains("hidden"));
         let through = of_clients(None, false, blocks, 1.0);
         assert_eq!(through["alluxio.user.file.writetype.default"], "CACHE_THROUGH");
-        let without = Tiers { flash: None, ..tiers };
+        let without = CacheTiers { flash: None, ..tiers };
         let text = of_servers(&behind, &without, Path::new("/j"), Path::new("/u"), &through, 1.0);
         assert!(text.contains("alluxio.worker.tieredstore.levels=1\n") && !text.contains("level1"), "{text}");
     }
 
     #[test]
     fn what_is_written_leaves_most_of_a_small_tier_to_what_was() {
-        let reserved = |bytes, writers, tier_bytes| Blocks { bytes, writers, tier_bytes }.reserved_bytes();
+        let reserved =
+            |bytes, writers, tier_bytes| BlockSettings { bytes, writers, tier_bytes }.reserved_bytes();
         // As Alluxio itself has it,
         assert_eq!(reserved(128 << 20, 4, 2 << 30), 128 << 20);
         // unless the tier has but a few blocks.

@@ -12,7 +12,7 @@ const PATH: &str = "/metrics/json/";
 
 /// Since its start. What clients read and wrote past the worker is told by them, a second later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Figures {
+pub(crate) struct AlluxioMetrics {
     /// What clients read, whether it had it or fetched it for them,
     pub read_bytes: u64,
     /// and what it fetched.
@@ -24,13 +24,13 @@ pub(crate) struct Figures {
     pub used_bytes: u64,
 }
 
-impl Figures {
+impl AlluxioMetrics {
     pub(super) fn ask(
         system: &'static str,
         namespace: &NetworkNamespace,
         address: SocketAddr,
         during: &'static str,
-    ) -> Result<Figures, SystemError> {
+    ) -> Result<AlluxioMetrics, SystemError> {
         let told = get_json(namespace, address, PATH).map_err(|error| {
             SystemError::failed(
                 system,
@@ -38,10 +38,10 @@ impl Figures {
                 format!("Alluxio's master does not tell what it has done: {error}"),
             )
         })?;
-        Ok(Figures::of(&told))
+        Ok(AlluxioMetrics::of(&told))
     }
 
-    fn of(told: &Value) -> Figures {
+    fn of(told: &Value) -> AlluxioMetrics {
         let number = |name: &str| {
             let gauge = told["gauges"][name]["value"].as_f64();
             let counter = || told["counters"][name]["count"].as_f64();
@@ -50,7 +50,7 @@ impl Figures {
         let sum = |what: &str| -> u64 {
             ["Local", "Domain", "Remote"].iter().map(|way| number(&format!("Cluster.{what}{way}"))).sum()
         };
-        Figures {
+        AlluxioMetrics {
             read_bytes: sum("BytesRead"),
             fetched_bytes: number("Cluster.BytesReadUfsAll"),
             written_bytes: sum("BytesWritten"),
@@ -74,16 +74,16 @@ mod tests {
             "gauges": { "Cluster.BytesReadUfsAll": { "value": 7 }, "Master.FilesToBePersisted": { "value": 2 } },
             "counters": { "Cluster.BytesReadLocal": { "count": 5 }, "Cluster.BytesReadRemote": { "count": 6 } }
         });
-        let figures = Figures::of(&told);
+        let figures = AlluxioMetrics::of(&told);
         assert_eq!((figures.read_bytes, figures.fetched_bytes, figures.waiting_files), (11, 7, 2));
     }
 
     proptest! {
         #[test]
         fn no_answer_makes_it_panic(text in any::<String>(), number in any::<f64>()) {
-            let _ = Figures::of(&Value::String(text));
+            let _ = AlluxioMetrics::of(&Value::String(text));
             let told = json!({ "gauges": { "Cluster.BytesReadUfsAll": { "value": number } } });
-            let _ = Figures::of(&told);
+            let _ = AlluxioMetrics::of(&told);
         }
     }
 }

@@ -4,8 +4,8 @@ mod cluster;
 mod configuration;
 mod figures;
 
-pub(crate) use cluster::{Alluxio, Plan};
-pub(crate) use configuration::{Blocks, Tiers, of_clients};
+pub(crate) use cluster::{Alluxio, AlluxioPlan};
+pub(crate) use configuration::{BlockSettings, CacheTiers, of_clients};
 
 const MIB: u64 = 1 << 20;
 

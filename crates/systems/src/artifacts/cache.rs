@@ -9,11 +9,11 @@ use underlay_files::plain_file;
 
 use super::locked::{self, LockedFile};
 use super::{ArtifactError, ArtifactList};
-use crate::system::{Progress, SystemError};
+use crate::system::{LoadProgress, SystemError};
 
 /// Fetches the files of a list into the first directory, which is empty. The second is for its temporary files.
-pub(super) type Fetch<'f> =
-    dyn Fn(&ArtifactList, &[LockedFile], &Path, &Path, &dyn Fn(&Progress)) -> Result<(), ArtifactError> + 'f;
+pub(super) type FileFetcher<'f> = dyn Fn(&ArtifactList, &[LockedFile], &Path, &Path, &dyn Fn(&LoadProgress)) -> Result<(), ArtifactError>
+    + 'f;
 
 /// The cache's directory; it need not exist.
 pub(crate) fn root() -> Result<PathBuf, ArtifactError> {
@@ -28,26 +28,26 @@ pub(crate) fn root() -> Result<PathBuf, ArtifactError> {
 }
 
 /// The place of one version of a list. If the list changes, so does its place.
-pub(super) struct Place<'a> {
+pub(super) struct ArtifactDirectory<'a> {
     list: &'a ArtifactList,
     files: Vec<LockedFile>,
     folder: PathBuf,
     name: String,
 }
 
-impl<'a> Place<'a> {
-    pub(super) fn of(list: &'a ArtifactList, cache: &Path) -> Result<Place<'a>, ArtifactError> {
+impl<'a> ArtifactDirectory<'a> {
+    pub(super) fn of(list: &'a ArtifactList, cache: &Path) -> Result<ArtifactDirectory<'a>, ArtifactError> {
         let digest = Sha256::digest(list.locked.as_bytes());
         let short: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
         let (files, name) = (list.files()?, format!("{}-{short}", list.name));
-        Ok(Place { list, files, folder: cache.join("artifacts"), name })
+        Ok(ArtifactDirectory { list, files, folder: cache.join("artifacts"), name })
     }
 
     /// The directory with the files. `fetch` is called if they are missing or damaged.
     pub(super) fn obtain(
         &self,
-        progress: &dyn Fn(&Progress),
-        fetch: &Fetch<'_>,
+        progress: &dyn Fn(&LoadProgress),
+        fetch: &FileFetcher<'_>,
     ) -> Result<PathBuf, ArtifactError> {
         let directory = self.folder.join(&self.name);
         check(&self.folder)?;
@@ -76,8 +76,8 @@ impl<'a> Place<'a> {
         &self,
         staging: &Path,
         directory: &Path,
-        progress: &dyn Fn(&Progress),
-        fetch: &Fetch<'_>,
+        progress: &dyn Fn(&LoadProgress),
+        fetch: &FileFetcher<'_>,
     ) -> Result<(), ArtifactError> {
         let (files, work) = (staging.join("files"), staging.join("work"));
         for folder in [&files, &work] {
@@ -97,7 +97,7 @@ impl<'a> Place<'a> {
         std::fs::rename(&files, directory).map_err(ArtifactError::io("make", directory))
     }
 
-    fn lock(&self, progress: &dyn Fn(&Progress)) -> Result<File, ArtifactError> {
+    fn lock(&self, progress: &dyn Fn(&LoadProgress)) -> Result<File, ArtifactError> {
         let waiting = format!("waiting for another process to fetch {}", self.list.name);
         lock(&self.folder.join(format!("{}.lock", self.name)), &waiting, progress)
     }
@@ -121,11 +121,15 @@ fn make(folder: &Path) -> Result<(), ArtifactError> {
 
 /// Locks the file `path`, which is created if necessary, until the returned file is dropped or this process ends. If it has to
 /// wait, it reports `waiting` as its progress.
-pub(crate) fn lock(path: &Path, waiting: &str, progress: &dyn Fn(&Progress)) -> Result<File, ArtifactError> {
+pub(crate) fn lock(
+    path: &Path,
+    waiting: &str,
+    progress: &dyn Fn(&LoadProgress),
+) -> Result<File, ArtifactError> {
     let file = plain_file::for_writing().open(path);
     let file = file.map_err(ArtifactError::io("open", path))?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        progress(&Progress { what: waiting.to_owned(), done_bytes: 0, total_bytes: 0 });
+        progress(&LoadProgress { what: waiting.to_owned(), done_bytes: 0, total_bytes: 0 });
         loop {
             match flock(&file, FlockOperation::LockExclusive) {
                 Ok(()) => break,
@@ -144,7 +148,7 @@ pub(crate) fn make_once(
     folder: &Path,
     name: &str,
     [waiting, making]: [&str; 2],
-    progress: &dyn Fn(&Progress),
+    progress: &dyn Fn(&LoadProgress),
     make_it: impl FnOnce(&Path) -> Result<(), SystemError>,
 ) -> Result<(), SystemError> {
     let of_system = |error: ArtifactError| error.of_system(system);
@@ -159,7 +163,7 @@ pub(crate) fn make_once(
     if made.exists() {
         return Ok(());
     }
-    progress(&Progress { what: making.to_owned(), done_bytes: 0, total_bytes: 0 });
+    progress(&LoadProgress { what: making.to_owned(), done_bytes: 0, total_bytes: 0 });
     let staging = stem.with_extension("partial");
     remove(&staging).map_err(of_system)?;
     let outcome = make_it(&staging);
@@ -201,16 +205,19 @@ mod tests {
 
     /// Obtains the list with a fetch that brings `content`, which takes a moment.
     fn obtain(cache: &Path, content: &str, fetches: &AtomicU32) -> Result<PathBuf, ArtifactError> {
-        let fetch =
-            |_: &ArtifactList, files: &[LockedFile], directory: &Path, work: &Path, _: &dyn Fn(&Progress)| {
-                fetches.fetch_add(1, Ordering::Relaxed);
-                assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0);
-                std::fs::write(work.join("anything"), "").unwrap();
-                std::thread::sleep(std::time::Duration::from_millis(20));
-                std::fs::write(directory.join(&files[0].name), content).unwrap();
-                Ok(())
-            };
-        Place::of(&LIST, cache).unwrap().obtain(&|_| {}, &fetch)
+        let fetch = |_: &ArtifactList,
+                     files: &[LockedFile],
+                     directory: &Path,
+                     work: &Path,
+                     _: &dyn Fn(&LoadProgress)| {
+            fetches.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0);
+            std::fs::write(work.join("anything"), "").unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::fs::write(directory.join(&files[0].name), content).unwrap();
+            Ok(())
+        };
+        ArtifactDirectory::of(&LIST, cache).unwrap().obtain(&|_| {}, &fetch)
     }
 
     #[test]
@@ -239,18 +246,21 @@ mod tests {
     #[test]
     fn a_fetch_that_broke_off_leaves_nothing() {
         let (cache, fetches) = (tempfile::TempDir::new().unwrap(), AtomicU32::new(0));
-        let place = Place::of(&LIST, cache.path()).unwrap();
-        let breaks_off =
-            |list: &ArtifactList, files: &[LockedFile], directory: &Path, _: &Path, _: &dyn Fn(&Progress)| {
-                std::fs::write(directory.join(&files[0].name), "a").unwrap();
-                Err(ArtifactError::Fetch {
-                    list: list.name,
-                    files: files.len(),
-                    megabytes: 0.0,
-                    problem: "no route".to_owned(),
-                    log_tail: None,
-                })
-            };
+        let place = ArtifactDirectory::of(&LIST, cache.path()).unwrap();
+        let breaks_off = |list: &ArtifactList,
+                          files: &[LockedFile],
+                          directory: &Path,
+                          _: &Path,
+                          _: &dyn Fn(&LoadProgress)| {
+            std::fs::write(directory.join(&files[0].name), "a").unwrap();
+            Err(ArtifactError::Fetch {
+                list: list.name,
+                files: files.len(),
+                megabytes: 0.0,
+                problem: "no route".to_owned(),
+                log_tail: None,
+            })
+        };
         let error = place.obtain(&|_| {}, &breaks_off).unwrap_err();
         assert!(error.to_string().contains("no route"), "{error}");
         let left: Vec<_> = std::fs::read_dir(&place.folder).unwrap().collect();
@@ -261,7 +271,7 @@ mod tests {
     #[test]
     fn what_a_killed_fetch_left_is_cleared_away() {
         let (cache, fetches) = (tempfile::TempDir::new().unwrap(), AtomicU32::new(0));
-        let place = Place::of(&LIST, cache.path()).unwrap();
+        let place = ArtifactDirectory::of(&LIST, cache.path()).unwrap();
         let partial = place.folder.join(format!("{}.partial", place.name)).join("files");
         std::fs::create_dir_all(&partial).unwrap();
         std::fs::write(partial.join("old.jar"), "half").unwrap();

@@ -9,10 +9,10 @@ use super::ArtifactError;
 use super::ArtifactList;
 use super::locked::LockedFile;
 use super::maven_home;
-use crate::child::Child;
+use crate::child::ChildProcess;
 use crate::program::on_path;
-use crate::system::{Progress, Resources, SystemError};
-use crate::unprivileged::{self, Room};
+use crate::system::{LoadProgress, SystemError, SystemResources};
+use crate::unprivileged::{self, UnprivilegedSandbox};
 
 /// The plugin that copies the files, with a fixed version. `scripts/lock-artifacts` reads this line.
 const COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies";
@@ -34,7 +34,7 @@ pub(super) fn fetch(
     files: &[LockedFile],
     directory: &Path,
     work: &Path,
-    progress: &dyn Fn(&Progress),
+    progress: &dyn Fn(&LoadProgress),
 ) -> Result<(), ArtifactError> {
     let missing = ArtifactError::Program { program: "mvn", remedy: REMEDY };
     let is_root = unprivileged::is_root();
@@ -45,7 +45,7 @@ pub(super) fn fetch(
         true => {
             let program = maven_home::program().ok_or(missing)?;
             let program = program.map_err(|problem| ArtifactError::Closed { problem })?;
-            let room = Room::make(work).map_err(|error| ArtifactError::Closed {
+            let room = UnprivilegedSandbox::make(work).map_err(|error| ArtifactError::Closed {
                 problem: format!(
                     "can't create a directory for the user {} in {}: {error}",
                     unprivileged::USER,
@@ -91,7 +91,7 @@ pub(super) fn fetch(
         log_tail,
     };
     let maven = match &room {
-        None => Child::spawn("mvn", command, &log, &Resources::unlimited()),
+        None => ChildProcess::spawn("mvn", command, &log, &SystemResources::unlimited()),
         Some(room) => room.spawn("mvn", command, &log),
     };
     let maven = maven.map_err(|error| match error {
@@ -99,7 +99,7 @@ pub(super) fn fetch(
         other => failed(other.to_string(), None),
     })?;
     loop {
-        progress(&Progress {
+        progress(&LoadProgress {
             what: format!("fetching {}, {} files{by}", list.name, files.len()),
             done_bytes: arrived_bytes(&repository, files, MAX_DEPTH).min(total_bytes),
             total_bytes,

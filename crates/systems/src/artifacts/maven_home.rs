@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::unprivileged::{self, Room};
+use crate::unprivileged::{self, UnprivilegedSandbox};
 
 const HOME: &str = "home";
 const FOLDER: &str = "home/.m2";
@@ -40,7 +40,7 @@ pub(super) fn program() -> Option<Result<PathBuf, String>> {
 }
 
 /// Creates Maven's home directory in the room and sets its environment, which contains nothing else of ours.
-pub(super) fn furnish(room: &Room, command: &mut Command) -> io::Result<()> {
+pub(super) fn furnish(room: &UnprivilegedSandbox, command: &mut Command) -> io::Result<()> {
     command.env_clear();
     room.make_folder(HOME)?;
     room.make_folder(FOLDER)?;
@@ -84,7 +84,7 @@ fn pass(command: &mut Command, name: &str) {
 }
 
 /// The options. Files that they refer to are copied into the room, since the user may not be able to read them.
-fn with_copies(room: &Room, options: &str, number: usize) -> io::Result<Vec<String>> {
+fn with_copies(room: &UnprivilegedSandbox, options: &str, number: usize) -> io::Result<Vec<String>> {
     let mut words = Vec::new();
     for (place, word) in options.split_whitespace().enumerate() {
         let store = STORES.iter().find_map(|option| Some((option, word.strip_prefix(option)?)));

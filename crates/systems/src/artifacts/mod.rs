@@ -21,7 +21,7 @@ pub use error::ArtifactError;
 pub use locked::LockedFile;
 
 use crate::java::Java;
-use crate::system::Progress;
+use crate::system::LoadProgress;
 
 /// Cassandra, its dependencies and its command `nodetool`.
 pub static CASSANDRA: ArtifactList = ArtifactList {
@@ -122,7 +122,7 @@ impl ArtifactList {
     ///
     /// # Errors
     /// When they can't be fetched or stored, or are not those of the list.
-    pub fn directory(&self, progress: &dyn Fn(&Progress)) -> Result<PathBuf, ArtifactError> {
+    pub fn directory(&self, progress: &dyn Fn(&LoadProgress)) -> Result<PathBuf, ArtifactError> {
         self.directory_in(&cache::root()?, progress)
     }
 
@@ -133,9 +133,9 @@ impl ArtifactList {
     pub fn directory_in(
         &self,
         cache: &std::path::Path,
-        progress: &dyn Fn(&Progress),
+        progress: &dyn Fn(&LoadProgress),
     ) -> Result<PathBuf, ArtifactError> {
-        cache::Place::of(self, cache)?.obtain(progress, &maven::fetch)
+        cache::ArtifactDirectory::of(self, cache)?.obtain(progress, &maven::fetch)
     }
 }
 

@@ -8,9 +8,9 @@ pub mod shell_text;
 
 use std::time::Duration;
 
-use underlay_record::{Better, Dilation};
+use underlay_record::{BetterDirection, MetricDilation};
 
-pub use reading::{LatestValue, Texts, check, check_mark, figures_of, marks_of};
+pub use reading::{BenchmarkTexts, LatestValue, check, check_mark, figures_of, marks_of};
 
 /// What a study says of a benchmark.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,25 +24,25 @@ pub struct BenchmarkPlan {
     pub in_budget: Option<bool>,
     /// One that takes longer has failed. By this machine's clock.
     pub limit: Duration,
-    pub figures: Figures,
+    pub figures: MetricSource,
     pub marks: Vec<MarkPlan>,
 }
 
 /// Where the figures of a benchmark come from.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Figures {
+pub enum MetricSource {
     /// As the study says. Never empty.
     Planned(Vec<FigurePlan>),
     /// `job` is one of fio's, and its figures are what fio printed.
     OfFio,
 }
 
-impl Figures {
+impl MetricSource {
     /// Those that the study says; none of a job of fio's.
     pub(crate) fn planned(&self) -> &[FigurePlan] {
         match self {
-            Figures::Planned(plans) => plans,
-            Figures::OfFio => &[],
+            MetricSource::Planned(plans) => plans,
+            MetricSource::OfFio => &[],
         }
     }
 }
@@ -63,26 +63,26 @@ pub struct MarkPlan {
 pub struct FigurePlan {
     pub name: String,
     pub unit: String,
-    pub better: Better,
-    pub slow_motion: Dilation,
+    pub better: BetterDirection,
+    pub slow_motion: MetricDilation,
     /// A file with placeholders; what the command prints when absent.
     pub file: Option<String>,
-    pub reading: Reading,
+    pub reading: MetricReading,
     /// A regular expression for its progress: groups `value`, and `t` in seconds if the command tells them.
     pub progress: Option<String>,
-    pub take: Take,
+    pub take: ValueChoice,
 }
 
 impl FigurePlan {
     /// Whether each percentile is a figure, with a name of its own.
     pub fn has_several(&self) -> bool {
-        matches!(self.reading, Reading::Percentiles(_) | Reading::Hdr)
+        matches!(self.reading, MetricReading::Percentiles(_) | MetricReading::Hdr)
     }
 }
 
 /// How a figure is taken from a text.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reading {
+pub enum MetricReading {
     /// A regular expression: its group `value`, or its first one.
     Pattern(String),
     /// `jobs[0].read.iops`, of the JSON in the text.
@@ -99,7 +99,7 @@ pub enum Reading {
 
 /// Which of several values counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Take {
+pub enum ValueChoice {
     #[default]
     Last,
     First,
@@ -109,15 +109,15 @@ pub enum Take {
     Max,
 }
 
-impl Take {
+impl ValueChoice {
     /// All, with the words that studies use.
-    pub const NAMES: [(&'static str, Take); 6] = [
-        ("last", Take::Last),
-        ("first", Take::First),
-        ("mean", Take::Mean),
-        ("sum", Take::Sum),
-        ("min", Take::Min),
-        ("max", Take::Max),
+    pub const NAMES: [(&'static str, ValueChoice); 6] = [
+        ("last", ValueChoice::Last),
+        ("first", ValueChoice::First),
+        ("mean", ValueChoice::Mean),
+        ("sum", ValueChoice::Sum),
+        ("min", ValueChoice::Min),
+        ("max", ValueChoice::Max),
     ];
 
     /// None of no values.
@@ -125,12 +125,12 @@ impl Take {
         let (first, last) = (values.first()?, values.last()?);
         let sum = || values.iter().sum::<f64>();
         Some(match self {
-            Take::Last => *last,
-            Take::First => *first,
-            Take::Mean => sum() / values.len() as f64,
-            Take::Sum => sum(),
-            Take::Min => values.iter().copied().fold(f64::INFINITY, f64::min),
-            Take::Max => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            ValueChoice::Last => *last,
+            ValueChoice::First => *first,
+            ValueChoice::Mean => sum() / values.len() as f64,
+            ValueChoice::Sum => sum(),
+            ValueChoice::Min => values.iter().copied().fold(f64::INFINITY, f64::min),
+            ValueChoice::Max => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         })
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// A step on the way.
 #[derive(Debug, PartialEq)]
-enum Step {
+enum PathStep {
     Key(String),
     Index(usize),
     Each,
@@ -20,9 +20,9 @@ pub(super) fn values_at<'v>(root: &'v Value, path: &str) -> Result<Vec<&'v Value
         found = found
             .into_iter()
             .flat_map(|value| match &step {
-                Step::Key(key) => value.get(key).into_iter().collect::<Vec<_>>(),
-                Step::Index(index) => value.get(index).into_iter().collect(),
-                Step::Each => value.as_array().into_iter().flatten().collect(),
+                PathStep::Key(key) => value.get(key).into_iter().collect::<Vec<_>>(),
+                PathStep::Index(index) => value.get(index).into_iter().collect(),
+                PathStep::Each => value.as_array().into_iter().flatten().collect(),
             })
             .collect();
     }
@@ -37,7 +37,7 @@ pub(super) fn check(path: &str) -> Result<(), String> {
     steps(path).map(drop)
 }
 
-fn steps(path: &str) -> Result<Vec<Step>, String> {
+fn steps(path: &str) -> Result<Vec<PathStep>, String> {
     let wrong = |rest: &str| format!("expected a path such as jobs[0].read.iops; it goes wrong at `{rest}`");
     let mut steps = Vec::new();
     // A leading `$` is that of JSONPath.
@@ -47,13 +47,13 @@ fn steps(path: &str) -> Result<Vec<Step>, String> {
     while !rest.is_empty() {
         if let Some(inner) = rest.strip_prefix("[\"") {
             let (key, after) = inner.split_once("\"]").ok_or_else(|| wrong(rest))?;
-            steps.push(Step::Key(key.to_owned()));
+            steps.push(PathStep::Key(key.to_owned()));
             rest = after;
         } else if let Some(inner) = rest.strip_prefix('[') {
             let (index, after) = inner.split_once(']').ok_or_else(|| wrong(rest))?;
             steps.push(match index.trim() {
-                "*" => Step::Each,
-                index => Step::Index(index.parse().map_err(|_| wrong(rest))?),
+                "*" => PathStep::Each,
+                index => PathStep::Index(index.parse().map_err(|_| wrong(rest))?),
             });
             rest = after;
         } else {
@@ -66,7 +66,7 @@ fn steps(path: &str) -> Result<Vec<Step>, String> {
             if end == 0 {
                 return Err(wrong(rest));
             }
-            steps.push(Step::Key(key[..end].to_owned()));
+            steps.push(PathStep::Key(key[..end].to_owned()));
             rest = &key[end..];
         }
         is_first = false;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use underlay_record::{BenchmarkFigure, BenchmarkMark, FigureSample, Histogram};
 
 use super::number::number_at;
-use super::{FigurePlan, MarkPlan, Reading, path};
+use super::{FigurePlan, MarkPlan, MetricReading, path};
 
 /// So much of a text goes into a message.
 const SEEN_BYTES: usize = 1500;
@@ -22,7 +22,7 @@ const QUANTILES: [(&str, f64); 5] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
 
 /// Where figures are looked for: the text of a file, or without a name what the command printed.
-pub trait Texts {
+pub trait BenchmarkTexts {
     /// # Errors
     /// When the file can't be read.
     fn text(&self, file: Option<&str>) -> Result<String, String>;
@@ -49,10 +49,10 @@ pub fn check(plan: &FigurePlan) -> Result<(), (&'static str, String)> {
         }
     };
     match &plan.reading {
-        Reading::Pattern(text) => pattern("pattern", text, &["value"])?,
-        Reading::Percentiles(text) => pattern("percentiles", text, &["percentile", "value"])?,
-        Reading::Json(text) => path::check(text).map_err(|problem| ("json", problem))?,
-        Reading::Csv(_) | Reading::Hdr | Reading::Progress => {}
+        MetricReading::Pattern(text) => pattern("pattern", text, &["value"])?,
+        MetricReading::Percentiles(text) => pattern("percentiles", text, &["percentile", "value"])?,
+        MetricReading::Json(text) => path::check(text).map_err(|problem| ("json", problem))?,
+        MetricReading::Csv(_) | MetricReading::Hdr | MetricReading::Progress => {}
     }
     plan.progress.as_deref().map_or(Ok(()), |text| pattern("progress", text, &["value"]))
 }
@@ -61,12 +61,12 @@ pub fn check(plan: &FigurePlan) -> Result<(), (&'static str, String)> {
 ///
 /// # Errors
 /// Why there is none, with the text that was seen.
-pub fn figures_of(plan: &FigurePlan, texts: &dyn Texts) -> Result<Vec<BenchmarkFigure>, String> {
+pub fn figures_of(plan: &FigurePlan, texts: &dyn BenchmarkTexts) -> Result<Vec<BenchmarkFigure>, String> {
     let told = |problem: String| format!("its figure `{}`: {problem}", plan.name);
     let text = texts.text(plan.file.as_deref()).map_err(told)?;
     let text = match plan.reading {
         // JSON that ends too soon is noticed.
-        Reading::Json(_) => text,
+        MetricReading::Json(_) => text,
         _ => whole_lines(text, plan.file.as_deref()),
     };
     let seen = || match (text.trim(), &plan.file) {
@@ -95,21 +95,21 @@ pub fn figures_of(plan: &FigurePlan, texts: &dyn Texts) -> Result<Vec<BenchmarkF
         None => Err(format!("{what} matches nothing")),
     };
     let found = match &plan.reading {
-        Reading::Pattern(pattern) => {
+        MetricReading::Pattern(pattern) => {
             matches(pattern, &text).and_then(|values| one(values, &format!("the pattern `{pattern}`")))
         }
-        Reading::Json(path) => {
+        MetricReading::Json(path) => {
             json(path, &text).and_then(|values| one(values, &format!("the path `{path}`")))
         }
-        Reading::Csv(column) => {
+        MetricReading::Csv(column) => {
             csv(column, &text).and_then(|values| one(values, &format!("the column `{column}`")))
         }
-        Reading::Percentiles(pattern) => percentiles(pattern, &text)
+        MetricReading::Percentiles(pattern) => percentiles(pattern, &text)
             .map(|all| all.into_iter().map(|(name, value)| figure(&name, value)).collect()),
-        Reading::Hdr => {
+        MetricReading::Hdr => {
             histogram(&text).map(|all| all.into_iter().map(|(name, value)| figure(name, value)).collect())
         }
-        Reading::Progress => {
+        MetricReading::Progress => {
             let values: Vec<f64> = series.iter().map(|sample| sample.value).collect();
             plan.take.of(&values).map(|value| vec![figure("", value)]).ok_or_else(|| "no progress".to_owned())
         }
@@ -141,7 +141,7 @@ pub fn check_mark(pattern: &str) -> Result<(), String> {
 ///
 /// # Errors
 /// When the text can't be read, or a time is none.
-pub fn marks_of(plan: &MarkPlan, texts: &dyn Texts) -> Result<Vec<BenchmarkMark>, String> {
+pub fn marks_of(plan: &MarkPlan, texts: &dyn BenchmarkTexts) -> Result<Vec<BenchmarkMark>, String> {
     let told = |problem: String| format!("its mark `{}`: {problem}", plan.name);
     let text = whole_lines(texts.text(plan.file.as_deref()).map_err(told)?, plan.file.as_deref());
     let mut marks = Vec::new();
@@ -365,14 +365,14 @@ fn histogram(text: &str) -> Result<Vec<(&'static str, f64)>, String> {
 
 #[cfg(test)]
 mod tests {
-    use underlay_record::{Better, Dilation};
+    use underlay_record::{BetterDirection, MetricDilation};
 
-    use super::super::Take;
+    use super::super::ValueChoice;
     use super::*;
 
     struct Printed(&'static str);
 
-    impl Texts for Printed {
+    impl BenchmarkTexts for Printed {
         fn text(&self, file: Option<&str>) -> Result<String, String> {
             match file {
                 None => Ok(self.0.to_owned()),
@@ -381,16 +381,16 @@ mod tests {
         }
     }
 
-    fn plan(reading: Reading) -> FigurePlan {
+    fn plan(reading: MetricReading) -> FigurePlan {
         FigurePlan {
             name: "f".to_owned(),
             unit: "ms".to_owned(),
-            better: Better::Lower,
-            slow_motion: Dilation::Time,
+            better: BetterDirection::Lower,
+            slow_motion: MetricDilation::Time,
             file: None,
             reading,
             progress: None,
-            take: Take::Last,
+            take: ValueChoice::Last,
         }
     }
 
@@ -402,14 +402,14 @@ mod tests {
         assert_eq!(whole_lines("took 7 s\ntook 12".to_owned(), None), "took 7 s\ntook 12");
     }
 
-    fn read(reading: Reading, text: &'static str) -> Result<Vec<(String, f64)>, String> {
+    fn read(reading: MetricReading, text: &'static str) -> Result<Vec<(String, f64)>, String> {
         let found = figures_of(&plan(reading), &Printed(text))?;
         Ok(found.into_iter().map(|figure| (figure.name, figure.value)).collect())
     }
 
     #[test]
     fn a_pattern_takes_the_last_number_and_nothing_else() {
-        let pattern = |text: &str| Reading::Pattern(text.to_owned());
+        let pattern = |text: &str| MetricReading::Pattern(text.to_owned());
         assert_eq!(read(pattern("x=([0-9.]+)"), "x=1\nx=2.5\n"), Ok(vec![("f".to_owned(), 2.5)]));
         let nothing = read(pattern("y=([0-9.]+)"), "x=1\n").unwrap_err();
         assert!(nothing.contains("matches nothing") && nothing.contains("x=1"), "{nothing}");
@@ -422,14 +422,14 @@ mod tests {
 
     #[test]
     fn json_and_csv_are_read_between_other_lines() {
-        let json = |text: &str| Reading::Json(text.to_owned());
+        let json = |text: &str| MetricReading::Json(text.to_owned());
         let text = "fio: a note\n{\n \"a\": [{\"b\": 1}, {\"b\": \"2.5\"}]\n}\nbye\n";
         assert_eq!(read(json("a[1].b"), text), Ok(vec![("f".to_owned(), 2.5)]));
         assert!(read(json("a[2].b"), text).unwrap_err().contains("matches nothing"));
         assert!(read(json("a"), text).unwrap_err().contains("is not a number"));
         assert!(read(json("a"), "{\"a\": 1").unwrap_err().contains("ends too soon"));
         assert!(read(json("a"), "a = 1").unwrap_err().contains("no JSON"));
-        let csv = |text: &str| Reading::Csv(text.to_owned());
+        let csv = |text: &str| MetricReading::Csv(text.to_owned());
         let text = "# made today\ntime,\"ops, all\",p99\n1,10,0.5\n2,\"30\",0.75\n";
         assert_eq!(read(csv("ops, all"), text), Ok(vec![("f".to_owned(), 30.0)]));
         assert!(read(csv("ops"), text).unwrap_err().contains("no line has a column"));
@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn percentiles_and_histograms_become_a_figure_each() {
-        let lines = Reading::Percentiles(r"(?<percentile>[0-9.]+)th: (?<value>[0-9.]+) ms".to_owned());
+        let lines = MetricReading::Percentiles(r"(?<percentile>[0-9.]+)th: (?<value>[0-9.]+) ms".to_owned());
         let found = read(lines.clone(), "50th: 1.5 ms\n99.9th: 8 ms\n").unwrap();
         assert_eq!(found, [("f p50".to_owned(), 1.5), ("f p99.9".to_owned(), 8.0)]);
         assert!(read(lines, "none\n").unwrap_err().contains("match nothing"));
@@ -449,11 +449,11 @@ mod tests {
             "#[StartTime: 1]\n\"StartTimestamp\",\"x\"\n0.0,1.0,9,{0}\nTag=A,1.0,1.0,9,{0}\n",
             one.encode()
         );
-        let found = read(Reading::Hdr, log.leak()).unwrap();
+        let found = read(MetricReading::Hdr, log.leak()).unwrap();
         let of = |name: &str| found.iter().find(|(known, _)| known == name).unwrap().1;
         assert!((of("f p50") - 500.0).abs() <= 1.0 && (of("f max") - 1000.0).abs() <= 1.0, "{found:?}");
-        assert!(read(Reading::Hdr, "0.0,1.0,9,HISTgarbage\n").unwrap_err().contains("can't be read"));
-        assert!(read(Reading::Hdr, "# nothing\n").unwrap_err().contains("no value"));
+        assert!(read(MetricReading::Hdr, "0.0,1.0,9,HISTgarbage\n").unwrap_err().contains("can't be read"));
+        assert!(read(MetricReading::Hdr, "# nothing\n").unwrap_err().contains("no value"));
     }
 
     #[test]
@@ -476,7 +476,7 @@ mod tests {
     #[test]
     fn progress_becomes_a_series() {
         let progress = Some(r"progress: (?<t>[0-9.]+) s, (?<value>[0-9.]+) tps".to_owned());
-        let plan = FigurePlan { progress, take: Take::Mean, ..plan(Reading::Progress) };
+        let plan = FigurePlan { progress, take: ValueChoice::Mean, ..plan(MetricReading::Progress) };
         let printed = Printed("progress: 1.0 s, 10 tps\nprogress: 2.0 s, 30.5 tps\n");
         let found = figures_of(&plan, &printed).unwrap().remove(0);
         assert_eq!((found.value, found.series[1]), (20.25, FigureSample { t_s: 2.0, value: 30.5 }));
@@ -488,10 +488,10 @@ mod tests {
     #[test]
     fn a_wrong_plan_is_found_before_it_runs() {
         let wrong = |reading| check(&plan(reading)).unwrap_err();
-        assert_eq!(wrong(Reading::Pattern("(".to_owned())).0, "pattern");
-        assert!(wrong(Reading::Pattern("x".to_owned())).1.contains("one group"));
-        assert!(wrong(Reading::Percentiles("(?<value>x)".to_owned())).1.contains("(?<percentile>...)"));
-        assert_eq!(wrong(Reading::Json("a..b".to_owned())).0, "json");
-        assert_eq!(check(&plan(Reading::Pattern("a (?<value>.) (b)".to_owned()))), Ok(()));
+        assert_eq!(wrong(MetricReading::Pattern("(".to_owned())).0, "pattern");
+        assert!(wrong(MetricReading::Pattern("x".to_owned())).1.contains("one group"));
+        assert!(wrong(MetricReading::Percentiles("(?<value>x)".to_owned())).1.contains("(?<percentile>...)"));
+        assert_eq!(wrong(MetricReading::Json("a..b".to_owned())).0, "json");
+        assert_eq!(check(&plan(MetricReading::Pattern("a (?<value>.) (b)".to_owned()))), Ok(()));
     }
 }

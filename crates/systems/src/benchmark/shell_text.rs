@@ -7,9 +7,9 @@ const MAX_DEPTH: usize = 8;
 
 /// The commands of a text, with those of the substitutions in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Script {
+pub struct ShellScript {
     /// A substitution's commands come before the one that it is a part of.
-    pub commands: Vec<Command>,
+    pub commands: Vec<ShellCommand>,
     /// The bodies of here-documents, and here-strings.
     pub documents: Vec<String>,
     /// Substitutions stand in each other deeper than anybody looked.
@@ -18,17 +18,17 @@ pub struct Script {
 
 /// A simple command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Command {
+pub struct ShellCommand {
     /// Without quotes. A substitution stays in its word as it is written.
     pub words: Vec<String>,
     /// What input and output are redirected to.
     pub files: Vec<String>,
 }
 
-impl Script {
+impl ShellScript {
     /// Reads a text. Whatever it is, this does not fail.
-    pub fn read(text: &str) -> Script {
-        let mut script = Script::default();
+    pub fn read(text: &str) -> ShellScript {
+        let mut script = ShellScript::default();
         script.add(text, 0);
         script
     }
@@ -49,13 +49,13 @@ impl Script {
             self.is_too_deep = true;
             return;
         }
-        let scanner = Scanner {
+        let scanner = ShellScanner {
             letters: text.chars().collect(),
             place: 0,
             depth,
             word: None,
-            expected: Expected::Word,
-            command: Command::default(),
+            expected: ExpectedWord::Word,
+            command: ShellCommand::default(),
             delimiters: Vec::new(),
             script: self,
         };
@@ -65,7 +65,7 @@ impl Script {
 
 /// What the next word is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Expected {
+enum ExpectedWord {
     #[default]
     Word,
     File,
@@ -75,19 +75,19 @@ enum Expected {
     },
 }
 
-struct Scanner<'a> {
+struct ShellScanner<'a> {
     letters: Vec<char>,
     place: usize,
     depth: usize,
     word: Option<String>,
-    expected: Expected,
-    command: Command,
+    expected: ExpectedWord,
+    command: ShellCommand,
     /// Of here-documents that begin with the next line.
     delimiters: Vec<(String, bool)>,
-    script: &'a mut Script,
+    script: &'a mut ShellScript,
 }
 
-impl Scanner<'_> {
+impl ShellScanner<'_> {
     fn read(mut self) {
         while let Some(letter) = self.next() {
             match letter {
@@ -211,14 +211,14 @@ impl Scanner<'_> {
             let strips_tabs = self.peek() == Some('-');
             self.place += usize::from(is_string || strips_tabs);
             self.expected =
-                if is_string { Expected::HereString } else { Expected::Delimiter { strips_tabs } };
+                if is_string { ExpectedWord::HereString } else { ExpectedWord::Delimiter { strips_tabs } };
             return;
         }
         while matches!(self.peek(), Some('<' | '>' | '|')) {
             self.place += 1;
         }
         if self.peek() != Some('&') {
-            self.expected = Expected::File;
+            self.expected = ExpectedWord::File;
             return;
         }
         self.place += 1;
@@ -256,18 +256,18 @@ impl Scanner<'_> {
     fn end_word(&mut self) {
         let Some(word) = self.word.take() else { return };
         match mem::take(&mut self.expected) {
-            Expected::Word => self.command.words.push(word),
-            Expected::File => self.command.files.push(word),
-            Expected::HereString => self.script.documents.push(word),
-            Expected::Delimiter { strips_tabs } => self.delimiters.push((word, strips_tabs)),
+            ExpectedWord::Word => self.command.words.push(word),
+            ExpectedWord::File => self.command.files.push(word),
+            ExpectedWord::HereString => self.script.documents.push(word),
+            ExpectedWord::Delimiter { strips_tabs } => self.delimiters.push((word, strips_tabs)),
         }
     }
 
     fn end_command(&mut self) {
         self.end_word();
-        self.expected = Expected::Word;
+        self.expected = ExpectedWord::Word;
         let command = mem::take(&mut self.command);
-        if command != Command::default() {
+        if command != ShellCommand::default() {
             self.script.commands.push(command);
         }
     }
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> Vec<Vec<String>> {
-        Script::read(text).commands.into_iter().map(|command| command.words).collect()
+        ShellScript::read(text).commands.into_iter().map(|command| command.words).collect()
     }
 
     #[test]
@@ -304,22 +304,22 @@ mod tests {
         );
         assert_eq!(words("a $((500 / 2))"), [["a", "$((500 / 2))"]]);
         let deep = "$(".repeat(50);
-        assert!(Script::read(&deep).is_too_deep);
+        assert!(ShellScript::read(&deep).is_too_deep);
     }
 
     #[test]
     fn redirections_and_documents_are_no_words() {
-        let script = Script::read("a 2>err <in >>out 2>&1 b <<-'END' c <<<'text d'\n\tone\n\tEND\nd");
+        let script = ShellScript::read("a 2>err <in >>out 2>&1 b <<-'END' c <<<'text d'\n\tone\n\tEND\nd");
         assert_eq!(script.commands[0].words, ["a", "b", "c"]);
         assert_eq!(script.commands[0].files, ["err", "in", "out"]);
         assert_eq!(script.documents, ["text d", "one\n"]);
         assert_eq!(script.commands[1].words, ["d"]);
-        assert_eq!(Script::read("a <<END\nb").documents, ["b\n"]);
+        assert_eq!(ShellScript::read("a <<END\nb").documents, ["b\n"]);
     }
 
     #[test]
     fn comments_and_commands_that_do_nothing_name_nothing() {
-        let texts = |text: &str| Script::read(text).texts().map(str::to_owned).collect::<Vec<_>>();
+        let texts = |text: &str| ShellScript::read(text).texts().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(texts("a # {data}\n: {data}\ntrue {data} >{scratch}/x"), ["a", "{scratch}/x"]);
         assert_eq!(texts("echo '# {data}'"), ["echo", "# {data}"]);
     }
@@ -327,7 +327,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read(text in "[a<>$()`'\"\\\\#&|; \n-]{0,60}") {
-            let _ = Script::read(&text);
+            let _ = ShellScript::read(&text);
         }
     }
 }

@@ -11,7 +11,7 @@ const PORTS: [(u16, u16); 3] = [(9042, 7000), (19042, 17000), (29042, 27000)];
 
 /// The addresses 127.0.BLOCK.1 and following, reserved until this is dropped or the process ends.
 #[derive(Debug)]
-pub(super) struct Addresses {
+pub(super) struct LoopbackAddresses {
     block: u8,
     pair: usize,
     nodes: u8,
@@ -19,9 +19,9 @@ pub(super) struct Addresses {
     _lock: UnixListener,
 }
 
-impl Addresses {
+impl LoopbackAddresses {
     /// Reserves the first free block for this many nodes.
-    pub(super) fn claim(nodes: u8) -> std::io::Result<Addresses> {
+    pub(super) fn claim(nodes: u8) -> std::io::Result<LoopbackAddresses> {
         for pair in 0..PORTS.len() {
             for block in 0..=u8::MAX {
                 match Self::claim_block(block, pair, nodes) {
@@ -37,7 +37,7 @@ impl Addresses {
     }
 
     /// Reserves the block with the given [`name`](Self::name) again: nodes of a ring know each other by their addresses.
-    pub(super) fn claim_again(name: &str, nodes: u8) -> std::io::Result<Addresses> {
+    pub(super) fn claim_again(name: &str, nodes: u8) -> std::io::Result<LoopbackAddresses> {
         let place = name.trim().split_once(' ').and_then(|(block, pair)| {
             Some((block.parse().ok()?, pair.parse().ok().filter(|&pair| pair < PORTS.len())?))
         });
@@ -48,10 +48,10 @@ impl Addresses {
         Self::claim_block(block, pair, nodes)
     }
 
-    fn claim_block(block: u8, pair: usize, nodes: u8) -> std::io::Result<Addresses> {
+    fn claim_block(block: u8, pair: usize, nodes: u8) -> std::io::Result<LoopbackAddresses> {
         let name = format!("underlay-cassandra-{block}-{pair}");
         let lock = UnixListener::bind_addr(&UnixAddr::from_abstract_name(name)?)?;
-        let addresses = Addresses { block, pair, nodes, _lock: lock };
+        let addresses = LoopbackAddresses { block, pair, nodes, _lock: lock };
         for node in 0..nodes {
             for address in [addresses.native(node), addresses.storage(node)] {
                 drop(TcpListener::bind(address)?);
@@ -96,32 +96,36 @@ mod tests {
 
     #[test]
     fn no_two_have_the_same_block_until_one_is_dropped() {
-        let first = Addresses::claim(2).unwrap();
-        let second = Addresses::claim(3).unwrap();
+        let first = LoopbackAddresses::claim(2).unwrap();
+        let second = LoopbackAddresses::claim(3).unwrap();
         assert_ne!(first.ip(0), second.ip(0));
         assert!(first.ip(0).is_loopback());
         let name = first.name();
-        assert_eq!(Addresses::claim_again(&name, 2).unwrap_err().kind(), ErrorKind::AddrInUse);
+        assert_eq!(LoopbackAddresses::claim_again(&name, 2).unwrap_err().kind(), ErrorKind::AddrInUse);
         let ip = first.ip(1);
         drop(first);
-        assert_eq!(Addresses::claim_again(&name, 2).unwrap().ip(1), ip);
+        assert_eq!(LoopbackAddresses::claim_again(&name, 2).unwrap().ip(1), ip);
         assert_eq!(second.all_native().len(), 3);
     }
 
     #[test]
     fn a_block_with_a_stranger_in_it_is_passed_over() {
-        let free = Addresses::claim(2).unwrap();
+        let free = LoopbackAddresses::claim(2).unwrap();
         let (name, address) = (free.name(), free.storage(1));
         drop(free);
         let _stranger = TcpListener::bind(address).unwrap();
-        assert_eq!(Addresses::claim_again(&name, 2).unwrap_err().kind(), ErrorKind::AddrInUse);
-        assert_ne!(Addresses::claim(2).unwrap().ip(1), address.ip());
+        assert_eq!(LoopbackAddresses::claim_again(&name, 2).unwrap_err().kind(), ErrorKind::AddrInUse);
+        assert_ne!(LoopbackAddresses::claim(2).unwrap().ip(1), address.ip());
     }
 
     #[test]
     fn a_name_that_is_none_is_refused() {
         for name in ["", "1", "256 0", "1 9", "x y", "1 0 0"] {
-            assert_eq!(Addresses::claim_again(name, 1).unwrap_err().kind(), ErrorKind::InvalidData, "{name}");
+            assert_eq!(
+                LoopbackAddresses::claim_again(name, 1).unwrap_err().kind(),
+                ErrorKind::InvalidData,
+                "{name}"
+            );
         }
     }
 }

@@ -9,27 +9,29 @@ use scylla::response::query_result::QueryResult;
 use scylla::serialize::row::{RowSerializationContext, SerializeRow};
 use scylla::serialize::writers::RowWriter;
 use scylla::statement::prepared::PreparedStatement;
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
+use underlay_workload::client::{
+    Client, ClientError, FieldSelection, FieldValues, FoundRecords, OperationOutcome,
+};
 
-use super::database::{Database, words};
-use super::ring::Ring;
-use super::table::Question;
+use super::database::{CassandraSession, words};
+use super::ring::CassandraRing;
+use super::table::TableRequest;
 
 /// A client of a cluster. Requests of many clients share the connections.
 pub(super) struct CassandraClient {
-    database: Arc<Database>,
+    database: Arc<CassandraSession>,
     /// The nodes that were started here, to report how they ended; they do not live for a client. `None` for an existing cluster.
-    ring: Option<Weak<Ring>>,
-    prepared: HashMap<Question, PreparedStatement>,
+    ring: Option<Weak<CassandraRing>>,
+    prepared: HashMap<TableRequest, PreparedStatement>,
 }
 
 /// The values bound to a statement, in the order of its markers.
-struct Bound<'a> {
+struct BoundValues<'a> {
     first: &'a [Option<&'a [u8]>],
     last: &'a [Option<&'a [u8]>],
 }
 
-impl SerializeRow for Bound<'_> {
+impl SerializeRow for BoundValues<'_> {
     fn serialize(
         &self,
         context: &RowSerializationContext<'_>,
@@ -56,17 +58,21 @@ impl SerializeRow for Bound<'_> {
 }
 
 /// Cassandra's answer to a request, or that it was too busy for it.
-enum Answer {
+enum CassandraAnswer {
     Result(Box<QueryResult>),
     Throttled,
 }
 
 impl CassandraClient {
-    pub(super) fn new(database: Arc<Database>, ring: Option<Weak<Ring>>) -> Self {
+    pub(super) fn new(database: Arc<CassandraSession>, ring: Option<Weak<CassandraRing>>) -> Self {
         CassandraClient { database, ring, prepared: HashMap::new() }
     }
 
-    fn ask(&mut self, question: Question, bound: &Bound<'_>) -> Result<Answer, ClientError> {
+    fn ask(
+        &mut self,
+        question: TableRequest,
+        bound: &BoundValues<'_>,
+    ) -> Result<CassandraAnswer, ClientError> {
         if !self.prepared.contains_key(&question) {
             let prepared = self.database.prepare(&question);
             let prepared = prepared.map_err(|error| self.lost_or(ClientError::System(error.to_string())))?;
@@ -75,11 +81,11 @@ impl CassandraClient {
         let prepared = &self.prepared[&question];
         let result = self.database.wait(self.database.session().execute_unpaged(prepared, bound));
         match result {
-            Ok(result) => Ok(Answer::Result(Box::new(result))),
+            Ok(result) => Ok(CassandraAnswer::Result(Box::new(result))),
             Err(ExecutionError::LastAttemptError(RequestAttemptError::DbError(
                 DbError::Overloaded | DbError::RateLimitReached { .. },
                 _,
-            ))) => Ok(Answer::Throttled),
+            ))) => Ok(CassandraAnswer::Throttled),
             Err(ExecutionError::RequestTimeout(limit)) => Err(self.lost_or(ClientError::Timeout(limit))),
             Err(error @ ExecutionError::LastAttemptError(RequestAttemptError::DbError(..))) => {
                 Err(ClientError::System(words(&error)))
@@ -97,10 +103,14 @@ impl CassandraClient {
         }
     }
 
-    fn write(&mut self, question: Question, bound: &Bound<'_>) -> Result<Outcome, ClientError> {
+    fn write(
+        &mut self,
+        question: TableRequest,
+        bound: &BoundValues<'_>,
+    ) -> Result<OperationOutcome, ClientError> {
         match self.ask(question, bound)? {
-            Answer::Result(_) => Ok(Outcome::Found),
-            Answer::Throttled => Ok(Outcome::Throttled),
+            CassandraAnswer::Result(_) => Ok(OperationOutcome::Found),
+            CassandraAnswer::Throttled => Ok(OperationOutcome::Throttled),
         }
     }
 
@@ -123,50 +133,60 @@ fn unreadable(problem: &dyn std::fmt::Display) -> ClientError {
 }
 
 impl Client for CassandraClient {
-    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError> {
+    fn read(
+        &mut self,
+        key: &[u8],
+        fields: FieldSelection,
+        values: &mut FieldValues,
+    ) -> Result<OperationOutcome, ClientError> {
         values.clear();
         let question = match fields {
-            Fields::All => Question::ReadAll,
-            Fields::One(field) => Question::ReadOne(field),
+            FieldSelection::All => TableRequest::ReadAll,
+            FieldSelection::One(field) => TableRequest::ReadOne(field),
         };
         let count = self.database.table().fields;
-        let result = match self.ask(question, &Bound { first: &[Some(key)], last: &[] })? {
-            Answer::Result(result) => result,
-            Answer::Throttled => return Ok(Outcome::Throttled),
+        let result = match self.ask(question, &BoundValues { first: &[Some(key)], last: &[] })? {
+            CassandraAnswer::Result(result) => result,
+            CassandraAnswer::Throttled => return Ok(OperationOutcome::Throttled),
         };
         let rows = result.into_rows_result().map_err(|error| unreadable(&error))?;
         let mut rows = rows.rows::<ColumnIterator<'_, '_>>().map_err(|error| unreadable(&error))?;
-        let Some(row) = rows.next() else { return Ok(Outcome::Missing) };
+        let Some(row) = rows.next() else { return Ok(OperationOutcome::Missing) };
         for column in row.map_err(|error| unreadable(&error))? {
             let column = column.map_err(|error| unreadable(&error))?;
             // A field that the table hasn't is answered with the key, to tell whether the record is there.
             let field = match fields {
-                Fields::All => u32::try_from(column.index).unwrap_or(u32::MAX),
-                Fields::One(field) => field,
+                FieldSelection::All => u32::try_from(column.index).unwrap_or(u32::MAX),
+                FieldSelection::One(field) => field,
             };
             if let Some(value) = column.slice.filter(|_| field < count) {
                 values.push(field, value.as_slice());
             }
         }
-        Ok(Outcome::Found)
+        Ok(OperationOutcome::Found)
     }
 
-    fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
+    fn scan(
+        &mut self,
+        start: &[u8],
+        limit: u32,
+        fields: FieldSelection,
+    ) -> Result<(OperationOutcome, u32), ClientError> {
         if limit == 0 {
             // Cassandra calls a limit of 0 a mistake.
-            return Ok((Outcome::Missing, 0));
+            return Ok((OperationOutcome::Missing, 0));
         }
         let question = match fields {
-            Fields::All => Question::ScanAll,
-            Fields::One(field) => Question::ScanOne(field),
+            FieldSelection::All => TableRequest::ScanAll,
+            FieldSelection::One(field) => TableRequest::ScanOne(field),
         };
         let limit = i32::try_from(limit).unwrap_or(i32::MAX).to_be_bytes();
-        match self.ask(question, &Bound { first: &[Some(start)], last: &[Some(&limit)] })? {
-            Answer::Throttled => Ok((Outcome::Throttled, 0)),
-            Answer::Result(result) => {
+        match self.ask(question, &BoundValues { first: &[Some(start)], last: &[Some(&limit)] })? {
+            CassandraAnswer::Throttled => Ok((OperationOutcome::Throttled, 0)),
+            CassandraAnswer::Result(result) => {
                 let rows = result.into_rows_result().map_err(|error| unreadable(&error))?;
                 let count = u32::try_from(rows.rows_num()).unwrap_or(u32::MAX);
-                Ok((if count > 0 { Outcome::Found } else { Outcome::Missing }, count))
+                Ok((if count > 0 { OperationOutcome::Found } else { OperationOutcome::Missing }, count))
             }
         }
     }
@@ -175,23 +195,24 @@ impl Client for CassandraClient {
         &mut self,
         start: &[u8],
         limit: u32,
-        fields: Fields,
+        fields: FieldSelection,
         found: &mut FoundRecords,
-    ) -> Result<(Outcome, u32), ClientError> {
+    ) -> Result<(OperationOutcome, u32), ClientError> {
         found.clear();
         if limit == 0 {
-            return Ok((Outcome::Missing, 0));
+            return Ok((OperationOutcome::Missing, 0));
         }
         let question = match fields {
-            Fields::All => Question::ScanRecordsAll,
-            Fields::One(field) => Question::ScanRecordsOne(field),
+            FieldSelection::All => TableRequest::ScanRecordsAll,
+            FieldSelection::One(field) => TableRequest::ScanRecordsOne(field),
         };
         let field_count = self.database.table().fields;
         let limit = i32::try_from(limit).unwrap_or(i32::MAX).to_be_bytes();
-        let result = match self.ask(question, &Bound { first: &[Some(start)], last: &[Some(&limit)] })? {
-            Answer::Result(result) => result,
-            Answer::Throttled => return Ok((Outcome::Throttled, 0)),
-        };
+        let result =
+            match self.ask(question, &BoundValues { first: &[Some(start)], last: &[Some(&limit)] })? {
+                CassandraAnswer::Result(result) => result,
+                CassandraAnswer::Throttled => return Ok((OperationOutcome::Throttled, 0)),
+            };
         let rows = result.into_rows_result().map_err(|error| unreadable(&error))?;
         for row in rows.rows::<ColumnIterator<'_, '_>>().map_err(|error| unreadable(&error))? {
             for column in row.map_err(|error| unreadable(&error))? {
@@ -203,8 +224,8 @@ impl Client for CassandraClient {
                     continue;
                 };
                 let field = match fields {
-                    Fields::All => u32::try_from(place).unwrap_or(u32::MAX),
-                    Fields::One(field) => field,
+                    FieldSelection::All => u32::try_from(place).unwrap_or(u32::MAX),
+                    FieldSelection::One(field) => field,
                 };
                 if let (Some(value), Some(values)) = (value.filter(|_| field < field_count), found.last_mut())
                 {
@@ -213,22 +234,22 @@ impl Client for CassandraClient {
             }
         }
         let count = u32::try_from(found.len()).unwrap_or(u32::MAX);
-        Ok((if count > 0 { Outcome::Found } else { Outcome::Missing }, count))
+        Ok((if count > 0 { OperationOutcome::Found } else { OperationOutcome::Missing }, count))
     }
 
-    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         let by_field = self.by_field(values)?;
         let (fields, changes): (Vec<u32>, Vec<Option<&[u8]>>) =
             (0..).zip(by_field).filter(|(_, value)| value.is_some()).unzip();
-        self.write(Question::Update(fields), &Bound { first: &changes, last: &[Some(key)] })
+        self.write(TableRequest::Update(fields), &BoundValues { first: &changes, last: &[Some(key)] })
     }
 
-    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         let by_field = self.by_field(values)?;
-        self.write(Question::Insert, &Bound { first: &[Some(key)], last: &by_field })
+        self.write(TableRequest::Insert, &BoundValues { first: &[Some(key)], last: &by_field })
     }
 
-    fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError> {
-        self.write(Question::Delete, &Bound { first: &[Some(key)], last: &[] })
+    fn delete(&mut self, key: &[u8]) -> Result<OperationOutcome, ClientError> {
+        self.write(TableRequest::Delete, &BoundValues { first: &[Some(key)], last: &[] })
     }
 }

@@ -6,35 +6,36 @@ use std::path::PathBuf;
 
 use scylla::statement::Consistency;
 
-use super::memory::{DEFAULT_HEAP_SHARE, Division, JAVA_OWN_BYTES, MIN_NODE_BYTES};
+use super::memory::{CassandraMemoryLayout, DEFAULT_HEAP_SHARE, JAVA_OWN_BYTES, MIN_NODE_BYTES};
 use crate::memory_plan::{ClientLoad, MemoryPlan, ProcessMemory};
 use crate::setting::{
-    Kind as _, Mistakes, OneOf, Optional, Own, PathOf, Share, Whole, Word, Words, settings, too_small,
+    CustomSetting, FractionSetting, IntegerSetting, OneOf, OptionalSetting, PathOf, SettingKind as _,
+    SettingMistakes, TextListSetting, TextSetting, settings, too_small,
 };
 
 /// Each node has an address in one block of loopback addresses, of which there are 254.
-const NODES: Whole = Whole(1..=200);
+const NODES: IntegerSetting = IntegerSetting(1..=200);
 /// Numbers of threads in a node. More than this would only compete for the cores of the host.
-const CONCURRENCY: Whole = Whole(2..=1024);
-const CHUNK_KIB: Whole = Whole(4..=1024);
+const CONCURRENCY: IntegerSetting = IntegerSetting(2..=1024);
+const CHUNK_KIB: IntegerSetting = IntegerSetting(4..=1024);
 
 settings! {
     /// Every setting with its value in force.
     #[derive(Clone, Debug, PartialEq)]
-    pub(crate) struct Config {
+    pub(crate) struct CassandraConfig {
         "nodes" => nodes: u64 = 1, NODES,
             "nodes of one ring, each with its part of the memory budget: 1";
         "replication_factor" => replication_factor: u64 = 1, NODES, "copies of each record: 1";
         "consistency" => consistency: Consistency = Consistency::One, CONSISTENCIES,
             "of reads and writes: ONE (default), LOCAL_ONE, TWO, THREE, QUORUM, LOCAL_QUORUM or ALL";
-        "compression" => compression: Compression = Compression::Lz4, COMPRESSIONS,
+        "compression" => compression: CassandraCompression = CassandraCompression::Lz4, COMPRESSIONS,
             "of tables: lz4 (default), zstd, snappy or none";
-        "chunk_kib" => chunk_kib: u64 = 16, Own { read: chunk_kib, show: u64::to_string },
+        "chunk_kib" => chunk_kib: u64 = 16, CustomSetting { read: chunk_kib, show: u64::to_string },
             "what is compressed at once, a power of two from 4 to 1024: 16";
-        "compaction" => compaction: Compaction = Compaction::Stcs, COMPACTIONS,
+        "compaction" => compaction: CassandraCompaction = CassandraCompaction::Stcs, COMPACTIONS,
             "strategy: STCS (default), LCS, UCS or TWCS";
         // From 0.8 on nothing is left for anything else.
-        "heap_share" => heap_share: f64 = DEFAULT_HEAP_SHARE, Share(0.05..=0.8),
+        "heap_share" => heap_share: f64 = DEFAULT_HEAP_SHARE, FractionSetting(0.05..=0.8),
             "part of a node's memory for the Java heap: 0.25";
         "commitlog_sync" => commitlog_sync: CommitlogSync = CommitlogSync::Periodic, COMMITLOG_SYNCS,
             "periodic (default: flushed every 10 s), batch or group (flushed before each answer)";
@@ -42,20 +43,20 @@ settings! {
         "concurrent_writes" => concurrent_writes: u64 = 32, CONCURRENCY, "writes at once in a node: 32";
         "table_layout" => table_layout: TableLayout = TableLayout::Fields, TABLE_LAYOUTS,
             "fields (default: binary columns) or ycsb-usertable (the table of YCSB's own binding)";
-        "settle" => settle: Settle = Settle::Pending, SETTLES,
+        "settle" => settle: CassandraSettle = CassandraSettle::Pending, SETTLES,
             "pending (default: write out, then wait for compactions) or major (compact each table to the end)";
         // Empty: a cluster is started.
-        "endpoints" => endpoints: Vec<String> = Vec::new(), Words(check_endpoint),
+        "endpoints" => endpoints: Vec<String> = Vec::new(), TextListSetting(check_endpoint),
             "ADDRESS:PORT, ... of a cluster that runs already, in place of one that is started: none";
-        "datacenter" => datacenter: Option<String> = None, Optional(Word(datacenter)),
+        "datacenter" => datacenter: Option<String> = None, OptionalSetting(TextSetting(datacenter)),
             "of the endpoints, for LOCAL_ consistency and placing copies: none";
-        "tls_ca" => tls_ca: Option<PathBuf> = None, Optional(PathOf("a file")),
+        "tls_ca" => tls_ca: Option<PathBuf> = None, OptionalSetting(PathOf("a file")),
             "file with the certificate authorities that the endpoints' certificates come from, in PEM: none";
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Compression {
+pub(crate) enum CassandraCompression {
     Lz4,
     Zstd,
     Snappy,
@@ -63,7 +64,7 @@ pub(crate) enum Compression {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Compaction {
+pub(crate) enum CassandraCompaction {
     Stcs,
     Lcs,
     Ucs,
@@ -83,9 +84,9 @@ pub(crate) enum TableLayout {
     YcsbUsertable,
 }
 
-/// To which state [`Running::settle`](crate::system::Running::settle) brings the data.
+/// To which state [`RunningSystem::settle`](crate::system::RunningSystem::settle) brings the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Settle {
+pub(crate) enum CassandraSettle {
     Pending,
     Major,
 }
@@ -99,17 +100,17 @@ const CONSISTENCIES: OneOf<Consistency> = OneOf(&[
     ("LOCAL_QUORUM", Consistency::LocalQuorum),
     ("ALL", Consistency::All),
 ]);
-const COMPRESSIONS: OneOf<Compression> = OneOf(&[
-    ("lz4", Compression::Lz4),
-    ("zstd", Compression::Zstd),
-    ("snappy", Compression::Snappy),
-    ("none", Compression::None),
+const COMPRESSIONS: OneOf<CassandraCompression> = OneOf(&[
+    ("lz4", CassandraCompression::Lz4),
+    ("zstd", CassandraCompression::Zstd),
+    ("snappy", CassandraCompression::Snappy),
+    ("none", CassandraCompression::None),
 ]);
-const COMPACTIONS: OneOf<Compaction> = OneOf(&[
-    ("STCS", Compaction::Stcs),
-    ("LCS", Compaction::Lcs),
-    ("UCS", Compaction::Ucs),
-    ("TWCS", Compaction::Twcs),
+const COMPACTIONS: OneOf<CassandraCompaction> = OneOf(&[
+    ("STCS", CassandraCompaction::Stcs),
+    ("LCS", CassandraCompaction::Lcs),
+    ("UCS", CassandraCompaction::Ucs),
+    ("TWCS", CassandraCompaction::Twcs),
 ]);
 const COMMITLOG_SYNCS: OneOf<CommitlogSync> = OneOf(&[
     ("periodic", CommitlogSync::Periodic),
@@ -118,17 +119,18 @@ const COMMITLOG_SYNCS: OneOf<CommitlogSync> = OneOf(&[
 ]);
 const TABLE_LAYOUTS: OneOf<TableLayout> =
     OneOf(&[("fields", TableLayout::Fields), ("ycsb-usertable", TableLayout::YcsbUsertable)]);
-const SETTLES: OneOf<Settle> = OneOf(&[("pending", Settle::Pending), ("major", Settle::Major)]);
+const SETTLES: OneOf<CassandraSettle> =
+    OneOf(&[("pending", CassandraSettle::Pending), ("major", CassandraSettle::Major)]);
 
-impl Config {
+impl CassandraConfig {
     /// The configuration of `values` under a budget of all nodes together, or every mistake. Without a budget it is too early
     /// to judge that, and how many nodes there are if `values` doesn't say so.
     pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,
-    ) -> Result<Config, Mistakes> {
+    ) -> Result<CassandraConfig, SettingMistakes> {
         let nodes_known = budget_bytes.is_some() || values.contains_key("nodes");
-        let (config, mut mistakes) = Config::read(values, budget_bytes.unwrap_or(u64::MAX));
+        let (config, mut mistakes) = CassandraConfig::read(values, budget_bytes.unwrap_or(u64::MAX));
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
         if config.endpoints.is_empty() {
             let needed_bytes = MIN_NODE_BYTES * config.nodes;
@@ -187,8 +189,8 @@ impl Config {
     }
 
     /// How each node's part of the budget is divided.
-    pub(crate) fn division(&self) -> Division {
-        Division::of(self.budget_bytes / self.nodes, self.heap_share)
+    pub(crate) fn division(&self) -> CassandraMemoryLayout {
+        CassandraMemoryLayout::of(self.budget_bytes / self.nodes, self.heap_share)
     }
 
     /// How the budget is used.
@@ -297,12 +299,12 @@ mod tests {
     fn every_setting_has_a_value_that_is_taken_and_recorded() {
         assert_eq!(STARTED.len() + RUNNING.len(), SETTINGS.len());
         for pairs in [STARTED, RUNNING] {
-            let applied = Config::resolve(&values(pairs), Some(3 << 30)).unwrap().applied();
+            let applied = CassandraConfig::resolve(&values(pairs), Some(3 << 30)).unwrap().applied();
             for (name, value) in pairs {
                 assert_eq!(applied[*name], value.replace("30 %", "0.3").replace("1_024", "1024"));
             }
         }
-        let applied = Config::resolve(&BTreeMap::new(), Some(1 << 30)).unwrap().applied();
+        let applied = CassandraConfig::resolve(&BTreeMap::new(), Some(1 << 30)).unwrap().applied();
         for (name, _) in SETTINGS {
             assert!(applied.contains_key(*name), "{name}");
         }
@@ -328,7 +330,7 @@ mod tests {
             ("tls_ca", ""),
             ("node", "1"),
         ]);
-        let mistakes = Config::resolve(&given, Some(MIB)).unwrap_err();
+        let mistakes = CassandraConfig::resolve(&given, Some(MIB)).unwrap_err();
         let mut named: Vec<&str> = mistakes.iter().map(|(key, _)| key.as_str()).collect();
         named.sort_unstable();
         let mut expected: Vec<&str> = given.keys().map(String::as_str).chain(["memory"]).collect();
@@ -342,18 +344,19 @@ mod tests {
     #[test]
     fn what_goes_with_endpoints_only_is_refused_without() {
         let mistakes =
-            Config::resolve(&values(&[("tls_ca", "x"), ("datacenter", "y")]), Some(1 << 30)).unwrap_err();
+            CassandraConfig::resolve(&values(&[("tls_ca", "x"), ("datacenter", "y")]), Some(1 << 30))
+                .unwrap_err();
         assert_eq!(mistakes.len(), 2);
         let both = values(&[("endpoints", "[::1]:9042"), ("nodes", "2")]);
-        assert_eq!(Config::resolve(&both, Some(0)).unwrap_err()[0].0, "nodes");
+        assert_eq!(CassandraConfig::resolve(&both, Some(0)).unwrap_err()[0].0, "nodes");
     }
 
     #[test]
     fn copies_are_judged_once_the_nodes_are_known() {
         let twice = values(&[("replication_factor", "2")]);
-        assert!(Config::resolve(&twice, None).is_ok());
-        assert!(Config::resolve(&twice, Some(1 << 30)).is_err());
+        assert!(CassandraConfig::resolve(&twice, None).is_ok());
+        assert!(CassandraConfig::resolve(&twice, Some(1 << 30)).is_err());
         let alone = values(&[("replication_factor", "2"), ("nodes", "1")]);
-        assert!(Config::resolve(&alone, None).is_err());
+        assert!(CassandraConfig::resolve(&alone, None).is_err());
     }
 }

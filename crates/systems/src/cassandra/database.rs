@@ -26,9 +26,9 @@ use scylla::statement::prepared::PreparedStatement;
 use tokio::runtime::Runtime;
 use underlay_sync::RwLock;
 
-use super::config::Config;
-use super::table::{KEYSPACE, Question, Table};
-use crate::may_connect::{self, Allowed};
+use super::config::CassandraConfig;
+use super::table::{CassandraTable, KEYSPACE, TableRequest};
+use crate::may_connect::{self, ConnectAllowlist};
 
 /// Threads that transfer data between the sockets and the threads of the load. The latter wait for their own answers.
 const DRIVER_THREADS: usize = 2;
@@ -39,34 +39,34 @@ const SCHEMA_LIMIT: Duration = Duration::from_secs(120);
 const COMPACTIONS_RUNNING: &str = "current_compactions_running";
 
 /// Figures of one node.
-pub(super) type Figures = BTreeMap<String, f64>;
+pub(super) type NodeMetrics = BTreeMap<String, f64>;
 
 /// Where the cluster is and how to talk to it.
 #[derive(Clone, Debug)]
-pub(super) struct Target<'a> {
+pub(super) struct ClusterTarget<'a> {
     /// `ADDRESS:PORT`. One is enough, since the cluster reports its other nodes.
     pub endpoints: Vec<String>,
-    pub config: &'a Config,
+    pub config: &'a CassandraConfig,
     pub fields: u32,
     /// How long a request may take.
     pub timeout: Duration,
     /// Whether the cluster was started here, so that a table with other options may be altered.
     pub ours: bool,
-    pub credentials: Option<Credentials>,
+    pub credentials: Option<ClusterCredentials>,
     /// What may be connected to, and the allowed addresses of the endpoints. `None`: anything.
-    pub allowed: Option<(Allowed, Vec<SocketAddr>)>,
+    pub allowed: Option<(ConnectAllowlist, Vec<SocketAddr>)>,
 }
 
 /// A user of the cluster.
 #[derive(Clone)]
-pub(super) struct Credentials {
+pub(super) struct ClusterCredentials {
     pub username: String,
     pub password: String,
 }
 
-impl std::fmt::Debug for Credentials {
+impl std::fmt::Debug for ClusterCredentials {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+        formatter.debug_struct("ClusterCredentials").field("username", &self.username).finish_non_exhaustive()
     }
 }
 
@@ -93,16 +93,16 @@ pub(super) enum DatabaseError {
 }
 
 /// A session with its table.
-pub(super) struct Database {
+pub(super) struct CassandraSession {
     runtime: Runtime,
     session: Session,
-    table: Table,
-    prepared: RwLock<HashMap<Question, PreparedStatement>>,
+    table: CassandraTable,
+    prepared: RwLock<HashMap<TableRequest, PreparedStatement>>,
 }
 
-impl Database {
+impl CassandraSession {
     /// Connects, and creates the keyspace and the table if they don't exist.
-    pub(super) fn open(target: &Target<'_>) -> Result<Database, DatabaseError> {
+    pub(super) fn open(target: &ClusterTarget<'_>) -> Result<CassandraSession, DatabaseError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(DRIVER_THREADS)
             .thread_name("cassandra-client")
@@ -129,8 +129,8 @@ impl Database {
                 return Err(DatabaseError::NotListed(strangers));
             }
         }
-        let table = Table::new(target.config, target.fields);
-        let database = Database { runtime, session, table, prepared: RwLock::default() };
+        let table = CassandraTable::new(target.config, target.fields);
+        let database = CassandraSession { runtime, session, table, prepared: RwLock::default() };
         database.make_table(target.ours)?;
         Ok(database)
     }
@@ -201,12 +201,12 @@ impl Database {
         &self.session
     }
 
-    pub(super) fn table(&self) -> &Table {
+    pub(super) fn table(&self) -> &CassandraTable {
         &self.table
     }
 
     /// The prepared statement for a question. The first caller prepares it.
-    pub(super) fn prepare(&self, question: &Question) -> Result<PreparedStatement, PrepareError> {
+    pub(super) fn prepare(&self, question: &TableRequest) -> Result<PreparedStatement, PrepareError> {
         let known = self.prepared.read().get(question).cloned();
         if let Some(prepared) = known {
             return Ok(prepared);
@@ -217,15 +217,18 @@ impl Database {
     }
 
     /// The figures of each node but those that are `absent`, from its virtual tables.
-    pub(super) fn node_figures(&self, absent: &[IpAddr]) -> Result<Vec<(IpAddr, Figures)>, DatabaseError> {
+    pub(super) fn node_figures(
+        &self,
+        absent: &[IpAddr],
+    ) -> Result<Vec<(IpAddr, NodeMetrics)>, DatabaseError> {
         let state = self.session.get_cluster_state();
         let there = state.get_nodes_info().iter().filter(|node| !absent.contains(&node.address.ip()));
         there.map(|node| Ok((node.address.ip(), self.figures_of(node)?))).collect()
     }
 
-    fn figures_of(&self, node: &Arc<Node>) -> Result<Figures, DatabaseError> {
+    fn figures_of(&self, node: &Arc<Node>) -> Result<NodeMetrics, DatabaseError> {
         let table = format!("keyspace_name = '{KEYSPACE}' AND table_name = '{}'", self.table.name);
-        let mut figures = Figures::from([("current_nodes".to_owned(), 1.0)]);
+        let mut figures = NodeMetrics::from([("current_nodes".to_owned(), 1.0)]);
         let mut put = |name: &str, number: f64| {
             figures.insert(name.to_owned(), number);
         };
@@ -282,9 +285,9 @@ impl Database {
     }
 
     /// How many compactions are running on all nodes.
-    pub(super) fn gauges(&self, absent: &[IpAddr]) -> Result<Figures, DatabaseError> {
+    pub(super) fn gauges(&self, absent: &[IpAddr]) -> Result<NodeMetrics, DatabaseError> {
         let running = self.compaction_threads(absent)?.iter().map(|(active, _)| f64::from(*active)).sum();
-        Ok(Figures::from([(COMPACTIONS_RUNNING.to_owned(), running)]))
+        Ok(NodeMetrics::from([(COMPACTIONS_RUNNING.to_owned(), running)]))
     }
 
     /// How many compactions are running or waiting for a thread on all nodes. What `nodetool compactionstats` calls pending can't be
@@ -345,7 +348,7 @@ fn failed(statement: &str, problem: &dyn std::fmt::Display) -> DatabaseError {
     DatabaseError::Statement { statement: statement.to_owned(), problem: problem.to_string() }
 }
 
-fn builder(target: &Target<'_>) -> Result<SessionBuilder, DatabaseError> {
+fn builder(target: &ClusterTarget<'_>) -> Result<SessionBuilder, DatabaseError> {
     let profile = ExecutionProfile::builder()
         .consistency(target.config.consistency)
         .request_timeout(Some(target.timeout))
@@ -366,7 +369,7 @@ fn builder(target: &Target<'_>) -> Result<SessionBuilder, DatabaseError> {
         // is not on the list.
         Some((allowed, addresses)) => builder
             .known_nodes_addr(addresses)
-            .host_filter(Arc::new(Listed(allowed.clone())))
+            .host_filter(Arc::new(ListedNodes(allowed.clone())))
             .disallow_shard_aware_port(true),
     };
     if let Some(datacenter) = &target.config.datacenter {
@@ -375,16 +378,16 @@ fn builder(target: &Target<'_>) -> Result<SessionBuilder, DatabaseError> {
     if let Some(path) = &target.config.tls_ca {
         builder = builder.tls_context(Some(OpenSsl010Config::new(tls(path)?)));
     }
-    if let Some(Credentials { username, password }) = &target.credentials {
+    if let Some(ClusterCredentials { username, password }) = &target.credentials {
         builder = builder.user(username, password);
     }
     Ok(builder)
 }
 
 /// Keeps the driver from connecting to nodes that the cluster reports, at first or later, but that are not on the list.
-struct Listed(Allowed);
+struct ListedNodes(ConnectAllowlist);
 
-impl HostFilter for Listed {
+impl HostFilter for ListedNodes {
     fn accept(&self, peer: &Peer) -> bool {
         self.0.has(peer.address.ip(), peer.address.port())
     }
@@ -444,11 +447,11 @@ mod tests {
 
     #[test]
     fn a_cluster_that_is_not_there_is_named() {
-        let config = Config::default();
+        let config = CassandraConfig::default();
         // A port that was free a moment ago.
         let port = super::super::addresses::free_port().unwrap();
         let endpoint = format!("127.0.0.1:{port}");
-        let target = Target {
+        let target = ClusterTarget {
             endpoints: vec![endpoint.clone()],
             config: &config,
             fields: 1,
@@ -457,7 +460,7 @@ mod tests {
             credentials: None,
             allowed: None,
         };
-        let error = Database::open(&target).err().unwrap().to_string();
+        let error = CassandraSession::open(&target).err().unwrap().to_string();
         assert!(error.contains(&format!("can't connect to {endpoint}")), "{error}");
     }
 }

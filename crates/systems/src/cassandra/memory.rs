@@ -40,7 +40,7 @@ const COPIES_OF_A_REQUEST: u64 = 4;
 
 /// The sizes of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Division {
+pub(super) struct CassandraMemoryLayout {
     pub heap_bytes: u64,
     /// The young generation, where objects are allocated.
     pub young_bytes: u64,
@@ -55,9 +55,9 @@ pub(super) struct Division {
     pub scans_read_ahead: bool,
 }
 
-impl Division {
+impl CassandraMemoryLayout {
     /// Divides a node's memory, of which `heap_share` is for the heap.
-    pub(super) fn of(node_bytes: u64, heap_share: f64) -> Division {
+    pub(super) fn of(node_bytes: u64, heap_share: f64) -> CassandraMemoryLayout {
         let direct_bytes = (node_bytes / 8).clamp(MIN_DIRECT_BYTES, MAX_DIRECT_BYTES);
         let most = match heap_share == DEFAULT_HEAP_SHARE {
             true => MAX_DEFAULT_HEAP_BYTES,
@@ -73,7 +73,7 @@ impl Division {
         let memtable_bytes = (heap_bytes / 4).min(heap_bytes.saturating_sub(held_bytes)) / MIB * MIB;
         let commitlog_segment_bytes =
             (node_bytes / 64).clamp(4 * MIB, 32 * MIB).next_power_of_two().min(32 * MIB);
-        Division {
+        CassandraMemoryLayout {
             heap_bytes,
             young_bytes,
             direct_bytes: direct_bytes / MIB * MIB,
@@ -107,14 +107,14 @@ impl Division {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::system::Resources;
+    use crate::system::SystemResources;
 
     #[test]
     fn what_is_divided_fits_into_the_budget() {
         let mut node_bytes = MIN_NODE_BYTES;
         while node_bytes < 1 << 40 {
             for share in [0.05, 0.25, 0.5, 0.8] {
-                let division = Division::of(node_bytes, share);
+                let division = CassandraMemoryLayout::of(node_bytes, share);
                 let used = division.heap_bytes + division.direct_bytes + JAVA_OWN_BYTES;
                 assert!(used <= node_bytes, "{used} of {node_bytes} at {share}");
                 assert!(division.file_buffer_bytes + division.network_cache_bytes < division.direct_bytes);
@@ -130,27 +130,28 @@ mod tests {
 
     #[test]
     fn only_small_heaps_have_smaller_memtables_than_cassandra_would_take() {
-        let memtable = |mib: u64| Division::of(mib * MIB, DEFAULT_HEAP_SHARE).memtable_bytes / MIB;
+        let memtable =
+            |mib: u64| CassandraMemoryLayout::of(mib * MIB, DEFAULT_HEAP_SHARE).memtable_bytes / MIB;
         assert_eq!([512, 640, 768, 832, 1024, 4096].map(memtable), [24, 24, 44, 52, 64, 256]);
     }
 
     #[test]
     fn a_small_heap_stands_beside_few_processors() {
-        let most = |mib: u64| Division::of(mib * MIB, DEFAULT_HEAP_SHARE).most_processors();
+        let most = |mib: u64| CassandraMemoryLayout::of(mib * MIB, DEFAULT_HEAP_SHARE).most_processors();
         assert_eq!([512, 1024, 4096, 1 << 20].map(most), [10, 16, 64, 512]);
-        let resources = Resources { modelled_cores: Some(48), ..Resources::unlimited() };
+        let resources = SystemResources { modelled_cores: Some(48), ..SystemResources::unlimited() };
         assert_eq!(resources.with_cores_up_to(10).modelled_cores, Some(10));
         assert_eq!(resources.with_cores_up_to(64).modelled_cores, Some(48));
         // This host's count, where no machine is modelled.
-        assert_eq!(Resources::unlimited().with_cores_up_to(u32::MAX).modelled_cores, None);
+        assert_eq!(SystemResources::unlimited().with_cores_up_to(u32::MAX).modelled_cores, None);
         let here = std::thread::available_parallelism().unwrap().get();
-        assert_eq!(Resources::unlimited().with_cores_up_to(1).modelled_cores, (here > 1).then_some(1));
+        assert_eq!(SystemResources::unlimited().with_cores_up_to(1).modelled_cores, (here > 1).then_some(1));
     }
 
     #[test]
     fn the_default_leaves_a_page_cache() {
         for mib in [512, 1024, 4096, 65536] {
-            let division = Division::of(mib * MIB, DEFAULT_HEAP_SHARE);
+            let division = CassandraMemoryLayout::of(mib * MIB, DEFAULT_HEAP_SHARE);
             let used = division.heap_bytes + division.direct_bytes + JAVA_OWN_BYTES;
             assert!(mib * MIB - used >= 96 * MIB, "{mib} MiB: {used}");
         }

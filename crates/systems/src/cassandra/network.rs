@@ -11,19 +11,19 @@ use crate::network_namespace::NetworkNamespace;
 use crate::system::SystemError;
 
 #[derive(Clone, Debug)]
-pub(super) enum Network {
+pub(super) enum CassandraNetwork {
     /// A private one with a loopback device, which no other user of the host can reach.
     Own(Arc<NetworkNamespace>),
     /// That of the host, in which every local user can reach the nodes.
     Host,
 }
 
-impl Network {
+impl CassandraNetwork {
     /// Creates a private one, or uses that of the host if this process may not.
-    pub(super) fn create() -> Result<Network, SystemError> {
+    pub(super) fn create() -> Result<CassandraNetwork, SystemError> {
         match NetworkNamespace::create(NAME) {
-            Ok(namespace) => Ok(Network::Own(namespace)),
-            Err(SystemError::Missing { .. }) => Ok(Network::Host),
+            Ok(namespace) => Ok(CassandraNetwork::Own(namespace)),
+            Err(SystemError::Missing { .. }) => Ok(CassandraNetwork::Host),
             Err(error) => Err(error),
         }
     }
@@ -31,14 +31,16 @@ impl Network {
     /// A description for the record.
     pub(super) fn description(&self) -> &'static str {
         match self {
-            Network::Own(_) => "a network namespace of its own",
-            Network::Host => "the host's loopback, open to all local users: CAP_SYS_ADMIN is missing",
+            CassandraNetwork::Own(_) => "a network namespace of its own",
+            CassandraNetwork::Host => {
+                "the host's loopback, open to all local users: CAP_SYS_ADMIN is missing"
+            }
         }
     }
 
     /// Makes the process of `command` start in it.
     pub(super) fn enter(&self, command: &mut Command) {
-        if let Network::Own(namespace) = self {
+        if let CassandraNetwork::Own(namespace) = self {
             namespace.enter(command);
         }
     }
@@ -46,8 +48,8 @@ impl Network {
     /// Runs `work` in it and waits. Sockets and threads that it creates stay there.
     pub(super) fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         match self {
-            Network::Own(namespace) => namespace.within(work),
-            Network::Host => Ok(work()),
+            CassandraNetwork::Own(namespace) => namespace.within(work),
+            CassandraNetwork::Host => Ok(work()),
         }
     }
 
@@ -69,10 +71,10 @@ mod tests {
             let mut rights = capabilities(None).unwrap();
             rights.effective.remove(CapabilitySet::SYS_ADMIN);
             set_capabilities(None, rights).unwrap();
-            Network::create().unwrap()
+            CassandraNetwork::create().unwrap()
         });
         let network = made.join().unwrap();
-        assert!(matches!(network, Network::Host) && network.description().contains("CAP_SYS_ADMIN"));
+        assert!(matches!(network, CassandraNetwork::Host) && network.description().contains("CAP_SYS_ADMIN"));
         let inside = || std::fs::read_link("/proc/thread-self/ns/net").unwrap();
         assert_eq!(network.within(inside).unwrap(), inside());
     }

@@ -11,16 +11,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
 
 use super::NAME;
-use super::database::Figures;
-use super::network::Network;
+use super::database::NodeMetrics;
+use super::network::CassandraNetwork;
 use super::node_files::{MANAGEMENT_USER, NodePlan, module_arguments, names_argument};
 use super::table::KEYSPACE;
-use crate::child::{Child, ChildState};
+use crate::child::{ChildProcess, ChildState};
 use crate::credentials::random_password;
 use crate::java::{Java, without_options_of_the_user};
 use crate::nodes::NodeProcess;
 use crate::process_memory::resident_bytes;
-use crate::system::{Resources, SystemError};
+use crate::system::{SystemError, SystemResources};
 
 const POLL: Duration = Duration::from_millis(100);
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
@@ -28,22 +28,22 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const LOCKED_BYTES: u64 = 64 << 10;
 
 /// A node that was started.
-pub(super) struct Node {
-    child: Child,
+pub(super) struct CassandraNode {
+    child: ChildProcess,
     native: SocketAddr,
-    network: Network,
+    network: CassandraNetwork,
     data: Vec<PathBuf>,
     /// The command line of `nodetool` without its command.
     tool: Vec<String>,
     java: Java,
     /// Those of `nodetool`.
-    of_tools: Resources,
+    of_tools: SystemResources,
     scratch: PathBuf,
 }
 
-impl Node {
+impl CassandraNode {
     /// Starts the node of `plan`. It is not ready yet when this returns.
-    pub(super) fn start(plan: &NodePlan<'_>, java: &Java) -> Result<Node, SystemError> {
+    pub(super) fn start(plan: &NodePlan<'_>, java: &Java) -> Result<CassandraNode, SystemError> {
         let scratch = plan.directories.scratch.clone();
         let failed = |problem: String| SystemError::starting(NAME, problem);
         let password = random_password()
@@ -56,7 +56,7 @@ impl Node {
         without_options_of_the_user(&mut command);
         plan.network.enter(&mut command);
         keep_memory_unlocked(&mut command);
-        let child = Child::spawn(NAME, command, &scratch.join("cassandra.log"), plan.resources)?;
+        let child = ChildProcess::spawn(NAME, command, &scratch.join("cassandra.log"), plan.resources)?;
         let mut tool: Vec<String> =
             ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
                 .map(str::to_owned)
@@ -89,7 +89,7 @@ impl Node {
         let data = plan.directories.data.clone();
         let network = plan.network.clone();
         let of_tools = plan.resources.of_tools();
-        Ok(Node { child, native, network, data, tool, java: java.clone(), of_tools, scratch })
+        Ok(CassandraNode { child, native, network, data, tool, java: java.clone(), of_tools, scratch })
     }
 
     /// Where clients reach it.
@@ -143,7 +143,7 @@ impl Node {
         self.network.enter(&mut command);
         // Named by the command, since no command runs twice at the same time on a node.
         let log = self.scratch.join(format!("nodetool-{what}.log"));
-        let tool = Child::spawn(NAME, command, &log, &self.of_tools)?;
+        let tool = ChildProcess::spawn(NAME, command, &log, &self.of_tools)?;
         let ended = tool.state().wait(limit);
         let output = std::fs::read(&log).unwrap_or_default();
         let output = String::from_utf8_lossy(&output).into_owned();
@@ -165,8 +165,8 @@ impl Node {
     }
 
     /// The figures that can be seen from outside: its memory and the files of a table.
-    pub(super) fn outside_figures(&self, table: &str) -> Figures {
-        let mut figures = Figures::new();
+    pub(super) fn outside_figures(&self, table: &str) -> NodeMetrics {
+        let mut figures = NodeMetrics::new();
         let files = self.data.iter().map(|data| sstables(&data.join(KEYSPACE), table)).sum::<usize>();
         figures.insert("current_sstables".to_owned(), files as f64);
         if let Some(bytes) = resident_bytes(self.state().pid()) {
@@ -181,7 +181,7 @@ impl Node {
     }
 }
 
-impl NodeProcess for Node {
+impl NodeProcess for CassandraNode {
     fn state(&self) -> &Arc<ChildState> {
         self.child.state()
     }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::config::{CommitlogSync, Config};
+use super::config::{CassandraConfig, CommitlogSync};
 use super::memory::MIB;
-use super::network::Network;
+use super::network::CassandraNetwork;
 use crate::java_server::{self, argument_file, hosts_option};
 use crate::private_file::write_private;
-use crate::system::Resources;
+use crate::system::SystemResources;
 
 /// The number of token ranges per node, Cassandra's default.
 const TOKENS_PER_NODE: u64 = 16;
@@ -66,10 +66,10 @@ pub(super) struct NodeDirectories {
 /// One node of a ring.
 #[derive(Clone, Debug)]
 pub(super) struct NodePlan<'a> {
-    pub config: &'a Config,
+    pub config: &'a CassandraConfig,
     /// Counted from 0.
     pub number: u64,
-    pub network: Network,
+    pub network: CassandraNetwork,
     pub ip: String,
     pub seed: String,
     pub native_port: u16,
@@ -78,7 +78,7 @@ pub(super) struct NodePlan<'a> {
     pub directories: NodeDirectories,
     /// The directory of Cassandra's jars.
     pub programs: PathBuf,
-    pub resources: &'a Resources,
+    pub resources: &'a SystemResources,
     pub slow_motion: f64,
 }
 
@@ -286,7 +286,11 @@ mod tests {
         }
     }
 
-    fn plan<'a>(config: &'a Config, resources: &'a Resources, slow_motion: f64) -> NodePlan<'a> {
+    fn plan<'a>(
+        config: &'a CassandraConfig,
+        resources: &'a SystemResources,
+        slow_motion: f64,
+    ) -> NodePlan<'a> {
         let directories = NodeDirectories {
             data: vec!["/mnt/a/cassandra/data".into(), "/mnt/b/cassandra/data".into()],
             commitlog: "/mnt/log/cassandra/commitlog".into(),
@@ -297,7 +301,7 @@ mod tests {
         NodePlan {
             config,
             number: config.nodes - 1,
-            network: Network::Host,
+            network: CassandraNetwork::Host,
             ip: "127.0.3.2".to_owned(),
             seed: "127.0.3.1:7000".to_owned(),
             native_port: 9042,
@@ -312,8 +316,8 @@ mod tests {
 
     #[test]
     fn a_small_node_undilated() {
-        let config = Config { budget_bytes: 1 << 30, nodes: 2, ..Config::default() };
-        let resources = Resources::unlimited();
+        let config = CassandraConfig { budget_bytes: 1 << 30, nodes: 2, ..CassandraConfig::default() };
+        let resources = SystemResources::unlimited();
         let plan = plan(&config, &resources, 1.0);
         insta::assert_snapshot!("small-yaml", plan.yaml());
         insta::assert_snapshot!("small-java", plan.java_arguments());
@@ -321,13 +325,13 @@ mod tests {
 
     #[test]
     fn a_large_node_in_slow_motion() {
-        let config = Config {
+        let config = CassandraConfig {
             budget_bytes: 64 << 30,
             commitlog_sync: CommitlogSync::Group,
             concurrent_reads: 128,
-            ..Config::default()
+            ..CassandraConfig::default()
         };
-        let resources = Resources::unlimited();
+        let resources = SystemResources::unlimited();
         let plan = plan(&config, &resources, 8.0);
         insta::assert_snapshot!("large-yaml", plan.yaml());
         insta::assert_snapshot!("large-java", plan.java_arguments());
@@ -335,8 +339,8 @@ mod tests {
 
     #[test]
     fn a_node_counts_the_cores_of_the_modelled_machine() {
-        let config = Config { budget_bytes: 1 << 30, ..Config::default() };
-        let resources = Resources { modelled_cores: Some(16), ..Resources::unlimited() };
+        let config = CassandraConfig { budget_bytes: 1 << 30, ..CassandraConfig::default() };
+        let resources = SystemResources { modelled_cores: Some(16), ..SystemResources::unlimited() };
         let arguments = plan(&config, &resources, 1.0).java_arguments();
         assert!(arguments.lines().any(|line| line == "\"-XX:ActiveProcessorCount=16\""), "{arguments}");
     }
@@ -345,8 +349,8 @@ mod tests {
     fn files_with_passwords_are_for_the_owner_alone() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::TempDir::new().unwrap();
-        let config = Config::default();
-        let resources = Resources::unlimited();
+        let config = CassandraConfig::default();
+        let resources = SystemResources::unlimited();
         let mut plan = plan(&config, &resources, 1.0);
         let place = |name: &str| directory.path().join(name);
         plan.directories = NodeDirectories {

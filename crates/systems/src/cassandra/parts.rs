@@ -1,17 +1,17 @@
 //! What a ring consists of: each node keeps all that it has on what was given to it.
 
-use super::config::Config;
+use super::config::CassandraConfig;
 use super::ring::name_of;
-use crate::parts::Part;
+use crate::parts::SystemPart;
 use crate::system::StoragePaths;
 
-pub(super) fn parts(paths: &StoragePaths, config: &Config) -> Vec<Part> {
+pub(super) fn parts(paths: &StoragePaths, config: &CassandraConfig) -> Vec<SystemPart> {
     if !config.endpoints.is_empty() {
         return Vec::new();
     }
     let node = |number: u64| {
         let own = paths.of_node(usize::try_from(number).unwrap_or(usize::MAX));
-        Part::new(name_of(number), "node").keeping_all(&own)
+        SystemPart::new(name_of(number), "node").keeping_all(&own)
     };
     (0..config.nodes).map(node).collect()
 }

@@ -8,18 +8,19 @@ use std::time::{Duration, Instant};
 use underlay_record::{NodeCondition, NodeRole, NodeState};
 
 use super::NAME;
-use super::addresses::{Addresses, free_port};
-use super::config::Config;
-use super::network::Network;
-use super::node::Node;
+use super::addresses::{LoopbackAddresses, free_port};
+use super::config::CassandraConfig;
+use super::network::CassandraNetwork;
+use super::node::CassandraNode;
 use super::node_files::{NodeDirectories, NodePlan};
 use super::nodetool::{is_up, nodes_up};
 use crate::artifacts::CASSANDRA;
 use crate::child::OBITUARY_WAIT;
 use crate::java::Java;
-use crate::nodes::{NodeProcess as _, Nodes, PlannedNode, Roster};
+use crate::nodes::{NodeProcess as _, PlannedNode, Roster, SystemNodes};
 use crate::system::{
-    NodePaths, Resources, Settings, StoragePaths, SystemError, check_roles, first_data_directory, make_on,
+    NodePaths, StoragePaths, SystemError, SystemResources, SystemSettings, check_roles, first_data_directory,
+    make_on,
 };
 
 /// What a node can keep on a separate storage.
@@ -46,27 +47,27 @@ pub(super) fn name_of(number: u64) -> String {
 }
 
 /// The nodes of a ring. They are dropped first, before their addresses are released.
-pub(super) struct Ring {
-    nodes: Roster<Node>,
+pub(super) struct CassandraRing {
+    nodes: Roster<CassandraNode>,
     plan: RingPlan,
 }
 
 /// How to start each of them, at first and again.
 struct RingPlan {
-    config: Config,
-    resources: Resources,
+    config: CassandraConfig,
+    resources: SystemResources,
     storages: Vec<NodeDirectories>,
     java: Java,
     programs: PathBuf,
-    network: Network,
+    network: CassandraNetwork,
     slow_motion: f64,
     /// How long starting or stopping may take.
     limit: Duration,
-    addresses: Addresses,
+    addresses: LoopbackAddresses,
 }
 
 impl RingPlan {
-    fn start(&self, number: u8) -> Result<Node, SystemError> {
+    fn start(&self, number: u8) -> Result<CassandraNode, SystemError> {
         let management_port = self
             .network
             .within(free_port)
@@ -86,21 +87,21 @@ impl RingPlan {
             resources: &self.resources,
             slow_motion: self.slow_motion,
         };
-        Node::start(&plan, &self.java)
+        CassandraNode::start(&plan, &self.java)
     }
 }
 
-impl Ring {
+impl CassandraRing {
     /// Starts the nodes and returns when all accept clients and know each other. The others start after the first, which is their
     /// seed.
     pub(super) fn start(
-        config: &Config,
+        config: &CassandraConfig,
         paths: &StoragePaths,
-        resources: &Resources,
-        settings: &Settings,
+        resources: &SystemResources,
+        settings: &SystemSettings,
         limit: Duration,
-        network: &Network,
-    ) -> Result<Ring, SystemError> {
+        network: &CassandraNetwork,
+    ) -> Result<CassandraRing, SystemError> {
         let storages = storage_of_nodes(config, paths)?;
         let java = Java::find(NAME)?;
         let programs = CASSANDRA.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
@@ -123,7 +124,7 @@ impl Ring {
             limit,
             addresses,
         };
-        let mut nodes: Vec<Arc<Node>> = Vec::new();
+        let mut nodes: Vec<Arc<CassandraNode>> = Vec::new();
         for number in 0..count {
             let node = plan.start(number)?;
             if number == 0 {
@@ -144,15 +145,15 @@ impl Ring {
             }
         }
         let named = (0..).zip(nodes).map(|(number, node)| (name_of(number), node));
-        Ok(Ring { nodes: Roster::new(NAME, named), plan })
+        Ok(CassandraRing { nodes: Roster::new(NAME, named), plan })
     }
 
-    pub(super) fn addresses(&self) -> &Addresses {
+    pub(super) fn addresses(&self) -> &LoopbackAddresses {
         &self.plan.addresses
     }
 
     /// Those that were not sent away.
-    pub(super) fn present(&self) -> Vec<Arc<Node>> {
+    pub(super) fn present(&self) -> Vec<Arc<CassandraNode>> {
         self.nodes.present()
     }
 
@@ -176,7 +177,7 @@ impl Ring {
     /// How the last node ended, where all have; `None` where one may still answer, or will be back.
     pub(super) fn loss(&self) -> Option<String> {
         let all = self.nodes.all();
-        let nodes: Vec<Arc<Node>> = all.iter().filter_map(|(_, _, node)| node.clone()).collect();
+        let nodes: Vec<Arc<CassandraNode>> = all.iter().filter_map(|(_, _, node)| node.clone()).collect();
         let (last, others) = nodes.split_last()?;
         if nodes.len() < all.len() || others.iter().any(|node| node.state().is_running()) {
             return None;
@@ -187,10 +188,10 @@ impl Ring {
 
     /// Waits until it and every other node that serves see each other as up and normal: either may be asked to
     /// coordinate a request that needs both.
-    fn wait_until_seen(&self, node: &Node, began: Instant) -> Result<(), SystemError> {
+    fn wait_until_seen(&self, node: &CassandraNode, began: Instant) -> Result<(), SystemError> {
         const DURING: &str = "starting a node";
         node.wait_until_ready(self.plan.limit)?;
-        let sees = |seer: &Node, seen: &Node| {
+        let sees = |seer: &CassandraNode, seen: &CassandraNode| {
             let status = seer.tool(&["status"], DURING, TOOL_LIMIT);
             status.is_ok_and(|status| is_up(&status, &seen.address().to_string()))
         };
@@ -221,7 +222,7 @@ impl Ring {
     }
 }
 
-impl Nodes for Ring {
+impl SystemNodes for CassandraRing {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
         Ok(self.nodes.states(Some(NodeRole::Peer)))
     }
@@ -259,7 +260,10 @@ fn cannot_enter(error: std::io::Error) -> SystemError {
 }
 
 /// The directories of each node, except its scratch directory.
-fn storage_of_nodes(config: &Config, paths: &StoragePaths) -> Result<Vec<NodeDirectories>, SystemError> {
+fn storage_of_nodes(
+    config: &CassandraConfig,
+    paths: &StoragePaths,
+) -> Result<Vec<NodeDirectories>, SystemError> {
     let first = NodePaths { data: paths.data.clone(), roles: paths.roles.clone() };
     let shared = paths.further_nodes.is_empty();
     if !shared && paths.further_nodes.len() as u64 + 1 != config.nodes {
@@ -301,16 +305,16 @@ fn node_directories(storage: &NodePaths, node: u64, nodes: u64) -> Result<NodeDi
 }
 
 /// Addresses for the nodes. The data of a ring contains the addresses of its nodes, so they must not change.
-fn claim_addresses(storages: &[NodeDirectories], nodes: u8) -> Result<Addresses, SystemError> {
+fn claim_addresses(storages: &[NodeDirectories], nodes: u8) -> Result<LoopbackAddresses, SystemError> {
     let unavailable = |error: std::io::Error| {
         SystemError::starting(NAME, format!("can't reserve loopback addresses: {error}"))
     };
     let folder = storages.first().and_then(|storage| storage.data.first()?.parent());
     let Some(file) = folder.map(|folder| folder.join(RING_FILE)).filter(|_| nodes > 1) else {
-        return Addresses::claim(nodes).map_err(unavailable);
+        return LoopbackAddresses::claim(nodes).map_err(unavailable);
     };
     match std::fs::read_to_string(&file) {
-        Ok(name) => Addresses::claim_again(&name, nodes).map_err(|error| {
+        Ok(name) => LoopbackAddresses::claim_again(&name, nodes).map_err(|error| {
             let problem = format!(
                 "its data belongs to a ring on addresses that are in use ({}: {error}): end the run that uses them",
                 file.display()
@@ -318,7 +322,7 @@ fn claim_addresses(storages: &[NodeDirectories], nodes: u8) -> Result<Addresses,
             SystemError::starting(NAME, problem)
         }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let addresses = Addresses::claim(nodes).map_err(unavailable)?;
+            let addresses = LoopbackAddresses::claim(nodes).map_err(unavailable)?;
             std::fs::write(&file, addresses.name())
                 .map_err(|error| SystemError::starting(NAME, format!("can't write {}: {error}", file.display())))?;
             Ok(addresses)
@@ -343,12 +347,12 @@ mod tests {
             roles: BTreeMap::from([("commitlog".to_owned(), log.clone())]),
             ..StoragePaths::default()
         };
-        let one = Config::default();
+        let one = CassandraConfig::default();
         let [only] = storage_of_nodes(&one, &paths).unwrap().try_into().unwrap();
         assert_eq!(only.data, [a.join("cassandra/data"), b.join("cassandra/data")]);
         assert_eq!(only.commitlog, log.join("cassandra/commitlog"));
         assert_eq!(only.hints, a.join("cassandra/hints"));
-        let two = Config { nodes: 2, ..Config::default() };
+        let two = CassandraConfig { nodes: 2, ..CassandraConfig::default() };
         let [_, second] = storage_of_nodes(&two, &paths).unwrap().try_into().unwrap();
         assert_eq!(second.data[1], b.join("cassandra/node2/data"));
         assert_eq!(second.commitlog, log.join("cassandra/node2/commitlog"));
@@ -368,14 +372,14 @@ mod tests {
     fn a_ring_keeps_its_addresses() {
         let directory = tempfile::TempDir::new().unwrap();
         let paths = StoragePaths { data: vec![directory.path().into()], ..StoragePaths::default() };
-        let config = Config { nodes: 2, ..Config::default() };
+        let config = CassandraConfig { nodes: 2, ..CassandraConfig::default() };
         let storages = storage_of_nodes(&config, &paths).unwrap();
         let first = claim_addresses(&storages, 2).unwrap();
         let error = claim_addresses(&storages, 2).unwrap_err().to_string();
         assert!(error.contains(RING_FILE), "{error}");
         let ip = first.ip(0);
         drop(first);
-        let _other = Addresses::claim(2).unwrap();
+        let _other = LoopbackAddresses::claim(2).unwrap();
         // The same addresses again, or an error if another run has them now; never other addresses.
         match claim_addresses(&storages, 2) {
             Ok(again) => assert_eq!(again.ip(0), ip),

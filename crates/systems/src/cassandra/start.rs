@@ -10,23 +10,24 @@ use underlay_workload::client::Client;
 
 use super::NAME;
 use super::client::CassandraClient;
-use super::config::{Compression, Config, SETTINGS, Settle};
-use super::database::{Credentials, Database, DatabaseError, Figures, Target};
-use super::network::Network;
-use super::node::Node;
+use super::config::{CassandraCompression, CassandraConfig, CassandraSettle, SETTINGS};
+use super::database::{CassandraSession, ClusterCredentials, ClusterTarget, DatabaseError, NodeMetrics};
+use super::network::CassandraNetwork;
+use super::node::CassandraNode;
 use super::parts::parts;
-use super::ring::{self, ROLES, Ring, TOOL_LIMIT};
+use super::ring::{self, CassandraRing, ROLES, TOOL_LIMIT};
 use super::table::KEYSPACE;
 use crate::artifacts::{self, CASSANDRA};
 use crate::credentials;
 use crate::figures::NodeTotals;
 use crate::java::Java;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
-use crate::nodes::{NodeProcess as _, Nodes, PlannedNode};
-use crate::parts::Part;
+use crate::nodes::{NodeProcess as _, PlannedNode, SystemNodes};
+use crate::parts::SystemPart;
 use crate::setting::about_memory;
 use crate::system::{
-    Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
+    LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError, SystemResources,
+    SystemSettings,
 };
 
 /// A client's timeout if the settings have none.
@@ -60,11 +61,11 @@ impl Cassandra {
         Cassandra { variable }
     }
 
-    fn credentials(&self) -> Result<Option<Credentials>, SystemError> {
+    fn credentials(&self) -> Result<Option<ClusterCredentials>, SystemError> {
         let found = credentials::read(self.variable, [USERNAME, PASSWORD]).map_err(|missing| {
             credentials::missing(NAME, missing, format!("set both {USERNAME} and {PASSWORD}, or none"))
         })?;
-        Ok(found.map(|(username, password)| Credentials { username, password }))
+        Ok(found.map(|(username, password)| ClusterCredentials { username, password }))
     }
 }
 
@@ -73,8 +74,8 @@ impl System for Cassandra {
         NAME
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    fn capabilities(&self) -> SystemCapabilities {
+        SystemCapabilities {
             scan: true,
             scans_by_hash: true,
             delete: true,
@@ -83,7 +84,7 @@ impl System for Cassandra {
             roles: ROLES,
             settings: SETTINGS,
             elsewhere: Some("endpoints"),
-            ..Capabilities::default()
+            ..SystemCapabilities::default()
         }
     }
 
@@ -99,7 +100,7 @@ impl System for Cassandra {
 
     fn start_and_stop(&self, settings: &BTreeMap<String, String>) -> Duration {
         // Nodes of a ring join it one after the other.
-        let nodes = Config::resolve(settings, None).map_or(1, |config| config.nodes);
+        let nodes = CassandraConfig::resolve(settings, None).map_or(1, |config| config.nodes);
         Duration::from_secs(7 + 18 * nodes)
     }
 
@@ -109,11 +110,11 @@ impl System for Cassandra {
     }
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
-        Config::resolve(settings, None).err().unwrap_or_default()
+        CassandraConfig::resolve(settings, None).err().unwrap_or_default()
     }
 
     fn left_at_wall_time(&self, settings: &BTreeMap<String, String>, slow_motion: f64) -> Vec<String> {
-        let is_ring = Config::resolve(settings, None).is_ok_and(|config| config.nodes > 1);
+        let is_ring = CassandraConfig::resolve(settings, None).is_ok_and(|config| config.nodes > 1);
         let silence_s = CONVICTED_AFTER_S / slow_motion;
         if !is_ring || silence_s > BRIEF_SILENCE_S {
             return Vec::new();
@@ -125,18 +126,18 @@ impl System for Cassandra {
     }
 
     fn planned_nodes(&self, settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
-        match Config::resolve(settings, None) {
+        match CassandraConfig::resolve(settings, None) {
             Ok(config) if config.nodes > 1 && config.endpoints.is_empty() => ring::planned(config.nodes),
             _ => Vec::new(),
         }
     }
 
-    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<Part> {
-        Config::resolve(settings, None).map_or_else(|_| Vec::new(), |config| parts(paths, &config))
+    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<SystemPart> {
+        CassandraConfig::resolve(settings, None).map_or_else(|_| Vec::new(), |config| parts(paths, &config))
     }
 
     fn copies(&self, settings: &BTreeMap<String, String>) -> u64 {
-        Config::resolve(settings, None).map_or(1, |config| config.replication_factor)
+        CassandraConfig::resolve(settings, None).map_or(1, |config| config.replication_factor)
     }
 
     fn memory(
@@ -145,7 +146,7 @@ impl System for Cassandra {
         budget_bytes: u64,
         load: ClientLoad,
     ) -> Option<Result<MemoryPlan, String>> {
-        let config = match Config::resolve(settings, Some(budget_bytes)) {
+        let config = match CassandraConfig::resolve(settings, Some(budget_bytes)) {
             Ok(config) => config,
             Err(mistakes) => return about_memory(mistakes).map(Err),
         };
@@ -154,7 +155,8 @@ impl System for Cassandra {
     }
 
     fn compresses(&self, settings: &BTreeMap<String, String>) -> bool {
-        Config::resolve(settings, None).is_ok_and(|config| config.compression != Compression::None)
+        CassandraConfig::resolve(settings, None)
+            .is_ok_and(|config| config.compression != CassandraCompression::None)
     }
 
     fn without_nodes(
@@ -163,10 +165,10 @@ impl System for Cassandra {
         _: Option<u32>,
         away: usize,
     ) -> Option<String> {
-        Config::resolve(settings, None).ok()?.without(away as u64)
+        CassandraConfig::resolve(settings, None).ok()?.without(away as u64)
     }
 
-    fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
+    fn prepare(&self, progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {
         Java::find(NAME)?;
         CASSANDRA.directory(progress).map(drop).map_err(|error| error.of_system(NAME))
     }
@@ -174,20 +176,21 @@ impl System for Cassandra {
     fn start(
         &self,
         paths: &StoragePaths,
-        resources: &Resources,
-        settings: &Settings,
-    ) -> Result<Box<dyn Running>, SystemError> {
-        let config = Config::resolve(&settings.values, Some(resources.budget_bytes))
+        resources: &SystemResources,
+        settings: &SystemSettings,
+    ) -> Result<Box<dyn RunningSystem>, SystemError> {
+        let config = CassandraConfig::resolve(&settings.values, Some(resources.budget_bytes))
             .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         // By its processors Java sizes pools of threads, whose buffers a small heap has no room for.
         let resources = &resources.with_cores_up_to(config.division().most_processors());
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
         // An existing cluster is on the host's network.
-        let network = if config.endpoints.is_empty() { Network::create()? } else { Network::Host };
+        let network =
+            if config.endpoints.is_empty() { CassandraNetwork::create()? } else { CassandraNetwork::Host };
         let ring = match config.endpoints.is_empty() {
             true => {
                 let limit = MIN_START_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
-                Some(Arc::new(Ring::start(&config, paths, resources, settings, limit, &network)?))
+                Some(Arc::new(CassandraRing::start(&config, paths, resources, settings, limit, &network)?))
             }
             false => None,
         };
@@ -203,7 +206,7 @@ impl System for Cassandra {
             true => None,
             false => settings.may_connect.check(NAME, ("endpoints", &endpoints), named)?,
         };
-        let target = Target {
+        let target = ClusterTarget {
             endpoints,
             config: &config,
             fields: settings.fields,
@@ -213,18 +216,18 @@ impl System for Cassandra {
             allowed,
         };
         // Threads inherit the network of their creator, so all later connections are made in it as well.
-        let opened = network.within(|| Database::open(&target)).map_err(DatabaseError::Threads);
+        let opened = network.within(|| CassandraSession::open(&target)).map_err(DatabaseError::Threads);
         let nodes = ring.as_ref().map_or_else(Vec::new, |ring| ring.present());
         let database = opened.flatten().map_err(|error| explain("starting", &error, &nodes))?;
         let database = Arc::new(database);
         let resources = resources.clone();
         let totals = Mutex::default();
-        Ok(Box::new(Started { config, resources, ring, database, timeout, network, totals }))
+        Ok(Box::new(RunningCassandra { config, resources, ring, database, timeout, network, totals }))
     }
 }
 
 /// The error of a cluster that can't be used, with the end of a node's log if one has ended.
-fn explain(during: &'static str, error: &DatabaseError, nodes: &[Arc<Node>]) -> SystemError {
+fn explain(during: &'static str, error: &DatabaseError, nodes: &[Arc<CassandraNode>]) -> SystemError {
     if let DatabaseError::NoCredentials = error {
         let missing = "a user and a password of the cluster".to_owned();
         let remedy = format!("set {USERNAME} and {PASSWORD} in the environment");
@@ -246,20 +249,20 @@ fn explain(during: &'static str, error: &DatabaseError, nodes: &[Arc<Node>]) -> 
 }
 
 /// A running cluster.
-struct Started {
-    config: Config,
-    resources: Resources,
+struct RunningCassandra {
+    config: CassandraConfig,
+    resources: SystemResources,
     /// `None` for an existing cluster.
-    ring: Option<Arc<Ring>>,
-    database: Arc<Database>,
+    ring: Option<Arc<CassandraRing>>,
+    database: Arc<CassandraSession>,
     timeout: Duration,
-    network: Network,
+    network: CassandraNetwork,
     totals: Mutex<NodeTotals>,
 }
 
-impl Started {
+impl RunningCassandra {
     /// The nodes that were started here and not sent away.
-    fn present(&self) -> Vec<Arc<Node>> {
+    fn present(&self) -> Vec<Arc<CassandraNode>> {
         self.ring.as_ref().map_or_else(Vec::new, |ring| ring.present())
     }
 
@@ -271,7 +274,7 @@ impl Started {
     /// Runs `each` for all nodes in parallel. Returns the first error.
     fn on_all<T: Send>(
         &self,
-        each: impl Fn(&Node) -> Result<T, SystemError> + Sync,
+        each: impl Fn(&CassandraNode) -> Result<T, SystemError> + Sync,
     ) -> Result<Vec<T>, SystemError> {
         let nodes = self.present();
         std::thread::scope(|scope| {
@@ -287,7 +290,7 @@ impl Started {
     }
 
     /// The combined figures of the nodes.
-    fn cluster_figures(&self, during: &'static str) -> Result<Figures, SystemError> {
+    fn cluster_figures(&self, during: &'static str) -> Result<NodeMetrics, SystemError> {
         // Held while nodes are asked: an answer that is counted after a newer one would look like a reset.
         let mut totals = self.totals.lock();
         let answers = self.database.node_figures(&self.absent());
@@ -298,7 +301,7 @@ impl Started {
             let process = process.map_or(0, |node| node.state().pid());
             totals.count(&address.to_string(), process, figures, &is_stored);
         }
-        let figures: Vec<Figures> = answers.into_iter().map(|(_, figures)| figures).collect();
+        let figures: Vec<NodeMetrics> = answers.into_iter().map(|(_, figures)| figures).collect();
         let mut all = together(&figures);
         all.extend(totals.totals());
         Ok(all)
@@ -315,13 +318,13 @@ impl Started {
     }
 }
 
-impl Running for Started {
+impl RunningSystem for RunningCassandra {
     fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
         let ring = self.ring.as_ref().map(Arc::downgrade);
         Ok(Box::new(CassandraClient::new(Arc::clone(&self.database), ring)))
     }
 
-    fn nodes(&self) -> Option<&dyn Nodes> {
+    fn nodes(&self) -> Option<&dyn SystemNodes> {
         let ring = self.ring.as_deref().filter(|_| self.config.nodes > 1)?;
         Some(ring)
     }
@@ -353,7 +356,8 @@ impl Running for Started {
     fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         let mut figures = self.cluster_figures("reading its figures")?;
         let table = self.database.table().name;
-        let outside: Vec<Figures> = self.present().iter().map(|node| node.outside_figures(table)).collect();
+        let outside: Vec<NodeMetrics> =
+            self.present().iter().map(|node| node.outside_figures(table)).collect();
         figures.extend(together(&outside));
         Ok(figures)
     }
@@ -371,8 +375,8 @@ impl Running for Started {
         self.on_all(|node| {
             node.tool(&["flush", KEYSPACE, table], DURING, left().max(TOOL_LIMIT))?;
             match self.config.settle {
-                Settle::Pending => Ok(()),
-                Settle::Major => {
+                CassandraSettle::Pending => Ok(()),
+                CassandraSettle::Major => {
                     node.tool(&["compact", KEYSPACE, table], DURING, left().max(TOOL_LIMIT)).map(drop)
                 }
             }
@@ -415,7 +419,7 @@ fn is_stored(name: &str) -> bool {
 }
 
 /// Combines the figures of several nodes: sums, or means where a sum would be meaningless.
-fn together(nodes: &[Figures]) -> Figures {
+fn together(nodes: &[NodeMetrics]) -> NodeMetrics {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for (name, &figure) in nodes.iter().flatten() {
         let (sum, count) = sums.entry(name.clone()).or_insert((0.0, 0.0));
@@ -437,7 +441,10 @@ mod tests {
     #[test]
     fn figures_of_nodes_are_summed_and_latencies_averaged() {
         let node = |reads: f64, latency_ms: f64| {
-            Figures::from([("reads".to_owned(), reads), ("current_read_latency_ms".to_owned(), latency_ms)])
+            NodeMetrics::from([
+                ("reads".to_owned(), reads),
+                ("current_read_latency_ms".to_owned(), latency_ms),
+            ])
         };
         let all = together(&[node(10.0, 1.0), node(30.0, 2.0)]);
         assert_eq!(all["reads"], 40.0);

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::config::{Compaction, Compression, Config, TableLayout};
+use super::config::{CassandraCompaction, CassandraCompression, CassandraConfig, TableLayout};
 
 pub(super) const KEYSPACE: &str = "ycsb";
 
 /// The one table: its name, its columns and how it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Table {
+pub(super) struct CassandraTable {
     pub name: &'static str,
     key: &'static str,
     column_type: &'static str,
@@ -20,7 +20,7 @@ pub(super) struct Table {
 
 /// A kind of request to the table. Each is prepared once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Question {
+pub(super) enum TableRequest {
     ReadAll,
     ReadOne(u32),
     ScanAll,
@@ -35,8 +35,8 @@ pub(super) enum Question {
     Delete,
 }
 
-impl Table {
-    pub(super) fn new(config: &Config, fields: u32) -> Table {
+impl CassandraTable {
+    pub(super) fn new(config: &CassandraConfig, fields: u32) -> CassandraTable {
         let (name, key, column_type) = match config.table_layout {
             TableLayout::Fields => ("records", "id", "blob"),
             TableLayout::YcsbUsertable => ("usertable", "y_id", "varchar"),
@@ -47,22 +47,22 @@ impl Table {
         let chunk = config.chunk_kib.to_string();
         let compressed = |class: &str| options(&[("class", class), ("chunk_length_in_kb", &chunk)]);
         let compaction = match config.compaction {
-            Compaction::Stcs => "SizeTieredCompactionStrategy",
-            Compaction::Lcs => "LeveledCompactionStrategy",
-            Compaction::Ucs => "UnifiedCompactionStrategy",
-            Compaction::Twcs => "TimeWindowCompactionStrategy",
+            CassandraCompaction::Stcs => "SizeTieredCompactionStrategy",
+            CassandraCompaction::Lcs => "LeveledCompactionStrategy",
+            CassandraCompaction::Ucs => "UnifiedCompactionStrategy",
+            CassandraCompaction::Twcs => "TimeWindowCompactionStrategy",
         };
         let copies = config.replication_factor;
-        Table {
+        CassandraTable {
             name,
             key,
             column_type,
             fields,
             compression: match config.compression {
-                Compression::Lz4 => compressed("LZ4Compressor"),
-                Compression::Zstd => compressed("ZstdCompressor"),
-                Compression::Snappy => compressed("SnappyCompressor"),
-                Compression::None => options(&[("enabled", "false")]),
+                CassandraCompression::Lz4 => compressed("LZ4Compressor"),
+                CassandraCompression::Zstd => compressed("ZstdCompressor"),
+                CassandraCompression::Snappy => compressed("SnappyCompressor"),
+                CassandraCompression::None => options(&[("enabled", "false")]),
             },
             compaction: options(&[("class", compaction)]),
             replication: match &config.datacenter {
@@ -127,7 +127,7 @@ impl Table {
     }
 
     /// The statement for a question. Fields that the table doesn't have are left out of reads.
-    pub(super) fn statement(&self, question: &Question) -> String {
+    pub(super) fn statement(&self, question: &TableRequest) -> String {
         let (key, table) = (self.key, format!("{KEYSPACE}.{}", self.name));
         let columns = |fields: &[u32]| {
             let fields = fields.iter().filter(|&&field| field < self.fields);
@@ -138,26 +138,30 @@ impl Table {
         // Like YCSB's binding: in the order of the keys' hashes, starting at the hash of the first key.
         let from_key = format!("WHERE token({key}) >= token(?) LIMIT ?");
         match question {
-            Question::ReadAll => format!("SELECT {} FROM {table} WHERE {key} = ?", columns(&all)),
-            Question::ReadOne(field) => format!("SELECT {} FROM {table} WHERE {key} = ?", columns(&[*field])),
-            Question::ScanAll => format!("SELECT {} FROM {table} {from_key}", columns(&all)),
-            Question::ScanOne(field) => format!("SELECT {} FROM {table} {from_key}", columns(&[*field])),
-            Question::ScanRecordsAll => format!("SELECT {key}, {} FROM {table} {from_key}", columns(&all)),
-            Question::ScanRecordsOne(field) => {
+            TableRequest::ReadAll => format!("SELECT {} FROM {table} WHERE {key} = ?", columns(&all)),
+            TableRequest::ReadOne(field) => {
+                format!("SELECT {} FROM {table} WHERE {key} = ?", columns(&[*field]))
+            }
+            TableRequest::ScanAll => format!("SELECT {} FROM {table} {from_key}", columns(&all)),
+            TableRequest::ScanOne(field) => format!("SELECT {} FROM {table} {from_key}", columns(&[*field])),
+            TableRequest::ScanRecordsAll => {
+                format!("SELECT {key}, {} FROM {table} {from_key}", columns(&all))
+            }
+            TableRequest::ScanRecordsOne(field) => {
                 format!("SELECT {key}, {} FROM {table} {from_key}", columns(&[*field]))
             }
-            Question::Update(fields) if fields.is_empty() => {
+            TableRequest::Update(fields) if fields.is_empty() => {
                 format!("INSERT INTO {table} ({key}) VALUES (?)")
             }
-            Question::Update(fields) => {
+            TableRequest::Update(fields) => {
                 let set: Vec<String> = fields.iter().map(|field| format!("field{field} = ?")).collect();
                 format!("UPDATE {table} SET {} WHERE {key} = ?", set.join(", "))
             }
-            Question::Insert => {
+            TableRequest::Insert => {
                 let names: String = all.iter().map(|field| format!(", field{field}")).collect();
                 format!("INSERT INTO {table} ({key}{names}) VALUES (?{})", ", ?".repeat(all.len()))
             }
-            Question::Delete => format!("DELETE FROM {table} WHERE {key} = ?"),
+            TableRequest::Delete => format!("DELETE FROM {table} WHERE {key} = ?"),
         }
     }
 }
@@ -168,17 +172,18 @@ mod tests {
 
     #[test]
     fn statements_are_those_of_ycsb() {
-        let config = Config { table_layout: TableLayout::YcsbUsertable, ..Config::default() };
-        let table = Table::new(&config, 2);
+        let config =
+            CassandraConfig { table_layout: TableLayout::YcsbUsertable, ..CassandraConfig::default() };
+        let table = CassandraTable::new(&config, 2);
         let statements = [
-            Question::ReadAll,
-            Question::ReadOne(1),
-            Question::ReadOne(2),
-            Question::ScanAll,
-            Question::Insert,
-            Question::Update(vec![1, 0]),
-            Question::Update(vec![]),
-            Question::Delete,
+            TableRequest::ReadAll,
+            TableRequest::ReadOne(1),
+            TableRequest::ReadOne(2),
+            TableRequest::ScanAll,
+            TableRequest::Insert,
+            TableRequest::Update(vec![1, 0]),
+            TableRequest::Update(vec![]),
+            TableRequest::Delete,
         ]
         .map(|question| table.statement(&question));
         let expected = [
@@ -202,7 +207,7 @@ mod tests {
 
     #[test]
     fn another_way_of_storing_is_noticed() {
-        let table = Table::new(&Config::default(), 1);
+        let table = CassandraTable::new(&CassandraConfig::default(), 1);
         let map = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>()
         };
@@ -216,7 +221,10 @@ mod tests {
         let none = map(&[("enabled", "false")]);
         let found = table.differences(&none, &stcs);
         assert_eq!(found[0], ("compression", "none".to_owned()));
-        let uncompressed = Table::new(&Config { compression: Compression::None, ..Config::default() }, 1);
+        let uncompressed = CassandraTable::new(
+            &CassandraConfig { compression: CassandraCompression::None, ..CassandraConfig::default() },
+            1,
+        );
         assert_eq!(uncompressed.differences(&none, &stcs), []);
         assert_eq!(uncompressed.differences(&lz4, &stcs).len(), 1);
     }

@@ -12,16 +12,16 @@ use underlay_record::{NodeRole, NodeState};
 use underlay_sync::Mutex;
 
 use super::configuration::{self, GATEWAY, GATEWAY_PORT, MONITOR};
-use super::plan::Plan;
-use super::programs::{Daemon, Programs, check_installed};
+use super::plan::CephPlan;
+use super::programs::{CephDaemon, CephPrograms, check_installed};
 use super::requests::RequestLog;
-use crate::certificate::Certificate;
+use crate::certificate::ServerCertificate;
 use crate::credentials::random_password;
 use crate::figures::NodeTotals;
 use crate::network_namespace::NetworkNamespace;
-use crate::nodes::{NodeProcess, Nodes, PlannedNode, Roster};
+use crate::nodes::{NodeProcess, PlannedNode, Roster, SystemNodes};
 use crate::private_file::write_private;
-use crate::system::{Resources, SystemError};
+use crate::system::{SystemError, SystemResources};
 
 /// These limits only tell a stuck program from a slow one.
 const START_LIMIT_S: f64 = 180.0;
@@ -38,42 +38,42 @@ const STARTING: &str = "starting";
 /// A running cluster. Dropping it kills its processes; [`Ceph::stop`] shuts them down.
 #[derive(Debug)]
 pub struct Ceph {
-    plan: Plan,
+    plan: CephPlan,
     // In the order in which they must be dropped.
-    gateway: Daemon,
-    osds: Roster<Daemon>,
-    manager: Daemon,
-    monitor: Daemon,
-    programs: Programs,
-    resources: Resources,
-    keys: Keys,
+    gateway: CephDaemon,
+    osds: Roster<CephDaemon>,
+    manager: CephDaemon,
+    monitor: CephDaemon,
+    programs: CephPrograms,
+    resources: SystemResources,
+    keys: S3Keys,
     /// `None` where clients use plain HTTP.
-    certificate: Option<Certificate>,
+    certificate: Option<ServerCertificate>,
     totals: Mutex<NodeTotals>,
 }
 
 /// What a client of the gateway signs its requests with.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Keys {
+pub struct S3Keys {
     pub access: String,
     pub secret: String,
 }
 
-impl std::fmt::Debug for Keys {
+impl std::fmt::Debug for S3Keys {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Keys").finish_non_exhaustive()
+        formatter.debug_struct("S3Keys").finish_non_exhaustive()
     }
 }
 
 /// A bucket as its clients reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Bucket {
+pub(crate) struct CephBucket {
     pub name: String,
     /// `http://127.0.0.1:7480`
     pub endpoint: String,
     /// PEM of whoever signed the store's certificate, where `endpoint` is one of https.
     pub authority: Option<PathBuf>,
-    pub keys: Keys,
+    pub keys: S3Keys,
 }
 
 /// The nodes that a cluster of so many OSDs will have.
@@ -107,15 +107,15 @@ impl Ceph {
     /// # Errors
     /// When the plan does not allow it, a program is missing, or a server does not start.
     pub fn start(
-        plan: &Plan,
+        plan: &CephPlan,
         namespace: &Arc<NetworkNamespace>,
-        resources: &Resources,
+        resources: &SystemResources,
     ) -> Result<Ceph, SystemError> {
         plan.check()?;
         check_installed(plan.system)?;
         let id = uuid(plan.system)?;
         let certificate = prepare(plan, &id)?;
-        let programs = Programs::new(plan.system, &plan.scratch, namespace, resources);
+        let programs = CephPrograms::new(plan.system, &plan.scratch, namespace, resources);
         let limit = stretched(START_LIMIT_S, plan.slow_motion);
         let run = |program: &str, words: &[&str]| programs.run(STARTING, limit, program, words);
         let map = plan.scratch.join("monitors").display().to_string();
@@ -165,12 +165,12 @@ impl Ceph {
         GATEWAY_PORT
     }
 
-    pub fn keys(&self) -> &Keys {
+    pub fn keys(&self) -> &S3Keys {
         &self.keys
     }
 
     /// What clients must trust, where they use TLS.
-    pub(crate) fn certificate(&self) -> Option<&Certificate> {
+    pub(crate) fn certificate(&self) -> Option<&ServerCertificate> {
         self.certificate.as_ref()
     }
 
@@ -268,7 +268,7 @@ impl Ceph {
     }
 }
 
-impl Nodes for Ceph {
+impl SystemNodes for Ceph {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
         Ok(self.osds.states(Some(NodeRole::Osd)))
     }
@@ -330,7 +330,7 @@ fn uuid(system: &'static str) -> Result<String, SystemError> {
 }
 
 /// Creates the directories, the configuration, and the gateway's certificate if it is to have one.
-fn prepare(plan: &Plan, id: &str) -> Result<Option<Certificate>, SystemError> {
+fn prepare(plan: &CephPlan, id: &str) -> Result<Option<ServerCertificate>, SystemError> {
     let failed = |path: &Path, error: std::io::Error| {
         SystemError::starting(plan.system, format!("can't make {}: {error}", path.display()))
     };
@@ -343,7 +343,7 @@ fn prepare(plan: &Plan, id: &str) -> Result<Option<Certificate>, SystemError> {
         return Err(SystemError::starting(plan.system, problem));
     }
     let path: PathBuf = plan.scratch.join("ceph.conf");
-    let made = plan.tls.map(|address| Certificate::make(&plan.scratch, address)).transpose();
+    let made = plan.tls.map(|address| ServerCertificate::make(&plan.scratch, address)).transpose();
     let certificate = made.map_err(|error| failed(&plan.scratch.join("gateway.pem"), error))?;
     let text = configuration::text(plan, id, &plan.block_bytes()?, certificate.as_ref());
     write_private(&path, &text).map_err(|error| failed(&path, error))?;
@@ -352,13 +352,13 @@ fn prepare(plan: &Plan, id: &str) -> Result<Option<Certificate>, SystemError> {
 
 /// Makes the OSDs with empty stores and starts them. Each gets its number after the one before, and its place and its store while others get their numbers.
 fn make_osds(
-    programs: &Programs,
-    plan: &Plan,
-    resources: &Resources,
+    programs: &CephPrograms,
+    plan: &CephPlan,
+    resources: &SystemResources,
     limit: Duration,
     check: &(dyn Fn() -> Result<(), SystemError> + Sync),
-) -> Result<Vec<(String, Arc<Daemon>)>, SystemError> {
-    let make = |number: usize, id: String| -> Result<(String, Arc<Daemon>), SystemError> {
+) -> Result<Vec<(String, Arc<CephDaemon>)>, SystemError> {
+    let make = |number: usize, id: String| -> Result<(String, Arc<CephDaemon>), SystemError> {
         let (name, number_text) = (format!("osd.{number}"), number.to_string());
         // All alike: by their size, small ones would weigh nothing.
         let place = ["osd", "crush", "add", name.as_str(), "1.0", "host=underlay", "root=default"];
@@ -384,13 +384,17 @@ fn make_osds(
     })
 }
 
-fn start_osd(programs: &Programs, number: usize, resources: &Resources) -> Result<Daemon, SystemError> {
+fn start_osd(
+    programs: &CephPrograms,
+    number: usize,
+    resources: &SystemResources,
+) -> Result<CephDaemon, SystemError> {
     programs.start(&format!("OSD {number}"), "ceph-osd", &["--id", &number.to_string()], resources)
 }
 
 /// The numbers of the OSDs that serve, each with the epoch of the cluster's map since which it does. Not waited for once `check` finds something wrong.
 fn up_osds(
-    programs: &Programs,
+    programs: &CephPrograms,
     limit: Duration,
     check: &dyn Fn() -> Result<(), SystemError>,
 ) -> Result<BTreeMap<usize, u64>, SystemError> {
@@ -418,8 +422,8 @@ fn has_all_copies(status: &Value) -> bool {
 }
 
 fn wait_for_osds(
-    programs: &Programs,
-    plan: &Plan,
+    programs: &CephPrograms,
+    plan: &CephPlan,
     limit: Duration,
     check: &dyn Fn() -> Result<(), SystemError>,
 ) -> Result<(), SystemError> {
@@ -440,7 +444,7 @@ fn wait_for_osds(
 }
 
 /// Makes the user of the gateway that jobs are, with keys that the gateway draws itself: on a command line others could read them.
-fn make_user(programs: &Programs, limit: Duration) -> Result<Keys, SystemError> {
+fn make_user(programs: &CephPrograms, limit: Duration) -> Result<S3Keys, SystemError> {
     let name = format!("--uid={USER}");
     let words = ["user", "create", name.as_str(), "--display-name=underlay", "--name", GATEWAY];
     let answer = programs.run(STARTING, limit, "radosgw-admin", &words)?;
@@ -449,7 +453,7 @@ fn make_user(programs: &Programs, limit: Duration) -> Result<Keys, SystemError> 
         answer.find('{').and_then(|at| serde_json::from_str(&answer[at..]).ok()).unwrap_or_default();
     let key = |name: &str| user["keys"][0][name].as_str().map(str::to_owned);
     match (key("access_key"), key("secret_key")) {
-        (Some(access), Some(secret)) => Ok(Keys { access, secret }),
+        (Some(access), Some(secret)) => Ok(S3Keys { access, secret }),
         _ => Err(SystemError::starting(programs.system, "the S3 gateway gave no keys to its user")),
     }
 }
@@ -494,7 +498,7 @@ mod tests {
         let lengths: Vec<usize> = id.split('-').map(str::len).collect();
         assert_eq!((lengths, id.as_bytes()[14]), (vec![8, 4, 4, 4, 12], b'4'));
         assert_ne!(id, uuid("test").unwrap());
-        let keys = Keys { access: "AAAA".to_owned(), secret: "SSSS".to_owned() };
+        let keys = S3Keys { access: "AAAA".to_owned(), secret: "SSSS".to_owned() };
         let told = format!("{keys:?}");
         assert!(!told.contains("AAAA") && !told.contains("SSSS"), "{told}");
     }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use super::plan::Plan;
-use crate::certificate::Certificate;
+use super::plan::CephPlan;
+use crate::certificate::ServerCertificate;
 
 /// Everything of the cluster listens at this address of its namespace, except for the gateway.
 pub(super) const MONITOR: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 6789);
@@ -26,7 +26,12 @@ const SILENT: [&str; 10] =
     ["mon", "osd", "bluestore", "bluefs", "bdev", "rocksdb", "paxos", "mgr", "rgw", "ms"];
 
 /// The text of `ceph.conf`. `id` is the cluster's.
-pub(super) fn text(plan: &Plan, id: &str, block_bytes: &[u64], certificate: Option<&Certificate>) -> String {
+pub(super) fn text(
+    plan: &CephPlan,
+    id: &str,
+    block_bytes: &[u64],
+    certificate: Option<&ServerCertificate>,
+) -> String {
     let mut text = String::from("[global]\n");
     let mut add = |name: &str, value: &dyn std::fmt::Display| {
         // Writing to a string can't fail.
@@ -133,16 +138,16 @@ pub(super) fn request_log(scratch: &Path) -> std::path::PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ceph::Memory;
+    use crate::ceph::CephMemory;
 
     #[test]
     fn each_osd_has_its_own_place_and_size() {
-        let plan = Plan {
+        let plan = CephPlan {
             system: "test",
             osds: vec!["/a/ceph/osd-0".into(), "/b/ceph/osd-1".into()],
             replication: 2,
             rotational: false,
-            memory: Memory::of(2 << 30, 2),
+            memory: CephMemory::of(2 << 30, 2),
             space_share: 0.9,
             tls: None,
             scratch: "/scratch".into(),
@@ -165,7 +170,7 @@ mod tests {
             assert!(text.contains(expected), "{expected} in\n{text}");
         }
         let folder = tempfile::TempDir::new().unwrap();
-        let certificate = Certificate::make(folder.path(), std::net::Ipv4Addr::LOCALHOST).unwrap();
+        let certificate = ServerCertificate::make(folder.path(), std::net::Ipv4Addr::LOCALHOST).unwrap();
         let secured = super::text(&plan, "an id", &[1 << 32, 1 << 33], Some(&certificate));
         assert!(
             secured.contains("beast ssl_endpoint=0.0.0.0:7480 tcp_nodelay=1 ssl_certificate="),

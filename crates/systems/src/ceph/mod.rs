@@ -7,10 +7,10 @@ mod plan;
 mod programs;
 mod requests;
 
-pub(crate) use cluster::{Bucket, planned_nodes};
-pub use cluster::{Ceph, Keys};
+pub use cluster::{Ceph, S3Keys};
+pub(crate) use cluster::{CephBucket, planned_nodes};
 pub(crate) use parts::parts;
-pub use plan::{Memory, Plan};
+pub use plan::{CephMemory, CephPlan};
 pub(crate) use plan::{SHARED_SHARE, WHOLE_SHARE};
 pub(crate) use requests::MARK;
-pub use requests::{Logged, RequestLog, StoreRequest};
+pub use requests::{LoggedRequest, RequestLog, StoreRequest};

@@ -25,7 +25,7 @@ const MIN_CACHE_BYTES: u64 = 64 * MIB;
 
 /// A cluster to start.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct CephPlan {
     /// The system that uses it, which errors name.
     pub system: &'static str,
     /// The directory of each OSD, on the storage under test.
@@ -34,7 +34,7 @@ pub struct Plan {
     pub replication: u32,
     /// Whether BlueStore is to be tuned for a device that seeks. It can't tell from a file.
     pub rotational: bool,
-    pub memory: Memory,
+    pub memory: CephMemory,
     /// The share of a file system's free space that its OSDs divide among them.
     pub space_share: f64,
     /// The address by which clients reach the gateway over TLS. Without one they do over plain HTTP.
@@ -47,21 +47,21 @@ pub struct Plan {
 
 /// How the memory of a cluster is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub struct CephMemory {
     /// Of each OSD's BlueStore, which bypasses the page cache.
     pub cache_bytes: u64,
 }
 
-impl Memory {
+impl CephMemory {
     /// Caches for so many OSDs that may use `bytes` together with the other programs.
-    pub fn of(bytes: u64, osds: u64) -> Memory {
-        let left = bytes.saturating_sub(Memory::resident_bytes(osds, 0));
-        Memory { cache_bytes: (left / osds.max(1) / MIB * MIB).max(MIN_CACHE_BYTES) }
+    pub fn of(bytes: u64, osds: u64) -> CephMemory {
+        let left = bytes.saturating_sub(CephMemory::resident_bytes(osds, 0));
+        CephMemory { cache_bytes: (left / osds.max(1) / MIB * MIB).max(MIN_CACHE_BYTES) }
     }
 
     /// The least that a cluster of so many OSDs works with.
     pub fn min_bytes(osds: u64) -> u64 {
-        Memory::resident_bytes(osds, MIN_CACHE_BYTES)
+        CephMemory::resident_bytes(osds, MIN_CACHE_BYTES)
     }
 
     /// Its programs, kind by kind.
@@ -82,7 +82,7 @@ impl Memory {
     }
 }
 
-impl Plan {
+impl CephPlan {
     /// Puts `osds` on the directories of the attached storage in turn: `ceph/osd-0` on the first one, and so on.
     ///
     /// # Errors
@@ -171,13 +171,13 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn plan(osds: Vec<PathBuf>) -> Plan {
-        Plan {
+    fn plan(osds: Vec<PathBuf>) -> CephPlan {
+        CephPlan {
             system: "test",
             osds,
             replication: 1,
             rotational: true,
-            memory: Memory::of(0, 1),
+            memory: CephMemory::of(0, 1),
             space_share: WHOLE_SHARE,
             tls: None,
             scratch: "/scratch".into(),
@@ -190,34 +190,34 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         let data = ["a", "b"].map(|name| folder.path().join(name));
         data.iter().for_each(|path| std::fs::create_dir(path).unwrap());
-        let places = Plan::on_each("test", &data, 3).unwrap();
+        let places = CephPlan::on_each("test", &data, 3).unwrap();
         let expected = [data[0].join("ceph/osd-0"), data[1].join("ceph/osd-1"), data[0].join("ceph/osd-2")];
         assert_eq!(places, expected);
         std::fs::remove_dir(&data[1]).unwrap();
-        let error = Plan::on_each("test", &data, 3).unwrap_err().to_string();
+        let error = CephPlan::on_each("test", &data, 3).unwrap_err().to_string();
         assert!(error.contains("is the storage attached?"), "{error}");
     }
 
     #[test]
     fn what_can_t_be_started_is_said() {
-        let wrong = |plan: Plan| plan.check().unwrap_err().to_string();
+        let wrong = |plan: CephPlan| plan.check().unwrap_err().to_string();
         assert!(wrong(plan(Vec::new())).contains("setting 'osds'"));
         let good = plan(vec!["/data/ceph/osd-0".into()]);
         assert!(good.check().is_ok());
-        assert!(wrong(Plan { replication: 2, ..good.clone() }).contains("2 copies"));
-        assert!(wrong(Plan { scratch: "/a $b".into(), ..good }).contains("/a $b"));
+        assert!(wrong(CephPlan { replication: 2, ..good.clone() }).contains("2 copies"));
+        assert!(wrong(CephPlan { scratch: "/a $b".into(), ..good }).contains("/a $b"));
     }
 
     #[test]
     fn caches_take_what_the_programs_leave() {
         for osds in [1, 3, 7] {
-            let mut bytes = Memory::min_bytes(osds);
+            let mut bytes = CephMemory::min_bytes(osds);
             while bytes < 1 << 40 {
-                let memory = Memory::of(bytes, osds);
-                assert!(Memory::resident_bytes(osds, memory.cache_bytes) <= bytes);
+                let memory = CephMemory::of(bytes, osds);
+                assert!(CephMemory::resident_bytes(osds, memory.cache_bytes) <= bytes);
                 bytes += bytes / 3;
             }
-            assert_eq!(Memory::of(0, osds).cache_bytes, MIN_CACHE_BYTES);
+            assert_eq!(CephMemory::of(0, osds).cache_bytes, MIN_CACHE_BYTES);
         }
     }
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::child::{Child, ChildState};
+use crate::child::{ChildProcess, ChildState};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::NodeProcess;
 use crate::private_file::write_private;
 use crate::program::on_path;
-use crate::system::{Resources, SystemError};
+use crate::system::{SystemError, SystemResources};
 
 /// Between two runs of a tool that could not ask.
 const POLL: Duration = Duration::from_millis(200);
@@ -23,9 +23,9 @@ const PROGRAMS: [&str; 7] =
 
 /// A server of the cluster. Dropping it kills it.
 #[derive(Debug)]
-pub(super) struct Daemon(Child);
+pub(super) struct CephDaemon(ChildProcess);
 
-impl NodeProcess for Daemon {
+impl NodeProcess for CephDaemon {
     fn state(&self) -> &Arc<ChildState> {
         self.0.state()
     }
@@ -35,7 +35,7 @@ impl NodeProcess for Daemon {
     }
 }
 
-impl Daemon {
+impl CephDaemon {
     pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
         let state = self.state();
         if state.is_running() { Ok(()) } else { Err(state.failed(during, state.describe())) }
@@ -60,13 +60,13 @@ impl Drop for RemovedFile<'_> {
 
 /// How the programs of one cluster are started.
 #[derive(Debug)]
-pub(super) struct Programs {
+pub(super) struct CephPrograms {
     pub system: &'static str,
     pub configuration: PathBuf,
     pub scratch: PathBuf,
     pub namespace: Arc<NetworkNamespace>,
     /// Those of its tools.
-    of_tools: Resources,
+    of_tools: SystemResources,
     tools: AtomicU64,
 }
 
@@ -85,15 +85,15 @@ pub(super) fn check_installed(system: &'static str) -> Result<(), SystemError> {
     }
 }
 
-impl Programs {
+impl CephPrograms {
     /// `resources` are those of the cluster.
     pub(super) fn new(
         system: &'static str,
         scratch: &Path,
         namespace: &Arc<NetworkNamespace>,
-        resources: &Resources,
-    ) -> Programs {
-        Programs {
+        resources: &SystemResources,
+    ) -> CephPrograms {
+        CephPrograms {
             system,
             configuration: scratch.join("ceph.conf"),
             scratch: scratch.to_owned(),
@@ -119,11 +119,12 @@ impl Programs {
         name: &str,
         program: &str,
         words: &[&str],
-        resources: &Resources,
-    ) -> Result<Daemon, SystemError> {
+        resources: &SystemResources,
+    ) -> Result<CephDaemon, SystemError> {
         let words: Vec<&str> = ["--foreground"].into_iter().chain(words.iter().copied()).collect();
         let log = self.scratch.join(format!("{}.out", name.to_lowercase().replace(' ', "-")));
-        Child::spawn_as(self.system, name, self.command(program, &words), &log, resources).map(Daemon)
+        ChildProcess::spawn_as(self.system, name, self.command(program, &words), &log, resources)
+            .map(CephDaemon)
     }
 
     /// Runs a tool outside of the budget and returns what it printed. Before its own command `ceph` asks the monitor which there are, and one that
@@ -177,7 +178,7 @@ impl Programs {
         })?;
         let _removed = RemovedFile(&log);
         let command = self.command(program, words);
-        let tool = Child::spawn_as(self.system, program, command, &log, &self.of_tools)?;
+        let tool = ChildProcess::spawn_as(self.system, program, command, &log, &self.of_tools)?;
         let (state, began) = (tool.state(), Instant::now());
         while !state.wait(POLL.min(limit)) {
             check()?;

@@ -47,7 +47,7 @@ pub struct RequestLog {
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct RequestLine {
     time: String,
     operation: String,
     uri: String,
@@ -98,14 +98,14 @@ impl RequestLog {
     }
 
     fn take(&mut self, line: &[u8], found: &mut Vec<StoreRequest>) {
-        for logged in Logged::on(line) {
+        for logged in LoggedRequest::on(line) {
             match logged {
-                Logged::Mark(mark) => self.mark = Some(mark),
-                Logged::Request(request) => {
+                LoggedRequest::Mark(mark) => self.mark = Some(mark),
+                LoggedRequest::Request(request) => {
                     self.last_s = request.at_s;
                     found.push(request);
                 }
-                Logged::Unreadable => found.push(StoreRequest::unreadable(self.last_s)),
+                LoggedRequest::Unreadable => found.push(StoreRequest::unreadable(self.last_s)),
             }
         }
     }
@@ -135,23 +135,25 @@ impl RequestLog {
 
 /// What stands on a line of the log.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Logged {
+pub enum LoggedRequest {
     Mark(String),
     Request(StoreRequest),
     /// Something that makes no sense. It is counted, so that it shows.
     Unreadable,
 }
 
-impl Logged {
+impl LoggedRequest {
     /// One entry, or several: the gateway writes the end of a line apart, and requests that end at the same moment may come between.
-    pub fn on(line: &[u8]) -> Vec<Logged> {
+    pub fn on(line: &[u8]) -> Vec<LoggedRequest> {
         let mut entries = Vec::new();
         let mut rest = line;
         loop {
-            let mut found = serde_json::Deserializer::from_slice(rest).into_iter::<Line>();
+            let mut found = serde_json::Deserializer::from_slice(rest).into_iter::<RequestLine>();
             let failed = loop {
                 match found.next() {
-                    Some(Ok(line)) => entries.push(Logged::of(line).unwrap_or(Logged::Unreadable)),
+                    Some(Ok(line)) => {
+                        entries.push(LoggedRequest::of(line).unwrap_or(LoggedRequest::Unreadable))
+                    }
                     Some(Err(_)) => break true,
                     None => break false,
                 }
@@ -159,7 +161,7 @@ impl Logged {
             if !failed {
                 return entries;
             }
-            entries.push(Logged::Unreadable);
+            entries.push(LoggedRequest::Unreadable);
             // Another entry, perhaps a mark that somebody waits for, may stand behind it.
             let behind = &rest[(found.byte_offset() + 1).min(rest.len())..];
             match behind.windows(BEGINS.len()).position(|window| window == BEGINS) {
@@ -169,15 +171,15 @@ impl Logged {
         }
     }
 
-    fn of(line: Line) -> Option<Logged> {
+    fn of(line: RequestLine) -> Option<LoggedRequest> {
         match line.mark() {
-            Some(mark) => Some(Logged::Mark(mark)),
-            None => StoreRequest::of(&line).map(Logged::Request),
+            Some(mark) => Some(LoggedRequest::Mark(mark)),
+            None => StoreRequest::of(&line).map(LoggedRequest::Request),
         }
     }
 }
 
-impl Line {
+impl RequestLine {
     /// The key of a request that marks the log.
     fn mark(&self) -> Option<String> {
         let at = self.uri.find(MARK)?;
@@ -199,7 +201,7 @@ impl StoreRequest {
         }
     }
 
-    fn of(line: &Line) -> Option<StoreRequest> {
+    fn of(line: &RequestLine) -> Option<StoreRequest> {
         let method = line.uri.split(' ').next().unwrap_or_default();
         let kind = match (line.operation.as_str(), method) {
             ("get_obj" | "stat_bucket", "HEAD") => "head",
@@ -264,8 +266,8 @@ mod tests {
     const LINE: &str = r#"{"bucket":"underlay","time":"2026-11-25T02:21:07.329307Z","user":"underlay","operation":"copy_obj","uri":"PUT /underlay/a HTTP/1.1","http_status":"200","error_code":"","bytes_sent":238,"bytes_received":0,"object_size":0,"total_time":95}"#;
 
     fn only(line: &str) -> StoreRequest {
-        match &Logged::on(line.as_bytes())[..] {
-            [Logged::Request(request)] => request.clone(),
+        match &LoggedRequest::on(line.as_bytes())[..] {
+            [LoggedRequest::Request(request)] => request.clone(),
             other => panic!("{other:?}"),
         }
     }
@@ -283,14 +285,18 @@ mod tests {
         let head = LINE.replace("copy_obj", "get_obj").replace("PUT", "HEAD").replace("\"200\"", "\"404\"");
         let head = only(&head);
         assert_eq!((head.kind.as_str(), head.failed), ("head", true));
-        assert_eq!(Logged::on(b"{}"), [Logged::Unreadable]);
-        assert_eq!(Logged::on(LINE.replace("2026-11", "2026-13").as_bytes()), [Logged::Unreadable]);
-        assert_eq!(Logged::on(b" "), []);
+        assert_eq!(LoggedRequest::on(b"{}"), [LoggedRequest::Unreadable]);
+        assert_eq!(
+            LoggedRequest::on(LINE.replace("2026-11", "2026-13").as_bytes()),
+            [LoggedRequest::Unreadable]
+        );
+        assert_eq!(LoggedRequest::on(b" "), []);
         let mark = LINE.replace("/underlay/a", "/underlay/underlay-mark-9");
         let cut = format!("{LINE}{}{mark}", &LINE[..50]);
-        let [Logged::Request(_), Logged::Unreadable, Logged::Mark(_)] = &Logged::on(cut.as_bytes())[..]
+        let [LoggedRequest::Request(_), LoggedRequest::Unreadable, LoggedRequest::Mark(_)] =
+            &LoggedRequest::on(cut.as_bytes())[..]
         else {
-            panic!("{:?}", Logged::on(cut.as_bytes()));
+            panic!("{:?}", LoggedRequest::on(cut.as_bytes()));
         };
         assert_eq!(seconds("1970-01-01T00:00:00.5Z"), Some(0.5));
         assert_eq!(seconds("2000-03-01T00:00:00Z"), Some(951_868_800.0));

@@ -6,22 +6,25 @@ use std::time::Duration;
 use underlay_config::{closest, units};
 
 use super::placeholders;
-use crate::setting::{Mistakes, Optional, Own, Whole, Word, settings};
+use crate::setting::{
+    CustomSetting, IntegerSetting, OptionalSetting, SettingMistakes, TextSetting, settings,
+};
 
 /// Below these, ports need a right that unprivileged users lack.
 const FIRST_PORT: u64 = 1024;
 const LAST_PORT: u64 = 65535;
 
 /// What no system can be called that a command names.
-const COMMAND: Optional<Word> = Optional(Word(read_command));
-const USER: Optional<Word> = Optional(Word(read_user));
-const SCRIPT: Optional<Word> = Optional(Word(read_script));
-const LIMIT: Own<Duration> = Own { read: read_limit, show: |limit| format!("{} s", limit.as_secs_f64()) };
+const COMMAND: OptionalSetting<TextSetting> = OptionalSetting(TextSetting(read_command));
+const USER: OptionalSetting<TextSetting> = OptionalSetting(TextSetting(read_user));
+const SCRIPT: OptionalSetting<TextSetting> = OptionalSetting(TextSetting(read_script));
+const LIMIT: CustomSetting<Duration> =
+    CustomSetting { read: read_limit, show: |limit| format!("{} s", limit.as_secs_f64()) };
 
 settings! {
     /// How a program is run.
     #[derive(Clone, Debug, PartialEq)]
-    pub(super) struct Config {
+    pub(super) struct CommandConfig {
         "version" => version: Option<String> = None, COMMAND, "a command that prints the program's version, for the record";
         "prepare" => prepare: Option<String> = None, COMMAND, "a command that makes what an empty storage lacks, once";
         "start" => start: Option<String> = None, COMMAND, "a command that is the program, or that starts it and ends";
@@ -32,16 +35,20 @@ settings! {
         "stop" => stop: Option<String> = None, COMMAND, "a command that shuts the program down; without it, SIGTERM does";
         "script" => script: Option<String> = None, SCRIPT, "a script, beginning with #!, that commands run as {script}";
         "user" => user: Option<String> = None, USER, "the Unix user that all commands run as; by default yours";
-        "port" => port: u64 = 7000, Whole(FIRST_PORT..=LAST_PORT), "the TCP port for {port}: 7000";
-        "wal_directory" => wal_directory: u64 = 1, Whole(1..=1024), "which of the storage's directories holds {wal}, where no role does: 1";
+        "port" => port: u64 = 7000, IntegerSetting(FIRST_PORT..=LAST_PORT), "the TCP port for {port}: 7000";
+        "wal_directory" => wal_directory: u64 = 1, IntegerSetting(1..=1024),
+            "which of the storage's directories holds {wal}, where no role does: 1";
         "limit" => limit: Duration = Duration::from_secs(600), LIMIT, "how long each command may take, by this machine's clock: 10 min";
     }
 }
 
-impl Config {
+impl CommandConfig {
     /// The settings, or every mistake in them.
-    pub(super) fn resolve(values: &BTreeMap<String, String>, budget_bytes: u64) -> Result<Config, Mistakes> {
-        let (config, mut mistakes) = Config::read(values, budget_bytes);
+    pub(super) fn resolve(
+        values: &BTreeMap<String, String>,
+        budget_bytes: u64,
+    ) -> Result<CommandConfig, SettingMistakes> {
+        let (config, mut mistakes) = CommandConfig::read(values, budget_bytes);
         if config.start.is_none() && (config.ready.is_some() || config.stop.is_some()) {
             let key = if config.ready.is_some() { "ready" } else { "stop" };
             mistakes.push((key.to_owned(), "expected `start` beside it: without it nothing runs".to_owned()));
@@ -125,9 +132,9 @@ fn read_limit(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    fn resolve(pairs: &[(&str, &str)]) -> Result<Config, Mistakes> {
+    fn resolve(pairs: &[(&str, &str)]) -> Result<CommandConfig, SettingMistakes> {
         let values = pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
-        Config::resolve(&values, 1 << 30)
+        CommandConfig::resolve(&values, 1 << 30)
     }
 
     #[test]

@@ -12,12 +12,12 @@ use rustix::fs::{Gid, Uid};
 use super::NAME;
 use super::foreign_files::{LOGS, MAX_FILE_BYTES, tail, texts_in};
 use super::host_space::HostSpace;
-use super::identity::{User, set_apart};
-use super::leftovers::{Crew, MARK};
-use super::placeholders::{Values, fill};
-use crate::child::Child;
+use super::identity::{UnixUser, set_apart};
+use super::leftovers::{MARK, ProgramProcesses};
+use super::placeholders::{PlaceholderValues, fill};
+use crate::child::ChildProcess;
 use crate::network_namespace::NetworkNamespace;
-use crate::system::{CommandWatch, Resources, SystemError};
+use crate::system::{CommandWatch, SystemError, SystemResources};
 
 const SHELL: &str = "/bin/sh";
 /// The part of our environment that commands get; the rest may hold secrets.
@@ -32,7 +32,7 @@ const MAX_PRINTED_BYTES: u64 = 256 << 20;
 
 /// Which budget a command belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Belongs {
+pub(super) enum BudgetOwner {
     /// The system's.
     System,
     /// None: it is a client.
@@ -40,12 +40,12 @@ pub(super) enum Belongs {
 }
 
 /// Everything that commands of one started program have in common.
-pub(super) struct Ground {
-    pub user: Option<User>,
+pub(super) struct CommandEnvironment {
+    pub user: Option<UnixUser>,
     /// That of the host where this process may not make one.
     pub network: Option<Arc<NetworkNamespace>>,
-    pub resources: Resources,
-    pub values: Values,
+    pub resources: SystemResources,
+    pub values: PlaceholderValues,
     /// Directories that the user must reach.
     pub places: Vec<PathBuf>,
     pub scratch: PathBuf,
@@ -60,20 +60,20 @@ pub(super) struct Ground {
 }
 
 /// A command that runs.
-pub(super) struct Spawned {
-    pub child: Child,
+pub(super) struct SpawnedCommand {
+    pub child: ChildProcess,
     log: PathBuf,
     number: u64,
 }
 
 /// A command that ended well.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedCommand {
     pub log: PathBuf,
     pub took: Duration,
 }
 
-impl Ended {
+impl EndedCommand {
     /// What it printed.
     pub(super) fn text(&self) -> std::io::Result<String> {
         let bytes = underlay_files::read(&self.log, MAX_FILE_BYTES)?;
@@ -81,20 +81,20 @@ impl Ended {
     }
 }
 
-impl Ground {
+impl CommandEnvironment {
     /// All processes that commands started.
-    pub(super) fn crew(&self, belongs: Belongs) -> Crew {
+    pub(super) fn crew(&self, belongs: BudgetOwner) -> ProgramProcesses {
         let lists = match belongs {
-            Belongs::System => &self.resources.join_files,
-            Belongs::Client => &self.resources.client_join_files,
+            BudgetOwner::System => &self.resources.join_files,
+            BudgetOwner::Client => &self.resources.client_join_files,
         };
         let network = self.network.as_ref().and_then(|network| network.number());
-        Crew { lists: lists.clone(), mark: self.mark.clone(), network }
+        ProgramProcesses { lists: lists.clone(), mark: self.mark.clone(), network }
     }
 
     /// What the command of this number starts, in whose group other processes of the program may begin meanwhile.
-    fn crew_of(&self, run: u64) -> Crew {
-        Crew { lists: Vec::new(), mark: mark_of(&self.mark, run), network: None }
+    fn crew_of(&self, run: u64) -> ProgramProcesses {
+        ProgramProcesses { lists: Vec::new(), mark: mark_of(&self.mark, run), network: None }
     }
 
     /// Starts a command. `further` are values that it alone has. Its log is named by its `verb`.
@@ -102,13 +102,13 @@ impl Ground {
         &self,
         verb: &str,
         command: &str,
-        further: &Values,
-        belongs: Belongs,
-    ) -> Result<Spawned, SystemError> {
+        further: &PlaceholderValues,
+        belongs: BudgetOwner,
+    ) -> Result<SpawnedCommand, SystemError> {
         let (run, number) =
             (self.runs.fetch_add(1, Ordering::Relaxed), self.commands.fetch_add(1, Ordering::Relaxed));
         let log = self.outputs.join(format!("{run:04}-{verb}.log"));
-        let values: Values = further.iter().chain(&self.values).cloned().collect();
+        let values: PlaceholderValues = further.iter().chain(&self.values).cloned().collect();
         let mut process = Command::new(SHELL);
         process.arg("-c").arg(fill(command, &values)).current_dir(&self.scratch).env_clear();
         for name in VARIABLES {
@@ -127,15 +127,15 @@ impl Ground {
             network.enter(&mut process);
         }
         let resources = match belongs {
-            Belongs::System => self.resources.clone(),
+            BudgetOwner::System => self.resources.clone(),
             // Clients run where we do.
-            Belongs::Client => self.resources.of_tools(),
+            BudgetOwner::Client => self.resources.of_tools(),
         };
         let ids: Option<(Uid, Gid)> = self.user.as_ref().map(|user| (user.uid, user.gid));
         let (user, places) = (self.user.clone(), self.places.clone());
         // Some containers give root no namespaces.
         let is_apart = rustix::process::geteuid().is_root() && (self.network.is_some() || user.is_some());
-        let child = Child::spawn_session(
+        let child = ChildProcess::spawn_session(
             NAME,
             verb,
             process,
@@ -147,7 +147,7 @@ impl Ground {
                 false => Ok(()),
             },
         )?;
-        Ok(Spawned { child, log, number })
+        Ok(SpawnedCommand { child, log, number })
     }
 
     /// Runs a command to its end. What it leaves behind is killed, and an error.
@@ -155,15 +155,15 @@ impl Ground {
         &self,
         verb: &'static str,
         command: &str,
-        further: &Values,
-        belongs: Belongs,
+        further: &PlaceholderValues,
+        belongs: BudgetOwner,
         limit: Duration,
         watch: CommandWatch<'_>,
-    ) -> Result<Ended, SystemError> {
+    ) -> Result<EndedCommand, SystemError> {
         let group = self.crew(belongs);
         let before = group.members();
         let began = Instant::now();
-        let Spawned { child, log, number } = self.spawn(verb, command, further, belongs)?;
+        let SpawnedCommand { child, log, number } = self.spawn(verb, command, further, belongs)?;
         // In a group of its own everything new is the command's.
         let crew = if group.lists.is_empty() || !before.is_empty() { self.crew_of(number) } else { group };
         let outcome = self.wait(&child, verb, limit, watch);
@@ -179,13 +179,13 @@ impl Ground {
             );
             return Err(child.state().failed("running", problem));
         }
-        Ok(Ended { log, took })
+        Ok(EndedCommand { log, took })
     }
 
     /// Waits for a command that has to succeed.
     fn wait(
         &self,
-        child: &Child,
+        child: &ChildProcess,
         verb: &str,
         limit: Duration,
         watch: CommandWatch<'_>,
@@ -274,7 +274,7 @@ impl Ground {
         limit: Duration,
     ) -> Result<String, SystemError> {
         let before = self.runs.load(Ordering::Relaxed);
-        let ended = self.run(verb, command, &Values::new(), Belongs::Client, limit, &|| true);
+        let ended = self.run(verb, command, &PlaceholderValues::new(), BudgetOwner::Client, limit, &|| true);
         let text = ended.and_then(|ended| {
             let text = ended.text();
             // Only that of a failure is worth keeping.

@@ -22,15 +22,15 @@ const EXECUTE_BY_OTHERS: u32 = 0o001;
 const EXECUTE_BY_OWNER: u32 = 0o100;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct User {
+pub(super) struct UnixUser {
     pub name: String,
     pub uid: Uid,
     pub gid: Gid,
 }
 
-impl User {
+impl UnixUser {
     /// The user of this name, where this process may become it; `None` where it is that already.
-    pub(super) fn find(name: &str) -> Result<Option<User>, SystemError> {
+    pub(super) fn find(name: &str) -> Result<Option<UnixUser>, SystemError> {
         let table = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
         let Some((uid, gid)) = table.lines().find_map(|line| ids_of(line, name)) else {
             return Err(SystemError::Missing {
@@ -50,7 +50,7 @@ impl User {
                 remedy: "run as root, or leave out `user`".to_owned(),
             });
         }
-        Ok(Some(User { name: name.to_owned(), uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) }))
+        Ok(Some(UnixUser { name: name.to_owned(), uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) }))
     }
 
     /// Makes a directory or a file of ours this user's.
@@ -111,7 +111,7 @@ impl User {
 
 /// Gives the calling thread mounts, System V IPC and shared memory of its own, which end with its last process: a program that is
 /// killed leaves none behind. In these mounts `user` reaches `places`.
-pub(super) fn set_apart(user: Option<&User>, places: &[PathBuf]) -> io::Result<()> {
+pub(super) fn set_apart(user: Option<&UnixUser>, places: &[PathBuf]) -> io::Result<()> {
     // Before the program is there: in mounts that it might have changed we do nothing.
     let own: Vec<&Path> = places.iter().map(PathBuf::as_path).collect();
     enter_own_mounts(&own, UnshareFlags::NEWIPC)?;
@@ -129,13 +129,13 @@ fn ids_of(line: &str, name: &str) -> Option<(u32, u32)> {
 }
 
 /// Creates a directory that nobody but the user of the program enters.
-pub(super) fn make_private(path: &Path, user: Option<&User>) -> io::Result<()> {
+pub(super) fn make_private(path: &Path, user: Option<&UnixUser>) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(path)?;
     user.map_or(Ok(()), |user| user.own(path))
 }
 
 /// Writes a file that the program runs or reads.
-pub(super) fn write_file(path: &Path, text: &str, mode: u32, user: Option<&User>) -> io::Result<()> {
+pub(super) fn write_file(path: &Path, text: &str, mode: u32, user: Option<&UnixUser>) -> io::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_user_that_does_not_exist_is_told() {
-        let error = User::find("no-such-user-here").unwrap_err().to_string();
+        let error = UnixUser::find("no-such-user-here").unwrap_err().to_string();
         assert!(error.contains("the Unix user no-such-user-here"), "{error}");
     }
 }

@@ -25,7 +25,7 @@ pub(super) const MARK: &str = "UNDERLAY_PROGRAM";
 
 /// The processes of one started program.
 #[derive(Clone, Debug)]
-pub(super) struct Crew {
+pub(super) struct ProgramProcesses {
     /// The files of its control groups that list their processes.
     pub lists: Vec<PathBuf>,
     /// What [`MARK`] begins with.
@@ -34,7 +34,7 @@ pub(super) struct Crew {
     pub network: Option<u64>,
 }
 
-impl Crew {
+impl ProgramProcesses {
     /// All that run now.
     pub(super) fn members(&self) -> BTreeSet<u32> {
         let mut found = BTreeSet::new();
@@ -74,7 +74,7 @@ impl Crew {
 
     /// Between finding a number and signalling it, it may become another process's: so each is held, and looked at again.
     fn signal(&self, pids: &BTreeSet<u32>, signal: Signal) {
-        let held: Vec<(u32, Held)> = pids.iter().filter_map(|&pid| Some((pid, hold(pid)?))).collect();
+        let held: Vec<(u32, HeldProcess)> = pids.iter().filter_map(|&pid| Some((pid, hold(pid)?))).collect();
         let members = self.members();
         for (_, process) in held.iter().filter(|(pid, _)| members.contains(pid)) {
             process.signal(signal);
@@ -138,23 +138,23 @@ fn listed_below(group: &Path, depth: usize) -> Vec<u32> {
 }
 
 /// A process by its number. Where the kernel allows it, it is held so that the number is no other's.
-struct Held {
+struct HeldProcess {
     pid: Pid,
     descriptor: Option<OwnedFd>,
 }
 
 /// Nothing where it is gone.
-fn hold(pid: u32) -> Option<Held> {
+fn hold(pid: u32) -> Option<HeldProcess> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
     match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(descriptor) => Some(Held { pid, descriptor: Some(descriptor) }),
+        Ok(descriptor) => Some(HeldProcess { pid, descriptor: Some(descriptor) }),
         Err(Errno::SRCH) => None,
         // Linux before 5.3 has no such descriptors, and some sandboxes refuse them.
-        Err(_) => Some(Held { pid, descriptor: None }),
+        Err(_) => Some(HeldProcess { pid, descriptor: None }),
     }
 }
 
-impl Held {
+impl HeldProcess {
     fn signal(&self, signal: Signal) {
         let sent = self.descriptor.as_ref().map(|descriptor| pidfd_send_signal(descriptor, signal));
         if sent.is_none_or(|sent| sent.is_err_and(|errno| errno != Errno::SRCH)) {

@@ -11,6 +11,6 @@ mod progress;
 mod running;
 mod start;
 
-pub use start::Command;
+pub use start::CommandSystem;
 
 pub(crate) const NAME: &str = "command";

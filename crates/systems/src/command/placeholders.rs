@@ -36,16 +36,16 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Values of placeholders by name.
-pub(crate) type Values = Vec<(&'static str, String)>;
+pub(crate) type PlaceholderValues = Vec<(&'static str, String)>;
 
 /// A part of a command.
-enum Part<'a> {
+enum CommandPart<'a> {
     Text(&'a str),
     Placeholder(&'a str),
 }
 
 /// The parts of a command. Braces that hold no plain word (`{print $1}`), that follow a `$`, or that are doubled, are the shell's.
-fn parts(command: &str) -> Vec<Part<'_>> {
+fn parts(command: &str) -> Vec<CommandPart<'_>> {
     let mut parts = Vec::new();
     let mut rest = command;
     let mut begun = 0;
@@ -61,52 +61,52 @@ fn parts(command: &str) -> Vec<Part<'_>> {
         match word.filter(is_word).filter(|_| !is_shells) {
             Some(word) if rest[..open].ends_with('{') && after[word.len() + 1..].starts_with('}') => {
                 // `{{word}}` stands for `{word}`.
-                parts.push(Part::Text(&rest[..open]));
+                parts.push(CommandPart::Text(&rest[..open]));
                 rest = &after[word.len() + 2..];
-                parts.push(Part::Text(word));
-                parts.push(Part::Text("}"));
+                parts.push(CommandPart::Text(word));
+                parts.push(CommandPart::Text("}"));
                 begun = 0;
             }
             Some(word) => {
-                parts.push(Part::Text(&rest[..open]));
-                parts.push(Part::Placeholder(word));
+                parts.push(CommandPart::Text(&rest[..open]));
+                parts.push(CommandPart::Placeholder(word));
                 rest = &after[word.len() + 1..];
                 begun = 0;
             }
             None => begun = open + 1,
         }
     }
-    parts.push(Part::Text(rest));
+    parts.push(CommandPart::Text(rest));
     parts
 }
 
 /// The first word between braces that is no placeholder.
 pub fn unknown(command: &str) -> Option<&str> {
     parts(command).into_iter().find_map(|part| match part {
-        Part::Placeholder(word) if names().all(|name| name != word) => Some(word),
+        CommandPart::Placeholder(word) if names().all(|name| name != word) => Some(word),
         _ => None,
     })
 }
 
 /// Whether a command has this placeholder.
 pub fn has(command: &str, name: &str) -> bool {
-    parts(command).into_iter().any(|part| matches!(part, Part::Placeholder(word) if word == name))
+    parts(command).into_iter().any(|part| matches!(part, CommandPart::Placeholder(word) if word == name))
 }
 
 /// The command with its placeholders filled in, each as one word of a shell. A word without a value stays as it is.
-pub(crate) fn fill(command: &str, values: &Values) -> String {
+pub(crate) fn fill(command: &str, values: &PlaceholderValues) -> String {
     filled(command, values, shell::word)
 }
 
 /// The same for a text that no shell reads: a file, or its path.
-pub(crate) fn fill_plain(text: &str, values: &Values) -> String {
+pub(crate) fn fill_plain(text: &str, values: &PlaceholderValues) -> String {
     filled(text, values, |value| Cow::Borrowed(value))
 }
 
-fn filled(text: &str, values: &Values, write: for<'a> fn(&'a str) -> Cow<'a, str>) -> String {
+fn filled(text: &str, values: &PlaceholderValues, write: for<'a> fn(&'a str) -> Cow<'a, str>) -> String {
     let filled = parts(text).into_iter().map(|part| match part {
-        Part::Text(text) => Cow::Borrowed(text),
-        Part::Placeholder(word) => match values.iter().find(|(name, _)| *name == word) {
+        CommandPart::Text(text) => Cow::Borrowed(text),
+        CommandPart::Placeholder(word) => match values.iter().find(|(name, _)| *name == word) {
             Some((_, value)) => write(value),
             None => Cow::Owned(format!("{{{word}}}")),
         },
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn words_between_braces_are_filled_in_and_the_shell_keeps_its_own() {
-        let values: Values = vec![
+        let values: PlaceholderValues = vec![
             ("data", "/mnt/a b/data".to_owned()),
             ("port", "7000".to_owned()),
             ("user", "o'hara".to_owned()),

@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const READ_BYTES: u64 = 16 << 10;
 
 /// Follows the first figure of a benchmark that has a `progress`.
-pub(super) struct Follower<'a> {
+pub(super) struct ProgressFollower<'a> {
     /// Nothing where no figure has one.
     figure: Option<(&'a FigurePlan, LatestValue)>,
     /// Where commands' logs are, and how the benchmark's is called.
@@ -25,11 +25,11 @@ pub(super) struct Follower<'a> {
     last: Mutex<Option<(Instant, Option<f64>)>>,
 }
 
-impl<'a> Follower<'a> {
-    pub(super) fn of(figures: &'a [FigurePlan], logs: &'a Path, verb: &str) -> Follower<'a> {
+impl<'a> ProgressFollower<'a> {
+    pub(super) fn of(figures: &'a [FigurePlan], logs: &'a Path, verb: &str) -> ProgressFollower<'a> {
         let followed = |figure: &'a FigurePlan| Some((figure, LatestValue::of(figure.progress.as_deref()?)?));
         let figure = figures.iter().find_map(followed);
-        Follower { figure, logs, ending: format!("-{verb}.log"), last: Mutex::new(None) }
+        ProgressFollower { figure, logs, ending: format!("-{verb}.log"), last: Mutex::new(None) }
     }
 
     /// What was printed last, at most a second ago.
@@ -71,10 +71,10 @@ impl<'a> Follower<'a> {
 
 #[cfg(test)]
 mod tests {
-    use underlay_record::{Better, Dilation};
+    use underlay_record::{BetterDirection, MetricDilation};
 
     use super::*;
-    use crate::benchmark::{Reading, Take};
+    use crate::benchmark::{MetricReading, ValueChoice};
 
     #[test]
     fn the_last_whole_line_of_the_newest_log_is_the_progress() {
@@ -82,14 +82,15 @@ mod tests {
         let figures = [FigurePlan {
             name: "throughput".to_owned(),
             unit: "tps".to_owned(),
-            better: Better::Higher,
-            slow_motion: Dilation::Rate,
+            better: BetterDirection::Higher,
+            slow_motion: MetricDilation::Rate,
             file: None,
-            reading: Reading::Progress,
+            reading: MetricReading::Progress,
             progress: Some("progress: .* (?<value>[0-9.]+) tps".to_owned()),
-            take: Take::Mean,
+            take: ValueChoice::Mean,
         }];
-        let latest = || Follower::of(&figures, folder.path(), "benchmark").latest().map(|found| found.value);
+        let latest =
+            || ProgressFollower::of(&figures, folder.path(), "benchmark").latest().map(|found| found.value);
         assert_eq!(latest(), None);
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         write("0003-benchmark.log", "progress: 1.0 s, 7 tps\n");

@@ -9,15 +9,17 @@ use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
 use super::NAME;
-use super::config::Config;
+use super::config::CommandConfig;
 use super::foreign_files::{LOGS, read_below, tail, texts_in};
-use super::ground::{Belongs, Ended, Ground};
+use super::ground::{BudgetOwner, CommandEnvironment, EndedCommand};
 use super::identity::write_file;
-use super::placeholders::{Values, fill_plain};
-use super::progress::Follower;
-use crate::benchmark::{Figures, Texts, figures_of, fio, marks_of};
-use crate::child::Child;
-use crate::system::{BenchmarkRequest, BenchmarkWatch, CommandWatch, LoadRequest, Running, SystemError};
+use super::placeholders::{PlaceholderValues, fill_plain};
+use super::progress::ProgressFollower;
+use crate::benchmark::{BenchmarkTexts, MetricSource, figures_of, fio, marks_of};
+use crate::child::ChildProcess;
+use crate::system::{
+    BenchmarkRequest, BenchmarkWatch, CommandWatch, LoadRequest, RunningSystem, SystemError,
+};
 
 /// A program has so long to end once it has been asked.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
@@ -31,24 +33,24 @@ const MAX_LOGS: usize = 50;
 const MAX_LOG_BYTES: u64 = 256 << 10;
 
 /// Dropping it kills everything that its commands started.
-pub(super) struct Program {
-    pub config: Config,
-    pub ground: Ground,
+pub(super) struct RunningProgram {
+    pub config: CommandConfig,
+    pub ground: CommandEnvironment,
     /// The process of `start`.
-    pub main: Option<Child>,
+    pub main: Option<ChildProcess>,
     pub version: Option<String>,
     /// It was stopped or killed on purpose.
     pub is_over: Mutex<bool>,
 }
 
-impl Program {
+impl RunningProgram {
     pub(super) fn run(
         &self,
         verb: &'static str,
         command: &str,
-        belongs: Belongs,
-    ) -> Result<Ended, SystemError> {
-        self.ground.run(verb, command, &Values::new(), belongs, self.config.limit, &|| true)
+        belongs: BudgetOwner,
+    ) -> Result<EndedCommand, SystemError> {
+        self.ground.run(verb, command, &PlaceholderValues::new(), belongs, self.config.limit, &|| true)
     }
 
     /// Whether it needs to be stopped: a benchmark that opens its data itself has no program beside it.
@@ -61,7 +63,7 @@ impl Program {
         if let Some(main) = &self.main {
             main.kill();
         }
-        for belongs in [Belongs::System, Belongs::Client] {
+        for belongs in [BudgetOwner::System, BudgetOwner::Client] {
             self.ground.crew(belongs).kill(&BTreeSet::new());
         }
     }
@@ -71,14 +73,16 @@ impl Program {
         if !self.has_program() {
             return Ok(());
         }
-        let crew = self.ground.crew(Belongs::System);
+        let crew = self.ground.crew(BudgetOwner::System);
         // With `stop` that has waited already.
         let limit = if self.config.stop.is_some() { FADE_LIMIT } else { self.config.limit.min(STOP_LIMIT) };
         let begun = Instant::now();
         match &self.config.stop {
             Some(stop) => self
                 .ground
-                .run("stop", stop, &Values::new(), Belongs::Client, self.config.limit, &|| true)
+                .run("stop", stop, &PlaceholderValues::new(), BudgetOwner::Client, self.config.limit, &|| {
+                    true
+                })
                 .map(drop)?,
             None => {
                 if let Some(main) = &self.main {
@@ -115,7 +119,7 @@ impl Program {
 
     /// A server that broke while it shut down may have left half of its data: cells would begin with that.
     fn ended_as_asked(&self) -> Result<(), SystemError> {
-        let Some(state) = self.main.as_ref().map(Child::state) else { return Ok(()) };
+        let Some(state) = self.main.as_ref().map(ChildProcess::state) else { return Ok(()) };
         if state.is_running() || state.ended_well() || state.ended_by_request() {
             return Ok(());
         }
@@ -127,21 +131,21 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
 /// What a benchmark printed, and the files that it wrote.
-struct Printed<'a> {
+struct BenchmarkOutput<'a> {
     text: &'a str,
     scratch: &'a Path,
     places: &'a [PathBuf],
-    values: &'a Values,
+    values: &'a PlaceholderValues,
 }
 
-impl Texts for Printed<'_> {
+impl BenchmarkTexts for BenchmarkOutput<'_> {
     fn text(&self, file: Option<&str>) -> Result<String, String> {
         let Some(file) = file else { return Ok(self.text.to_owned()) };
         let path = fill_plain(file, self.values);
@@ -161,7 +165,7 @@ pub(super) fn logs_of(outputs: &Path, scratch: &Path) -> Vec<(String, String)> {
     all.map(|end| (end.name, end.text)).collect()
 }
 
-impl Running for Program {
+impl RunningSystem for RunningProgram {
     fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
         Err(SystemError::failed(NAME, "running", "a program that commands start has no clients of ours"))
     }
@@ -169,7 +173,7 @@ impl Running for Program {
     fn load_data(&self, load: &LoadRequest, watch: CommandWatch<'_>) -> Option<Result<(), SystemError>> {
         let Some(command) = &self.config.load else { return Some(Ok(())) };
         let values = vec![("data_bytes", load.data_bytes.to_string()), ("seed", load.seed.to_string())];
-        let belongs = if self.has_program() { Belongs::Client } else { Belongs::System };
+        let belongs = if self.has_program() { BudgetOwner::Client } else { BudgetOwner::System };
         let ended = self.ground.run("load", command, &values, belongs, self.config.limit, watch);
         Some(ended.map(drop))
     }
@@ -187,7 +191,7 @@ impl Running for Program {
     }
 
     fn processes(&self) -> Vec<u32> {
-        self.ground.crew(Belongs::System).members().into_iter().collect()
+        self.ground.crew(BudgetOwner::System).members().into_iter().collect()
     }
 
     fn applied_settings(&self) -> BTreeMap<String, String> {
@@ -210,7 +214,7 @@ impl Running for Program {
             return Ok(());
         }
         // One that has put itself into the background has other processes.
-        match state.ended_well() && !self.ground.crew(Belongs::System).members().is_empty() {
+        match state.ended_well() && !self.ground.crew(BudgetOwner::System).members().is_empty() {
             true => Ok(()),
             false => Err(state.failed(
                 "running",
@@ -228,9 +232,9 @@ impl Running for Program {
     fn settle(&self, limit: Duration) -> Result<(), SystemError> {
         let Some(command) = &self.config.settle else { return Ok(()) };
         let limit = limit.min(self.config.limit);
-        let belongs = if self.has_program() { Belongs::Client } else { Belongs::System };
+        let belongs = if self.has_program() { BudgetOwner::Client } else { BudgetOwner::System };
         self.ground
-            .run("settle", command, &Values::new(), belongs, limit, &|| !*self.is_over.lock())
+            .run("settle", command, &PlaceholderValues::new(), belongs, limit, &|| !*self.is_over.lock())
             .map(drop)
     }
 
@@ -245,7 +249,7 @@ impl Running for Program {
     }
 }
 
-impl Program {
+impl RunningProgram {
     fn measure(
         &self,
         benchmark: &BenchmarkRequest,
@@ -253,7 +257,7 @@ impl Program {
     ) -> Result<BenchmarkRecord, SystemError> {
         let failed = |problem: String| SystemError::failed(NAME, "running its benchmark", problem);
         let plan = &benchmark.plan;
-        let mut values: Values = vec![
+        let mut values: PlaceholderValues = vec![
             ("data_bytes", benchmark.data_bytes.to_string()),
             ("seed", benchmark.seed.to_string()),
             ("duration_s", whole_seconds(benchmark.duration)),
@@ -262,22 +266,26 @@ impl Program {
         let job = self.ground.scratch.join("job");
         if let Some(text) = &plan.job {
             values.push(("job", job.display().to_string()));
-            let all: Values = values.iter().chain(&self.ground.values).cloned().collect();
+            let all: PlaceholderValues = values.iter().chain(&self.ground.values).cloned().collect();
             write_file(&job, &fill_plain(text, &all), 0o400, self.ground.user.as_ref())
                 .map_err(|error| failed(format!("can't write {}: {error}", job.display())))?;
         }
         let in_budget = plan.in_budget.unwrap_or(!self.has_program());
-        let belongs = if in_budget { Belongs::System } else { Belongs::Client };
-        let follower = Follower::of(plan.figures.planned(), &self.ground.outputs, BENCHMARK);
+        let belongs = if in_budget { BudgetOwner::System } else { BudgetOwner::Client };
+        let follower = ProgressFollower::of(plan.figures.planned(), &self.ground.outputs, BENCHMARK);
         let followed = || watch(follower.latest());
         let ended = self.ground.run(BENCHMARK, &plan.run, &values, belongs, plan.limit, &followed);
-        let all: Values = values.iter().chain(&self.ground.values).cloned().collect();
-        let printed =
-            |text| Printed { text, scratch: &self.ground.scratch, places: &self.ground.places, values: &all };
+        let all: PlaceholderValues = values.iter().chain(&self.ground.values).cloned().collect();
+        let printed = |text| BenchmarkOutput {
+            text,
+            scratch: &self.ground.scratch,
+            places: &self.ground.places,
+            values: &all,
+        };
         let ended = ended.map_err(|error| match plan.figures {
-            Figures::Planned(_) => error,
+            MetricSource::Planned(_) => error,
             // fio may tell its errors there alone.
-            Figures::OfFio => {
+            MetricSource::OfFio => {
                 match printed("").text(Some(fio::OUTPUT)).ok().and_then(|text| fio::failure_in(&text)) {
                     Some(words) => error.with_words(&words),
                     None => error,
@@ -289,12 +297,12 @@ impl Program {
         let mut figures = Vec::new();
         let mut notes = Vec::new();
         match &plan.figures {
-            Figures::Planned(plans) => {
+            MetricSource::Planned(plans) => {
                 for figure in plans {
                     figures.extend(figures_of(figure, &printed).map_err(failed)?);
                 }
             }
-            Figures::OfFio => {
+            MetricSource::OfFio => {
                 let json = printed.text(Some(fio::OUTPUT)).map_err(failed)?;
                 let taken =
                     fio::figures_of(&json, plan.job.as_deref().unwrap_or_default()).map_err(failed)?;

@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use underlay_sync::Mutex;
 
 use super::NAME;
-use super::config::{Config, SETTINGS};
+use super::config::{CommandConfig, SETTINGS};
 use super::foreign_files::LOGS;
-use super::ground::{Belongs, Ground, new_mark};
+use super::ground::{BudgetOwner, CommandEnvironment, new_mark};
 use super::host_space::HostSpace;
-use super::identity::{User, make_private, write_file};
-use super::placeholders::Values;
-use super::running::{Program, logs_of};
-use crate::child::Child;
+use super::identity::{UnixUser, make_private, write_file};
+use super::placeholders::PlaceholderValues;
+use super::running::{RunningProgram, logs_of};
+use crate::child::ChildProcess;
 use crate::network_namespace::NetworkNamespace;
 use crate::system::{
-    Capabilities, Resources, Running, Settings, StoragePaths, System, SystemError, check_attached,
-    check_roles, first_data_directory,
+    RunningSystem, StoragePaths, System, SystemCapabilities, SystemError, SystemResources, SystemSettings,
+    check_attached, check_roles, first_data_directory,
 };
 
 /// What can be kept on a separate storage.
@@ -36,10 +36,10 @@ const MIB: u64 = 1 << 20;
 
 /// The system `command`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Command;
+pub struct CommandSystem;
 
 /// Where everything is of a program that is about to start.
-struct Directories {
+struct ProgramDirectories {
     data: PathBuf,
     wal: PathBuf,
     temp: PathBuf,
@@ -53,8 +53,12 @@ struct Directories {
     is_fresh: bool,
 }
 
-impl Directories {
-    fn of(config: &Config, paths: &StoragePaths, user: Option<&User>) -> Result<Directories, SystemError> {
+impl ProgramDirectories {
+    fn of(
+        config: &CommandConfig,
+        paths: &StoragePaths,
+        user: Option<&UnixUser>,
+    ) -> Result<ProgramDirectories, SystemError> {
         if !paths.further_nodes.is_empty() {
             return Err(SystemError::starting(
                 NAME,
@@ -66,7 +70,7 @@ impl Directories {
         check_separators(all.map(PathBuf::as_path))?;
         let first = first_data_directory(NAME, &paths.data)?;
         if is_block_device(first) {
-            return Directories::beside_devices(paths, user);
+            return ProgramDirectories::beside_devices(paths, user);
         }
         for directory in paths.data.iter().chain(paths.roles.values()) {
             check_attached(NAME, directory)?;
@@ -105,11 +109,14 @@ impl Directories {
             make_private(path, user).map_err(|error| failed(path, error))?;
         }
         let places = paths.data.iter().chain(paths.roles.values()).chain([&scratch]).cloned().collect();
-        Ok(Directories { data, wal, temp, scratch, logs, devices: Vec::new(), places, is_fresh })
+        Ok(ProgramDirectories { data, wal, temp, scratch, logs, devices: Vec::new(), places, is_fresh })
     }
 
     /// Of a storage without a file system.
-    fn beside_devices(paths: &StoragePaths, user: Option<&User>) -> Result<Directories, SystemError> {
+    fn beside_devices(
+        paths: &StoragePaths,
+        user: Option<&UnixUser>,
+    ) -> Result<ProgramDirectories, SystemError> {
         let scratch = paths.scratch.join(FOLDER);
         let logs = scratch.join(LOGS);
         for path in [&scratch, &logs] {
@@ -118,7 +125,7 @@ impl Directories {
             })?;
         }
         let unused = scratch.join("none");
-        Ok(Directories {
+        Ok(ProgramDirectories {
             data: unused.clone(),
             wal: unused.clone(),
             temp: unused,
@@ -158,16 +165,16 @@ fn free_port() -> Result<u64, SystemError> {
         .map_err(|error| SystemError::starting(NAME, format!("there is no free port: {error}")))
 }
 
-impl Command {
+impl CommandSystem {
     fn start_program(
         paths: &StoragePaths,
-        resources: &Resources,
-        settings: &Settings,
-    ) -> Result<Program, SystemError> {
-        let config = Config::resolve(&settings.values, resources.budget_bytes)
+        resources: &SystemResources,
+        settings: &SystemSettings,
+    ) -> Result<RunningProgram, SystemError> {
+        let config = CommandConfig::resolve(&settings.values, resources.budget_bytes)
             .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
-        let user = config.user.as_deref().map(User::find).transpose()?.flatten();
-        let directories = Directories::of(&config, paths, user.as_ref())?;
+        let user = config.user.as_deref().map(UnixUser::find).transpose()?.flatten();
+        let directories = ProgramDirectories::of(&config, paths, user.as_ref())?;
         let failed = |error: std::io::Error| {
             SystemError::starting(NAME, format!("can't prepare {}: {error}", directories.scratch.display()))
         };
@@ -186,7 +193,7 @@ impl Command {
         let here = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         let shown = |path: &Path| path.display().to_string();
         let device: Vec<String> = directories.devices.iter().map(|path| shown(path)).collect();
-        let mut values: Values = vec![
+        let mut values: PlaceholderValues = vec![
             ("data", shown(&directories.data)),
             ("wal", shown(&directories.wal)),
             ("temp", shown(&directories.temp)),
@@ -212,7 +219,7 @@ impl Command {
                 values.push(("device", device.join(":")));
             }
         }
-        let ground = Ground {
+        let ground = CommandEnvironment {
             user,
             network,
             resources: resources.clone(),
@@ -225,16 +232,18 @@ impl Command {
             runs: AtomicU64::new(1),
             commands: AtomicU64::new(1),
         };
-        let mut program = Program { config, ground, main: None, version: None, is_over: Mutex::new(false) };
+        let mut program =
+            RunningProgram { config, ground, main: None, version: None, is_over: Mutex::new(false) };
         // From here on, dropping it ends what was started.
         program.version = version(&program)?;
         if directories.is_fresh
             && let Some(prepare) = &program.config.prepare
         {
-            program.run("prepare", prepare, Belongs::System)?;
+            program.run("prepare", prepare, BudgetOwner::System)?;
         }
         if let Some(start) = &program.config.start {
-            let started = program.ground.spawn("start", start, &Values::new(), Belongs::System)?;
+            let started =
+                program.ground.spawn("start", start, &PlaceholderValues::new(), BudgetOwner::System)?;
             let child = program.main.insert(started.child);
             wait_until_ready(&program.config, &program.ground, child)?;
         }
@@ -242,14 +251,18 @@ impl Command {
     }
 }
 
-fn version(program: &Program) -> Result<Option<String>, SystemError> {
+fn version(program: &RunningProgram) -> Result<Option<String>, SystemError> {
     let Some(command) = &program.config.version else { return Ok(None) };
     let text = program.ground.ask("version", command, program.config.limit)?;
     Ok(text.lines().next().map(|line| line.trim().chars().take(200).collect()))
 }
 
 /// Waits for a program that takes requests. One whose command has ended well runs on by itself.
-fn wait_until_ready(config: &Config, ground: &Ground, child: &Child) -> Result<(), SystemError> {
+fn wait_until_ready(
+    config: &CommandConfig,
+    ground: &CommandEnvironment,
+    child: &ChildProcess,
+) -> Result<(), SystemError> {
     let state = child.state();
     let began = Instant::now();
     let mut last_word = None;
@@ -283,19 +296,19 @@ fn wait_until_ready(config: &Config, ground: &Ground, child: &Child) -> Result<(
     }
 }
 
-impl System for Command {
+impl System for CommandSystem {
     fn name(&self) -> &'static str {
         NAME
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    fn capabilities(&self) -> SystemCapabilities {
+        SystemCapabilities {
             many_directories: true,
             spreads_data: true,
             by_command: true,
             roles: ROLES,
             settings: SETTINGS,
-            ..Capabilities::default()
+            ..SystemCapabilities::default()
         }
     }
 
@@ -304,7 +317,7 @@ impl System for Command {
     }
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
-        Config::resolve(settings, 0).err().unwrap_or_default()
+        CommandConfig::resolve(settings, 0).err().unwrap_or_default()
     }
 
     fn folder_on(&self, storage: &Path) -> PathBuf {
@@ -322,9 +335,9 @@ impl System for Command {
     fn start(
         &self,
         paths: &StoragePaths,
-        resources: &Resources,
-        settings: &Settings,
-    ) -> Result<Box<dyn Running>, SystemError> {
-        Ok(Box::new(Command::start_program(paths, resources, settings)?))
+        resources: &SystemResources,
+        settings: &SystemSettings,
+    ) -> Result<Box<dyn RunningSystem>, SystemError> {
+        Ok(Box::new(CommandSystem::start_program(paths, resources, settings)?))
     }
 }

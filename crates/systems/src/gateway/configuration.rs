@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use underlay_config::units::format_bytes;
 
-use crate::ceph::Bucket;
-use crate::certificate::Certificate;
+use crate::ceph::CephBucket;
+use crate::certificate::ServerCertificate;
 
 pub(super) const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// Where clients find it in their network,
@@ -24,27 +24,27 @@ pub(crate) const OWN_BYTES: u64 = 224 << 20;
 
 /// How to start it.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct GatewayPlan {
     pub system: &'static str,
     pub program: PathBuf,
     /// Its journal, metadata and flash, on a storage of the study.
     pub directory: PathBuf,
     pub scratch: PathBuf,
-    pub sizes: Sizes,
+    pub sizes: GatewaySizes,
     /// How long a write may wait before it is stored; `None`: it is acknowledged when the store has it.
     pub flush_after: Option<Duration>,
     /// How long a write waits for room, or for the store.
     pub patience: Duration,
     /// What it shows to clients, which speak TLS then; `None` where they use plain HTTP.
-    pub certificate: Option<Certificate>,
+    pub certificate: Option<ServerCertificate>,
     /// The bucket as clients name it.
     pub serves: String,
     /// What is behind that: a bucket that exists.
-    pub store: Bucket,
+    pub store: CephBucket,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sizes {
+pub(crate) struct GatewaySizes {
     pub memory_bytes: u64,
     /// 0 for none.
     pub flash_bytes: u64,
@@ -57,7 +57,7 @@ pub(super) const STORE_SECRET: &str = "store.secret";
 pub(super) const TOKEN: &str = "admin.token";
 
 /// The text of `gateway.toml`; secrets are in files of their own beside it, in `scratch`.
-pub(super) fn text(plan: &Plan, key_id: &str, scratch: &Path) -> String {
+pub(super) fn text(plan: &GatewayPlan, key_id: &str, scratch: &Path) -> String {
     let quoted = |path: &Path| toml_string(&path.display().to_string());
     let in_scratch = |name: &str| quoted(&scratch.join(name));
     let sizes = &plan.sizes;
@@ -108,25 +108,25 @@ fn toml_string(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ceph::Keys;
+    use crate::ceph::S3Keys;
 
     #[test]
     fn secrets_are_in_files_and_what_is_not_wanted_is_left_out() {
-        let plan = Plan {
+        let plan = GatewayPlan {
             system: "test",
             program: "/usr/bin/underlay-gateway".into(),
             directory: "/flash/a \"b\"/gateway".into(),
             scratch: "/scratch".into(),
-            sizes: Sizes { memory_bytes: 1 << 26, flash_bytes: 0, journal_bytes: 1 << 30 },
+            sizes: GatewaySizes { memory_bytes: 1 << 26, flash_bytes: 0, journal_bytes: 1 << 30 },
             flush_after: Some(Duration::from_millis(2500)),
             patience: Duration::from_secs(60),
             certificate: None,
             serves: "lake".to_owned(),
-            store: Bucket {
+            store: CephBucket {
                 name: "underlay".to_owned(),
                 endpoint: "http://10.0.0.1:7480".to_owned(),
                 authority: None,
-                keys: Keys { access: "ABC".to_owned(), secret: "hidden".to_owned() },
+                keys: S3Keys { access: "ABC".to_owned(), secret: "hidden".to_owned() },
             },
         };
         let back = text(&plan, "JOBS", Path::new("/scratch"));
@@ -143,17 +143,18 @@ mod tests {
         ] {
             assert!(back.lines().any(|one| one == line), "{line} in\n{back}");
         }
-        let sizes = Sizes { flash_bytes: 1 << 28, ..plan.sizes };
-        let through = Plan { flush_after: None, sizes, ..plan.clone() };
+        let sizes = GatewaySizes { flash_bytes: 1 << 28, ..plan.sizes };
+        let through = GatewayPlan { flush_after: None, sizes, ..plan.clone() };
         let through = text(&through, "JOBS", Path::new("/scratch"));
         assert!(through.contains("write = \"through\"\n") && !through.contains("flush_after"), "{through}");
         assert!(through.contains("\ncache = \"256 MiB\"\n"), "{through}");
 
         let folder = tempfile::TempDir::new().unwrap();
-        let own = Certificate::make(folder.path(), HOST).unwrap();
+        let own = ServerCertificate::make(folder.path(), HOST).unwrap();
         let authority = Some("/store/gateway.pem".into());
-        let store = Bucket { endpoint: "https://10.0.0.1:7480".to_owned(), authority, ..plan.store.clone() };
-        let secured = Plan { certificate: Some(own.clone()), store, ..plan };
+        let store =
+            CephBucket { endpoint: "https://10.0.0.1:7480".to_owned(), authority, ..plan.store.clone() };
+        let secured = GatewayPlan { certificate: Some(own.clone()), store, ..plan };
         let secured = text(&secured, "JOBS", Path::new("/scratch"));
         let tls = format!(
             "[tls]\ncertificate = \"{}\"\nkey = \"{}\"\n",

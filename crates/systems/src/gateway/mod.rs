@@ -4,7 +4,7 @@ mod configuration;
 mod process;
 mod program;
 
-pub(crate) use configuration::{ADDRESS, OWN_BYTES, Plan, Sizes};
-pub(crate) use process::{Gateway, draw_keys, make_certificate};
+pub(crate) use configuration::{ADDRESS, GatewayPlan, GatewaySizes, OWN_BYTES};
+pub(crate) use process::{GatewayProcess, draw_keys, make_certificate};
 pub use program::find;
 pub(crate) use program::trusted;

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use underlay_record::GatewayStatus;
 
-use super::configuration::{ADDRESS, ADMIN, HOST, KEY_SECRET, Plan, STORE_SECRET, TOKEN, text};
-use crate::ceph::Keys;
-use crate::certificate::Certificate;
-use crate::child::Child;
+use super::configuration::{ADDRESS, ADMIN, GatewayPlan, HOST, KEY_SECRET, STORE_SECRET, TOKEN, text};
+use crate::ceph::S3Keys;
+use crate::certificate::ServerCertificate;
+use crate::child::ChildProcess;
 use crate::credentials::random_password;
 use crate::network_namespace::NetworkNamespace;
 use crate::private_file::write_private;
-use crate::system::{Resources, SystemError};
+use crate::system::{SystemError, SystemResources};
 use crate::web::get_json_as;
 
 const SETTINGS: &str = "gateway.toml";
@@ -24,48 +24,51 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const END_LIMIT: Duration = Duration::from_secs(30);
 
 /// A running gateway. Dropping it kills it.
-pub(crate) struct Gateway {
+pub(crate) struct GatewayProcess {
     system: &'static str,
-    child: Child,
+    child: ChildProcess,
     namespace: Arc<NetworkNamespace>,
     token: String,
 }
 
-impl std::fmt::Debug for Gateway {
+impl std::fmt::Debug for GatewayProcess {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Gateway").field("child", &self.child).finish_non_exhaustive()
+        formatter.debug_struct("GatewayProcess").field("child", &self.child).finish_non_exhaustive()
     }
 }
 
 /// What clients of a gateway sign with, drawn before it runs.
-pub(crate) fn draw_keys(system: &'static str) -> Result<Keys, SystemError> {
+pub(crate) fn draw_keys(system: &'static str) -> Result<S3Keys, SystemError> {
     let random = || {
         random_password()
             .map_err(|error| SystemError::starting(system, format!("there are no random numbers: {error}")))
     };
-    Ok(Keys { access: format!("UNDERLAY{}", &random()?[..12]), secret: random()? })
+    Ok(S3Keys { access: format!("UNDERLAY{}", &random()?[..12]), secret: random()? })
 }
 
 /// What a gateway shows to clients over TLS, made in `folder` before it runs: they have to be told whom to trust.
-pub(crate) fn make_certificate(system: &'static str, folder: &Path) -> Result<Certificate, SystemError> {
-    let made = std::fs::create_dir_all(folder).and_then(|()| Certificate::make(folder, HOST));
+pub(crate) fn make_certificate(
+    system: &'static str,
+    folder: &Path,
+) -> Result<ServerCertificate, SystemError> {
+    let made = std::fs::create_dir_all(folder).and_then(|()| ServerCertificate::make(folder, HOST));
     made.map_err(|error| {
         SystemError::starting(system, format!("can't make a certificate in {}: {error}", folder.display()))
     })
 }
 
-impl Gateway {
+impl GatewayProcess {
     /// Starts it in `namespace`, inside `resources`, for whoever has `keys`. When this returns, it serves.
     ///
     /// # Errors
     /// When it can't be started, or does not serve within `limit`.
     pub(crate) fn start(
-        plan: &Plan,
-        keys: &Keys,
+        plan: &GatewayPlan,
+        keys: &S3Keys,
         namespace: &Arc<NetworkNamespace>,
-        resources: &Resources,
+        resources: &SystemResources,
         limit: Duration,
-    ) -> Result<Gateway, SystemError> {
+    ) -> Result<GatewayProcess, SystemError> {
         let failed = |problem: String| SystemError::starting(plan.system, problem);
         let token =
             random_password().map_err(|error| failed(format!("there are no random numbers: {error}")))?;
@@ -92,9 +95,9 @@ impl Gateway {
         }
         namespace.enter(&mut command);
         let log = plan.scratch.join("gateway.log");
-        let child = Child::spawn_as(plan.system, "the S3 gateway", command, &log, resources)?;
+        let child = ChildProcess::spawn_as(plan.system, "the S3 gateway", command, &log, resources)?;
         let connects = || TcpStream::connect_timeout(&ADDRESS, CONNECT_LIMIT).is_ok();
-        let gateway = Gateway { system: plan.system, child, namespace: Arc::clone(namespace), token };
+        let gateway = GatewayProcess { system: plan.system, child, namespace: Arc::clone(namespace), token };
         // It listens before it has listed the bucket, and answers behind that.
         gateway.child.state().wait_until("starting", "serving", limit, POLL, &|| {
             Ok(namespace.within(connects).unwrap_or(false) && gateway.status("starting").is_ok())

@@ -12,7 +12,7 @@ use crate::artifacts::ArtifactError;
 use crate::artifacts::cache::{self, make_once};
 use crate::java::{ClassPath, Java};
 use crate::java_server::JavaServer;
-use crate::system::{Progress, Resources, SystemError};
+use crate::system::{LoadProgress, SystemError, SystemResources};
 
 const DURING: &str = "archiving its classes";
 /// It took 20 to 40 s. This limit only tells a stuck process from a slow one.
@@ -71,7 +71,7 @@ impl ClassArchive {
         java: &Java,
         library: &Path,
         classes: &Path,
-        progress: &dyn Fn(&Progress),
+        progress: &dyn Fn(&LoadProgress),
     ) -> Result<ClassArchive, SystemError> {
         let of_system = |error: ArtifactError| error.of_system(NAME);
         let jars = jars_of(library).map_err(ArtifactError::io("read", library)).map_err(of_system)?;
@@ -113,7 +113,7 @@ impl ClassArchive {
         let mut list = tool("class list", LIST, ClassPath::new().with_classes(classes));
         list.arguments =
             jars.iter().filter(|jar| is_listed(jar)).map(|jar| jar.display().to_string()).collect();
-        let names = list.run(java, &Resources::unlimited(), DURING, LIMIT)?;
+        let names = list.run(java, &SystemResources::unlimited(), DURING, LIMIT)?;
         let io = |action: &'static str, path: &Path| {
             let path = path.to_owned();
             move |error: std::io::Error| ArtifactError::io(action, path)(error).of_system(NAME)
@@ -131,7 +131,7 @@ impl ClassArchive {
             format!("-XX:SharedClassListFile={}", names_file.display()),
             format!("-XX:SharedArchiveFile={}", made.display()),
         ];
-        dump.run(java, &Resources::unlimited(), DURING, LIMIT)?;
+        dump.run(java, &SystemResources::unlimited(), DURING, LIMIT)?;
         File::open(&made).and_then(|file| file.sync_all()).map_err(io("write out", &made))?;
         std::fs::rename(&made, &self.file).map_err(io("make", &self.file))
     }
@@ -151,26 +151,26 @@ impl ClassArchive {
     }
 }
 
-struct Jar {
+struct ArchivedJar {
     path: PathBuf,
     /// What Java compares before it maps the archive: size and modification time.
     state: String,
 }
 
-fn jars_of(library: &Path) -> std::io::Result<Vec<Jar>> {
+fn jars_of(library: &Path) -> std::io::Result<Vec<ArchivedJar>> {
     let mut jars = Vec::new();
     for file in std::fs::read_dir(library)? {
         let path = file?.path();
         if path.extension().is_some_and(|extension| extension == "jar") {
             let data = path.metadata()?;
-            jars.push(Jar { state: format!("{} {}", data.len(), data.mtime()), path });
+            jars.push(ArchivedJar { state: format!("{} {}", data.len(), data.mtime()), path });
         }
     }
     jars.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(jars)
 }
 
-fn digest(java: &Java, jars: &[Jar]) -> String {
+fn digest(java: &Java, jars: &[ArchivedJar]) -> String {
     let program = java.program.to_string_lossy();
     let paths: Vec<_> = jars.iter().map(|jar| jar.path.to_string_lossy()).collect();
     let jars = paths.iter().zip(jars).flat_map(|(path, jar)| [&**path, jar.state.as_str()]);

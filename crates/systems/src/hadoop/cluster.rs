@@ -11,15 +11,15 @@ use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
 use super::NAME;
-use super::config::Config;
+use super::config::HadoopConfig;
 use super::job_client::JobClient;
-use super::jobs::{JOBS, Step, record};
+use super::jobs::{JOBS, MapReduceStep, record};
 use super::local_directories::{LocalUse, LocalWatch};
 use super::yarn::Yarn;
 use crate::hdfs::Hdfs;
 use crate::network_namespace::NetworkNamespace;
-use crate::nodes::Nodes;
-use crate::system::{JobProgress, JobRequest, JobWatch, Resources, Running, SystemError};
+use crate::nodes::SystemNodes;
+use crate::system::{JobProgress, JobRequest, JobWatch, RunningSystem, SystemError, SystemResources};
 
 /// DataNodes delete blocks after their next heartbeats.
 const DELETION_LIMIT: Duration = Duration::from_secs(60);
@@ -33,44 +33,44 @@ const END_POLL: Duration = Duration::from_millis(20);
 const HISTORY_WAIT: Duration = Duration::from_secs(30);
 
 /// Blocks and bytes by DataNode and directory.
-type Volumes = BTreeMap<(u32, u32), (u64, u64)>;
+type DataNodeVolumes = BTreeMap<(u32, u32), (u64, u64)>;
 
 /// A cluster of HDFS, YARN and MapReduce that was started here, or an existing one.
 #[derive(Debug)]
-pub struct Cluster {
-    pub(super) config: Config,
+pub struct HadoopCluster {
+    pub(super) config: HadoopConfig,
     // In the order in which they must be dropped.
     pub(super) client: JobClient,
     /// `None` for an existing cluster.
-    pub(super) servers: Option<Servers>,
+    pub(super) servers: Option<HadoopServers>,
     /// The checksum of the rows that teragen wrote last. Its lock also ensures that only one job runs at a time.
-    pub(super) checksum: Mutex<Option<Checksum>>,
+    pub(super) checksum: Mutex<Option<OutputChecksum>>,
 }
 
 /// The servers that were started here.
 #[derive(Debug)]
-pub(super) struct Servers {
+pub(super) struct HadoopServers {
     pub(super) yarn: Yarn,
     pub(super) hdfs: Hdfs,
     pub(super) namespace: Arc<NetworkNamespace>,
     pub(super) local_directories: Vec<PathBuf>,
-    pub(super) resources: Resources,
+    pub(super) resources: SystemResources,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Checksum {
+pub(super) struct OutputChecksum {
     bytes: u64,
     value: i64,
 }
 
-impl Servers {
+impl HadoopServers {
     /// Fails if YARN can't continue. HDFS can cope with losing a DataNode.
     fn check(&self, during: &'static str) -> Result<(), SystemError> {
         self.yarn.check(during)
     }
 }
 
-impl Cluster {
+impl HadoopCluster {
     /// The HDFS below it; `None` for an existing cluster.
     pub fn hdfs(&self) -> Option<&Hdfs> {
         self.servers.as_ref().map(|servers| &servers.hdfs)
@@ -95,10 +95,10 @@ impl Cluster {
     /// Generates what `step` reads, if it isn't there.
     fn make_input(
         &self,
-        step: &Step,
+        step: &MapReduceStep,
         job: &JobRequest,
         watch: JobWatch<'_>,
-        checksum: &mut Option<Checksum>,
+        checksum: &mut Option<OutputChecksum>,
     ) -> Result<(), SystemError> {
         let Some(writer) = step.input_step(&self.config, job) else { return Ok(()) };
         let Some(path) = &writer.output else { return Ok(()) };
@@ -114,10 +114,10 @@ impl Cluster {
     /// Runs one step to its end. Returns its last answer, and what it wrote to the local directories.
     fn run(
         &self,
-        step: &Step,
+        step: &MapReduceStep,
         limit: Duration,
         watch: JobWatch<'_>,
-        checksum: &mut Option<Checksum>,
+        checksum: &mut Option<OutputChecksum>,
     ) -> Result<(Value, Vec<LocalUse>), SystemError> {
         let locals = self.servers.as_ref().map_or(&[][..], |servers| &servers.local_directories);
         let local_watch = LocalWatch::new(locals);
@@ -166,13 +166,13 @@ impl Cluster {
     /// Checks that the sorted rows are those that were generated.
     fn compare_checksums(
         &self,
-        step: &Step,
+        step: &MapReduceStep,
         answer: &Value,
-        checksum: &mut Option<Checksum>,
+        checksum: &mut Option<OutputChecksum>,
     ) -> Result<(), SystemError> {
         let Some(value) = answer["checksum"].as_i64() else { return Ok(()) };
-        let found = Checksum { bytes: step.bytes, value };
-        let of_teragen = Step::of(&self.config, &named("teragen"));
+        let found = OutputChecksum { bytes: step.bytes, value };
+        let of_teragen = MapReduceStep::of(&self.config, &named("teragen"));
         if step.kind == "teragen" {
             // hdfs-write runs teragen too, but no job reads its output.
             if of_teragen.is_some_and(|teragen| teragen.output == step.output) {
@@ -194,7 +194,7 @@ impl Cluster {
 
     /// Deletes the output of an earlier run of the step and waits until its blocks are gone. Otherwise they would be attributed to
     /// this run.
-    fn clear(&self, step: &Step) -> Result<(), SystemError> {
+    fn clear(&self, step: &MapReduceStep) -> Result<(), SystemError> {
         let Some(path) = &step.output else { return Ok(()) };
         let request = json!({ "do": "delete", "paths": [path] });
         let answer = self.client.request(step.during, &request, &mut |_| true)?;
@@ -216,7 +216,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn volumes(&self) -> Result<Volumes, SystemError> {
+    fn volumes(&self) -> Result<DataNodeVolumes, SystemError> {
         let Some(servers) = &self.servers else { return Ok(BTreeMap::new()) };
         let volumes = servers.hdfs.volumes()?.into_iter();
         Ok(volumes.map(|use_| ((use_.datanode, use_.directory), (use_.blocks, use_.bytes))).collect())
@@ -238,8 +238,8 @@ impl Cluster {
         Ok(record)
     }
 
-    fn step(&self, job: &JobRequest) -> Result<Step, SystemError> {
-        Step::of(&self.config, job).ok_or_else(|| {
+    fn step(&self, job: &JobRequest) -> Result<MapReduceStep, SystemError> {
+        MapReduceStep::of(&self.config, job).ok_or_else(|| {
             let names: Vec<&str> = JOBS.iter().map(|&(name, _)| name).collect();
             let problem = format!("there is no job '{}': expected one of {}", job.name, names.join(", "));
             SystemError::Setting { system: NAME, key: "jobs".to_owned(), problem }
@@ -262,7 +262,7 @@ fn named(name: &str) -> JobRequest {
 
 /// How a job distributed what it wrote: blocks by directory of the storage, over all DataNodes, and files by local directory.
 /// DataNodes that died meanwhile don't count.
-fn directories(before: &Volumes, after: &Volumes, locals: &[LocalUse]) -> Vec<DirectoryUse> {
+fn directories(before: &DataNodeVolumes, after: &DataNodeVolumes, locals: &[LocalUse]) -> Vec<DirectoryUse> {
     let mut hdfs: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for (place, (blocks, bytes)) in after {
         let Some((blocks_before, bytes_before)) = before.get(place) else { continue };
@@ -282,7 +282,7 @@ fn directories(before: &Volumes, after: &Volumes, locals: &[LocalUse]) -> Vec<Di
     blocks.chain(files).collect()
 }
 
-impl Running for Cluster {
+impl RunningSystem for HadoopCluster {
     fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
         Err(SystemError::failed(
             NAME,
@@ -300,7 +300,7 @@ impl Running for Cluster {
         Some(self.run_measured(job, watch))
     }
 
-    fn nodes(&self) -> Option<&dyn Nodes> {
+    fn nodes(&self) -> Option<&dyn SystemNodes> {
         let hdfs = &self.servers.as_ref()?.hdfs;
         (hdfs.plan().datanodes.len() > 1).then_some(hdfs)
     }
@@ -349,7 +349,7 @@ impl Running for Cluster {
     }
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
-        let Cluster { client, servers, .. } = *self;
+        let HadoopCluster { client, servers, .. } = *self;
         drop(client);
         let Some(servers) = servers else { return Ok(()) };
         // YARN has no state to save.

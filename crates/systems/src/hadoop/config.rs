@@ -3,32 +3,33 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::memory::{Demand, Division, MIB};
+use super::memory::{HadoopMemoryDemand, HadoopMemoryLayout, MIB};
 use crate::hdfs::{StorageType, VolumeChoosing};
 use crate::memory_plan::MemoryPlan;
 use crate::setting::{
-    BOOLEAN, Kind, Mistakes, OneOf, Optional, Own, PathOf, Whole, Word, settings, too_small,
+    BOOLEAN, CustomSetting, IntegerSetting, OneOf, OptionalSetting, PathOf, SettingKind, SettingMistakes,
+    TextSetting, settings, too_small,
 };
 
 /// Each DataNode is a Java machine of some 180 MiB on this host.
-const DATANODES: Whole = Whole(1..=20);
+const DATANODES: IntegerSetting = IntegerSetting(1..=20);
 const GIB: u64 = 1 << 30;
 
 settings! {
     /// Every setting with its value in force.
     #[derive(Clone, Debug, PartialEq)]
-    pub(crate) struct Config {
+    pub(crate) struct HadoopConfig {
         "datanodes" => datanodes: u64 = 3, DATANODES,
             "DataNodes, each with a directory on every data directory: 3";
         "replication" => replication: u64 = 3, DATANODES,
             "copies of what teragen writes and of what wordcount reads: 3, or as many as there are DataNodes";
         "sorted_replication" => sorted_replication: u64 = 1, DATANODES, "copies of what terasort writes: 1";
-        "block_size" => block_bytes: u64 = 128 * MIB, Own { read: block_bytes, show: u64::to_string },
+        "block_size" => block_bytes: u64 = 128 * MIB, CustomSetting { read: block_bytes, show: u64::to_string },
             "of files, such as 16 MiB: 128 MiB";
         "volume_policy" => available_space: bool = false,
             OneOf(&[("round-robin", false), ("available-space", true)]),
             "how a DataNode chooses the directory of a block: round-robin (default) or available-space";
-        "balanced_space" => balanced_space_bytes: u64 = 10 * GIB, Own { read: size, show: u64::to_string },
+        "balanced_space" => balanced_space_bytes: u64 = 10 * GIB, CustomSetting { read: size, show: u64::to_string },
             "with available-space: directories count as equal up to this difference of free space: 10 GiB";
         "storage_types" => storage_types: Vec<StorageType> = vec![StorageType::Disk], StorageTypes,
             "what each data directory is for HDFS, in order: disk, ssd or archive; one word for all: disk";
@@ -36,39 +37,39 @@ settings! {
             "which of the storage types blocks go to: hot (default: disk), one-ssd (one copy on ssd), all-ssd, warm or cold";
         "sync_on_close" => sync_on_close: bool = false, BOOLEAN,
             "whether a block is written out to its device when it is complete, true or false: false";
-        "containers" => containers: u64 = 2, Whole(1..=256), "tasks that run at once: 2";
-        "slowstart" => slowstart: f64 = 0.05, Own { read: slowstart, show: f64::to_string },
+        "containers" => containers: u64 = 2, IntegerSetting(1..=256), "tasks that run at once: 2";
+        "slowstart" => slowstart: f64 = 0.05, CustomSetting { read: slowstart, show: f64::to_string },
             "the part of the maps that must be done before reduces start: 0.05";
         "sort_buffer" => sort_buffer_bytes: Option<u64> = None,
-            Optional(Own { read: sort_buffer_bytes, show: u64::to_string }),
+            OptionalSetting(CustomSetting { read: sort_buffer_bytes, show: u64::to_string }),
             "of a map task, such as 64 MiB: 40 % of its heap";
-        "sort_factor" => sort_factor: u64 = 10, Whole(2..=1000), "files that are merged at once: 10";
-        "parallel_copies" => parallel_copies: u64 = 5, Whole(1..=100),
+        "sort_factor" => sort_factor: u64 = 10, IntegerSetting(2..=1000), "files that are merged at once: 10";
+        "parallel_copies" => parallel_copies: u64 = 5, IntegerSetting(1..=100),
             "map outputs that a reduce fetches at once: 5";
-        "compression_codec" => compression_codec: Codec = Codec::Snappy, CODECS,
+        "compression_codec" => compression_codec: HadoopCodec = HadoopCodec::Snappy, CODECS,
             "of shuffle-compressed: snappy (default) or deflate";
         "compiler" => full_compiler: bool = false, OneOf(&[("quick", false), ("full", true)]),
             "of tasks: quick (default: Java's first compiler alone) or full (the second one too)";
-        "work_directory" => work_directory: String = "/underlay".to_owned(), Word(work_directory),
+        "work_directory" => work_directory: String = "/underlay".to_owned(), TextSetting(work_directory),
             "in the file system, of what jobs read and write: /underlay";
         // Absent: a cluster is started.
-        "configuration" => configuration: Option<PathBuf> = None, Optional(PathOf("a directory")),
+        "configuration" => configuration: Option<PathBuf> = None, OptionalSetting(PathOf("a directory")),
             "directory of the configuration of a cluster that runs already, in place of one that is started: none";
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Codec {
+pub(crate) enum HadoopCodec {
     Snappy,
     Deflate,
 }
 
-impl Codec {
+impl HadoopCodec {
     /// The class that does it.
     pub(crate) fn class(self) -> &'static str {
         match self {
-            Codec::Snappy => "org.apache.hadoop.io.compress.SnappyCodec",
-            Codec::Deflate => "org.apache.hadoop.io.compress.DefaultCodec",
+            HadoopCodec::Snappy => "org.apache.hadoop.io.compress.SnappyCodec",
+            HadoopCodec::Deflate => "org.apache.hadoop.io.compress.DefaultCodec",
         }
     }
 }
@@ -105,19 +106,20 @@ const STORAGE_POLICIES: OneOf<StoragePolicy> = OneOf(&[
     ("warm", StoragePolicy::Warm),
     ("cold", StoragePolicy::Cold),
 ]);
-const CODECS: OneOf<Codec> = OneOf(&[("snappy", Codec::Snappy), ("deflate", Codec::Deflate)]);
+const CODECS: OneOf<HadoopCodec> =
+    OneOf(&[("snappy", HadoopCodec::Snappy), ("deflate", HadoopCodec::Deflate)]);
 /// With a cluster that runs already these say what its jobs do; all others are that cluster's own affair.
 const OF_JOBS: &[&str] =
     &["replication", "sorted_replication", "compression_codec", "work_directory", "configuration"];
 
-impl Config {
+impl HadoopConfig {
     /// The configuration of `values` under a budget of everything together, or every mistake. Without a budget it is too
     /// early to judge that.
     pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,
-    ) -> Result<Config, Mistakes> {
-        let (mut config, mut mistakes) = Config::read(values, budget_bytes.unwrap_or(u64::MAX));
+    ) -> Result<HadoopConfig, SettingMistakes> {
+        let (mut config, mut mistakes) = HadoopConfig::read(values, budget_bytes.unwrap_or(u64::MAX));
         if !values.contains_key("replication") {
             config.replication = config.replication.min(config.datanodes);
         }
@@ -134,8 +136,8 @@ impl Config {
     }
 
     /// What does not go together in a cluster that is to be started.
-    fn mistakes_of_a_cluster(&self) -> Mistakes {
-        let mut mistakes = Mistakes::new();
+    fn mistakes_of_a_cluster(&self) -> SettingMistakes {
+        let mut mistakes = SettingMistakes::new();
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
         for (key, copies) in
             [("replication", self.replication), ("sorted_replication", self.sorted_replication)]
@@ -171,8 +173,8 @@ impl Config {
         }
     }
 
-    fn demand(&self) -> Demand {
-        Demand {
+    fn demand(&self) -> HadoopMemoryDemand {
+        HadoopMemoryDemand {
             budget_bytes: self.budget_bytes,
             datanodes: self.datanodes,
             containers: self.containers,
@@ -181,8 +183,8 @@ impl Config {
     }
 
     /// How the budget is divided.
-    pub(crate) fn division(&self) -> Division {
-        Division::of(self.demand())
+    pub(crate) fn division(&self) -> HadoopMemoryLayout {
+        HadoopMemoryLayout::of(self.demand())
     }
 
     /// How the budget is used: all tasks at once, which is the most that a job does.
@@ -214,7 +216,7 @@ impl Config {
 /// A storage type for each data directory, with commas between them.
 struct StorageTypes;
 
-impl Kind for StorageTypes {
+impl SettingKind for StorageTypes {
     type Value = Vec<StorageType>;
 
     fn read(&self, text: &str) -> Result<Vec<StorageType>, String> {
@@ -311,7 +313,7 @@ mod tests {
     #[test]
     fn every_setting_has_a_value_that_is_taken_and_recorded() {
         assert_eq!(STARTED.len() + 1, SETTINGS.len());
-        let applied = Config::resolve(&values(STARTED), Some(3 << 30)).unwrap().applied();
+        let applied = HadoopConfig::resolve(&values(STARTED), Some(3 << 30)).unwrap().applied();
         for (name, value) in STARTED {
             let expected = match *name {
                 "block_size" => "16777216",
@@ -323,7 +325,7 @@ mod tests {
             };
             assert_eq!(applied[*name], expected, "{name}");
         }
-        let applied = Config::resolve(&BTreeMap::new(), Some(3 << 30)).unwrap().applied();
+        let applied = HadoopConfig::resolve(&BTreeMap::new(), Some(3 << 30)).unwrap().applied();
         for (name, _) in SETTINGS {
             assert!(applied.contains_key(*name), "{name}");
         }
@@ -352,7 +354,7 @@ mod tests {
             ("configuration", ""),
             ("nodes", "1"),
         ]);
-        let mistakes = Config::resolve(&given, Some(MIB)).unwrap_err();
+        let mistakes = HadoopConfig::resolve(&given, Some(MIB)).unwrap_err();
         let mut named: Vec<&str> = mistakes.iter().map(|(key, _)| key.as_str()).collect();
         named.sort_unstable();
         let mut expected: Vec<&str> = given.keys().map(String::as_str).chain(["memory"]).collect();
@@ -365,37 +367,37 @@ mod tests {
 
     #[test]
     fn the_smallest_memory_is_told_and_works() {
-        let error = Config::resolve(&BTreeMap::new(), Some(MIB)).unwrap_err();
-        let least = Config::default().demand().min_bytes();
+        let error = HadoopConfig::resolve(&BTreeMap::new(), Some(MIB)).unwrap_err();
+        let least = HadoopConfig::default().demand().min_bytes();
         assert!(error[0].1.contains(&format!("{} MiB", least / MIB)), "{error:?}");
-        assert!(Config::resolve(&BTreeMap::new(), Some(least)).is_ok());
-        assert!(Config::resolve(&BTreeMap::new(), Some(least - 1)).is_err());
+        assert!(HadoopConfig::resolve(&BTreeMap::new(), Some(least)).is_ok());
+        assert!(HadoopConfig::resolve(&BTreeMap::new(), Some(least - 1)).is_err());
     }
 
     #[test]
     fn a_sort_buffer_must_fit_into_its_task() {
         let given = values(&[("sort_buffer", "1 GiB")]);
-        assert_eq!(Config::resolve(&given, Some(3 << 30)).unwrap_err()[0].0, "sort_buffer");
-        assert!(Config::resolve(&given, Some(16 << 30)).is_ok());
+        assert_eq!(HadoopConfig::resolve(&given, Some(3 << 30)).unwrap_err()[0].0, "sort_buffer");
+        assert!(HadoopConfig::resolve(&given, Some(16 << 30)).is_ok());
     }
 
     #[test]
     fn one_datanode_keeps_one_copy() {
-        let config = Config::resolve(&values(&[("datanodes", "1")]), Some(2 << 30)).unwrap();
+        let config = HadoopConfig::resolve(&values(&[("datanodes", "1")]), Some(2 << 30)).unwrap();
         assert_eq!(config.replication, 1);
         let both = values(&[("datanodes", "1"), ("replication", "3")]);
-        assert_eq!(Config::resolve(&both, Some(2 << 30)).unwrap_err()[0].0, "replication");
+        assert_eq!(HadoopConfig::resolve(&both, Some(2 << 30)).unwrap_err()[0].0, "replication");
     }
 
     #[test]
     fn a_cluster_that_runs_already_has_its_own_settings() {
         let given =
             values(&[("configuration", "/etc/hadoop/conf"), ("replication", "5"), ("containers", "1")]);
-        let mistakes = Config::resolve(&given, Some(0)).unwrap_err();
+        let mistakes = HadoopConfig::resolve(&given, Some(0)).unwrap_err();
         assert_eq!(mistakes.len(), 1);
         assert_eq!(mistakes[0].0, "containers");
         let given = values(&[("configuration", "/etc/hadoop/conf"), ("replication", "5")]);
-        let applied = Config::resolve(&given, Some(0)).unwrap().applied();
+        let applied = HadoopConfig::resolve(&given, Some(0)).unwrap().applied();
         assert_eq!(applied["configuration"], "/etc/hadoop/conf");
         assert!(!applied.contains_key("containers"));
     }

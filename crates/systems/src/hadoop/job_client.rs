@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::NAME;
-use crate::answer_lines::Lines;
+use crate::answer_lines::LineSplitter;
 use crate::compiled::JavaSources;
 use crate::connection::SocketPath;
 use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer};
 use crate::network_namespace::NetworkNamespace;
-use crate::system::{Resources, SystemError};
+use crate::system::{SystemError, SystemResources};
 
 /// The path of a source, and its text.
 macro_rules! source {
@@ -57,7 +57,7 @@ pub(super) struct JobClient {
 
 /// How the job client finds its cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct ClusterPlace<'a> {
     pub configuration: &'a Path,
     pub library: &'a Path,
     pub classes: &'a Path,
@@ -71,8 +71,8 @@ impl JobClient {
     /// are those of its cluster.
     pub(super) fn start(
         java: &Java,
-        place: &Place<'_>,
-        resources: &Resources,
+        place: &ClusterPlace<'_>,
+        resources: &SystemResources,
     ) -> Result<JobClient, SystemError> {
         let failed = |problem: String| SystemError::starting(NAME, problem);
         let folder = place.scratch.join("job-client");
@@ -153,7 +153,7 @@ impl JobClient {
         let mut stream = UnixStream::connect(self.socket.as_path()).map_err(lost)?;
         stream.set_read_timeout(Some(POLL)).map_err(lost)?;
         stream.write_all(format!("{request}\n").as_bytes()).map_err(lost)?;
-        let mut lines = Lines::default();
+        let mut lines = LineSplitter::default();
         let mut ended = false;
         loop {
             let line = lines.next(&mut stream).map_err(lost)?;

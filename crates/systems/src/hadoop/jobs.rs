@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use underlay_record::JobRecord;
 
-use super::config::Config;
+use super::config::HadoopConfig;
 use crate::system::JobRequest;
 
 /// Ordered so that each job finds the output of earlier ones.
@@ -22,7 +22,7 @@ const ROW_BYTES: u64 = 100;
 
 /// One run of MapReduce.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Step {
+pub(super) struct MapReduceStep {
     /// Its name for the job client.
     pub kind: &'static str,
     pub during: &'static str,
@@ -39,15 +39,15 @@ pub(super) struct Step {
     pub discard_output: bool,
 }
 
-impl Step {
+impl MapReduceStep {
     /// The step that is the job itself; `None` if there is no such job.
-    pub(super) fn of(config: &Config, job: &JobRequest) -> Option<Step> {
+    pub(super) fn of(config: &HadoopConfig, job: &JobRequest) -> Option<MapReduceStep> {
         let blocks = job.data_bytes.div_ceil(config.block_bytes);
         let parts = u32::try_from(blocks.max(config.containers)).unwrap_or(u32::MAX);
         let reduces = job.reduces.unwrap_or(u32::try_from(config.containers).unwrap_or(u32::MAX)).max(1);
         let place = |name: &str| Some(format!("{}/{name}", config.work_directory));
         let with = |pairs: &[(&'static str, String)]| pairs.iter().cloned().collect();
-        let step = Step {
+        let step = MapReduceStep {
             kind: "shuffle",
             during: "running shuffle",
             input: None,
@@ -61,7 +61,7 @@ impl Step {
             discard_output: false,
         };
         Some(match job.name.as_str() {
-            "teragen" => Step {
+            "teragen" => MapReduceStep {
                 kind: "teragen",
                 during: "running teragen",
                 output: place("teragen"),
@@ -70,7 +70,7 @@ impl Step {
                 properties: with(&[("dfs.replication", config.replication.to_string())]),
                 ..step
             },
-            "terasort" => Step {
+            "terasort" => MapReduceStep {
                 kind: "terasort",
                 during: "running terasort",
                 input: place("teragen"),
@@ -83,7 +83,7 @@ impl Step {
                 )]),
                 ..step
             },
-            "teravalidate" => Step {
+            "teravalidate" => MapReduceStep {
                 kind: "teravalidate",
                 during: "running teravalidate",
                 input: place("terasort"),
@@ -94,7 +94,7 @@ impl Step {
                 discard_output: true,
                 ..step
             },
-            "hdfs-write" => Step {
+            "hdfs-write" => MapReduceStep {
                 kind: "teragen",
                 during: "running hdfs-write",
                 output: place("hdfs-write"),
@@ -104,7 +104,7 @@ impl Step {
                 discard_output: true,
                 ..step
             },
-            "wordcount" => Step {
+            "wordcount" => MapReduceStep {
                 kind: "wordcount",
                 during: "running wordcount",
                 input: place("text"),
@@ -114,7 +114,7 @@ impl Step {
                 ..step
             },
             "shuffle" => step,
-            "shuffle-compressed" => Step {
+            "shuffle-compressed" => MapReduceStep {
                 during: "running shuffle-compressed",
                 properties: with(&[
                     ("mapreduce.map.output.compress", "true".to_owned()),
@@ -127,15 +127,15 @@ impl Step {
     }
 
     /// The step that generates what this one reads, if it reads anything.
-    pub(super) fn input_step(&self, config: &Config, job: &JobRequest) -> Option<Step> {
+    pub(super) fn input_step(&self, config: &HadoopConfig, job: &JobRequest) -> Option<MapReduceStep> {
         let before =
             |name: &str| JobRequest { name: name.to_owned(), maps: None, reduces: None, ..job.clone() };
         match self.kind {
-            "terasort" => Step::of(config, &before("teragen")),
-            "teravalidate" => Step::of(config, &before("terasort")),
+            "terasort" => MapReduceStep::of(config, &before("teragen")),
+            "teravalidate" => MapReduceStep::of(config, &before("terasort")),
             "wordcount" => {
-                let made_like = Step::of(config, &before("teragen"))?;
-                Some(Step {
+                let made_like = MapReduceStep::of(config, &before("teragen"))?;
+                Some(MapReduceStep {
                     kind: "text",
                     during: "making the text of wordcount",
                     output: self.input.clone(),
@@ -227,9 +227,9 @@ mod tests {
 
     #[test]
     fn every_job_is_known_and_its_input_is_made_by_one_before_it() {
-        let config = Config::default();
+        let config = HadoopConfig::default();
         for (name, _) in JOBS {
-            let step = Step::of(&config, &job(name)).unwrap();
+            let step = MapReduceStep::of(&config, &job(name)).unwrap();
             assert!(step.during.ends_with(name));
             let mut reader = step;
             while let Some(writer) = reader.input_step(&config, &job(name)) {
@@ -238,13 +238,13 @@ mod tests {
             }
             assert_eq!(reader.input, None, "{name}: nobody makes it");
         }
-        assert_eq!(Step::of(&config, &job("sort")), None);
+        assert_eq!(MapReduceStep::of(&config, &job("sort")), None);
     }
 
     #[test]
     fn copies_and_compression_are_the_jobs_own() {
-        let config = Config { replication: 2, sorted_replication: 3, ..Config::default() };
-        let properties = |name: &str| Step::of(&config, &job(name)).unwrap().properties;
+        let config = HadoopConfig { replication: 2, sorted_replication: 3, ..HadoopConfig::default() };
+        let properties = |name: &str| MapReduceStep::of(&config, &job(name)).unwrap().properties;
         assert_eq!(properties("teragen")["dfs.replication"], "2");
         assert_eq!(properties("hdfs-write")["dfs.replication"], "1");
         assert_eq!(properties("terasort")["mapreduce.terasort.output.replication"], "3");
@@ -256,11 +256,11 @@ mod tests {
 
     #[test]
     fn tasks_follow_blocks_and_containers_unless_they_are_given() {
-        let config = Config::default();
-        let shuffle = Step::of(&config, &job("shuffle")).unwrap();
+        let config = HadoopConfig::default();
+        let shuffle = MapReduceStep::of(&config, &job("shuffle")).unwrap();
         assert_eq!((shuffle.maps, shuffle.reduces), (3, 2));
         let given = JobRequest { maps: Some(7), reduces: Some(5), ..job("terasort") };
-        let sort = Step::of(&config, &given).unwrap();
+        let sort = MapReduceStep::of(&config, &given).unwrap();
         assert_eq!((sort.maps, sort.reduces), (7, 5));
         let input = sort.input_step(&config, &given).unwrap();
         assert_eq!((input.kind, input.maps, input.reduces), ("teragen", 3, 0));
@@ -269,12 +269,14 @@ mod tests {
 
     #[test]
     fn what_was_made_before_is_used_if_it_has_the_size() {
-        let config = Config::default();
+        let config = HadoopConfig::default();
         let odd = JobRequest { data_bytes: 1234, ..job("terasort") };
-        let sort = Step::of(&config, &odd).unwrap();
+        let sort = MapReduceStep::of(&config, &odd).unwrap();
         assert!(sort.has_made(1200) && !sort.has_made(1234) && !sort.has_made(-1));
-        let text =
-            Step::of(&config, &job("wordcount")).unwrap().input_step(&config, &job("wordcount")).unwrap();
+        let text = MapReduceStep::of(&config, &job("wordcount"))
+            .unwrap()
+            .input_step(&config, &job("wordcount"))
+            .unwrap();
         let bytes = 300 << 20;
         assert!(text.has_made(bytes) && text.has_made(bytes + 9999) && !text.has_made(bytes * 2));
         assert!(!text.has_made(bytes - 1));

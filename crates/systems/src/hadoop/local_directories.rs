@@ -26,20 +26,20 @@ pub(super) struct LocalUse {
 #[derive(Debug)]
 pub(super) struct LocalWatch {
     directories: Vec<PathBuf>,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<DirectoryFiles>>,
     over: AtomicBool,
 }
 
 /// The files of one directory.
 #[derive(Debug, Default)]
-struct Seen {
+struct DirectoryFiles {
     /// Existing files by inode.
-    present: HashMap<u64, File>,
+    present: HashMap<u64, LocalFile>,
     gone: LocalUse,
 }
 
 #[derive(Clone, Debug)]
-struct File {
+struct LocalFile {
     path: PathBuf,
     bytes: u64,
     look: u64,
@@ -47,7 +47,7 @@ struct File {
 
 impl LocalWatch {
     pub(super) fn new(directories: &[PathBuf]) -> LocalWatch {
-        let seen = directories.iter().map(|_| Seen::default()).collect();
+        let seen = directories.iter().map(|_| DirectoryFiles::default()).collect();
         LocalWatch { directories: directories.to_vec(), seen: Mutex::new(seen), over: AtomicBool::new(false) }
     }
 
@@ -81,22 +81,22 @@ impl LocalWatch {
     /// What has been written to each directory so far.
     pub(super) fn uses(&self) -> Vec<LocalUse> {
         let seen = self.seen.lock();
-        seen.iter().map(Seen::total).collect()
+        seen.iter().map(DirectoryFiles::total).collect()
     }
 }
 
-impl Seen {
+impl DirectoryFiles {
     fn note(&mut self, path: &Path, inode: u64, bytes: u64, look: u64) {
         if let Some(file) = self.present.get_mut(&inode) {
             // A map with one spill renames it within its folder. A new file may reuse the inode of a deleted one.
             if file.path == path || (file.path.parent() == path.parent() && bytes >= file.bytes) {
-                *file = File { path: path.to_owned(), bytes: bytes.max(file.bytes), look };
+                *file = LocalFile { path: path.to_owned(), bytes: bytes.max(file.bytes), look };
                 return;
             }
             let old = file.clone();
             self.gone.add(&old);
         }
-        self.present.insert(inode, File { path: path.to_owned(), bytes, look });
+        self.present.insert(inode, LocalFile { path: path.to_owned(), bytes, look });
     }
 
     fn forget_gone(&mut self, look: u64) {
@@ -118,7 +118,7 @@ impl Seen {
 }
 
 impl LocalUse {
-    fn add(&mut self, file: &File) {
+    fn add(&mut self, file: &LocalFile) {
         self.bytes += file.bytes;
         let is_index = file.path.to_string_lossy().ends_with(INDEX);
         self.files += u64::from(!is_index);
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_number_that_is_used_again_is_another_file() {
-        let mut seen = Seen::default();
+        let mut seen = DirectoryFiles::default();
         seen.note(Path::new("/m1/spill0.out"), 7, 100, 1);
         seen.note(Path::new("/m2/spill0.out"), 7, 20, 2);
         seen.note(Path::new("/m2/spill1.out"), 7, 10, 3);

@@ -1,6 +1,6 @@
 //! How the memory budget is divided among the servers and the tasks. The rule is in `docs.md`.
 
-use crate::hdfs::Heaps;
+use crate::hdfs::ServerHeaps;
 use crate::memory_plan::ProcessMemory;
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -24,7 +24,7 @@ const TASK_SHARE: u64 = 2;
 
 /// What the budget has to cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Demand {
+pub(crate) struct HadoopMemoryDemand {
     pub budget_bytes: u64,
     pub datanodes: u64,
     /// Tasks that run at once.
@@ -33,18 +33,18 @@ pub(crate) struct Demand {
     pub sort_buffer_bytes: Option<u64>,
 }
 
-impl Demand {
+impl HadoopMemoryDemand {
     /// The smallest budget that is enough.
     pub(crate) fn min_bytes(self) -> u64 {
-        let smallest = Division::of(Demand { budget_bytes: 0, ..self });
+        let smallest = HadoopMemoryLayout::of(HadoopMemoryDemand { budget_bytes: 0, ..self });
         smallest.servers_bytes() + smallest.containers * smallest.task_bytes() + MIN_PAGE_CACHE_BYTES
     }
 }
 
 /// The sizes of everything that is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Division {
-    pub hdfs: Heaps,
+pub(super) struct HadoopMemoryLayout {
+    pub hdfs: ServerHeaps,
     /// Of the ResourceManager and of the NodeManager.
     pub server_heap_bytes: u64,
     /// Of a job's application master.
@@ -55,11 +55,11 @@ pub(super) struct Division {
     datanodes: u64,
 }
 
-impl Division {
+impl HadoopMemoryLayout {
     /// Divides a budget. What the parts add up to may be more than a budget that is too small.
-    pub(crate) fn of(demand: Demand) -> Division {
-        let mut division = Division {
-            hdfs: Heaps::of(0),
+    pub(crate) fn of(demand: HadoopMemoryDemand) -> HadoopMemoryLayout {
+        let mut division = HadoopMemoryLayout {
+            hdfs: ServerHeaps::of(0),
             server_heap_bytes: SERVER_HEAP_BYTES,
             master_heap_bytes: MASTER_HEAP_BYTES,
             task_heap_bytes: 0,
@@ -67,7 +67,7 @@ impl Division {
             containers: demand.containers,
             datanodes: demand.datanodes,
         };
-        let generous = Division { hdfs: Heaps::of(demand.budget_bytes), ..division };
+        let generous = HadoopMemoryLayout { hdfs: ServerHeaps::of(demand.budget_bytes), ..division };
         let least_tasks = demand.containers * (MIN_TASK_HEAP_BYTES + TASK_OWN_BYTES);
         let comfortable = generous.servers_bytes() + 2 * least_tasks + MIN_PAGE_CACHE_BYTES;
         if comfortable <= demand.budget_bytes {
@@ -132,10 +132,11 @@ mod tests {
     fn what_is_divided_fits_into_the_budget_and_leaves_a_page_cache() {
         for containers in [1, 2, 8] {
             for datanodes in [1, 3, 20] {
-                let demand = Demand { budget_bytes: 0, datanodes, containers, sort_buffer_bytes: None };
+                let demand =
+                    HadoopMemoryDemand { budget_bytes: 0, datanodes, containers, sort_buffer_bytes: None };
                 let mut budget_bytes = demand.min_bytes();
                 while budget_bytes < 1 << 40 {
-                    let division = Division::of(Demand { budget_bytes, ..demand });
+                    let division = HadoopMemoryLayout::of(HadoopMemoryDemand { budget_bytes, ..demand });
                     let used = division.servers_bytes() + containers * division.task_bytes();
                     assert!(used + MIN_PAGE_CACHE_BYTES <= budget_bytes, "{used} of {budget_bytes}");
                     let told: u64 = division.processes().iter().map(|one| one.count * one.bytes()).sum();

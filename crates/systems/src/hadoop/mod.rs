@@ -11,7 +11,7 @@ mod site;
 mod start;
 mod yarn;
 
-pub use cluster::Cluster;
+pub use cluster::HadoopCluster;
 pub(crate) use site::YarnSite;
 pub use start::{Hadoop, INSTALLED};
 pub(crate) use yarn::{Yarn, YarnPlan};

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use super::config::Config;
+use super::config::HadoopConfig;
 use super::memory::MIB;
 use crate::hdfs::configuration::properties_file;
 
@@ -16,12 +16,12 @@ pub(super) const HEARTBEAT_MS: u64 = 100;
 /// Hadoop's default for copies of a job's own files. More than there are DataNodes would never be reached.
 const MAX_SUBMITTED_COPIES: u64 = 10;
 
-type Properties = Vec<(&'static str, String)>;
+type SiteProperties = Vec<(&'static str, String)>;
 
 /// What the configuration is made from.
 #[derive(Clone, Debug)]
-pub(super) struct Site<'a> {
-    pub config: &'a Config,
+pub(super) struct HadoopSite<'a> {
+    pub config: &'a HadoopConfig,
     /// The local directories of the NodeManager, in the order of the storage's directories.
     pub local_directories: &'a [PathBuf],
     pub log_directory: PathBuf,
@@ -58,7 +58,7 @@ fn stretched_ms(ms: f64, slow_motion: f64) -> String {
 }
 
 impl YarnSite<'_> {
-    fn properties(&self) -> Properties {
+    fn properties(&self) -> SiteProperties {
         let stretched_ms = |ms: f64| stretched_ms(ms, self.slow_motion);
         let mib = |bytes: u64| (bytes / MIB).to_string();
         let state = |of: &str| format!("file://{}", self.state_directory.join(of).display());
@@ -108,7 +108,7 @@ impl YarnSite<'_> {
     }
 }
 
-impl Site<'_> {
+impl HadoopSite<'_> {
     fn stretched_ms(&self, ms: f64) -> String {
         stretched_ms(ms, self.slow_motion)
     }
@@ -127,7 +127,7 @@ impl Site<'_> {
     }
 
     /// `mapred-site.xml`
-    pub(super) fn mapreduce(&self) -> Properties {
+    pub(super) fn mapreduce(&self) -> SiteProperties {
         let division = self.config.division();
         let mib = |bytes: u64| (bytes / MIB).to_string();
         let options = |heap_bytes: u64, quick: bool| {
@@ -179,8 +179,8 @@ impl Site<'_> {
 mod tests {
     use super::*;
 
-    fn site<'a>(config: &'a Config, directories: &'a [PathBuf], slow_motion: f64) -> Site<'a> {
-        Site {
+    fn site<'a>(config: &'a HadoopConfig, directories: &'a [PathBuf], slow_motion: f64) -> HadoopSite<'a> {
+        HadoopSite {
             config,
             local_directories: directories,
             log_directory: "/run/cell-1/hadoop/containers".into(),
@@ -196,9 +196,13 @@ mod tests {
     #[test]
     fn a_small_cluster_undilated_and_a_large_one_in_slow_motion() {
         let directories = ["/mnt/a/local".into(), "/mnt/b/local".into()];
-        let small = Config { budget_bytes: 2 << 30, ..Config::default() };
-        let large =
-            Config { budget_bytes: 48 << 30, containers: 16, full_compiler: true, ..Config::default() };
+        let small = HadoopConfig { budget_bytes: 2 << 30, ..HadoopConfig::default() };
+        let large = HadoopConfig {
+            budget_bytes: 48 << 30,
+            containers: 16,
+            full_compiler: true,
+            ..HadoopConfig::default()
+        };
         for (name, config, slow_motion) in [("small", &small, 1.0), ("large", &large, 8.0)] {
             let site = site(config, &directories, slow_motion);
             insta::assert_snapshot!(format!("{name}-yarn"), properties_file(&site.yarn().properties()));
@@ -209,9 +213,9 @@ mod tests {
     #[test]
     fn just_as_many_tasks_as_asked_for_fit_beside_a_master() {
         for containers in [1, 2, 7] {
-            let config = Config { budget_bytes: 8 << 30, containers, ..Config::default() };
+            let config = HadoopConfig { budget_bytes: 8 << 30, containers, ..HadoopConfig::default() };
             let site = site(&config, &[], 1.0);
-            let of = |properties: &Properties, name: &str| -> u64 {
+            let of = |properties: &SiteProperties, name: &str| -> u64 {
                 properties.iter().find(|(key, _)| *key == name).unwrap().1.parse().unwrap()
             };
             let (yarn, mapreduce) = (site.yarn().properties(), site.mapreduce());

@@ -10,25 +10,25 @@ use underlay_sync::Mutex;
 
 use super::NAME;
 use super::class_archive::ClassArchive;
-use super::cluster::{Cluster, Servers};
-use super::config::{Config, SETTINGS, StoragePolicy};
-use super::job_client::{JobClient, Place, SOURCES};
+use super::cluster::{HadoopCluster, HadoopServers};
+use super::config::{HadoopConfig, SETTINGS, StoragePolicy};
+use super::job_client::{ClusterPlace, JobClient, SOURCES};
 use super::jobs::JOBS;
-use super::site::{HEARTBEAT_MS, Site};
+use super::site::{HEARTBEAT_MS, HadoopSite};
 use super::yarn::{Yarn, YarnPlan};
 use crate::artifacts::{self, HADOOP};
-use crate::hdfs::{DataDirectory, Hdfs, Plan, StorageType, planned_nodes, without_datanodes};
+use crate::hdfs::{DataDirectory, Hdfs, HdfsPlan, StorageType, planned_nodes, without_datanodes};
 use crate::java::{ClassPath, Java};
 use crate::java_server::{argument_file, hosts_option};
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
-use crate::parts::Part;
+use crate::parts::SystemPart;
 use crate::pid_namespace::program_of;
 use crate::setting::about_memory;
 use crate::system::{
-    Capabilities, JobTakes, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
-    check_attached, check_roles, first_data_directory,
+    JobTakes, LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError,
+    SystemResources, SystemSettings, check_attached, check_roles, first_data_directory,
 };
 
 /// This limit only tells a stuck process from a slow one.
@@ -61,10 +61,10 @@ impl Hadoop {
     pub fn start_cluster(
         &self,
         paths: &StoragePaths,
-        resources: &Resources,
-        settings: &Settings,
-    ) -> Result<Cluster, SystemError> {
-        let config = Config::resolve(&settings.values, Some(resources.budget_bytes))
+        resources: &SystemResources,
+        settings: &SystemSettings,
+    ) -> Result<HadoopCluster, SystemError> {
+        let config = HadoopConfig::resolve(&settings.values, Some(resources.budget_bytes))
             .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let java = Java::find(NAME)?;
         let library = HADOOP.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
@@ -75,7 +75,7 @@ impl Hadoop {
         let cluster = match &config.configuration {
             Some(configuration) => join(&config, configuration, &java, &library, &classes, &scratch)?,
             None => {
-                let directories = Directories::of(&config, paths, &scratch)?;
+                let directories = HadoopDirectories::of(&config, paths, &scratch)?;
                 let archive = archive(&java, &library, &classes, &|_| {})?;
                 let namespace = NetworkNamespace::create(NAME)?;
                 let plan = directories.plan(&config, slow_motion)?;
@@ -83,7 +83,7 @@ impl Hadoop {
                 let configuration = hdfs.configuration_directory().to_owned();
                 let java_options =
                     container_options(&scratch, &archive.options(&[&configuration, &classes]), resources)?;
-                let site = Site {
+                let site = HadoopSite {
                     config: &config,
                     local_directories: &directories.local,
                     log_directory: scratch.join("containers"),
@@ -112,7 +112,7 @@ impl Hadoop {
                     heap_bytes: config.division().server_heap_bytes,
                     limit,
                 };
-                let place = Place {
+                let place = ClusterPlace {
                     configuration: &configuration,
                     library: &library,
                     classes: &classes,
@@ -121,14 +121,14 @@ impl Hadoop {
                 };
                 let yarn = Yarn::start(&java, &plan, &namespace, resources)?;
                 let client = JobClient::start(&java, &place, resources)?;
-                let servers = Servers {
+                let servers = HadoopServers {
                     yarn,
                     hdfs,
                     namespace,
                     local_directories: directories.local,
                     resources: resources.clone(),
                 };
-                Cluster { config, client, servers: Some(servers), checksum: Mutex::default() }
+                HadoopCluster { config, client, servers: Some(servers), checksum: Mutex::default() }
             }
         };
         cluster.client.wait_until_ready(limit, &|| cluster.check("starting"))?;
@@ -141,20 +141,20 @@ impl Hadoop {
 
 /// Connects to the cluster that `configuration` describes.
 fn join(
-    config: &Config,
+    config: &HadoopConfig,
     configuration: &Path,
     java: &Java,
     library: &Path,
     classes: &Path,
     scratch: &Path,
-) -> Result<Cluster, SystemError> {
+) -> Result<HadoopCluster, SystemError> {
     if !configuration.join(CORE_SITE).is_file() {
         let problem = format!("there is no {CORE_SITE} in {}", configuration.display());
         return Err(SystemError::Setting { system: NAME, key: "configuration".to_owned(), problem });
     }
-    let place = Place { configuration, library, classes, scratch, namespace: None };
-    let client = JobClient::start(java, &place, &Resources::unlimited())?;
-    Ok(Cluster { config: config.clone(), client, servers: None, checksum: Mutex::default() })
+    let place = ClusterPlace { configuration, library, classes, scratch, namespace: None };
+    let client = JobClient::start(java, &place, &SystemResources::unlimited())?;
+    Ok(HadoopCluster { config: config.clone(), client, servers: None, checksum: Mutex::default() })
 }
 
 /// The class archive for containers.
@@ -162,7 +162,7 @@ fn archive(
     java: &Java,
     library: &Path,
     classes: &Path,
-    progress: &dyn Fn(&Progress),
+    progress: &dyn Fn(&LoadProgress),
 ) -> Result<ClassArchive, SystemError> {
     let java = Java { program: program_of(NAME, java)?, version: java.version.clone() };
     ClassArchive::of(&java, library, classes, progress)
@@ -173,7 +173,7 @@ fn archive(
 fn container_options(
     scratch: &Path,
     further: &[String],
-    resources: &Resources,
+    resources: &SystemResources,
 ) -> Result<Vec<String>, SystemError> {
     let folder = Yarn::node_folder(scratch);
     let file = folder.join("container.arguments");
@@ -194,29 +194,33 @@ fn container_options(
 }
 
 /// What a cluster consists of: YARN, whose one NodeManager runs the tasks, above HDFS.
-fn parts(directories: &Directories, config: &Config) -> Vec<Part> {
+fn parts(directories: &HadoopDirectories, config: &HadoopConfig) -> Vec<SystemPart> {
     let Ok(datanodes) = directories.datanodes(config) else { return Vec::new() };
     let of_hdfs = crate::hdfs::parts(&directories.name, &datanodes);
-    let node_manager = Part::new("nodemanager", "NodeManager")
+    let node_manager = SystemPart::new("nodemanager", "NodeManager")
         .keeping_in("intermediate data", &directories.local)
         .using(&of_hdfs);
-    let resource_manager = Part::new("resourcemanager", "ResourceManager").using([&node_manager]);
+    let resource_manager = SystemPart::new("resourcemanager", "ResourceManager").using([&node_manager]);
     [resource_manager, node_manager].into_iter().chain(of_hdfs).collect()
 }
 
 /// Where everything is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Directories {
+pub(super) struct HadoopDirectories {
     pub name: PathBuf,
     data: Vec<(PathBuf, StorageType)>,
     pub local: Vec<PathBuf>,
     scratch: PathBuf,
 }
 
-impl Directories {
+impl HadoopDirectories {
     /// The directories for `config` on the storage of `paths`. The storage's own directories must exist: created here, a missing one
     /// would be on whatever is below the missing mount.
-    fn of(config: &Config, paths: &StoragePaths, scratch: &Path) -> Result<Directories, SystemError> {
+    fn of(
+        config: &HadoopConfig,
+        paths: &StoragePaths,
+        scratch: &Path,
+    ) -> Result<HadoopDirectories, SystemError> {
         if !paths.further_nodes.is_empty() {
             return Err(SystemError::starting(
                 NAME,
@@ -233,7 +237,7 @@ impl Directories {
             let problem = format!("expected one word, or {}: one for each data directory", paths.data.len());
             return Err(SystemError::Setting { system: NAME, key: "storage_types".to_owned(), problem });
         }
-        let directories = Directories::planned(config, paths, first, scratch);
+        let directories = HadoopDirectories::planned(config, paths, first, scratch);
         for directory in directories.local.iter().chain([&directories.scratch]) {
             check_path(directory)?;
             std::fs::create_dir_all(directory).map_err(|error| {
@@ -244,13 +248,18 @@ impl Directories {
     }
 
     /// None of them is looked at.
-    fn planned(config: &Config, paths: &StoragePaths, first: &Path, scratch: &Path) -> Directories {
+    fn planned(
+        config: &HadoopConfig,
+        paths: &StoragePaths,
+        first: &Path,
+        scratch: &Path,
+    ) -> HadoopDirectories {
         let locals = match paths.roles.get("local") {
             Some(directory) => std::slice::from_ref(directory),
             None => &paths.data,
         };
         let kinds = config.storage_types.iter().cycle();
-        Directories {
+        HadoopDirectories {
             name: paths.roles.get("namenode").map_or(first, PathBuf::as_path).join("hdfs").join("namenode"),
             data: paths.data.iter().cloned().zip(kinds.copied()).collect(),
             local: locals.iter().map(|directory| directory.join("yarn-local")).collect(),
@@ -259,12 +268,12 @@ impl Directories {
     }
 
     /// The directories of each DataNode.
-    pub(super) fn datanodes(&self, config: &Config) -> Result<Vec<Vec<DataDirectory>>, SystemError> {
-        Plan::on_each(NAME, &self.data, u32::try_from(config.datanodes).unwrap_or(u32::MAX))
+    pub(super) fn datanodes(&self, config: &HadoopConfig) -> Result<Vec<Vec<DataDirectory>>, SystemError> {
+        HdfsPlan::on_each(NAME, &self.data, u32::try_from(config.datanodes).unwrap_or(u32::MAX))
     }
 
-    fn plan(&self, config: &Config, slow_motion: f64) -> Result<Plan, SystemError> {
-        Ok(Plan {
+    fn plan(&self, config: &HadoopConfig, slow_motion: f64) -> Result<HdfsPlan, SystemError> {
+        Ok(HdfsPlan {
             system: NAME,
             name_directory: self.name.clone(),
             datanodes: self.datanodes(config)?,
@@ -319,15 +328,15 @@ impl System for Hadoop {
         NAME
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    fn capabilities(&self) -> SystemCapabilities {
+        SystemCapabilities {
             many_directories: true,
             spreads_data: true,
             roles: ROLES,
             settings: SETTINGS,
             elsewhere: Some("configuration"),
             jobs: JOBS,
-            ..Capabilities::default()
+            ..SystemCapabilities::default()
         }
     }
 
@@ -348,7 +357,7 @@ impl System for Hadoop {
     }
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
-        Config::resolve(settings, None).err().unwrap_or_default()
+        HadoopConfig::resolve(settings, None).err().unwrap_or_default()
     }
 
     fn left_at_wall_time(&self, _: &BTreeMap<String, String>, slow_motion: f64) -> Vec<String> {
@@ -363,7 +372,7 @@ impl System for Hadoop {
     }
 
     fn planned_nodes(&self, settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
-        match Config::resolve(settings, None) {
+        match HadoopConfig::resolve(settings, None) {
             Ok(config) if config.configuration.is_none() => {
                 planned_nodes(usize::try_from(config.datanodes).unwrap_or_default())
             }
@@ -371,10 +380,10 @@ impl System for Hadoop {
         }
     }
 
-    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<Part> {
-        match (Config::resolve(settings, None), paths.data.first()) {
+    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<SystemPart> {
+        match (HadoopConfig::resolve(settings, None), paths.data.first()) {
             (Ok(config), Some(first)) if config.configuration.is_none() => {
-                parts(&Directories::planned(&config, paths, first, &paths.scratch), &config)
+                parts(&HadoopDirectories::planned(&config, paths, first, &paths.scratch), &config)
             }
             _ => Vec::new(),
         }
@@ -386,7 +395,7 @@ impl System for Hadoop {
         budget_bytes: u64,
         _load: ClientLoad,
     ) -> Option<Result<MemoryPlan, String>> {
-        match Config::resolve(settings, Some(budget_bytes)) {
+        match HadoopConfig::resolve(settings, Some(budget_bytes)) {
             // A cluster that runs already has its own.
             Ok(config) => config.configuration.is_none().then(|| Ok(config.memory())),
             Err(mistakes) => about_memory(mistakes).map(Err),
@@ -399,11 +408,11 @@ impl System for Hadoop {
         _: Option<u32>,
         away: usize,
     ) -> Option<String> {
-        let config = Config::resolve(settings, None).ok()?;
+        let config = HadoopConfig::resolve(settings, None).ok()?;
         without_datanodes(away, config.replication.min(config.sorted_replication))
     }
 
-    fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
+    fn prepare(&self, progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {
         let java = Java::find(NAME)?;
         let library = HADOOP.directory(progress).map_err(|error| error.of_system(NAME))?;
         let classes = SOURCES.classes(NAME, &ClassPath::new().with_jars(&library), progress)?;
@@ -413,9 +422,9 @@ impl System for Hadoop {
     fn start(
         &self,
         paths: &StoragePaths,
-        resources: &Resources,
-        settings: &Settings,
-    ) -> Result<Box<dyn Running>, SystemError> {
+        resources: &SystemResources,
+        settings: &SystemSettings,
+    ) -> Result<Box<dyn RunningSystem>, SystemError> {
         Ok(Box::new(self.start_cluster(paths, resources, settings)?))
     }
 }
@@ -427,12 +436,12 @@ mod tests {
     #[test]
     fn containers_count_the_cores_of_the_modelled_machine() {
         let scratch = tempfile::TempDir::new().unwrap();
-        let options = |resources: &Resources| {
+        let options = |resources: &SystemResources| {
             container_options(scratch.path(), &["-cp".to_owned()], resources).unwrap().join(" ")
         };
-        let resources = Resources { modelled_cores: Some(16), ..Resources::unlimited() };
+        let resources = SystemResources { modelled_cores: Some(16), ..SystemResources::unlimited() };
         assert!(options(&resources).contains("-XX:ActiveProcessorCount=16 @"));
-        assert!(!options(&Resources::unlimited()).contains("ActiveProcessorCount"));
+        assert!(!options(&SystemResources::unlimited()).contains("ActiveProcessorCount"));
     }
 
     #[test]
@@ -442,8 +451,11 @@ mod tests {
         [&a, &b, &meta, &fast].into_iter().for_each(|path| std::fs::create_dir(path).unwrap());
         let scratch = folder.path().join("scratch");
         let mut paths = StoragePaths { data: vec![a.clone(), b.clone()], ..StoragePaths::default() };
-        let config = Config { storage_types: vec![StorageType::Disk, StorageType::Ssd], ..Config::default() };
-        let directories = Directories::of(&config, &paths, &scratch).unwrap();
+        let config = HadoopConfig {
+            storage_types: vec![StorageType::Disk, StorageType::Ssd],
+            ..HadoopConfig::default()
+        };
+        let directories = HadoopDirectories::of(&config, &paths, &scratch).unwrap();
         assert_eq!(directories.local, [a.join("yarn-local"), b.join("yarn-local")]);
         assert_eq!(directories.name, a.join("hdfs/namenode"));
         let plan = directories.plan(&config, 2.0).unwrap();
@@ -453,16 +465,16 @@ mod tests {
 
         paths.roles =
             BTreeMap::from([("namenode".to_owned(), meta.clone()), ("local".to_owned(), fast.clone())]);
-        let directories = Directories::of(&config, &paths, &scratch).unwrap();
+        let directories = HadoopDirectories::of(&config, &paths, &scratch).unwrap();
         assert_eq!(
             (directories.local, directories.name),
             (vec![fast.join("yarn-local")], meta.join("hdfs/namenode"))
         );
 
-        let refused = |paths: &StoragePaths, config: &Config, scratch: &Path| {
-            Directories::of(config, paths, scratch).unwrap_err().to_string()
+        let refused = |paths: &StoragePaths, config: &HadoopConfig, scratch: &Path| {
+            HadoopDirectories::of(config, paths, scratch).unwrap_err().to_string()
         };
-        let three = Config { storage_types: vec![StorageType::Disk; 3], ..Config::default() };
+        let three = HadoopConfig { storage_types: vec![StorageType::Disk; 3], ..HadoopConfig::default() };
         assert!(refused(&paths, &three, &scratch).contains("one word, or 2"));
         assert!(refused(&paths, &config, Path::new("/run/cell 1")).contains("without spaces"));
         paths.roles = BTreeMap::from([("commitlog".to_owned(), meta)]);

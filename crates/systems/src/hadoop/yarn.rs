@@ -9,8 +9,8 @@ use super::site::RESOURCE_MANAGER;
 use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer};
 use crate::network_namespace::NetworkNamespace;
-use crate::pid_namespace::{Mounts, contained, program_of};
-use crate::system::{Resources, SystemError};
+use crate::pid_namespace::{NamespaceMounts, contained, program_of};
+use crate::system::{SystemError, SystemResources};
 
 const RESOURCE_MANAGER_CLASS: &str = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager";
 const NODE_MANAGER_CLASS: &str = "org.apache.hadoop.yarn.server.nodemanager.NodeManager";
@@ -50,7 +50,7 @@ impl Yarn {
         java: &Java,
         plan: &YarnPlan<'_>,
         namespace: &Arc<NetworkNamespace>,
-        resources: &Resources,
+        resources: &SystemResources,
     ) -> Result<Yarn, SystemError> {
         let server = |name: &str, class: &str, folder: PathBuf| JavaServer {
             system: plan.system,
@@ -80,7 +80,7 @@ impl Yarn {
             ("HADOOP_CONF_DIR".to_owned(), plan.configuration.display().to_string()),
         ];
         // Containers leave the process group of their NodeManager. Tasks read `/proc` for their counters.
-        let contained = contained(plan.system, java, &folder, Mounts::Own)?;
+        let contained = contained(plan.system, java, &folder, NamespaceMounts::Own)?;
         let own = plan.directories.iter().map(PathBuf::as_path).chain([plan.scratch]);
         node_manager.own_mounts = Some(own.map(Path::to_path_buf).collect());
         let node_manager = node_manager.start(&contained, resources)?;

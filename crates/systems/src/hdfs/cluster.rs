@@ -12,18 +12,18 @@ use underlay_sync::Mutex;
 
 use super::configuration::{LOG_LEVEL, NAMENODE_WEB, datanode_arguments, datanode_web, uri, write};
 use super::figures::{
-    Figures, NamespaceState, VolumeUse, datanode_figures, is_registered, namenode_figures, namespace_state,
-    volumes,
+    DataNodeMetrics, NamespaceState, VolumeUse, datanode_figures, is_registered, namenode_figures,
+    namespace_state, volumes,
 };
-use super::plan::{DATANODE_DIRECT_BYTES, Plan};
+use super::plan::{DATANODE_DIRECT_BYTES, HdfsPlan};
 use crate::artifacts::HADOOP;
 use crate::child::ChildState;
 use crate::figures::{CURRENT, NodeTotals};
 use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer, end_all};
 use crate::network_namespace::NetworkNamespace;
-use crate::nodes::{Nodes, PlannedNode, Roster};
-use crate::system::{Resources, SystemError};
+use crate::nodes::{PlannedNode, Roster, SystemNodes};
+use crate::system::{SystemError, SystemResources};
 
 /// Starting reads the NameNode's image and each directory's list of blocks: on a slow disk both take their time, so these
 /// limits only tell a stuck process from a slow one.
@@ -41,13 +41,13 @@ const SHELL: &str = "org.apache.hadoop.fs.FsShell";
 /// A file system that serves clients. Dropping it kills its processes; [`Hdfs::stop`] shuts them down.
 #[derive(Debug)]
 pub struct Hdfs {
-    plan: Plan,
+    plan: HdfsPlan,
     // Dropped before the NameNode, so that their logs are not full of its loss.
     datanodes: Roster<JavaProcess>,
     namenode: JavaProcess,
     namespace: Arc<NetworkNamespace>,
-    programs: Programs,
-    resources: Resources,
+    programs: HdfsPrograms,
+    resources: SystemResources,
     shells: AtomicU64,
     totals: Mutex<NodeTotals>,
 }
@@ -73,18 +73,18 @@ pub(super) fn name_of(number: usize) -> String {
 
 /// What all programs of the file system have in common.
 #[derive(Clone, Debug)]
-struct Programs {
+struct HdfsPrograms {
     java: Java,
     library: PathBuf,
     configuration: PathBuf,
 }
 
-impl Programs {
+impl HdfsPrograms {
     fn class_path(&self) -> ClassPath {
         ClassPath::new().with_classes(&self.configuration).with_jars(&self.library)
     }
 
-    fn datanode(&self, plan: &Plan, namespace: &Arc<NetworkNamespace>, number: usize) -> JavaServer {
+    fn datanode(&self, plan: &HdfsPlan, namespace: &Arc<NetworkNamespace>, number: usize) -> JavaServer {
         let mut datanode = self.server(plan, namespace, &format!("DataNode {}", number + 1), DATANODE);
         datanode.heap_bytes = plan.heaps.datanode_bytes;
         datanode.direct_bytes = Some(DATANODE_DIRECT_BYTES);
@@ -92,7 +92,13 @@ impl Programs {
         datanode
     }
 
-    fn server(&self, plan: &Plan, namespace: &Arc<NetworkNamespace>, name: &str, class: &str) -> JavaServer {
+    fn server(
+        &self,
+        plan: &HdfsPlan,
+        namespace: &Arc<NetworkNamespace>,
+        name: &str,
+        class: &str,
+    ) -> JavaServer {
         JavaServer {
             system: plan.system,
             name: name.to_owned(),
@@ -118,9 +124,9 @@ impl Hdfs {
     /// # Errors
     /// When the plan or the budget does not allow it, a program is missing, or a server does not start.
     pub fn start(
-        plan: &Plan,
+        plan: &HdfsPlan,
         namespace: &Arc<NetworkNamespace>,
-        resources: &Resources,
+        resources: &SystemResources,
     ) -> Result<Hdfs, SystemError> {
         plan.check()?;
         let needed_bytes = plan.heaps.resident_bytes(plan.datanodes.len() as u64);
@@ -133,7 +139,7 @@ impl Hdfs {
                 resources.budget_bytes as f64 / MIB
             ));
         }
-        let programs = Programs {
+        let programs = HdfsPrograms {
             java: Java::find(plan.system)?,
             library: HADOOP.directory(&|_| {}).map_err(|error| error.of_system(plan.system))?,
             configuration: plan.scratch.join("configuration"),
@@ -210,7 +216,7 @@ impl Hdfs {
         self.programs.class_path()
     }
 
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &HdfsPlan {
         &self.plan
     }
 
@@ -272,7 +278,7 @@ impl Hdfs {
         const DURING: &str = "reading its figures";
         // Held while nodes are asked: an answer that is counted after a newer one would look like a reset.
         let mut totals = self.totals.lock();
-        let mut figures: Figures = namenode_figures(&self.namespace, NAMENODE_WEB)
+        let mut figures: DataNodeMetrics = namenode_figures(&self.namespace, NAMENODE_WEB)
             .map_err(|error| self.silent(&self.namenode, DURING, &error))?;
         let nodes = self.of_each_datanode(DURING, |address, number| {
             datanode_figures(&self.namespace, address, number, &self.plan.datanodes[number])
@@ -374,7 +380,7 @@ impl Hdfs {
     /// Kills a DataNode, counted from 0, as if it had lost power. It is not restarted.
     pub fn kill_datanode(&self, number: usize) {
         // One that does not run is dead already.
-        let _ = Nodes::kill(self, &name_of(number));
+        let _ = SystemNodes::kill(self, &name_of(number));
     }
 
     /// Shuts down the DataNodes and then the NameNode; those that take too long are killed.
@@ -394,7 +400,7 @@ impl Hdfs {
     }
 }
 
-impl Nodes for Hdfs {
+impl SystemNodes for Hdfs {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
         Ok(self.datanodes.states(Some(NodeRole::DataNode)))
     }
@@ -434,7 +440,7 @@ fn stretched(s: f64, slow_motion: f64) -> Duration {
 }
 
 /// Creates the directories and the configuration.
-fn prepare(plan: &Plan, programs: &Programs) -> Result<(), SystemError> {
+fn prepare(plan: &HdfsPlan, programs: &HdfsPrograms) -> Result<(), SystemError> {
     let make = |directory: &Path| {
         std::fs::create_dir_all(directory).or_else(|error| {
             plan.failed(format!("can't make the directory {}: {error}", directory.display()))
@@ -454,10 +460,10 @@ fn is_empty(directory: &Path) -> bool {
 
 /// Formats a new file system. DataNodes refuse to start on directories that belong to another one.
 fn format(
-    plan: &Plan,
+    plan: &HdfsPlan,
     namespace: &Arc<NetworkNamespace>,
-    programs: &Programs,
-    resources: &Resources,
+    programs: &HdfsPrograms,
+    resources: &SystemResources,
 ) -> Result<(), SystemError> {
     if let Some(used) = plan.datanodes.iter().flatten().find(|directory| !is_empty(&directory.path)) {
         return plan.failed(format!(

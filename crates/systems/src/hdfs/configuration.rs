@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use super::plan::{Plan, VolumeChoosing};
+use super::plan::{HdfsPlan, VolumeChoosing};
 
 /// Of the NameNode, for clients.
 const NAMENODE_PORT: u16 = 8020;
@@ -29,7 +29,7 @@ const fn loopback(port: u16) -> SocketAddr {
 }
 
 /// The address of the file system for clients.
-pub(crate) fn uri(plan: &Plan) -> String {
+pub(crate) fn uri(plan: &HdfsPlan) -> String {
     format!("hdfs://{}:{NAMENODE_PORT}", plan.address)
 }
 
@@ -42,10 +42,10 @@ fn datanode_port(first: u16, number: usize) -> u16 {
     first.saturating_add(u16::try_from(number).unwrap_or(u16::MAX).saturating_mul(PORT_STEP))
 }
 
-type Properties = Vec<(&'static str, String)>;
+type HdfsProperties = Vec<(&'static str, String)>;
 
 /// `core-site.xml`
-fn core_site(plan: &Plan) -> Properties {
+fn core_site(plan: &HdfsPlan) -> HdfsProperties {
     let stretched = |ms: f64| stretched_ms(ms, plan.slow_motion);
     vec![
         ("fs.defaultFS", uri(plan)),
@@ -62,7 +62,7 @@ fn core_site(plan: &Plan) -> Properties {
 }
 
 /// `hdfs-site.xml`: what servers and clients must agree on, and what is the same for all DataNodes.
-fn hdfs_site(plan: &Plan) -> Properties {
+fn hdfs_site(plan: &HdfsPlan) -> HdfsProperties {
     let stretched = |ms: f64| stretched_ms(ms, plan.slow_motion);
     let text = |value: &dyn ToString| value.to_string();
     let mut properties = vec![
@@ -134,7 +134,7 @@ fn hdfs_site(plan: &Plan) -> Properties {
 }
 
 /// The properties of a single DataNode, as arguments of its program.
-pub(crate) fn datanode_arguments(plan: &Plan, number: usize) -> Vec<String> {
+pub(crate) fn datanode_arguments(plan: &HdfsPlan, number: usize) -> Vec<String> {
     let address = |first: u16| SocketAddr::from((plan.address, datanode_port(first, number))).to_string();
     let directories = plan.datanodes.get(number).map(Vec::as_slice).unwrap_or_default();
     let directories = directories
@@ -158,7 +158,7 @@ fn seconds(s: f64, slow_motion: f64) -> String {
 }
 
 /// Creates the configuration directory `folder`.
-pub(crate) fn write(plan: &Plan, folder: &Path) -> std::io::Result<()> {
+pub(crate) fn write(plan: &HdfsPlan, folder: &Path) -> std::io::Result<()> {
     // The web servers don't start without folders for their pages on the class path, and the jars have none.
     for pages in ["hdfs", "datanode"] {
         std::fs::create_dir_all(folder.join("webapps").join(pages))?;

@@ -11,7 +11,7 @@ use super::plan::DataDirectory;
 use crate::network_namespace::NetworkNamespace;
 use crate::web::get_json;
 
-pub(super) type Figures = BTreeMap<String, f64>;
+pub(super) type DataNodeMetrics = BTreeMap<String, f64>;
 
 /// What a DataNode stores in one of its directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,8 +134,11 @@ fn has_registered(bean: &Value) -> bool {
     actors.iter().any(|actor| actor.get("ActorState").and_then(Value::as_str) == Some("RUNNING"))
 }
 
-pub(super) fn namenode_figures(namespace: &NetworkNamespace, namenode: SocketAddr) -> io::Result<Figures> {
-    let mut figures = Figures::new();
+pub(super) fn namenode_figures(
+    namespace: &NetworkNamespace,
+    namenode: SocketAddr,
+) -> io::Result<DataNodeMetrics> {
+    let mut figures = DataNodeMetrics::new();
     for (bean, names) in [
         ("NameNode,name=NameNodeActivity", NAMENODE_TOTALS),
         ("NameNode,name=FSNamesystemState", NAMENODE_STATES),
@@ -153,9 +156,9 @@ pub(super) fn datanode_figures(
     address: SocketAddr,
     number: usize,
     directories: &[DataDirectory],
-) -> io::Result<Figures> {
+) -> io::Result<DataNodeMetrics> {
     let all = beans(namespace, address, "DataNode,name=DataNode*")?;
-    let mut figures = Figures::new();
+    let mut figures = DataNodeMetrics::new();
     for bean in &all {
         let Some(name) = bean.get("name").and_then(Value::as_str) else { continue };
         let Some((_, name)) = name.split_once("name=") else { continue };
@@ -177,7 +180,7 @@ pub(super) fn datanode_figures(
     Ok(figures)
 }
 
-fn add(figures: &mut Figures, bean: &Value, names: &[(&str, &str)], prefix: &str) {
+fn add(figures: &mut DataNodeMetrics, bean: &Value, names: &[(&str, &str)], prefix: &str) {
     for (attribute, name) in names {
         if let Some(figure) = bean.get(attribute).and_then(Value::as_f64) {
             *figures.entry(format!("{prefix}{name}")).or_default() += figure;
@@ -262,10 +265,10 @@ mod tests {
 
     #[test]
     fn totals_are_added_up() {
-        let mut figures = Figures::new();
+        let mut figures = DataNodeMetrics::new();
         for bean in [json!({ "BytesWritten": 3 }), json!({ "BytesWritten": 4, "BytesRead": "x" })] {
             add(&mut figures, &bean, DATANODE_TOTALS, "");
         }
-        assert_eq!(figures, Figures::from([("hdfs_written_bytes".to_owned(), 7.0)]));
+        assert_eq!(figures, DataNodeMetrics::from([("hdfs_written_bytes".to_owned(), 7.0)]));
     }
 }

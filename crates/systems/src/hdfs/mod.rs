@@ -10,4 +10,4 @@ pub use cluster::Hdfs;
 pub(crate) use cluster::{planned_nodes, without_datanodes};
 pub use figures::VolumeUse;
 pub(crate) use parts::parts;
-pub use plan::{DataDirectory, Heaps, Plan, StorageType, VolumeChoosing};
+pub use plan::{DataDirectory, HdfsPlan, ServerHeaps, StorageType, VolumeChoosing};

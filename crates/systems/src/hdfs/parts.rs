@@ -4,13 +4,13 @@ use std::path::Path;
 
 use super::cluster::name_of;
 use super::plan::DataDirectory;
-use crate::parts::Part;
+use crate::parts::SystemPart;
 
 /// The NameNode first, then each DataNode with its directories.
-pub(crate) fn parts(name_directory: &Path, datanodes: &[Vec<DataDirectory>]) -> Vec<Part> {
-    let namenode = Part::new("namenode", "NameNode").keeping("namespace", name_directory);
+pub(crate) fn parts(name_directory: &Path, datanodes: &[Vec<DataDirectory>]) -> Vec<SystemPart> {
+    let namenode = SystemPart::new("namenode", "NameNode").keeping("namespace", name_directory);
     let datanode = |(number, directories): (usize, &Vec<DataDirectory>)| {
-        Part::new(name_of(number), "DataNode")
+        SystemPart::new(name_of(number), "DataNode")
             .keeping_in("blocks", directories.iter().map(|directory| &directory.path))
     };
     std::iter::once(namenode).chain(datanodes.iter().enumerate().map(datanode)).collect()

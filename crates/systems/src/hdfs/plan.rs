@@ -16,7 +16,7 @@ pub(super) const MIN_BLOCK_BYTES: u64 = 64 << 10;
 
 /// A file system to start.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct HdfsPlan {
     /// The system that runs on it, which errors name.
     pub system: &'static str,
     /// The directory of the NameNode's image and edit log. It is formatted if it is empty or missing.
@@ -38,7 +38,7 @@ pub struct Plan {
     pub address: Ipv4Addr,
     /// For configuration, logs and temporary files; not on the storage under test. It is created.
     pub scratch: PathBuf,
-    pub heaps: Heaps,
+    pub heaps: ServerHeaps,
     /// How many times slower than its model the storage is. Timeouts are multiplied by it.
     pub slow_motion: f64,
 }
@@ -81,7 +81,7 @@ pub enum VolumeChoosing {
 
 /// The heaps of the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heaps {
+pub struct ServerHeaps {
     pub namenode_bytes: u64,
     pub datanode_bytes: u64,
 }
@@ -97,11 +97,11 @@ const MAX_DATANODE_BYTES: u64 = 512 * MIB;
 /// The part of a budget that each server's heap may take: one over this.
 const HEAP_SHARE: u64 = 24;
 
-impl Heaps {
+impl ServerHeaps {
     /// Heaps for a budget that is shared with other processes: the minimum, unless the budget is large.
-    pub fn of(budget_bytes: u64) -> Heaps {
+    pub fn of(budget_bytes: u64) -> ServerHeaps {
         let share = budget_bytes / HEAP_SHARE / MIB * MIB;
-        Heaps {
+        ServerHeaps {
             namenode_bytes: share.clamp(MIN_NAMENODE_BYTES, MAX_NAMENODE_BYTES),
             datanode_bytes: share.clamp(MIN_DATANODE_BYTES, MAX_DATANODE_BYTES),
         }
@@ -130,7 +130,7 @@ impl Heaps {
     }
 }
 
-impl Plan {
+impl HdfsPlan {
     /// Gives each DataNode a directory on each of `data`, the directories of the attached storage: `hdfs/datanode-1` and so on. All of
     /// them share the devices, as if the machine were the average one of a cluster.
     ///
@@ -207,12 +207,12 @@ impl Plan {
 pub(super) mod tests {
     use super::*;
 
-    pub(crate) fn plan() -> Plan {
+    pub(crate) fn plan() -> HdfsPlan {
         let directory = |node: u32, disk: u32| DataDirectory {
             path: format!("/mnt/disk-{disk}/hdfs/datanode-{node}").into(),
             storage_type: if disk == 1 { StorageType::Ssd } else { StorageType::Disk },
         };
-        Plan {
+        HdfsPlan {
             system: "test",
             name_directory: "/mnt/disk-0/hdfs/namenode".into(),
             datanodes: (1..=3).map(|node| (0..2).map(|disk| directory(node, disk)).collect()).collect(),
@@ -223,7 +223,7 @@ pub(super) mod tests {
             short_circuit_bytes: None,
             address: Ipv4Addr::LOCALHOST,
             scratch: "/run/cell 1".into(),
-            heaps: Heaps::of(2 << 30),
+            heaps: ServerHeaps::of(2 << 30),
             slow_motion: 1.0,
         }
     }
@@ -231,7 +231,7 @@ pub(super) mod tests {
     #[test]
     fn mistakes_are_told() {
         plan().check().unwrap();
-        let wrong = |change: fn(&mut Plan), problem: &str| {
+        let wrong = |change: fn(&mut HdfsPlan), problem: &str| {
             let mut plan = plan();
             change(&mut plan);
             let error = plan.check().unwrap_err().to_string();
@@ -255,21 +255,21 @@ pub(super) mod tests {
         let disks = ["a", "b"].map(|name| storage.path().join(name));
         disks.iter().for_each(|disk| std::fs::create_dir(disk).unwrap());
         let data = [(disks[0].clone(), StorageType::Disk), (disks[1].clone(), StorageType::Ssd)];
-        let nodes = Plan::on_each("test", &data, 3).unwrap();
+        let nodes = HdfsPlan::on_each("test", &data, 3).unwrap();
         assert_eq!(nodes.len(), 3);
         assert_eq!(nodes[2][1].path, disks[1].join("hdfs/datanode-3"));
         assert_eq!(nodes[2][1].storage_type, StorageType::Ssd);
         std::fs::remove_dir(&disks[1]).unwrap();
-        let error = Plan::on_each("test", &data, 3).unwrap_err().to_string();
+        let error = HdfsPlan::on_each("test", &data, 3).unwrap_err().to_string();
         assert!(error.contains("/b is missing"), "{error}");
-        assert!(Plan::on_each("test", &[], 1).is_err());
+        assert!(HdfsPlan::on_each("test", &[], 1).is_err());
     }
 
     #[test]
     fn heaps_grow_with_the_budget() {
-        let (small, large) = (Heaps::of(0), Heaps::of(1 << 40));
-        assert_eq!(small, Heaps { namenode_bytes: 64 * MIB, datanode_bytes: 64 * MIB });
-        assert_eq!(large, Heaps { namenode_bytes: 1024 * MIB, datanode_bytes: 512 * MIB });
+        let (small, large) = (ServerHeaps::of(0), ServerHeaps::of(1 << 40));
+        assert_eq!(small, ServerHeaps { namenode_bytes: 64 * MIB, datanode_bytes: 64 * MIB });
+        assert_eq!(large, ServerHeaps { namenode_bytes: 1024 * MIB, datanode_bytes: 512 * MIB });
         assert_eq!(small.resident_bytes(3), (152 + 3 * 184) * MIB);
     }
 }

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::engine::{
-    CACHE_SHARE, CHECKPOINTER_BYTES_MIB, CLEANER_MIN_UTILIZATION, CLEANER_THREADS, Engine, HEAP_SHARE,
+    CACHE_SHARE, CHECKPOINTER_BYTES_MIB, CLEANER_MIN_UTILIZATION, CLEANER_THREADS, HEAP_SHARE, JeEnvironment,
     KEYS_PER_NODE, LOG_FILE_MIB, SYNC_POLICIES,
 };
-use super::memory::{DEFAULT_CACHE_SHARE, DEFAULT_HEAP_SHARE, Division, MIN_BYTES};
-use crate::setting::{Mistakes, settings, too_small};
+use super::memory::{DEFAULT_CACHE_SHARE, DEFAULT_HEAP_SHARE, JeMemoryLayout, MIN_BYTES};
+use crate::setting::{SettingMistakes, settings, too_small};
 
 settings! {
     /// Every setting with its value in force.
     #[derive(Clone, Debug, PartialEq)]
-    pub(crate) struct Config {
+    pub(crate) struct JeConfig {
         "heap_share" => heap_share: f64 = DEFAULT_HEAP_SHARE, HEAP_SHARE,
             "part of the memory that is left beside Java for its heap: 0.6";
         "cache_share" => cache_share: f64 = DEFAULT_CACHE_SHARE, CACHE_SHARE,
@@ -31,25 +31,25 @@ settings! {
     }
 }
 
-impl Config {
+impl JeConfig {
     /// The configuration of `values` under a budget, or every mistake. Without a budget it is too early to judge that.
     pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,
-    ) -> Result<Config, Mistakes> {
-        let (config, mut mistakes) = Config::read(values, budget_bytes.unwrap_or(u64::MAX));
+    ) -> Result<JeConfig, SettingMistakes> {
+        let (config, mut mistakes) = JeConfig::read(values, budget_bytes.unwrap_or(u64::MAX));
         if config.budget_bytes < MIN_BYTES {
             mistakes.insert(0, ("memory".to_owned(), too_small(config.budget_bytes, MIN_BYTES)));
         }
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
-    pub(crate) fn division(&self) -> Division {
-        Division::of(self.budget_bytes, self.heap_share, self.cache_share)
+    pub(crate) fn division(&self) -> JeMemoryLayout {
+        JeMemoryLayout::of(self.budget_bytes, self.heap_share, self.cache_share)
     }
 
-    pub(super) fn engine(&self, lock_timeout: Duration, slow_motion: f64) -> Engine {
-        Engine {
+    pub(super) fn engine(&self, lock_timeout: Duration, slow_motion: f64) -> JeEnvironment {
+        JeEnvironment {
             division: self.division(),
             log_file_mib: self.log_file_mib,
             cleaner_min_utilization: self.cleaner_min_utilization,
@@ -90,7 +90,7 @@ mod tests {
             ("keys_per_node", "256"),
         ]);
         assert_eq!(given.len(), SETTINGS.len());
-        let applied = Config::resolve(&given, Some(1 << 30)).unwrap().applied();
+        let applied = JeConfig::resolve(&given, Some(1 << 30)).unwrap().applied();
         for (name, value) in &given {
             let expected =
                 value.replace("50 %", "0.5").replace("1_024", "1024").replace("no_sync", "NO_SYNC");
@@ -112,7 +112,7 @@ mod tests {
             ("keys_per_node", "3"),
             ("replication", "3"),
         ]);
-        let mistakes = Config::resolve(&given, Some(1 << 20)).unwrap_err();
+        let mistakes = JeConfig::resolve(&given, Some(1 << 20)).unwrap_err();
         assert_eq!(mistakes.len(), given.len() + 1);
         for (key, problem) in &mistakes {
             assert!(problem.contains("expected"), "{key}: {problem}");

@@ -3,27 +3,27 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::memory::{Division, MIB};
+use super::memory::{JeMemoryLayout, MIB};
 use crate::artifacts::{self, JE};
 use crate::java::{ClassPath, Java};
 use crate::jvm::{self, JvmChild};
-use crate::setting::{OneOf, Share, Whole};
-use crate::system::{Progress, SystemError};
+use crate::setting::{FractionSetting, IntegerSetting, OneOf};
+use crate::system::{LoadProgress, SystemError};
 
 /// What a commit waits for, as JE calls it.
 pub(crate) const SYNC_POLICIES: OneOf<&str> =
     OneOf(&[("SYNC", "SYNC"), ("WRITE_NO_SYNC", "WRITE_NO_SYNC"), ("NO_SYNC", "NO_SYNC")]);
 /// Operations of a process until Java has compiled what it runs for them: it does so after some 15,000 calls, and takes a while.
 pub(crate) const OPERATIONS_TO_COMPILE: u64 = 50_000;
-pub(crate) const HEAP_SHARE: Share = Share(0.1..=0.9);
+pub(crate) const HEAP_SHARE: FractionSetting = FractionSetting(0.1..=0.9);
 /// Beyond this, the heap has no room for anything else.
-pub(crate) const CACHE_SHARE: Share = Share(0.1..=0.8);
+pub(crate) const CACHE_SHARE: FractionSetting = FractionSetting(0.1..=0.8);
 /// JE's bounds are 1,000,000 bytes and 1 GiB.
-pub(crate) const LOG_FILE_MIB: Whole = Whole(1..=1024);
-pub(crate) const CLEANER_MIN_UTILIZATION: Whole = Whole(0..=90);
-pub(crate) const CLEANER_THREADS: Whole = Whole(1..=64);
-pub(crate) const CHECKPOINTER_BYTES_MIB: Whole = Whole(1..=1 << 20);
-pub(crate) const KEYS_PER_NODE: Whole = Whole(4..=32_767);
+pub(crate) const LOG_FILE_MIB: IntegerSetting = IntegerSetting(1..=1024);
+pub(crate) const CLEANER_MIN_UTILIZATION: IntegerSetting = IntegerSetting(0..=90);
+pub(crate) const CLEANER_THREADS: IntegerSetting = IntegerSetting(1..=64);
+pub(crate) const CHECKPOINTER_BYTES_MIB: IntegerSetting = IntegerSetting(1..=1 << 20);
+pub(crate) const KEYS_PER_NODE: IntegerSetting = IntegerSetting(4..=32_767);
 
 /// JE's own limits, which slow motion stretches.
 const FSYNC_TIMEOUT: Duration = Duration::from_millis(500);
@@ -33,8 +33,8 @@ const MAX_LOCK_TIMEOUT: Duration = Duration::from_secs(75 * 60);
 
 /// What is set for each environment.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Engine {
-    pub division: Division,
+pub(crate) struct JeEnvironment {
+    pub division: JeMemoryLayout,
     pub log_file_mib: u64,
     pub cleaner_min_utilization: u64,
     pub cleaner_threads: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Engine {
     pub slow_motion: f64,
 }
 
-impl Engine {
+impl JeEnvironment {
     /// JE's parameters, by its names.
     pub(crate) fn parameters(&self) -> BTreeMap<String, String> {
         let stretched = |time: Duration| time.mul_f64(self.slow_motion.max(1.0));
@@ -75,7 +75,7 @@ pub(crate) fn duration(time: Duration) -> String {
 /// Fetches JE and compiles the drivers: what a Java process finds its classes by.
 pub(crate) fn class_path(
     system: &'static str,
-    progress: &dyn Fn(&Progress),
+    progress: &dyn Fn(&LoadProgress),
 ) -> Result<ClassPath, SystemError> {
     Java::find(system)?;
     let library = JE.directory(progress).map_err(|error| error.of_system(system))?;
@@ -96,8 +96,8 @@ mod tests {
 
     #[test]
     fn parameters_have_the_names_and_units_of_je() {
-        let engine = Engine {
-            division: Division::of(256 * MIB, 0.5, 0.5),
+        let engine = JeEnvironment {
+            division: JeMemoryLayout::of(256 * MIB, 0.5, 0.5),
             log_file_mib: 10,
             cleaner_min_utilization: 50,
             cleaner_threads: 1,

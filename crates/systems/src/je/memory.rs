@@ -22,20 +22,20 @@ pub(crate) const DEFAULT_CACHE_SHARE: f64 = 0.6;
 
 /// The sizes of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Division {
+pub(crate) struct JeMemoryLayout {
     pub heap_bytes: u64,
     /// JE's cache, in the heap.
     pub cache_bytes: u64,
     pub page_cache_bytes: u64,
 }
 
-impl Division {
+impl JeMemoryLayout {
     /// Divides the memory of one process, at least [`MIN_BYTES`]: `heap_share` of what is left beside Java is its heap, and `cache_share`
     /// of that is JE's cache.
-    pub(crate) fn of(process_bytes: u64, heap_share: f64, cache_share: f64) -> Division {
+    pub(crate) fn of(process_bytes: u64, heap_share: f64, cache_share: f64) -> JeMemoryLayout {
         let left = process_bytes.saturating_sub(JAVA_OWN_BYTES);
         let heap = ((left as f64 * heap_share) as u64).clamp(MIN_HEAP_BYTES, MAX_HEAP_BYTES) / MIB * MIB;
-        Division {
+        JeMemoryLayout {
             heap_bytes: heap,
             cache_bytes: (heap as f64 * cache_share) as u64,
             page_cache_bytes: left.saturating_sub(heap),
@@ -81,7 +81,7 @@ mod tests {
         let mut bytes = MIN_BYTES;
         while bytes < 1 << 40 {
             for (heap_share, cache_share) in [(0.1, 0.1), (0.6, 0.6), (0.9, 0.8)] {
-                let division = Division::of(bytes, heap_share, cache_share);
+                let division = JeMemoryLayout::of(bytes, heap_share, cache_share);
                 assert!(division.heap_bytes + JAVA_OWN_BYTES + division.page_cache_bytes <= bytes);
                 let young: u64 = division.java_option()[4..].trim_end_matches('k').parse().unwrap();
                 assert!(young << 10 > MIB && (young << 10) + division.cache_bytes < division.heap_bytes);
@@ -89,7 +89,7 @@ mod tests {
             }
             bytes *= 2;
         }
-        assert_eq!(Division::of(MIN_BYTES, 0.6, 0.5).cache_bytes, 24 * MIB);
-        assert_eq!(Division::of(1 << 40, 0.6, 0.5).heap_bytes, MAX_HEAP_BYTES);
+        assert_eq!(JeMemoryLayout::of(MIN_BYTES, 0.6, 0.5).cache_bytes, 24 * MIB);
+        assert_eq!(JeMemoryLayout::of(1 << 40, 0.6, 0.5).heap_bytes, MAX_HEAP_BYTES);
     }
 }

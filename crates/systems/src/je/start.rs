@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use underlay_workload::client::Client;
 
-use super::config::{Config, SETTINGS};
+use super::config::{JeConfig, SETTINGS};
 use super::{NAME, engine};
-use crate::jvm::{self, JvmChild, Spec};
+use crate::jvm::{self, JvmChild, JvmSpec};
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::process_memory::resident_bytes;
 use crate::setting::about_memory;
 use crate::system::{
-    Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError, make_on,
+    LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError, SystemResources,
+    SystemSettings, make_on,
 };
 
 /// A client's timeout if the settings have none.
@@ -36,13 +37,13 @@ impl System for Je {
         NAME
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    fn capabilities(&self) -> SystemCapabilities {
+        SystemCapabilities {
             scan: true,
             delete: true,
             caches_records: true,
             settings: SETTINGS,
-            ..Capabilities::default()
+            ..SystemCapabilities::default()
         }
     }
 
@@ -68,10 +69,10 @@ impl System for Je {
     }
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
-        Config::resolve(settings, None).err().unwrap_or_default()
+        JeConfig::resolve(settings, None).err().unwrap_or_default()
     }
 
-    fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
+    fn prepare(&self, progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {
         engine::class_path(NAME, progress).map(drop)
     }
 
@@ -81,7 +82,7 @@ impl System for Je {
         budget_bytes: u64,
         _load: ClientLoad,
     ) -> Option<Result<MemoryPlan, String>> {
-        let config = match Config::resolve(settings, Some(budget_bytes)) {
+        let config = match JeConfig::resolve(settings, Some(budget_bytes)) {
             Ok(config) => config,
             Err(mistakes) => return about_memory(mistakes).map(Err),
         };
@@ -91,10 +92,10 @@ impl System for Je {
     fn start(
         &self,
         paths: &StoragePaths,
-        resources: &Resources,
-        settings: &Settings,
-    ) -> Result<Box<dyn Running>, SystemError> {
-        let config = Config::resolve(&settings.values, Some(resources.budget_bytes))
+        resources: &SystemResources,
+        settings: &SystemSettings,
+    ) -> Result<Box<dyn RunningSystem>, SystemError> {
+        let config = JeConfig::resolve(&settings.values, Some(resources.budget_bytes))
             .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let [data] = paths.data.as_slice() else {
             let problem = format!(
@@ -109,7 +110,7 @@ impl System for Je {
         let division = config.division();
         let mut options = vec![division.java_option()];
         options.extend(resources.java_option());
-        let child = JvmChild::start(&Spec {
+        let child = JvmChild::start(&JvmSpec {
             system: NAME,
             part: Some(NAME),
             driver: jvm::JE_EMBEDDED_DRIVER,
@@ -124,15 +125,15 @@ impl System for Je {
             start_limit: limit,
             give_up: None,
         })?;
-        Ok(Box::new(Started { child, config, resources: resources.clone(), limit }))
+        Ok(Box::new(RunningJe { child, config, resources: resources.clone(), limit }))
     }
 }
 
 /// Those of the driver.
 fn properties(
-    config: &Config,
+    config: &JeConfig,
     home: &Path,
-    settings: &Settings,
+    settings: &SystemSettings,
     timeout: Duration,
 ) -> Result<BTreeMap<String, String>, SystemError> {
     let home = home.to_str().ok_or_else(|| {
@@ -150,15 +151,15 @@ fn properties(
 }
 
 /// A running engine.
-struct Started {
+struct RunningJe {
     child: JvmChild,
-    config: Config,
-    resources: Resources,
+    config: JeConfig,
+    resources: SystemResources,
     /// How long stopping may take.
     limit: Duration,
 }
 
-impl Running for Started {
+impl RunningSystem for RunningJe {
     fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
         Ok(Box::new(self.child.connect(&[])?))
     }

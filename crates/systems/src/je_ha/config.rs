@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::topology::{Member, members};
+use super::topology::{GroupMember, members};
 use crate::je::engine::{
-    CACHE_SHARE, CHECKPOINTER_BYTES_MIB, CLEANER_MIN_UTILIZATION, CLEANER_THREADS, Engine, HEAP_SHARE,
+    CACHE_SHARE, CHECKPOINTER_BYTES_MIB, CLEANER_MIN_UTILIZATION, CLEANER_THREADS, HEAP_SHARE, JeEnvironment,
     KEYS_PER_NODE, LOG_FILE_MIB, SYNC_POLICIES, duration,
 };
-use crate::je::memory::{DEFAULT_CACHE_SHARE, DEFAULT_HEAP_SHARE, Division, MIB, MIN_BYTES};
-use crate::setting::{Mistakes, OneOf, Optional, Whole, settings, too_small};
+use crate::je::memory::{DEFAULT_CACHE_SHARE, DEFAULT_HEAP_SHARE, JeMemoryLayout, MIB, MIN_BYTES};
+use crate::setting::{IntegerSetting, OneOf, OptionalSetting, SettingMistakes, settings, too_small};
 
 /// Nodes beyond this are more than one host runs.
-const NODES: Whole = Whole(1..=32);
-const SHARDS: Whole = Whole(1..=64);
+const NODES: IntegerSetting = IntegerSetting(1..=32);
+const SHARDS: IntegerSetting = IntegerSetting(1..=64);
 const USUAL_REPLICATION: u64 = 3;
 
 /// JE's own limits, which slow motion stretches.
@@ -32,11 +32,11 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 settings! {
     /// Every setting with its value in force.
     #[derive(Clone, Debug, PartialEq)]
-    pub(crate) struct Config {
+    pub(crate) struct JeHaConfig {
         "nodes" => nodes: u64 = 1, NODES, "machines that the members of all shards are spread over: 1";
-        "replication" => given_replication: Option<u64> = None, Optional(Whole(1..=7)),
+        "replication" => given_replication: Option<u64> = None, OptionalSetting(IntegerSetting(1..=7)),
             "members of each shard, a Java process each on a node of its own: 3, or as many as there are nodes";
-        "shards" => given_shards: Option<u64> = None, Optional(SHARDS),
+        "shards" => given_shards: Option<u64> = None, OptionalSetting(SHARDS),
             "replication groups that the records are divided among by their keys: nodes / replication";
         "durability" => durability: &'static str = "SYNC", SYNC_POLICIES,
             "what the master does to its log before it answers: SYNC (default: on the device), WRITE_NO_SYNC or NO_SYNC";
@@ -45,10 +45,10 @@ settings! {
         "acks" => acks: &'static str = "SIMPLE_MAJORITY",
             OneOf(&[("SIMPLE_MAJORITY", "SIMPLE_MAJORITY"), ("ALL", "ALL"), ("NONE", "NONE")]),
             "whose acknowledgements a write waits for: SIMPLE_MAJORITY (default), ALL or NONE";
-        "consistency" => consistency: Consistency = Consistency::Absolute,
-            OneOf(&[("absolute", Consistency::Absolute), ("none", Consistency::None)]),
+        "consistency" => consistency: ReadConsistency = ReadConsistency::Absolute,
+            OneOf(&[("absolute", ReadConsistency::Absolute), ("none", ReadConsistency::None)]),
             "of reads: absolute (default: by the master) or none (by any member, however far behind it is)";
-        "reserved_mib" => reserved_mib: u64 = 256, Whole(0..=1 << 20),
+        "reserved_mib" => reserved_mib: u64 = 256, IntegerSetting(0..=1 << 20),
             "MiB of cleaned log files that a member keeps for others that were away; 0: whatever there is room for: 256";
         "heap_share" => heap_share: f64 = DEFAULT_HEAP_SHARE, HEAP_SHARE,
             "part of a member's memory that is left beside Java for its heap: 0.6";
@@ -67,20 +67,20 @@ settings! {
 
 /// Who answers reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Consistency {
+pub(crate) enum ReadConsistency {
     Absolute,
     None,
 }
 
-impl Config {
+impl JeHaConfig {
     /// The configuration of `values` under a budget of all members together, or every mistake. Without a budget it is too early to
     /// judge that, and how many nodes there are if `values` doesn't say so.
     pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,
-    ) -> Result<Config, Mistakes> {
+    ) -> Result<JeHaConfig, SettingMistakes> {
         let nodes_known = budget_bytes.is_some() || values.contains_key("nodes");
-        let (config, mut mistakes) = Config::read(values, budget_bytes.unwrap_or(u64::MAX));
+        let (config, mut mistakes) = JeHaConfig::read(values, budget_bytes.unwrap_or(u64::MAX));
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
         if nodes_known && config.replication() > config.nodes {
             mistake(
@@ -123,8 +123,8 @@ impl Config {
         }
         if left <= replication / 2 {
             let reads = match self.consistency {
-                Consistency::Absolute => "reads fail too, unless its master is the one that is left",
-                Consistency::None => "it can still be read",
+                ReadConsistency::Absolute => "reads fail too, unless its master is the one that is left",
+                ReadConsistency::None => "it can still be read",
             };
             return Some(format!(
                 "{left} of {replication} members are no majority: {shard} takes no writes; {reads}"
@@ -137,14 +137,14 @@ impl Config {
         })
     }
 
-    pub(super) fn members(&self) -> Vec<Member> {
+    pub(super) fn members(&self) -> Vec<GroupMember> {
         members(self.nodes, self.shards(), self.replication())
     }
 
     /// The sizes of one member.
-    pub(super) fn division(&self) -> Division {
+    pub(super) fn division(&self) -> JeMemoryLayout {
         let members = self.shards() * self.replication();
-        Division::of(self.budget_bytes / members, self.heap_share, self.cache_share)
+        JeMemoryLayout::of(self.budget_bytes / members, self.heap_share, self.cache_share)
     }
 
     /// Of a write, as JE writes it.
@@ -159,7 +159,7 @@ impl Config {
         limit: Duration,
         slow_motion: f64,
     ) -> BTreeMap<String, String> {
-        let engine = Engine {
+        let engine = JeEnvironment {
             division: self.division(),
             log_file_mib: self.log_file_mib,
             cleaner_min_utilization: self.cleaner_min_utilization,
@@ -238,16 +238,16 @@ mod tests {
             ("keys_per_node", "256"),
         ]);
         assert_eq!(given.len(), SETTINGS.len());
-        let config = Config::resolve(&given, Some(4 << 30)).unwrap();
+        let config = JeHaConfig::resolve(&given, Some(4 << 30)).unwrap();
         let applied = config.applied();
         for (name, value) in &given {
             assert_eq!(applied[name], *value, "{name}");
         }
         assert_eq!(config.durability(), "NO_SYNC,WRITE_NO_SYNC,ALL");
         assert_eq!(applied["members_of_shard_4"], "node 2, node 1", "the first nodes lead others already");
-        let alone = Config::resolve(&values(&[]), Some(1 << 30)).unwrap();
+        let alone = JeHaConfig::resolve(&values(&[]), Some(1 << 30)).unwrap();
         assert_eq!((alone.replication(), alone.shards()), (1, 1));
-        let usual = Config::resolve(&values(&[("nodes", "6")]), Some(4 << 30)).unwrap();
+        let usual = JeHaConfig::resolve(&values(&[("nodes", "6")]), Some(4 << 30)).unwrap();
         assert_eq!((usual.replication(), usual.shards(), usual.members().len()), (3, 2, 6));
     }
 
@@ -271,25 +271,26 @@ mod tests {
             ("keys_per_node", "2"),
             ("capacity", "2"),
         ]);
-        let mistakes = Config::resolve(&given, Some(1 << 20)).unwrap_err();
+        let mistakes = JeHaConfig::resolve(&given, Some(1 << 20)).unwrap_err();
         assert_eq!(mistakes.len(), given.len() + 1, "{mistakes:#?}");
         for (key, problem) in &mistakes {
             assert!(problem.contains("expected"), "{key}: {problem}");
         }
         let too_many = values(&[("nodes", "3"), ("replication", "5")]);
         for budget_bytes in [None, Some(4 << 30)] {
-            assert_eq!(Config::resolve(&too_many, budget_bytes).unwrap_err()[0].0, "replication");
+            assert_eq!(JeHaConfig::resolve(&too_many, budget_bytes).unwrap_err()[0].0, "replication");
         }
         // How many nodes there are is told later.
-        assert!(Config::resolve(&values(&[("replication", "5")]), None).is_ok());
-        let small = Config::resolve(&values(&[("nodes", "3")]), Some(400 << 20)).unwrap_err();
+        assert!(JeHaConfig::resolve(&values(&[("replication", "5")]), None).is_ok());
+        let small = JeHaConfig::resolve(&values(&[("nodes", "3")]), Some(400 << 20)).unwrap_err();
         assert!(small[0].1.contains("528 MiB for 1 shard with a replication of 3"), "{small:?}");
     }
 
     #[test]
     fn what_is_missing_without_members_is_told() {
-        let of =
-            |pairs: &[(&str, &str)], away| Config::resolve(&values(pairs), None).unwrap().without(None, away);
+        let of = |pairs: &[(&str, &str)], away| {
+            JeHaConfig::resolve(&values(pairs), None).unwrap().without(None, away)
+        };
         assert_eq!(of(&[("nodes", "3")], 1), None);
         assert!(of(&[("nodes", "3")], 2).unwrap().contains("1 of 3 members are no majority"));
         assert!(of(&[("nodes", "3")], 3).unwrap().contains("neither read nor written"));
@@ -300,7 +301,7 @@ mod tests {
 
     #[test]
     fn slow_motion_stretches_what_members_wait_for_each_other() {
-        let config = Config::default();
+        let config = JeHaConfig::default();
         let parameters = config.parameters(Duration::from_secs(30), Duration::from_secs(240), 10.0);
         assert_eq!(parameters["je.rep.replicaAckTimeout"], "50000 ms");
         assert_eq!(parameters["je.rep.feederTimeout"], "300000 ms");

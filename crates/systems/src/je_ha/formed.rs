@@ -7,33 +7,33 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::NAME;
-use super::topology::Member;
+use super::topology::GroupMember;
 use crate::private_file::write_private;
 use crate::system::SystemError;
 
 const MARK: &str = "formed";
-const MOST_BYTES: u64 = 4 << 10;
+const MAX_BYTES: u64 = 4 << 10;
 
 /// What must stay the same as long as the data do: where a record is depends on all of it.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Mark {
+struct JeHaMark {
     shards: u64,
     replication: u64,
     shard: u64,
     node: u64,
 }
 
-impl Mark {
-    fn of(member: &Member, all: &[Member]) -> Mark {
+impl JeHaMark {
+    fn of(member: &GroupMember, all: &[GroupMember]) -> JeHaMark {
         let shards = all.iter().map(|other| other.shard).max().unwrap_or(0);
         let replication = all.iter().filter(|other| other.shard == member.shard).count() as u64;
-        Mark { shards, replication, shard: member.shard, node: member.node }
+        JeHaMark { shards, replication, shard: member.shard, node: member.node }
     }
 }
 
-impl fmt::Display for Mark {
+impl fmt::Display for JeHaMark {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Mark { shards, replication, shard, node } = self;
+        let JeHaMark { shards, replication, shard, node } = self;
         write!(out, "shard {shard} on node {node} (shards = {shards}, replication = {replication})")
     }
 }
@@ -43,28 +43,28 @@ pub(super) fn is_in(directory: &Path) -> bool {
 }
 
 /// Notes that the groups of all members are there. A first start that was interrupted before is simply made again.
-pub(super) fn note(places: &[(Member, PathBuf)]) -> Result<(), SystemError> {
-    let all: Vec<Member> = places.iter().map(|(member, _)| member.clone()).collect();
+pub(super) fn note(places: &[(GroupMember, PathBuf)]) -> Result<(), SystemError> {
+    let all: Vec<GroupMember> = places.iter().map(|(member, _)| member.clone()).collect();
     places.iter().try_for_each(|(member, directory)| {
         let mark = directory.join(MARK);
-        let text = serde_json::to_string(&Mark::of(member, &all)).map_err(io::Error::from);
+        let text = serde_json::to_string(&JeHaMark::of(member, &all)).map_err(io::Error::from);
         text.and_then(|text| write_private(&mark, &text))
             .map_err(|error| SystemError::starting(NAME, format!("can't write {}: {error}", mark.display())))
     })
 }
 
 /// Refuses `storages` with data of another topology than that of `places`.
-pub(super) fn check(storages: &[&PathBuf], places: &[(Member, PathBuf)]) -> Result<(), SystemError> {
-    let all: Vec<Member> = places.iter().map(|(member, _)| member.clone()).collect();
+pub(super) fn check(storages: &[&PathBuf], places: &[(GroupMember, PathBuf)]) -> Result<(), SystemError> {
+    let all: Vec<GroupMember> = places.iter().map(|(member, _)| member.clone()).collect();
     for directory in directories(storages)? {
         let Some(found) = read(&directory)? else { continue };
         let own = places.iter().find(|(_, place)| *place == directory);
-        let expected = own.map(|(member, _)| Mark::of(member, &all));
+        let expected = own.map(|(member, _)| JeHaMark::of(member, &all));
         if expected.as_ref() != Some(&found) {
             let settings = match (expected, all.first()) {
                 (Some(expected), _) => format!("the settings put {expected} there"),
                 (None, Some(first)) => {
-                    let Mark { shards, replication, .. } = Mark::of(first, &all);
+                    let JeHaMark { shards, replication, .. } = JeHaMark::of(first, &all);
                     format!(
                         "shards = {shards} and replication = {replication} on these nodes put no member there"
                     )
@@ -101,7 +101,7 @@ fn directories(storages: &[&PathBuf]) -> Result<Vec<PathBuf>, SystemError> {
 }
 
 /// `None` where there is none.
-fn read(directory: &Path) -> Result<Option<Mark>, SystemError> {
+fn read(directory: &Path) -> Result<Option<JeHaMark>, SystemError> {
     let mark = directory.join(MARK);
     let failed = |problem: String| {
         let path = mark.display();
@@ -110,7 +110,7 @@ fn read(directory: &Path) -> Result<Option<Mark>, SystemError> {
             format!("can't read {path}, which says whose data are beside it: {problem}"),
         )
     };
-    match underlay_files::plain_file::read(&mark, MOST_BYTES) {
+    match underlay_files::plain_file::read(&mark, MAX_BYTES) {
         Ok(text) => {
             let parsed = text.map(|text| serde_json::from_slice(&text)).transpose();
             parsed.map_err(|error| failed(format!("{error}; load the data anew into empty storages")))
@@ -132,8 +132,8 @@ mod tests {
         let storages = ["a", "b", "c"].map(|name| folder.path().join(name));
         let storages: Vec<&PathBuf> = storages.iter().collect();
         // Node N has the Nth storage.
-        let places = |nodes: u64, shards: u64, replication: u64| -> Vec<(Member, PathBuf)> {
-            let place = |member: Member| {
+        let places = |nodes: u64, shards: u64, replication: u64| -> Vec<(GroupMember, PathBuf)> {
+            let place = |member: GroupMember| {
                 let storage = storages[usize::try_from(member.node - 1).unwrap() % 3];
                 let directory = storage.join(NAME).join(member.name());
                 (member, directory)
@@ -147,7 +147,7 @@ mod tests {
         note(&own).unwrap();
         assert!(own.iter().all(|(_, directory)| is_in(directory)));
         check(&storages, &own).unwrap();
-        let refused = |places: &[(Member, PathBuf)]| check(&storages, places).unwrap_err().to_string();
+        let refused = |places: &[(GroupMember, PathBuf)]| check(&storages, places).unwrap_err().to_string();
         let error = refused(&places(3, 1, 2));
         assert!(error.contains("(shards = 2, replication = 2)"), "{error}");
         assert!(

@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 use underlay_sync::Mutex;
 
 use super::NAME;
-use super::config::Config;
+use super::config::JeHaConfig;
 use super::formed;
-use super::topology::Member;
+use super::topology::GroupMember;
 use super::totals::{IS_MASTER, LAST_ENTRY};
 use crate::child::ChildState;
 use crate::java::ClassPath;
 use crate::java_server;
-use crate::jvm::{self, JvmChild, Spec};
+use crate::jvm::{self, JvmChild, JvmSpec};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::NodeProcess;
 use crate::private_file::write_private;
-use crate::system::{Resources, SystemError};
+use crate::system::{SystemError, SystemResources};
 
 const POLL: Duration = Duration::from_millis(20);
 
 /// How to start a member, at first and after it was stopped.
-pub(super) struct Plan {
-    pub config: Config,
+pub(super) struct MemberPlan {
+    pub config: JeHaConfig,
     pub class_path: ClassPath,
     /// JE's parameters that all have in common.
     pub parameters: BTreeMap<String, String>,
@@ -37,19 +37,19 @@ pub(super) struct Plan {
     pub network: Arc<NetworkNamespace>,
     /// Options of a Java program in that network.
     pub network_options: Vec<String>,
-    pub resources: Resources,
+    pub resources: SystemResources,
     pub timeout: Duration,
     /// How long starting or stopping may take.
     pub limit: Duration,
 }
 
-impl Plan {
+impl MemberPlan {
     /// Starts the process of a member of `group`, which `is_new` if it never was complete. The member has joined when this returns: so
     /// the others must start meanwhile.
     fn start(
         &self,
-        member: &Member,
-        group: &[Member],
+        member: &GroupMember,
+        group: &[GroupMember],
         (home, is_new): (&str, bool),
         give_up: &AtomicBool,
         process_runs: &(dyn Fn() + Sync),
@@ -63,7 +63,7 @@ impl Plan {
         let founds = member.leads && is_new;
         let helpers: Vec<String> = match founds {
             true => vec![member.replication_endpoint()],
-            false => group.iter().map(Member::replication_endpoint).collect(),
+            false => group.iter().map(GroupMember::replication_endpoint).collect(),
         };
         let mut properties = self.parameters.clone();
         let own = [
@@ -80,7 +80,7 @@ impl Plan {
             ("je.rep.node.priority", if member.leads { "2" } else { "1" }.to_owned()),
         ];
         properties.extend(own.map(|(name, value)| (name.to_owned(), value)));
-        let spec = Spec {
+        let spec = JvmSpec {
             system: NAME,
             part: Some(&member.name()),
             driver: jvm::JE_REPLICA_DRIVER,
@@ -108,13 +108,13 @@ pub(super) fn network_options(scratch: &std::path::Path) -> Result<Vec<String>, 
 }
 
 /// A member with its process.
-pub(super) struct Started {
-    pub member: Member,
+pub(super) struct RunningMember {
+    pub member: GroupMember,
     pub directory: PathBuf,
     pub child: JvmChild,
 }
 
-impl NodeProcess for Started {
+impl NodeProcess for RunningMember {
     fn state(&self) -> &Arc<ChildState> {
         self.child.state()
     }
@@ -124,7 +124,7 @@ impl NodeProcess for Started {
     }
 }
 
-impl Started {
+impl RunningMember {
     /// `None` while it can't answer, as when it is opened again after a change of masters.
     pub(super) fn gauges(&self) -> Option<BTreeMap<String, f64>> {
         self.child.gauges().ok()
@@ -185,17 +185,20 @@ impl Started {
 }
 
 /// Starts all members at once, since none is ready before most of its group are there.
-pub(super) fn start_all(plan: &Plan, all: &[(Member, PathBuf)]) -> Result<Vec<Started>, SystemError> {
+pub(super) fn start_all(
+    plan: &MemberPlan,
+    all: &[(GroupMember, PathBuf)],
+) -> Result<Vec<RunningMember>, SystemError> {
     // Without those that fail, the others might wait for a majority as long as they may.
     let (give_up, first) = (AtomicBool::new(false), Mutex::new(None));
-    let noted = |place: &(Member, PathBuf)| {
+    let noted = |place: &(GroupMember, PathBuf)| {
         let outcome = start_one(plan, all, place, &give_up, &|| {});
         outcome.map_err(|error| {
             give_up.store(true, Ordering::Relaxed);
             first.lock().get_or_insert(error);
         })
     };
-    let outcomes: Vec<Result<Started, ()>> = std::thread::scope(|scope| {
+    let outcomes: Vec<Result<RunningMember, ()>> = std::thread::scope(|scope| {
         let threads: Vec<_> = all.iter().map(|one| scope.spawn(|| noted(one))).collect();
         let outcomes = threads
             .into_iter()
@@ -210,27 +213,27 @@ pub(super) fn start_all(plan: &Plan, all: &[(Member, PathBuf)]) -> Result<Vec<St
 
 /// Starts one of `all` members, which has joined its group when this returns.
 pub(super) fn start_one(
-    plan: &Plan,
-    all: &[(Member, PathBuf)],
-    (member, directory): &(Member, PathBuf),
+    plan: &MemberPlan,
+    all: &[(GroupMember, PathBuf)],
+    (member, directory): &(GroupMember, PathBuf),
     give_up: &AtomicBool,
     process_runs: &(dyn Fn() + Sync),
-) -> Result<Started, SystemError> {
+) -> Result<RunningMember, SystemError> {
     let home = directory.to_str().ok_or_else(|| {
         let problem = format!("the path {} is not in UTF-8, which Java needs", directory.display());
         SystemError::starting(NAME, problem)
     })?;
     let of_shard = || all.iter().filter(|(other, _)| other.shard == member.shard);
     let is_new = !of_shard().any(|(_, directory)| formed::is_in(directory));
-    let group: Vec<Member> = of_shard().map(|(other, _)| other.clone()).collect();
+    let group: Vec<GroupMember> = of_shard().map(|(other, _)| other.clone()).collect();
     let child = plan.start(member, &group, (home, is_new), give_up, process_runs)?;
-    Ok(Started { member: member.clone(), directory: directory.clone(), child })
+    Ok(RunningMember { member: member.clone(), directory: directory.clone(), child })
 }
 
 /// Runs `work` for each of these members at once and returns the first error.
 pub(super) fn for_all(
-    members: &[Arc<Started>],
-    work: impl Fn(&Started) -> Result<(), SystemError> + Sync,
+    members: &[Arc<RunningMember>],
+    work: impl Fn(&RunningMember) -> Result<(), SystemError> + Sync,
 ) -> Result<(), SystemError> {
     let work = &work;
     std::thread::scope(|scope| {
@@ -244,13 +247,13 @@ pub(super) fn for_all(
 }
 
 /// Makes the leader of each shard its master, so that every run begins with the same ones.
-pub(super) fn lead(members: &[Arc<Started>], limit: Duration) -> Result<(), SystemError> {
+pub(super) fn lead(members: &[Arc<RunningMember>], limit: Duration) -> Result<(), SystemError> {
     const DURING: &str = "starting";
     let deadline = Instant::now() + limit;
     for leader in members.iter().filter(|started| started.member.leads) {
         let name = leader.member.name();
         let others = || {
-            let of_shard = |other: &&Arc<Started>| other.member.shard == leader.member.shard;
+            let of_shard = |other: &&Arc<RunningMember>| other.member.shard == leader.member.shard;
             members.iter().filter(of_shard).filter(|other| !other.member.leads)
         };
         // A former master believes it still is one for a moment, and may have to open its environment again.
@@ -278,8 +281,8 @@ pub(super) fn lead(members: &[Arc<Started>], limit: Duration) -> Result<(), Syst
 
 /// Waits until these members have what the masters of their shards have, of which there must be one `among` all members.
 pub(super) fn catch_up(
-    members: &[Arc<Started>],
-    among: &dyn Fn() -> Vec<Arc<Started>>,
+    members: &[Arc<RunningMember>],
+    among: &dyn Fn() -> Vec<Arc<RunningMember>>,
     during: &'static str,
     limit: Duration,
 ) -> Result<(), SystemError> {

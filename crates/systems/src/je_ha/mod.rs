@@ -11,6 +11,6 @@ mod topology;
 mod totals;
 
 pub use start::{INSTALLED, JeHa};
-pub use store::{MemberState, Store};
+pub use store::{JeHaStore, MemberState};
 
 const NAME: &str = "je-ha";

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::topology::Member;
+use super::topology::GroupMember;
 use super::{NAME, formed};
 use crate::system::{NodePaths, StoragePaths, SystemError, first_data_directory, make_on};
 
@@ -12,7 +12,7 @@ use crate::system::{NodePaths, StoragePaths, SystemError, first_data_directory, 
 pub(super) fn directories(
     paths: &StoragePaths,
     nodes: u64,
-    members: &[Member],
+    members: &[GroupMember],
 ) -> Result<Vec<PathBuf>, SystemError> {
     let apart = 1 + paths.further_nodes.len() as u64;
     if apart > 1 && apart != nodes {
@@ -28,14 +28,14 @@ pub(super) fn directories(
     members.iter().zip(storages).map(|(member, storage)| make_on(NAME, storage, &folder(member))).collect()
 }
 
-fn folder(member: &Member) -> PathBuf {
+fn folder(member: &GroupMember) -> PathBuf {
     Path::new(NAME).join(member.name())
 }
 
 pub(super) fn storage<'a>(
     paths: &'a StoragePaths,
     nodes: u64,
-    member: &Member,
+    member: &GroupMember,
 ) -> Result<&'a PathBuf, SystemError> {
     let further = |node: u64| paths.further_nodes.get(usize::try_from(node).ok()?.checked_sub(2)?);
     let (data, at) = match further(member.node) {

@@ -8,24 +8,25 @@ use std::time::Duration;
 use underlay_record::NodeRole;
 
 use super::NAME;
-use super::config::{Config, Consistency, SETTINGS};
+use super::config::{JeHaConfig, ReadConsistency, SETTINGS};
 use super::formed;
-use super::members::{Plan, lead, network_options, start_all};
+use super::members::{MemberPlan, lead, network_options, start_all};
 use super::parts::parts;
 use super::places::directories;
-use super::store::Store;
-use super::topology::Member;
+use super::store::JeHaStore;
+use super::topology::GroupMember;
 use crate::credentials::random_password;
 use crate::java::ClassPath;
 use crate::je::engine;
-use crate::jvm::{self, JvmChild, Spec};
+use crate::jvm::{self, JvmChild, JvmSpec};
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
-use crate::parts::Part;
+use crate::parts::SystemPart;
 use crate::setting::about_memory;
 use crate::system::{
-    Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
+    LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError, SystemResources,
+    SystemSettings,
 };
 
 /// A client's timeout if the settings have none.
@@ -56,10 +57,10 @@ impl JeHa {
     pub fn start_store(
         &self,
         paths: &StoragePaths,
-        resources: &Resources,
-        settings: &Settings,
-    ) -> Result<Store, SystemError> {
-        let config = Config::resolve(&settings.values, Some(resources.budget_bytes))
+        resources: &SystemResources,
+        settings: &SystemSettings,
+    ) -> Result<JeHaStore, SystemError> {
+        let config = JeHaConfig::resolve(&settings.values, Some(resources.budget_bytes))
             .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let members = config.members();
         let homes = directories(paths, config.nodes, &members)?;
@@ -71,7 +72,7 @@ impl JeHa {
         })?;
         let secret = random_password()
             .map_err(|error| SystemError::starting(NAME, format!("can't make a secret: {error}")))?;
-        let plan = Plan {
+        let plan = MemberPlan {
             class_path: engine::class_path(NAME, &|_| {})?,
             parameters: config.parameters(timeout, limit, settings.slow_motion),
             fields: settings.fields,
@@ -84,13 +85,13 @@ impl JeHa {
             limit,
             config,
         };
-        let places: Vec<(Member, PathBuf)> = members.iter().cloned().zip(homes).collect();
+        let places: Vec<(GroupMember, PathBuf)> = members.iter().cloned().zip(homes).collect();
         let started = start_all(&plan, &places)?;
         let started: Vec<_> = started.into_iter().map(Arc::new).collect();
         lead(&started, limit)?;
         formed::note(&places)?;
         let client = start_client(&plan, &members, &plan.class_path, &plan.scratch)?;
-        Ok(Store::new(client, plan, started, paths))
+        Ok(JeHaStore::new(client, plan, started, paths))
     }
 }
 
@@ -99,8 +100,8 @@ impl System for JeHa {
         NAME
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    fn capabilities(&self) -> SystemCapabilities {
+        SystemCapabilities {
             caches_records: true,
             scan: true,
             delete: true,
@@ -108,7 +109,7 @@ impl System for JeHa {
             many_nodes: true,
             settings: SETTINGS,
             spreads_data: true,
-            ..Capabilities::default()
+            ..SystemCapabilities::default()
         }
     }
 
@@ -135,9 +136,9 @@ impl System for JeHa {
     }
 
     fn operations_to_compile(&self, settings: &BTreeMap<String, String>) -> u64 {
-        let members = |config: Config| config.shards() * config.replication();
+        let members = |config: JeHaConfig| config.shards() * config.replication();
         // Reads are divided among them.
-        Config::resolve(settings, None).map_or(0, members) * engine::OPERATIONS_TO_COMPILE
+        JeHaConfig::resolve(settings, None).map_or(0, members) * engine::OPERATIONS_TO_COMPILE
     }
 
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
@@ -146,13 +147,13 @@ impl System for JeHa {
     }
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
-        Config::resolve(settings, None).err().unwrap_or_default()
+        JeHaConfig::resolve(settings, None).err().unwrap_or_default()
     }
 
     fn planned_nodes(&self, settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
-        let Ok(config) = Config::resolve(settings, None) else { return Vec::new() };
+        let Ok(config) = JeHaConfig::resolve(settings, None) else { return Vec::new() };
         let members = config.members();
-        let planned = |member: Member| PlannedNode {
+        let planned = |member: GroupMember| PlannedNode {
             name: member.name(),
             roles: &[NodeRole::Master, NodeRole::Replica],
             shards: u32::try_from(member.shard).into_iter().collect(),
@@ -161,8 +162,8 @@ impl System for JeHa {
         if members.len() < 2 { Vec::new() } else { members.into_iter().map(planned).collect() }
     }
 
-    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<Part> {
-        let Ok(config) = Config::resolve(settings, None) else { return Vec::new() };
+    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<SystemPart> {
+        let Ok(config) = JeHaConfig::resolve(settings, None) else { return Vec::new() };
         parts(paths, config.nodes, &config.members())
     }
 
@@ -172,7 +173,7 @@ impl System for JeHa {
         budget_bytes: u64,
         _load: ClientLoad,
     ) -> Option<Result<MemoryPlan, String>> {
-        let config = match Config::resolve(settings, Some(budget_bytes)) {
+        let config = match JeHaConfig::resolve(settings, Some(budget_bytes)) {
             Ok(config) => config,
             Err(mistakes) => return about_memory(mistakes).map(Err),
         };
@@ -182,7 +183,7 @@ impl System for JeHa {
     }
 
     fn copies(&self, settings: &BTreeMap<String, String>) -> u64 {
-        Config::resolve(settings, None).map_or(1, |config| config.replication())
+        JeHaConfig::resolve(settings, None).map_or(1, |config| config.replication())
     }
 
     fn without_nodes(
@@ -191,39 +192,39 @@ impl System for JeHa {
         shard: Option<u32>,
         away: usize,
     ) -> Option<String> {
-        Config::resolve(settings, None).ok()?.without(shard, away as u64)
+        JeHaConfig::resolve(settings, None).ok()?.without(shard, away as u64)
     }
 
     fn cautions(&self, settings: &BTreeMap<String, String>) -> Vec<String> {
-        let Ok(config) = Config::resolve(settings, None) else { return Vec::new() };
+        let Ok(config) = JeHaConfig::resolve(settings, None) else { return Vec::new() };
         let of_two = config.replication() == 2;
         of_two.then(|| TWO_MEMBERS.to_owned()).into_iter().collect()
     }
 
-    fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
+    fn prepare(&self, progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {
         engine::class_path(NAME, progress).map(drop)
     }
 
     fn start(
         &self,
         paths: &StoragePaths,
-        resources: &Resources,
-        settings: &Settings,
-    ) -> Result<Box<dyn Running>, SystemError> {
+        resources: &SystemResources,
+        settings: &SystemSettings,
+    ) -> Result<Box<dyn RunningSystem>, SystemError> {
         Ok(Box::new(self.start_store(paths, resources, settings)?))
     }
 }
 
 /// The client process, in the network of the members and outside of the budget.
 fn start_client(
-    plan: &Plan,
-    members: &[Member],
+    plan: &MemberPlan,
+    members: &[GroupMember],
     class_path: &ClassPath,
     scratch: &Path,
 ) -> Result<JvmChild, SystemError> {
     // It is to say what went wrong before the load generator gives up.
     let timeout = plan.timeout.mul_f64(0.9);
-    let reads = if plan.config.consistency == Consistency::Absolute { "master" } else { "any" };
+    let reads = if plan.config.consistency == ReadConsistency::Absolute { "master" } else { "any" };
     let mut properties = BTreeMap::from(
         [
             ("shards", plan.config.shards().to_string()),
@@ -238,7 +239,7 @@ fn start_client(
         let comma = if endpoints.is_empty() { "" } else { "," };
         *endpoints += &format!("{comma}{}", member.service_endpoint());
     }
-    JvmChild::start(&Spec {
+    JvmChild::start(&JvmSpec {
         system: NAME,
         part: None,
         driver: jvm::JE_GROUP_DRIVER,

@@ -12,25 +12,25 @@ use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
 use super::NAME;
-use super::members::{Plan, Started, catch_up, for_all, start_one};
-use super::topology::Member;
-use super::totals::{Answer, Totals};
+use super::members::{MemberPlan, RunningMember, catch_up, for_all, start_one};
+use super::topology::GroupMember;
+use super::totals::{MemberAnswer, MemberTotals};
 use crate::jvm::JvmChild;
-use crate::nodes::{NodeProcess as _, Nodes, Roster, unknown};
+use crate::nodes::{NodeProcess as _, Roster, SystemNodes, unknown};
 use crate::process_memory::resident_bytes;
-use crate::system::{Running, StoragePaths, SystemError};
+use crate::system::{RunningSystem, StoragePaths, SystemError};
 
 /// How long the client process may take to end.
 const CLIENT_STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// The members of all shards with a client. The client process is dropped first, before the members.
-pub struct Store {
+pub struct JeHaStore {
     client: JvmChild,
-    members: Roster<Started>,
-    all: Vec<(Member, PathBuf)>,
+    members: Roster<RunningMember>,
+    all: Vec<(GroupMember, PathBuf)>,
     topology: TopologyRecord,
-    totals: Mutex<Totals>,
-    plan: Plan,
+    totals: Mutex<MemberTotals>,
+    plan: MemberPlan,
 }
 
 /// What a member is at this moment.
@@ -47,18 +47,18 @@ pub struct MemberState {
     pub is_master: bool,
 }
 
-impl Store {
+impl JeHaStore {
     /// Members have their environments below `paths`.
     pub(super) fn new(
         client: JvmChild,
-        plan: Plan,
-        started: Vec<Arc<Started>>,
+        plan: MemberPlan,
+        started: Vec<Arc<RunningMember>>,
         paths: &StoragePaths,
-    ) -> Store {
+    ) -> JeHaStore {
         let topology = topology_of(&started, paths);
         let all = started.iter().map(|one| (one.member.clone(), one.directory.clone())).collect();
         let members = Roster::new(NAME, started.into_iter().map(|one| (one.member.name(), one)));
-        Store { client, members, all, topology, totals: Mutex::default(), plan }
+        JeHaStore { client, members, all, topology, totals: Mutex::default(), plan }
     }
 
     /// All members, shard by shard, with those that do not run.
@@ -102,10 +102,10 @@ impl Store {
     /// When there is no such member, it runs, it does not come up, it does not get all from its master in time, or it is stopped or
     /// killed meanwhile.
     pub fn start_member(&self, name: &str) -> Result<(), SystemError> {
-        Nodes::start(self, name, &|| {})
+        SystemNodes::start(self, name, &|| {})
     }
 
-    fn present(&self) -> Vec<Arc<Started>> {
+    fn present(&self) -> Vec<Arc<RunningMember>> {
         self.members.present()
     }
 
@@ -114,18 +114,21 @@ impl Store {
         outcome.map_err(|error| self.members.check(during).err().unwrap_or(error))
     }
 
-    fn collected(&self, of: impl Fn(&Started) -> Option<BTreeMap<String, f64>>) -> BTreeMap<String, f64> {
+    fn collected(
+        &self,
+        of: impl Fn(&RunningMember) -> Option<BTreeMap<String, f64>>,
+    ) -> BTreeMap<String, f64> {
         // Held while members are asked: an answer that is counted after a newer one would look like a reset.
         let mut totals = self.totals.lock();
-        let answer = |one: Arc<Started>| {
-            Some(Answer { member: one.member.clone(), process: one.state().pid(), figures: of(&one)? })
+        let answer = |one: Arc<RunningMember>| {
+            Some(MemberAnswer { member: one.member.clone(), process: one.state().pid(), figures: of(&one)? })
         };
         totals.together(&self.present().into_iter().filter_map(answer).collect::<Vec<_>>())
     }
 }
 
 /// Which member has which shard, and where, when the store has just started.
-fn topology_of(started: &[Arc<Started>], paths: &StoragePaths) -> TopologyRecord {
+fn topology_of(started: &[Arc<RunningMember>], paths: &StoragePaths) -> TopologyRecord {
     let mut shards: BTreeMap<u32, Vec<CopyRecord>> = BTreeMap::new();
     for one in started {
         let directory = paths.data_of_all().position(|storage| one.directory.starts_with(storage));
@@ -145,7 +148,7 @@ fn topology_of(started: &[Arc<Started>], paths: &StoragePaths) -> TopologyRecord
     TopologyRecord { shards: shards.into_iter().map(shard).collect(), findings: Vec::new() }
 }
 
-impl Nodes for Store {
+impl SystemNodes for JeHaStore {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
         let state = |(state, member): (NodeState, MemberState)| {
             let knows = state.condition == NodeCondition::Serving && member.process.is_some();
@@ -182,12 +185,12 @@ impl Nodes for Store {
     }
 }
 
-impl Running for Store {
+impl RunningSystem for JeHaStore {
     fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
         Ok(Box::new(self.explained("connecting", self.client.connect(&[]))?))
     }
 
-    fn nodes(&self) -> Option<&dyn Nodes> {
+    fn nodes(&self) -> Option<&dyn SystemNodes> {
         Some(self)
     }
 
@@ -216,7 +219,7 @@ impl Running for Store {
     }
 
     fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        let mut figures = self.collected(Started::figures);
+        let mut figures = self.collected(RunningMember::figures);
         figures.extend(self.explained("reading its figures", self.client.figures())?);
         let resident = self.processes().into_iter().filter_map(resident_bytes).sum::<u64>();
         figures.insert("current_resident_bytes".to_owned(), resident as f64);
@@ -224,7 +227,7 @@ impl Running for Store {
     }
 
     fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        Ok(self.collected(Started::gauges))
+        Ok(self.collected(RunningMember::gauges))
     }
 
     fn settle(&self, limit: Duration) -> Result<(), SystemError> {
@@ -245,7 +248,7 @@ impl Running for Store {
             // A master that goes first would be replaced by an election.
             let (masters, replicas): (Vec<_>, Vec<_>) =
                 self.present().into_iter().partition(|one| one.is_master());
-            let stop = |one: &Started| one.child.stop(self.plan.limit);
+            let stop = |one: &RunningMember| one.child.stop(self.plan.limit);
             for_all(&replicas, stop).and(for_all(&masters, stop))
         });
         // If both failed, a member is the cause.

@@ -9,7 +9,7 @@ const SERVICE_PORTS: u64 = 6000;
 
 /// A member of a shard's replication group. Shards and nodes are counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Member {
+pub(super) struct GroupMember {
     pub shard: u64,
     pub node: u64,
     /// It is the first of its group, and the master whenever the store has just started.
@@ -18,7 +18,7 @@ pub(super) struct Member {
     pub before_on_node: u64,
 }
 
-impl Member {
+impl GroupMember {
     /// Unique in the store; also JE's name for it.
     pub(super) fn name(&self) -> String {
         format!("shard{}-node{}", self.shard, self.node)
@@ -46,8 +46,8 @@ impl Member {
 
 /// All members, shard by shard, the leader of each first. Those of one shard are on different nodes, and members and leaders are spread
 /// evenly over the nodes. `replication` must not exceed `nodes`.
-pub(super) fn members(nodes: u64, shards: u64, replication: u64) -> Vec<Member> {
-    let mut members: Vec<Member> = Vec::new();
+pub(super) fn members(nodes: u64, shards: u64, replication: u64) -> Vec<GroupMember> {
+    let mut members: Vec<GroupMember> = Vec::new();
     for shard in 1..=shards {
         let on_node = |node: u64| members.iter().filter(|member| member.node == node).count() as u64;
         let leading = |node: &u64| {
@@ -57,9 +57,13 @@ pub(super) fn members(nodes: u64, shards: u64, replication: u64) -> Vec<Member> 
         let own = (0..replication).map(|number| ((shard - 1) * replication + number) % nodes + 1);
         let own: Vec<u64> = own.collect();
         let leader = own.iter().copied().min_by_key(leading);
-        let of =
-            |node: u64| Member { shard, node, leads: Some(node) == leader, before_on_node: on_node(node) };
-        let mut group: Vec<Member> = own.into_iter().map(of).collect();
+        let of = |node: u64| GroupMember {
+            shard,
+            node,
+            leads: Some(node) == leader,
+            before_on_node: on_node(node),
+        };
+        let mut group: Vec<GroupMember> = own.into_iter().map(of).collect();
         group.sort_by_key(|member| (!member.leads, member.node));
         members.extend(group);
     }
@@ -77,7 +81,7 @@ mod tests {
         {
             let all = members(nodes, shards, replication);
             assert_eq!(all.len() as u64, shards * replication);
-            let mut names: Vec<String> = all.iter().map(Member::name).collect();
+            let mut names: Vec<String> = all.iter().map(GroupMember::name).collect();
             names.dedup();
             assert_eq!(names.len(), all.len(), "two of one shard are on one node");
             let count = |node: u64, leads: bool| {

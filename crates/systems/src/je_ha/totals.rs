@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::topology::Member;
+use super::topology::GroupMember;
 use crate::figures::{CURRENT, NodeTotals};
 
 /// Figures of a member that say what it is; `current_masters` is their number.
@@ -10,20 +10,20 @@ pub(super) const IS_MASTER: &str = "current_masters";
 pub(super) const LAST_ENTRY: &str = "current_last_entry";
 
 /// What a member has answered.
-pub(super) struct Answer {
-    pub member: Member,
+pub(super) struct MemberAnswer {
+    pub member: GroupMember,
     pub process: u32,
     pub figures: BTreeMap<String, f64>,
 }
 
 /// What every member has counted.
 #[derive(Default)]
-pub(super) struct Totals(NodeTotals);
+pub(super) struct MemberTotals(NodeTotals);
 
-impl Totals {
+impl MemberTotals {
     /// Sums, with how far replicas are behind and who is master. A member that has not answered now counts with what it told last, but
     /// has no current state. The answers must be newer than those before.
-    pub(super) fn together(&mut self, answers: &[Answer]) -> BTreeMap<String, f64> {
+    pub(super) fn together(&mut self, answers: &[MemberAnswer]) -> BTreeMap<String, f64> {
         let mut figures = BTreeMap::new();
         for answer in answers {
             // An environment that was opened again counts from zero, as a process does.
@@ -56,8 +56,8 @@ impl Totals {
 }
 
 /// Of the slowest member of all shards.
-fn lag_entries(answers: &[Answer]) -> f64 {
-    let last = |answer: &Answer| answer.figures.get(LAST_ENTRY).copied();
+fn lag_entries(answers: &[MemberAnswer]) -> f64 {
+    let last = |answer: &MemberAnswer| answer.figures.get(LAST_ENTRY).copied();
     let lag = answers.iter().filter_map(|one| {
         let of_shard = answers.iter().filter(|other| other.member.shard == one.member.shard);
         let newest = of_shard.filter_map(last).fold(0.0, f64::max);
@@ -71,9 +71,9 @@ mod tests {
     use super::super::topology::members;
     use super::*;
 
-    fn answer(member: &Member, process: u32, figures: &[(&str, f64)]) -> Answer {
+    fn answer(member: &GroupMember, process: u32, figures: &[(&str, f64)]) -> MemberAnswer {
         let figures = figures.iter().map(|&(name, figure)| (name.to_owned(), figure)).collect();
-        Answer { member: member.clone(), process, figures }
+        MemberAnswer { member: member.clone(), process, figures }
     }
 
     #[test]
@@ -90,7 +90,7 @@ mod tests {
             own(2, 90.0, 1.0, 80.0),
             own(3, 90.0, 0.0, 80.0),
         ];
-        let figures = Totals::default().together(&answers);
+        let figures = MemberTotals::default().together(&answers);
         for (name, expected) in [
             ("log_fsyncs", 8.0),
             ("current_masters", 2.0),
@@ -108,8 +108,8 @@ mod tests {
     #[test]
     fn totals_never_fall() {
         let all = members(2, 1, 2);
-        let mut totals = Totals::default();
-        let mut sums = |answers: &[Answer]| totals.together(answers);
+        let mut totals = MemberTotals::default();
+        let mut sums = |answers: &[MemberAnswer]| totals.together(answers);
         let own = |at: usize, process: u32, fsyncs: f64| {
             answer(&all[at], process, &[("log_fsyncs", fsyncs), ("renewed", 1.0), ("current_bytes", 5.0)])
         };

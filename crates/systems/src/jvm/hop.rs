@@ -16,23 +16,23 @@ const DIGITS: u8 = 2;
 
 /// The hops of all connections.
 #[derive(Debug, Default)]
-pub(super) struct Hops {
-    connections: Mutex<Vec<Arc<Mutex<Hop>>>>,
+pub(super) struct ConnectionHops {
+    connections: Mutex<Vec<Arc<Mutex<ConnectionHop>>>>,
 }
 
 /// The hops of one connection. Each connection has its own, so that they don't contend when they record them.
 #[derive(Debug)]
-pub(super) struct Hop {
+pub(super) struct ConnectionHop {
     calls: u64,
     hop_ns: u64,
     driver_ns: u64,
     hops: Histogram<u64>,
 }
 
-impl Hop {
-    fn new() -> Option<Hop> {
+impl ConnectionHop {
+    fn new() -> Option<ConnectionHop> {
         let hops = Histogram::new_with_bounds(1, MAX_NS, DIGITS).ok()?;
-        Some(Hop { calls: 0, hop_ns: 0, driver_ns: 0, hops })
+        Some(ConnectionHop { calls: 0, hop_ns: 0, driver_ns: 0, hops })
     }
 
     /// Records a call that took `round_trip` in all, `driver_ns` of it in the driver.
@@ -46,7 +46,7 @@ impl Hop {
         self.hops.saturating_record(hop_ns);
     }
 
-    fn add(&mut self, other: &Hop) {
+    fn add(&mut self, other: &ConnectionHop) {
         self.calls += other.calls;
         self.hop_ns = self.hop_ns.saturating_add(other.hop_ns);
         self.driver_ns = self.driver_ns.saturating_add(other.driver_ns);
@@ -55,11 +55,11 @@ impl Hop {
     }
 }
 
-impl Hops {
+impl ConnectionHops {
     /// Registers a connection. Its totals are kept as long as `self`, its percentiles until all connections are gone and new ones are
     /// made.
-    pub(super) fn connection(&self) -> Option<Arc<Mutex<Hop>>> {
-        let hop = Arc::new(Mutex::new(Hop::new()?));
+    pub(super) fn connection(&self) -> Option<Arc<Mutex<ConnectionHop>>> {
+        let hop = Arc::new(Mutex::new(ConnectionHop::new()?));
         let mut connections = self.connections.lock();
         if connections.iter().all(is_gone) {
             put_gone_together(&mut connections);
@@ -75,7 +75,7 @@ impl Hops {
     pub(super) fn figures(&self) -> BTreeMap<String, f64> {
         let mut connections = self.connections.lock();
         put_gone_together(&mut connections);
-        let Some(mut all) = Hop::new() else { return BTreeMap::new() };
+        let Some(mut all) = ConnectionHop::new() else { return BTreeMap::new() };
         connections.iter().for_each(|hop| all.add(&hop.lock()));
         let mut figures = BTreeMap::from([
             ("client_calls".to_owned(), all.calls as f64),
@@ -92,16 +92,16 @@ impl Hops {
     }
 }
 
-fn is_gone(hop: &Arc<Mutex<Hop>>) -> bool {
+fn is_gone(hop: &Arc<Mutex<ConnectionHop>>) -> bool {
     Arc::strong_count(hop) == 1
 }
 
 /// Merges all connections that are gone into the first entry, since a study makes thousands of them.
-fn put_gone_together(connections: &mut Vec<Arc<Mutex<Hop>>>) {
+fn put_gone_together(connections: &mut Vec<Arc<Mutex<ConnectionHop>>>) {
     if connections.iter().filter(|&hop| is_gone(hop)).count() < 2 {
         return;
     }
-    let Some(mut gone) = Hop::new() else { return };
+    let Some(mut gone) = ConnectionHop::new() else { return };
     connections.retain(|hop| {
         let keep = !is_gone(hop);
         if !keep {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn totals_stay_and_percentiles_are_of_the_present_clients() {
-        let hops = Hops::default();
+        let hops = ConnectionHops::default();
         assert!(!hops.figures().contains_key("current_client_hop_p50_us"));
         let (first, second) = (hops.connection().unwrap(), hops.connection().unwrap());
         for _ in 0..98 {

@@ -10,18 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use underlay_workload::client::{ClientError, FieldValues, Fields};
+use underlay_workload::client::{ClientError, FieldSelection, FieldValues};
 
 use super::client::JvmClient;
-use super::hop::Hops;
+use super::hop::ConnectionHops;
 use super::properties;
 use super::sources::CHILD;
-use crate::child::{Child, ChildState, OBITUARY_WAIT};
-use crate::connection::{Connection, SocketPath};
+use crate::child::{ChildProcess, ChildState, OBITUARY_WAIT};
+use crate::connection::{FramedConnection, SocketPath};
 use crate::java::{ClassPath, Java, without_options_of_the_user};
 use crate::network_namespace::NetworkNamespace;
-use crate::system::{Progress, Resources, SystemError};
-use crate::wire::Opcode;
+use crate::system::{LoadProgress, SystemError, SystemResources};
+use crate::wire::WireOpcode;
 
 const MAIN: &str = "underlay.jvm.Server";
 /// The smallest heap in which the child and a client library start.
@@ -48,7 +48,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// How to start a child.
 #[derive(Debug)]
-pub struct Spec<'a> {
+pub struct JvmSpec<'a> {
     /// The system that the child belongs to, which errors name.
     pub system: &'static str,
     /// What errors call the process where it is a part of the system. `None`: it is the system's client.
@@ -66,7 +66,7 @@ pub struct Spec<'a> {
     pub heap_bytes: u64,
     /// The cgroups that the process joins and the CPUs that it runs on, and the budget that is named if the kernel kills it. A client
     /// counts the cores of this host whatever the modelled machine has, since it is on another one.
-    pub resources: &'a Resources,
+    pub resources: &'a SystemResources,
     /// The network that it runs in.
     pub namespace: Option<&'a NetworkNamespace>,
     /// How long an operation may take.
@@ -80,10 +80,10 @@ pub struct Spec<'a> {
 /// A running child. Dropping it kills it.
 #[derive(Debug)]
 pub struct JvmChild {
-    child: Child,
+    child: ChildProcess,
     socket: SocketPath,
     timeout: Duration,
-    hops: Hops,
+    hops: ConnectionHops,
     is_client: bool,
 }
 
@@ -93,7 +93,7 @@ impl JvmChild {
     ///
     /// # Errors
     /// When there is no Java, or compiling fails.
-    pub fn prepare(system: &'static str, progress: &dyn Fn(&Progress)) -> Result<PathBuf, SystemError> {
+    pub fn prepare(system: &'static str, progress: &dyn Fn(&LoadProgress)) -> Result<PathBuf, SystemError> {
         CHILD.classes(system, &ClassPath::new(), progress)
     }
 
@@ -101,7 +101,7 @@ impl JvmChild {
     ///
     /// # Errors
     /// When there is no Java, the heap is too small, or the child or its driver does not start.
-    pub fn start(spec: &Spec<'_>) -> Result<JvmChild, SystemError> {
+    pub fn start(spec: &JvmSpec<'_>) -> Result<JvmChild, SystemError> {
         Self::start_and_tell(spec, &|| {})
     }
 
@@ -110,7 +110,7 @@ impl JvmChild {
     /// # Errors
     /// Like there.
     pub fn start_and_tell(
-        spec: &Spec<'_>,
+        spec: &JvmSpec<'_>,
         process_runs: &(dyn Fn() + Sync),
     ) -> Result<JvmChild, SystemError> {
         let system = spec.system;
@@ -157,8 +157,9 @@ impl JvmChild {
             namespace.enter(&mut command);
         }
         let log = spec.scratch.join(format!("jvm-{}.log", socket.name()));
-        let child = Child::spawn_as(system, spec.part.unwrap_or(system), command, &log, spec.resources)?;
-        let (hops, is_client) = (Hops::default(), spec.part.is_none());
+        let child =
+            ChildProcess::spawn_as(system, spec.part.unwrap_or(system), command, &log, spec.resources)?;
+        let (hops, is_client) = (ConnectionHops::default(), spec.part.is_none());
         let started = JvmChild { child, socket, timeout: spec.timeout, hops, is_client };
         process_runs();
         started.wait_until_ready(spec.start_limit, spec.give_up)?;
@@ -172,7 +173,7 @@ impl JvmChild {
             if give_up.is_some_and(|give_up| give_up.load(Ordering::Relaxed)) {
                 return Err(state.failed(DURING, "another part did not start".to_owned()));
             }
-            Ok(Connection::open(self.socket.as_path(), self.timeout, Arc::clone(state)).is_ok())
+            Ok(FramedConnection::open(self.socket.as_path(), self.timeout, Arc::clone(state)).is_ok())
         });
         ready.map_err(|error| match error {
             SystemError::Failed { system, during, problem, log_tail } => {
@@ -204,7 +205,7 @@ impl JvmChild {
         }
         // Create the client now, so that one that can't reach the system fails here and not at its first operation.
         connection
-            .call(Opcode::Open, Fields::All, 0, b"", Some(&values))
+            .call(WireOpcode::Open, FieldSelection::All, 0, b"", Some(&values))
             .map_err(|error| self.explain(DURING, error))?;
         Ok(JvmClient::new(connection, self.hops.connection()))
     }
@@ -214,7 +215,7 @@ impl JvmChild {
     /// # Errors
     /// When its process has ended, or does not answer.
     pub fn health(&self) -> Result<(), SystemError> {
-        self.request("running", Opcode::Ping, 0, "", "", self.timeout).map(drop)
+        self.request("running", WireOpcode::Ping, 0, "", "", self.timeout).map(drop)
     }
 
     /// The driver's figures, and those of the hop to it: the totals `client_calls`, `client_driver_seconds` and `client_hop_seconds`,
@@ -230,7 +231,7 @@ impl JvmChild {
 
     /// Those of the driver alone, for a child that the load generator does not talk to.
     pub(crate) fn driver_figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        self.numbers(Opcode::Figures)
+        self.numbers(WireOpcode::Figures)
     }
 
     /// The driver's gauges: those of its figures that say how much is running in the background.
@@ -238,10 +239,10 @@ impl JvmChild {
     /// # Errors
     /// When the child does not answer, or not with numbers.
     pub fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        self.numbers(Opcode::Gauges)
+        self.numbers(WireOpcode::Gauges)
     }
 
-    fn numbers(&self, opcode: Opcode) -> Result<BTreeMap<String, f64>, SystemError> {
+    fn numbers(&self, opcode: WireOpcode) -> Result<BTreeMap<String, f64>, SystemError> {
         const DURING: &str = "reading its figures";
         // Wait longer than the driver's own timeout, because its error says more than ours would.
         let text = self.request(DURING, opcode, 0, "", "", self.patience(Duration::ZERO))?;
@@ -254,7 +255,7 @@ impl JvmChild {
     /// # Errors
     /// When it fails or takes longer.
     pub fn settle(&self, limit: Duration) -> Result<(), SystemError> {
-        self.request("settling", Opcode::Settle, millis(limit), "", "", self.patience(limit)).map(drop)
+        self.request("settling", WireOpcode::Settle, millis(limit), "", "", self.patience(limit)).map(drop)
     }
 
     /// Runs a command of the driver within `limit` and returns its answer.
@@ -268,7 +269,7 @@ impl JvmChild {
         argument: &str,
         limit: Duration,
     ) -> Result<String, SystemError> {
-        self.request(during, Opcode::Command, millis(limit), name, argument, self.patience(limit))
+        self.request(during, WireOpcode::Command, millis(limit), name, argument, self.patience(limit))
     }
 
     /// Kills it. Pending requests fail.
@@ -282,7 +283,7 @@ impl JvmChild {
     /// When closing fails, or the process had to be killed after `limit`.
     pub fn stop(&self, limit: Duration) -> Result<(), SystemError> {
         const DURING: &str = "stopping";
-        self.request(DURING, Opcode::Stop, 0, "", "", limit)?;
+        self.request(DURING, WireOpcode::Stop, 0, "", "", limit)?;
         self.child.wait_for_end(limit)
     }
 
@@ -290,9 +291,9 @@ impl JvmChild {
         limit.saturating_add(GRACE).saturating_add(self.timeout)
     }
 
-    fn open(&self, during: &'static str, timeout: Duration) -> Result<Connection, SystemError> {
+    fn open(&self, during: &'static str, timeout: Duration) -> Result<FramedConnection, SystemError> {
         let state = self.child.state();
-        Connection::open(self.socket.as_path(), timeout, Arc::clone(state)).map_err(|error| {
+        FramedConnection::open(self.socket.as_path(), timeout, Arc::clone(state)).map_err(|error| {
             // The kernel closes the sockets of a killed process a moment before it can be reaped.
             let problem = match state.wait(OBITUARY_WAIT) {
                 true => state.describe(),
@@ -306,7 +307,7 @@ impl JvmChild {
     fn request(
         &self,
         during: &'static str,
-        opcode: Opcode,
+        opcode: WireOpcode,
         number: u64,
         key: &str,
         argument: &str,
@@ -317,7 +318,7 @@ impl JvmChild {
         if !argument.is_empty() {
             values.push(0, argument.as_bytes());
         }
-        match connection.call(opcode, Fields::All, number, key.as_bytes(), Some(&values)) {
+        match connection.call(opcode, FieldSelection::All, number, key.as_bytes(), Some(&values)) {
             Ok(reply) => Ok(reply.text()),
             Err(error) => Err(self.explain(during, error)),
         }

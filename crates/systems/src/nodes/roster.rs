@@ -19,7 +19,7 @@ pub(crate) trait NodeProcess {
 }
 
 #[derive(Debug)]
-enum Place<T> {
+enum RosterPlace<T> {
     Away,
     /// Sent away: its process may still be ending. It is away in earnest once that has ended.
     Leaving(Arc<T>),
@@ -36,7 +36,7 @@ enum Place<T> {
 pub(crate) struct Roster<T> {
     system: &'static str,
     names: Vec<String>,
-    places: Mutex<Vec<Place<T>>>,
+    places: Mutex<Vec<RosterPlace<T>>>,
     changed: Condvar,
 }
 
@@ -44,13 +44,13 @@ impl<T: NodeProcess> Roster<T> {
     /// Of nodes that serve.
     pub(crate) fn new(system: &'static str, nodes: impl IntoIterator<Item = (String, Arc<T>)>) -> Roster<T> {
         let (names, nodes): (Vec<String>, Vec<Arc<T>>) = nodes.into_iter().unzip();
-        let places = nodes.into_iter().map(|node| Place::Present { node, serves: true }).collect();
+        let places = nodes.into_iter().map(|node| RosterPlace::Present { node, serves: true }).collect();
         Roster { system, names, places: Mutex::new(places), changed: Condvar::new() }
     }
 
     /// Those that were not sent away, in order, with those that have ended by themselves.
     pub(crate) fn present(&self) -> Vec<Arc<T>> {
-        self.places.lock().iter().filter_map(Place::node).cloned().collect()
+        self.places.lock().iter().filter_map(RosterPlace::node).cloned().collect()
     }
 
     /// The name of each node with how it is, and itself if it is present.
@@ -63,7 +63,7 @@ impl<T: NodeProcess> Roster<T> {
     /// All of them as they are now, with the role that all have in common, where there is one.
     pub(crate) fn states(&self, role: Option<NodeRole>) -> Vec<NodeState> {
         let places = self.places.lock();
-        let state = |(name, place): (&String, &Place<T>)| NodeState {
+        let state = |(name, place): (&String, &RosterPlace<T>)| NodeState {
             name: name.clone(),
             role,
             shards: Vec::new(),
@@ -75,7 +75,7 @@ impl<T: NodeProcess> Roster<T> {
 
     /// Whether this one is in its place still.
     pub(crate) fn is_present(&self, node: &Arc<T>) -> bool {
-        self.places.lock().iter().filter_map(Place::node).any(|own| Arc::ptr_eq(own, node))
+        self.places.lock().iter().filter_map(RosterPlace::node).any(|own| Arc::ptr_eq(own, node))
     }
 
     /// Fails with the first one that has ended by itself.
@@ -143,21 +143,23 @@ impl<T: NodeProcess> Roster<T> {
         let at = self.find(name, during)?;
         let mut places = self.places.lock();
         let mut was_preparing = false;
-        while let Place::Preparing(given_up) = &places[at] {
+        while let RosterPlace::Preparing(given_up) = &places[at] {
             given_up.store(true, Ordering::Relaxed);
             was_preparing = true;
             places = self.changed.wait(places);
         }
         match &places[at] {
-            Place::Present { node, .. } if !node.state().is_running() => {
+            RosterPlace::Present { node, .. } if !node.state().is_running() => {
                 Err(node.state().failed(during, node.state().describe()))
             }
-            Place::Present { node, .. } => {
+            RosterPlace::Present { node, .. } => {
                 let node = Arc::clone(node);
-                places[at] = Place::Leaving(Arc::clone(&node));
+                places[at] = RosterPlace::Leaving(Arc::clone(&node));
                 Ok(Some(node))
             }
-            Place::Leaving(node) if may_be_leaving && node.state().is_running() => Ok(Some(Arc::clone(node))),
+            RosterPlace::Leaving(node) if may_be_leaving && node.state().is_running() => {
+                Ok(Some(Arc::clone(node)))
+            }
             _ if was_preparing => Ok(None),
             _ => Err(SystemError::failed(self.system, during, format!("{name} does not run"))),
         }
@@ -171,19 +173,23 @@ impl<T: NodeProcess> Roster<T> {
         &self,
         name: &str,
         during: &'static str,
-    ) -> Result<Preparation<'_, T>, SystemError> {
+    ) -> Result<NodePreparation<'_, T>, SystemError> {
         let at = self.find(name, during)?;
         let mut places = self.places.lock();
         let refused = |problem: &str| SystemError::failed(self.system, during, format!("{name} {problem}"));
         match &places[at] {
-            Place::Preparing(_) => return Err(refused("is being started")),
-            Place::Present { node, .. } if node.state().is_running() => return Err(refused("is running")),
-            Place::Leaving(node) if node.state().is_running() => return Err(refused("has not ended yet")),
-            Place::Present { .. } | Place::Leaving(_) | Place::Away => {}
+            RosterPlace::Preparing(_) => return Err(refused("is being started")),
+            RosterPlace::Present { node, .. } if node.state().is_running() => {
+                return Err(refused("is running"));
+            }
+            RosterPlace::Leaving(node) if node.state().is_running() => {
+                return Err(refused("has not ended yet"));
+            }
+            RosterPlace::Present { .. } | RosterPlace::Leaving(_) | RosterPlace::Away => {}
         }
         let given_up = Arc::new(AtomicBool::new(false));
-        places[at] = Place::Preparing(Arc::clone(&given_up));
-        Ok(Preparation { roster: self, at, during, given_up })
+        places[at] = RosterPlace::Preparing(Arc::clone(&given_up));
+        Ok(NodePreparation { roster: self, at, during, given_up })
     }
 
     fn find(&self, name: &str, during: &'static str) -> Result<usize, SystemError> {
@@ -192,43 +198,43 @@ impl<T: NodeProcess> Roster<T> {
     }
 }
 
-impl<T: NodeProcess> Place<T> {
+impl<T: NodeProcess> RosterPlace<T> {
     fn node(&self) -> Option<&Arc<T>> {
         match self {
-            Place::Present { node, .. } => Some(node),
-            Place::Away | Place::Leaving(_) | Place::Preparing(_) => None,
+            RosterPlace::Present { node, .. } => Some(node),
+            RosterPlace::Away | RosterPlace::Leaving(_) | RosterPlace::Preparing(_) => None,
         }
     }
 
     /// Whatever has a process, also one that is to end.
     fn process(&self) -> Option<&Arc<T>> {
         match self {
-            Place::Present { node, .. } | Place::Leaving(node) => Some(node),
-            Place::Away | Place::Preparing(_) => None,
+            RosterPlace::Present { node, .. } | RosterPlace::Leaving(node) => Some(node),
+            RosterPlace::Away | RosterPlace::Preparing(_) => None,
         }
     }
 
     fn condition(&self) -> NodeCondition {
         match self {
-            Place::Leaving(node) if node.state().is_running() => NodeCondition::Stopping,
-            Place::Away | Place::Leaving(_) => NodeCondition::Away,
-            Place::Preparing(_) => NodeCondition::Starting,
-            Place::Present { node, .. } if !node.state().is_running() => NodeCondition::Ended,
-            Place::Present { serves: true, .. } => NodeCondition::Serving,
-            Place::Present { serves: false, .. } => NodeCondition::Starting,
+            RosterPlace::Leaving(node) if node.state().is_running() => NodeCondition::Stopping,
+            RosterPlace::Away | RosterPlace::Leaving(_) => NodeCondition::Away,
+            RosterPlace::Preparing(_) => NodeCondition::Starting,
+            RosterPlace::Present { node, .. } if !node.state().is_running() => NodeCondition::Ended,
+            RosterPlace::Present { serves: true, .. } => NodeCondition::Serving,
+            RosterPlace::Present { serves: false, .. } => NodeCondition::Starting,
         }
     }
 }
 
 /// A node about to have a process.
-pub(crate) struct Preparation<'a, T: NodeProcess> {
+pub(crate) struct NodePreparation<'a, T: NodeProcess> {
     roster: &'a Roster<T>,
     at: usize,
     during: &'static str,
     given_up: Arc<AtomicBool>,
 }
 
-impl<'a, T: NodeProcess> Preparation<'a, T> {
+impl<'a, T: NodeProcess> NodePreparation<'a, T> {
     /// True once nobody wants it any more.
     pub(crate) fn given_up(&self) -> &AtomicBool {
         &self.given_up
@@ -243,7 +249,7 @@ impl<'a, T: NodeProcess> Preparation<'a, T> {
     ///
     /// # Errors
     /// When it was stopped or killed meanwhile.
-    pub(crate) fn has(self, node: Arc<T>) -> Result<Arrival<'a, T>, SystemError> {
+    pub(crate) fn has(self, node: Arc<T>) -> Result<NodeArrival<'a, T>, SystemError> {
         let mut places = self.places();
         if self.given_up.load(Ordering::Relaxed) {
             drop(places);
@@ -251,8 +257,8 @@ impl<'a, T: NodeProcess> Preparation<'a, T> {
             node.kill();
             return Err(self.unwanted());
         }
-        places[self.at] = Place::Present { node: Arc::clone(&node), serves: false };
-        Ok(Arrival { roster: self.roster, at: self.at, during: self.during, node })
+        places[self.at] = RosterPlace::Present { node: Arc::clone(&node), serves: false };
+        Ok(NodeArrival { roster: self.roster, at: self.at, during: self.during, node })
     }
 
     fn unwanted(&self) -> SystemError {
@@ -261,30 +267,30 @@ impl<'a, T: NodeProcess> Preparation<'a, T> {
         SystemError::failed(self.roster.system, self.during, problem)
     }
 
-    fn places(&self) -> MutexGuard<'a, Vec<Place<T>>> {
+    fn places(&self) -> MutexGuard<'a, Vec<RosterPlace<T>>> {
         self.roster.places.lock()
     }
 }
 
-impl<T: NodeProcess> Drop for Preparation<'_, T> {
+impl<T: NodeProcess> Drop for NodePreparation<'_, T> {
     fn drop(&mut self) {
         let mut places = self.places();
-        if let Place::Preparing(_) = places[self.at] {
-            places[self.at] = Place::Away;
+        if let RosterPlace::Preparing(_) = places[self.at] {
+            places[self.at] = RosterPlace::Away;
         }
         self.roster.changed.notify_all();
     }
 }
 
 /// A node that has a process. Dropped before it does its part, that is ended.
-pub(crate) struct Arrival<'a, T: NodeProcess> {
+pub(crate) struct NodeArrival<'a, T: NodeProcess> {
     roster: &'a Roster<T>,
     at: usize,
     during: &'static str,
     node: Arc<T>,
 }
 
-impl<T: NodeProcess> Arrival<'_, T> {
+impl<T: NodeProcess> NodeArrival<'_, T> {
     /// It does its part.
     ///
     /// # Errors
@@ -292,7 +298,7 @@ impl<T: NodeProcess> Arrival<'_, T> {
     pub(crate) fn serves(self) -> Result<(), SystemError> {
         let mut places = self.roster.places.lock();
         match &mut places[self.at] {
-            Place::Present { node, serves } if Arc::ptr_eq(node, &self.node) => {
+            RosterPlace::Present { node, serves } if Arc::ptr_eq(node, &self.node) => {
                 *serves = true;
                 Ok(())
             }
@@ -314,15 +320,15 @@ impl<T: NodeProcess> Arrival<'_, T> {
     }
 }
 
-impl<T: NodeProcess> Drop for Arrival<'_, T> {
+impl<T: NodeProcess> Drop for NodeArrival<'_, T> {
     fn drop(&mut self) {
         let mut places = self.roster.places.lock();
         match &places[self.at] {
             // One that has ended by itself stays in its place, for all to see.
-            Place::Present { node, serves: false }
+            RosterPlace::Present { node, serves: false }
                 if Arc::ptr_eq(node, &self.node) && node.state().is_running() =>
             {
-                places[self.at] = Place::Leaving(Arc::clone(&self.node));
+                places[self.at] = RosterPlace::Leaving(Arc::clone(&self.node));
             }
             _ => return,
         }
@@ -337,28 +343,31 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::child::Child;
-    use crate::system::Resources;
+    use crate::child::ChildProcess;
+    use crate::system::SystemResources;
 
     const DURING: &str = "testing";
 
-    impl NodeProcess for Child {
+    impl NodeProcess for ChildProcess {
         fn state(&self) -> &Arc<ChildState> {
-            Child::state(self)
+            ChildProcess::state(self)
         }
 
         fn kill(&self) {
-            Child::kill(self);
+            ChildProcess::kill(self);
         }
     }
 
-    fn child(folder: &tempfile::TempDir) -> Arc<Child> {
+    fn child(folder: &tempfile::TempDir) -> Arc<ChildProcess> {
         let mut command = Command::new("sleep");
         command.arg("600");
-        Arc::new(Child::spawn("test", command, &folder.path().join("log"), &Resources::unlimited()).unwrap())
+        Arc::new(
+            ChildProcess::spawn("test", command, &folder.path().join("log"), &SystemResources::unlimited())
+                .unwrap(),
+        )
     }
 
-    fn conditions(roster: &Roster<Child>) -> Vec<NodeCondition> {
+    fn conditions(roster: &Roster<ChildProcess>) -> Vec<NodeCondition> {
         roster.all().into_iter().map(|(_, condition, _)| condition).collect()
     }
 
@@ -381,7 +390,8 @@ mod tests {
             (NodeCondition::Away, None, Some(NodeRole::Peer))
         );
         roster.check(DURING).unwrap();
-        let error = |outcome: Result<Option<Arc<Child>>, SystemError>| outcome.unwrap_err().to_string();
+        let error =
+            |outcome: Result<Option<Arc<ChildProcess>>, SystemError>| outcome.unwrap_err().to_string();
         assert!(error(roster.take("a", DURING)).ends_with("a does not run"));
         assert!(error(roster.take("c", DURING)).ends_with("there is no node 'c': expected one of a, b"));
         assert!(refused("b").ends_with("b is running"));
@@ -405,7 +415,7 @@ mod tests {
     fn a_stop_leaves_no_process_behind_whatever_becomes_of_it() {
         let folder = tempfile::TempDir::new().unwrap();
         let roster = Roster::new("test", ["a", "b", "c"].map(|name| (name.to_owned(), child(&folder))));
-        let hangs = |_: &Child| {
+        let hangs = |_: &ChildProcess| {
             assert_eq!(conditions(&roster)[0], NodeCondition::Stopping);
             Err(SystemError::failed("test", DURING, "it does not answer"))
         };

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::setting::{Kind as _, Mistakes, OneOf};
+use crate::setting::{OneOf, SettingKind as _, SettingMistakes};
 
 /// What `null` takes of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Values {
+pub(super) enum NullValues {
     /// Keys and values are made, as for a real system.
     #[default]
     Made,
@@ -14,10 +14,10 @@ pub(super) enum Values {
     LeftOut,
 }
 
-const VALUES: OneOf<Values> = OneOf(&[("made", Values::Made), ("none", Values::LeftOut)]);
+const VALUES: OneOf<NullValues> = OneOf(&[("made", NullValues::Made), ("none", NullValues::LeftOut)]);
 
 /// Everything that is wrong, each with what was expected.
-pub(super) fn check(settings: &BTreeMap<String, String>) -> Mistakes {
+pub(super) fn check(settings: &BTreeMap<String, String>) -> SettingMistakes {
     let problem = |(key, value): (&String, &String)| match key.as_str() {
         "values" => VALUES.read(value).err().map(|problem| (key.clone(), problem)),
         _ => Some((key.clone(), "null has no such setting: leave it out".to_owned())),
@@ -26,11 +26,11 @@ pub(super) fn check(settings: &BTreeMap<String, String>) -> Mistakes {
 }
 
 /// The setting, once it was checked.
-pub(super) fn values(settings: &BTreeMap<String, String>) -> Values {
+pub(super) fn values(settings: &BTreeMap<String, String>) -> NullValues {
     settings.get("values").and_then(|value| VALUES.read(value).ok()).unwrap_or_default()
 }
 
-pub(super) fn applied(values: Values) -> BTreeMap<String, String> {
+pub(super) fn applied(values: NullValues) -> BTreeMap<String, String> {
     [("values".to_owned(), VALUES.show(&values))].into()
 }
 
@@ -44,10 +44,10 @@ mod tests {
 
     #[test]
     fn values_are_made_unless_they_are_left_out() {
-        assert_eq!(values(&BTreeMap::new()), Values::Made);
+        assert_eq!(values(&BTreeMap::new()), NullValues::Made);
         let none = settings("values", "none");
-        assert_eq!((check(&none), values(&none)), (Vec::new(), Values::LeftOut));
-        assert_eq!(applied(Values::LeftOut), none);
+        assert_eq!((check(&none), values(&none)), (Vec::new(), NullValues::LeftOut));
+        assert_eq!(applied(NullValues::LeftOut), none);
         let wrong = check(&settings("values", "some"));
         assert_eq!(wrong, [("values".to_owned(), "expected one of made, none, not 'some'".to_owned())]);
         let unknown = check(&settings("wal", "sync"));

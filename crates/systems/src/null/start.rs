@@ -6,8 +6,10 @@ use std::time::Duration;
 use underlay_workload::client::Client;
 use underlay_workload::{KeysOnlyClient, NullClient};
 
-use super::config::{self, Values};
-use crate::system::{Capabilities, Resources, Running, Settings, StoragePaths, System, SystemError};
+use super::config::{self, NullValues};
+use crate::system::{
+    RunningSystem, StoragePaths, System, SystemCapabilities, SystemError, SystemResources, SystemSettings,
+};
 
 /// The system `null`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,13 +20,13 @@ impl System for Null {
         "null"
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    fn capabilities(&self) -> SystemCapabilities {
+        SystemCapabilities {
             keeps_nothing: true,
             scan: true,
             delete: true,
             many_directories: true,
-            ..Capabilities::default()
+            ..SystemCapabilities::default()
         }
     }
 
@@ -39,25 +41,25 @@ impl System for Null {
     fn start(
         &self,
         _paths: &StoragePaths,
-        _resources: &Resources,
-        settings: &Settings,
-    ) -> Result<Box<dyn Running>, SystemError> {
+        _resources: &SystemResources,
+        settings: &SystemSettings,
+    ) -> Result<Box<dyn RunningSystem>, SystemError> {
         match config::check(&settings.values).into_iter().next() {
             Some((key, problem)) => Err(SystemError::Setting { system: self.name(), key, problem }),
-            None => Ok(Box::new(Started { values: config::values(&settings.values) })),
+            None => Ok(Box::new(RunningNull { values: config::values(&settings.values) })),
         }
     }
 }
 
-struct Started {
-    values: Values,
+struct RunningNull {
+    values: NullValues,
 }
 
-impl Running for Started {
+impl RunningSystem for RunningNull {
     fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
         let client: Box<dyn Client> = match self.values {
-            Values::Made => Box::new(NullClient),
-            Values::LeftOut => Box::new(KeysOnlyClient),
+            NullValues::Made => Box::new(NullClient),
+            NullValues::LeftOut => Box::new(KeysOnlyClient),
         };
         Ok(client)
     }

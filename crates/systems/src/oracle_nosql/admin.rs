@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::NAME;
-use super::deployment::{self, Administration, last_lines, lost, words};
+use super::deployment::{self, AdminExecutor, last_lines, lost, words};
 use super::places::name;
-use super::reports::{Status, Topology, parse};
-use super::storage_node::{Plan, endpoint};
-use super::tools::Tools;
+use super::reports::{StoreStatus, StoreTopology, parse};
+use super::storage_node::{StorageNodePlan, endpoint};
+use super::tools::ToolQueue;
 use crate::private_file::write_private;
 use crate::system::SystemError;
 
@@ -18,12 +18,12 @@ const POLL: Duration = Duration::from_millis(500);
 const LOOK_LIMIT: Duration = Duration::from_secs(60);
 
 /// Parameters by Oracle NoSQL Database's names.
-pub(super) struct Parameters {
+pub(super) struct NosqlParameters {
     pub replication_nodes: BTreeMap<String, String>,
     pub storage_nodes: BTreeMap<String, String>,
 }
 
-impl Parameters {
+impl NosqlParameters {
     pub(super) fn all(&self) -> BTreeMap<String, String> {
         self.replication_nodes.clone().into_iter().chain(self.storage_nodes.clone()).collect()
     }
@@ -49,33 +49,33 @@ impl Parameters {
 }
 
 /// What is asked and commanded of a store.
-pub(super) struct Admin {
-    tools: Tools,
+pub(super) struct StoreAdmin {
+    tools: ToolQueue,
 }
 
-impl Admin {
-    pub(super) fn new() -> Admin {
-        Admin { tools: Tools::default() }
+impl StoreAdmin {
+    pub(super) fn new() -> StoreAdmin {
+        StoreAdmin { tools: ToolQueue::default() }
     }
 
     /// Makes a store of storage nodes whose agents run, as long as `check` finds nothing wrong with them; whether its parameters are certain
     /// to be in force.
     pub(super) fn deploy(
         &self,
-        plan: &Plan,
-        parameters: &Parameters,
+        plan: &StorageNodePlan,
+        parameters: &NosqlParameters,
         check: &dyn Fn() -> Result<(), SystemError>,
     ) -> Result<bool, SystemError> {
-        let commanding = Commanding { admin: self, plan, check, began: Instant::now() };
+        let commanding = AdminSession { admin: self, plan, check, began: Instant::now() };
         deployment::deploy(&commanding, &plan.config, &parameters.all())
     }
 
     /// Puts `parameters` in force where `former` are.
     pub(super) fn change(
         &self,
-        plan: &Plan,
+        plan: &StorageNodePlan,
         former: &BTreeMap<String, String>,
-        parameters: &Parameters,
+        parameters: &NosqlParameters,
     ) -> Result<(), SystemError> {
         const DURING: &str = "changing the parameters of the store";
         for command in parameters.changes(former, plan.config.nodes) {
@@ -89,10 +89,10 @@ impl Admin {
 
     pub(super) fn topology(
         &self,
-        plan: &Plan,
+        plan: &StorageNodePlan,
         during: &'static str,
         check: &dyn Fn() -> Result<(), SystemError>,
-    ) -> Result<Topology, SystemError> {
+    ) -> Result<StoreTopology, SystemError> {
         let what = "it does not show its topology";
         self.report(plan, (during, what), &["show", "topology", "-json"], check)
     }
@@ -100,17 +100,17 @@ impl Admin {
     /// What is wrong with the store in its own eyes.
     pub(super) fn verify(
         &self,
-        plan: &Plan,
+        plan: &StorageNodePlan,
         during: &'static str,
         check: &dyn Fn() -> Result<(), SystemError>,
-    ) -> Result<Status, SystemError> {
+    ) -> Result<StoreStatus, SystemError> {
         self.report(plan, (during, "it can't be verified"), &["verify", "configuration", "-json"], check)
     }
 
     /// What the administration tells, once it answers: after a start it may be away for a while.
     fn report<T: serde::de::DeserializeOwned>(
         &self,
-        plan: &Plan,
+        plan: &StorageNodePlan,
         (during, what): (&'static str, &str),
         words: &[&str],
         check: &dyn Fn() -> Result<(), SystemError>,
@@ -134,11 +134,11 @@ impl Admin {
     /// How the store is, as any of the storage nodes with these numbers tells. Not waited for once that is `unwanted`.
     pub(super) fn ping(
         &self,
-        plan: &Plan,
+        plan: &StorageNodePlan,
         during: &'static str,
         nodes: &[u64],
         unwanted: &dyn Fn() -> bool,
-    ) -> Result<Result<Status, String>, SystemError> {
+    ) -> Result<Result<StoreStatus, String>, SystemError> {
         let helpers: Vec<String> = nodes.iter().map(|&number| endpoint(number).to_string()).collect();
         let words = ["ping", "-helper-hosts", &helpers.join(","), "-json"];
         let limit = LOOK_LIMIT.min(plan.limit);
@@ -149,12 +149,12 @@ impl Admin {
     /// Looks until the store `is_ready`, as long as `check` finds nothing wrong with its processes.
     pub(super) fn wait(
         &self,
-        plan: &Plan,
+        plan: &StorageNodePlan,
         (during, limit): (&'static str, Duration),
         nodes: &dyn Fn() -> Vec<u64>,
         check: &dyn Fn() -> Result<(), SystemError>,
-        is_ready: &dyn Fn(&Status) -> bool,
-    ) -> Result<Status, SystemError> {
+        is_ready: &dyn Fn(&StoreStatus) -> bool,
+    ) -> Result<StoreStatus, SystemError> {
         let began = Instant::now();
         loop {
             check()?;
@@ -178,7 +178,12 @@ impl Admin {
         }
     }
 
-    fn run_script(&self, plan: &Plan, during: &'static str, script: &str) -> Result<String, SystemError> {
+    fn run_script(
+        &self,
+        plan: &StorageNodePlan,
+        during: &'static str,
+        script: &str,
+    ) -> Result<String, SystemError> {
         let path = plan.scratch.join("script");
         write_private(&path, script).map_err(|error| {
             SystemError::failed(NAME, during, format!("can't write {}: {error}", path.display()))
@@ -186,7 +191,12 @@ impl Admin {
         self.run_admin(plan, during, &["load", "-file", &path.display().to_string()])
     }
 
-    fn run_admin(&self, plan: &Plan, during: &'static str, words: &[&str]) -> Result<String, SystemError> {
+    fn run_admin(
+        &self,
+        plan: &StorageNodePlan,
+        during: &'static str,
+        words: &[&str],
+    ) -> Result<String, SystemError> {
         let (host, port) = (endpoint(1).ip().to_string(), endpoint(1).port().to_string());
         let all = [&["runadmin", "-host", &host, "-port", &port][..], words].concat();
         self.run(plan, (during, plan.limit), "runadmin", &all, &|| false)
@@ -194,7 +204,7 @@ impl Admin {
 
     fn run(
         &self,
-        plan: &Plan,
+        plan: &StorageNodePlan,
         during_and_limit: (&'static str, Duration),
         name: &str,
         words: &[&str],
@@ -206,14 +216,14 @@ impl Admin {
 }
 
 /// The administration of a store that is being deployed.
-struct Commanding<'a> {
-    admin: &'a Admin,
-    plan: &'a Plan,
+struct AdminSession<'a> {
+    admin: &'a StoreAdmin,
+    plan: &'a StorageNodePlan,
     check: &'a dyn Fn() -> Result<(), SystemError>,
     began: Instant,
 }
 
-impl Administration for Commanding<'_> {
+impl AdminExecutor for AdminSession<'_> {
     fn command(&self, script: &str) -> Result<String, SystemError> {
         self.admin.run_script(self.plan, deployment::DURING, script)
     }
@@ -238,7 +248,7 @@ mod tests {
 
     #[test]
     fn only_what_differs_is_changed() {
-        let parameters = Parameters {
+        let parameters = NosqlParameters {
             replication_nodes: BTreeMap::from([("cacheSize".to_owned(), "34603008".to_owned())]),
             storage_nodes: BTreeMap::from([("serviceStopWait".to_owned(), "240_SECONDS".to_owned())]),
         };

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::NAME;
-use super::config::{Config, Existing};
-use super::home::Home;
+use super::config::{ExistingStore, NosqlConfig};
+use super::home::KvHome;
 use crate::credentials;
 use crate::java::{ClassPath, Java};
 use crate::java_server;
-use crate::jvm::{self, JvmChild, Spec};
-use crate::may_connect::Allowed;
+use crate::jvm::{self, JvmChild, JvmSpec};
+use crate::may_connect::ConnectAllowlist;
 use crate::network_namespace::NetworkNamespace;
 use crate::private_file::write_private;
-use crate::system::{Progress, Resources, SystemError};
+use crate::system::{LoadProgress, SystemError, SystemResources};
 
 /// The client process is not part of the system, so its memory does not count towards the budget.
 const HEAP_BYTES: u64 = 256 << 20;
@@ -26,17 +26,17 @@ pub(super) const USERNAME: &str = "ORACLE_NOSQL_USERNAME";
 pub(super) const PASSWORD: &str = "ORACLE_NOSQL_PASSWORD";
 
 /// A file of security properties has some ten lines.
-const MOST_PROPERTIES_BYTES: u64 = 1 << 20;
+const MAX_PROPERTIES_BYTES: u64 = 1 << 20;
 
 /// Who one is at an existing store.
 #[derive(Default)]
-pub(super) struct Login {
+pub(super) struct StoreLogin {
     file: Option<PathBuf>,
     user: Option<(String, String)>,
 }
 
-impl Login {
-    pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Login, SystemError> {
+impl StoreLogin {
+    pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<StoreLogin, SystemError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let file = variable(LOGIN_FILE).map(PathBuf::from);
         if let Some(path) = &file {
@@ -67,7 +67,7 @@ impl Login {
             );
             return Err(credentials::missing(NAME, LOGIN_FILE, remedy));
         }
-        Ok(Login { file, user })
+        Ok(StoreLogin { file, user })
     }
 
     /// The variables that its secrets come from, if there are any.
@@ -85,7 +85,7 @@ fn properties_in(path: &Path) -> std::io::Result<String> {
         return Err(std::io::Error::other("it is no file"));
     }
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(MOST_PROPERTIES_BYTES).read_to_end(&mut bytes)?;
+    std::fs::File::open(path)?.take(MAX_PROPERTIES_BYTES).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -102,7 +102,7 @@ fn is_encrypted(properties: &str) -> bool {
 }
 
 /// Compiles the driver against the client of the installation: what the client process finds its classes by.
-pub(super) fn class_path(home: &Home, progress: &dyn Fn(&Progress)) -> Result<ClassPath, SystemError> {
+pub(super) fn class_path(home: &KvHome, progress: &dyn Fn(&LoadProgress)) -> Result<ClassPath, SystemError> {
     Java::find(NAME)?;
     let child = JvmChild::prepare(NAME, progress)?;
     let needed = home.client().with_classes(child);
@@ -112,10 +112,10 @@ pub(super) fn class_path(home: &Home, progress: &dyn Fn(&Progress)) -> Result<Cl
 
 /// How to start the client process.
 pub(super) struct ClientPlan<'a> {
-    pub config: &'a Config,
-    pub home: &'a Home,
+    pub config: &'a NosqlConfig,
+    pub home: &'a KvHome,
     /// Those of the store.
-    pub resources: &'a Resources,
+    pub resources: &'a SystemResources,
     pub fields: u32,
     pub timeout: Duration,
     pub limit: Duration,
@@ -126,10 +126,10 @@ impl ClientPlan<'_> {
     /// Starts it for `store`, in the network of a store that was started here. `allowed` is what it may connect to; `None`: anything.
     pub(super) fn start(
         &self,
-        store: &Existing,
-        login: &Login,
+        store: &ExistingStore,
+        login: &StoreLogin,
         namespace: Option<&NetworkNamespace>,
-        allowed: Option<&Allowed>,
+        allowed: Option<&ConnectAllowlist>,
     ) -> Result<JvmChild, SystemError> {
         let written = |error: std::io::Error| {
             SystemError::starting(NAME, format!("can't write to {}: {error}", self.scratch.display()))
@@ -150,7 +150,7 @@ impl ClientPlan<'_> {
         if let Some(allowed) = allowed {
             properties.insert(jvm::MAY_CONNECT.to_owned(), allowed.to_words());
         }
-        JvmChild::start(&Spec {
+        JvmChild::start(&JvmSpec {
             system: NAME,
             part: None,
             driver: jvm::ORACLE_NOSQL_DRIVER,
@@ -167,7 +167,7 @@ impl ClientPlan<'_> {
         })
     }
 
-    fn properties(&self, store: &Existing, login: &Login) -> BTreeMap<String, String> {
+    fn properties(&self, store: &ExistingStore, login: &StoreLogin) -> BTreeMap<String, String> {
         // It is to say what went wrong before the load generator gives up.
         let timeout = self.timeout.mul_f64(0.9);
         let mut properties = BTreeMap::from(
@@ -204,7 +204,7 @@ mod tests {
         std::fs::write(&path, "oracle.kv.transport=ssl\n").unwrap();
         let file = path.to_str().unwrap();
         let of = |set: &[(&str, &str)]| {
-            Login::read(|name| {
+            StoreLogin::read(|name| {
                 set.iter().find(|(variable, _)| *variable == name).map(|(_, value)| (*value).to_owned())
             })
         };
@@ -213,7 +213,7 @@ mod tests {
         let all = of(&[(LOGIN_FILE, file), (USERNAME, "ann"), (PASSWORD, "x")]);
         assert_eq!(all.unwrap().named(), Some([USERNAME, PASSWORD]));
         assert_eq!(of(&[(LOGIN_FILE, file)]).unwrap().named(), Some([LOGIN_FILE, USERNAME]));
-        let problem = |outcome: Result<Login, SystemError>| outcome.err().unwrap().to_string();
+        let problem = |outcome: Result<StoreLogin, SystemError>| outcome.err().unwrap().to_string();
         assert!(problem(of(&[(USERNAME, "ann")])).contains(PASSWORD));
         let unencrypted = problem(of(&[(USERNAME, "ann"), (PASSWORD, "x")]));
         assert!(unencrypted.contains("oracle.kv.transport=ssl"), "{unencrypted}");

@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::memory::{DEFAULT_CACHE_SHARE, DEFAULT_HEAP_SHARE, Division, MIB, min_bytes};
+use super::memory::{DEFAULT_CACHE_SHARE, DEFAULT_HEAP_SHARE, MIB, NosqlMemoryLayout, min_bytes};
 use crate::je::engine::{
     CACHE_SHARE, CHECKPOINTER_BYTES_MIB, CLEANER_MIN_UTILIZATION, CLEANER_THREADS, HEAP_SHARE, LOG_FILE_MIB,
     SYNC_POLICIES, duration,
 };
 use crate::memory_plan::MemoryPlan;
-use crate::setting::{Mistakes, OneOf, Optional, Whole, Word, Words, settings, too_small};
+use crate::setting::{
+    IntegerSetting, OneOf, OptionalSetting, SettingMistakes, TextListSetting, TextSetting, settings,
+    too_small,
+};
 
 /// Nodes beyond this are more than one host runs.
-const NODES: Whole = Whole(1..=32);
-const CAPACITY: Whole = Whole(1..=16);
+const NODES: IntegerSetting = IntegerSetting(1..=32);
+const CAPACITY: IntegerSetting = IntegerSetting(1..=16);
 const USUAL_REPLICATION: u64 = 3;
 const PARTITIONS_PER_SHARD: u64 = 20;
 
@@ -36,12 +39,12 @@ pub(super) const STATISTICS_INTERVAL: Duration = Duration::from_secs(1);
 settings! {
     /// Every setting with its value in force.
     #[derive(Clone, Debug, PartialEq)]
-    pub(crate) struct Config {
+    pub(crate) struct NosqlConfig {
         "nodes" => nodes: u64 = 1, NODES, "storage nodes, machines with an agent each: 1";
         "capacity" => capacity: u64 = 1, CAPACITY, "replication nodes that a storage node has room for: 1";
-        "replication" => given_replication: Option<u64> = None, Optional(Whole(1..=7)),
+        "replication" => given_replication: Option<u64> = None, OptionalSetting(IntegerSetting(1..=7)),
             "replication factor, the copies of each shard: 3, or as many as there are nodes";
-        "partitions" => given_partitions: Option<u64> = None, Optional(Whole(1..=20_000)),
+        "partitions" => given_partitions: Option<u64> = None, OptionalSetting(IntegerSetting(1..=20_000)),
             "that the records are divided among by their major keys: 20 for each shard";
         "fields" => fields: FieldKeys = FieldKeys::Value,
             OneOf(&[("value", FieldKeys::Value), ("minor", FieldKeys::Minor)]),
@@ -67,11 +70,12 @@ settings! {
             "files that a replication node cleans at once: 2";
         "checkpointer_bytes_mib" => checkpointer_bytes_mib: u64 = 20, CHECKPOINTER_BYTES_MIB,
             "MiB written to the log between two checkpoints: 20";
-        "reserved_mib" => reserved_mib: u64 = 256, Whole(0..=1 << 20),
+        "reserved_mib" => reserved_mib: u64 = 256, IntegerSetting(0..=1 << 20),
             "MiB of cleaned log files that a replication node keeps for others that were away; 0: whatever there is room for: 256";
-        "helpers" => helpers: Vec<String> = Vec::new(), Words(check_helper),
+        "helpers" => helpers: Vec<String> = Vec::new(), TextListSetting(check_helper),
             "HOST:PORT, ... of storage nodes of a store that runs already, in place of one that is started: none";
-        "store" => store: Option<String> = None, Optional(Word(store_name)), "name of the store at helpers: none";
+        "store" => store: Option<String> = None, OptionalSetting(TextSetting(store_name)),
+            "name of the store at helpers: none";
     }
 }
 
@@ -100,19 +104,19 @@ impl FieldKeys {
 
 /// How a store that runs already is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Existing {
+pub(crate) struct ExistingStore {
     pub helpers: Vec<String>,
     pub store: String,
 }
 
-impl Config {
+impl NosqlConfig {
     /// The configuration of `values` under a budget of all processes together, or every mistake. Without a budget it is too early to
     /// judge that.
     pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,
-    ) -> Result<Config, Mistakes> {
-        let (config, mut mistakes) = Config::read(values, budget_bytes.unwrap_or(u64::MAX));
+    ) -> Result<NosqlConfig, SettingMistakes> {
+        let (config, mut mistakes) = NosqlConfig::read(values, budget_bytes.unwrap_or(u64::MAX));
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
         let place = ["helpers", "store"];
         if place.iter().any(|&key| values.contains_key(key)) {
@@ -155,9 +159,9 @@ impl Config {
     }
 
     /// The store that runs already; `None` where one is to be started.
-    pub(crate) fn existing(&self) -> Option<Existing> {
+    pub(crate) fn existing(&self) -> Option<ExistingStore> {
         let store = self.store.clone()?;
-        Some(Existing { helpers: self.helpers.clone(), store })
+        Some(ExistingStore { helpers: self.helpers.clone(), store })
     }
 
     pub(crate) fn replication(&self) -> u64 {
@@ -177,9 +181,9 @@ impl Config {
         self.given_partitions.unwrap_or(self.shards() * PARTITIONS_PER_SHARD)
     }
 
-    pub(super) fn division(&self) -> Division {
+    pub(super) fn division(&self) -> NosqlMemoryLayout {
         let shares = (self.heap_share, self.cache_share);
-        Division::of(self.budget_bytes, self.nodes, self.replication_nodes(), shares)
+        NosqlMemoryLayout::of(self.budget_bytes, self.nodes, self.replication_nodes(), shares)
     }
 
     /// How the budget is used.
@@ -306,8 +310,8 @@ mod tests {
         pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 
-    fn mistakes(pairs: &[(&str, &str)], budget_bytes: Option<u64>) -> Mistakes {
-        Config::resolve(&values(pairs), budget_bytes).unwrap_err()
+    fn mistakes(pairs: &[(&str, &str)], budget_bytes: Option<u64>) -> SettingMistakes {
+        NosqlConfig::resolve(&values(pairs), budget_bytes).unwrap_err()
     }
 
     const STARTED: &[(&str, &str)] = &[
@@ -333,19 +337,20 @@ mod tests {
     #[test]
     fn every_setting_has_a_value_that_is_taken_and_recorded() {
         assert_eq!(STARTED.len() + RUNNING.len(), SETTINGS.len());
-        let config = Config::resolve(&values(STARTED), Some(8 << 30)).unwrap();
+        let config = NosqlConfig::resolve(&values(STARTED), Some(8 << 30)).unwrap();
         let applied = config.applied();
         for (name, value) in STARTED {
             assert_eq!(applied[*name], *value, "{name}");
         }
         assert_eq!((config.shards(), config.replication_nodes()), (3, 6));
         assert_eq!(config.write_durability(), "NO_SYNC,WRITE_NO_SYNC,ALL");
-        let running = Config::resolve(&values(RUNNING), Some(0)).unwrap();
+        let running = NosqlConfig::resolve(&values(RUNNING), Some(0)).unwrap();
         assert_eq!(running.existing().unwrap().helpers, ["10.0.0.1:5000", "db.example:5000"]);
         assert!(!running.applied().contains_key("heap_bytes"));
-        let usual = Config::resolve(&values(&[("nodes", "3"), ("capacity", "2")]), Some(8 << 30)).unwrap();
+        let usual =
+            NosqlConfig::resolve(&values(&[("nodes", "3"), ("capacity", "2")]), Some(8 << 30)).unwrap();
         assert_eq!((usual.replication(), usual.shards(), usual.partitions()), (3, 2, 40));
-        let alone = Config::resolve(&values(&[]), Some(1 << 30)).unwrap();
+        let alone = NosqlConfig::resolve(&values(&[]), Some(1 << 30)).unwrap();
         assert_eq!((alone.replication(), alone.shards()), (1, 1));
     }
 
@@ -399,7 +404,7 @@ mod tests {
 
     #[test]
     fn parameters_have_the_names_of_oracle_nosql_and_follow_slow_motion() {
-        let config = Config::resolve(&values(&[("nodes", "3")]), Some(2 << 30)).unwrap();
+        let config = NosqlConfig::resolve(&values(&[("nodes", "3")]), Some(2 << 30)).unwrap();
         let parameters = config.node_parameters(Duration::from_secs(30), 10.0);
         let je = &parameters["configProperties"];
         for expected in [

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::NAME;
-use super::config::Config;
+use super::config::NosqlConfig;
 use super::places::name;
-use super::reports::{Topology, parse};
+use super::reports::{StoreTopology, parse};
 use super::storage_node::{STORE, endpoint};
 use crate::system::SystemError;
 
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const ANSWERED_IN_VAIN: u32 = 20;
 
 /// Whoever carries out the administration's commands.
-pub(super) trait Administration {
+pub(super) trait AdminExecutor {
     /// What the administration says to these commands, one a line.
     fn command(&self, script: &str) -> Result<String, SystemError>;
     /// What it prints of its topology.
@@ -39,8 +39,8 @@ pub(super) trait Administration {
 /// # Errors
 /// When a command is refused, a process ends, or the topology is not whole in time.
 pub(super) fn deploy(
-    administration: &dyn Administration,
-    config: &Config,
+    administration: &dyn AdminExecutor,
+    config: &NosqlConfig,
     parameters: &BTreeMap<String, String>,
 ) -> Result<bool, SystemError> {
     let failed = |problem: String| SystemError::failed(NAME, DURING, problem);
@@ -63,7 +63,7 @@ pub(super) fn deploy(
     loop {
         administration.check()?;
         let shown = administration.show_topology()?;
-        let topology = match parse::<Topology>(&shown) {
+        let topology = match parse::<StoreTopology>(&shown) {
             Ok(topology) if is_whole(&topology, config) => return Ok(is_certain),
             Ok(topology) => topology,
             Err(problem) if lost(&shown) => {
@@ -76,7 +76,7 @@ pub(super) fn deploy(
                 continue;
             }
             // Nothing has been configured yet.
-            Err(_) => Topology::default(),
+            Err(_) => StoreTopology::default(),
         };
         if in_vain == ANSWERED_IN_VAIN || !administration.pause(PAUSE) {
             return Err(failed(format!(
@@ -102,13 +102,13 @@ pub(super) fn deploy(
 }
 
 /// A command, and what of the topology it makes.
-struct Step {
+struct DeploymentStep {
     command: String,
-    part: Part,
+    part: TopologyPart,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum TopologyPart {
     /// Nothing that the topology shows: given again, it changes nothing.
     Nothing,
     Zone,
@@ -116,13 +116,13 @@ enum Part {
     Shards,
 }
 
-impl Part {
-    fn is_in(self, topology: &Topology) -> bool {
+impl TopologyPart {
+    fn is_in(self, topology: &StoreTopology) -> bool {
         match self {
-            Part::Zone => !topology.zns.is_empty(),
-            Part::Node(number) => topology.sns.iter().any(|node| node.resource_id == name(number)),
+            TopologyPart::Zone => !topology.zns.is_empty(),
+            TopologyPart::Node(number) => topology.sns.iter().any(|node| node.resource_id == name(number)),
             // With shards, all that they need has been carried out, shown or not.
-            Part::Nothing | Part::Shards => !topology.shards.is_empty(),
+            TopologyPart::Nothing | TopologyPart::Shards => !topology.shards.is_empty(),
         }
     }
 }
@@ -131,49 +131,52 @@ impl Part {
 const STEPS_OF_SHARDS: usize = 3;
 
 /// The commands that make a store.
-fn steps(config: &Config, parameters: &BTreeMap<String, String>) -> Vec<Step> {
-    let step = |command: String, part: Part| Step { command, part };
+fn steps(config: &NosqlConfig, parameters: &BTreeMap<String, String>) -> Vec<DeploymentStep> {
+    let step = |command: String, part: TopologyPart| DeploymentStep { command, part };
     let mut steps = vec![
-        step(format!("configure -name {STORE}"), Part::Nothing),
-        step(format!("change-policy -params {}", words(parameters)), Part::Nothing),
-        step(format!("plan deploy-zone -name {ZONE} -rf {} -wait", config.replication()), Part::Zone),
+        step(format!("configure -name {STORE}"), TopologyPart::Nothing),
+        step(format!("change-policy -params {}", words(parameters)), TopologyPart::Nothing),
+        step(format!("plan deploy-zone -name {ZONE} -rf {} -wait", config.replication()), TopologyPart::Zone),
     ];
     for number in 1..=config.nodes {
         let (host, port) = (endpoint(number).ip(), endpoint(number).port());
         let command = format!("plan deploy-sn -znname {ZONE} -host {host} -port {port} -wait");
-        steps.push(step(command, Part::Node(number)));
+        steps.push(step(command, TopologyPart::Node(number)));
         if number == 1 {
-            steps.push(step(format!("plan deploy-admin -sn {} -wait", name(1)), Part::Nothing));
-            steps.push(step(format!("pool create -name {STORE}"), Part::Nothing));
+            steps.push(step(format!("plan deploy-admin -sn {} -wait", name(1)), TopologyPart::Nothing));
+            steps.push(step(format!("pool create -name {STORE}"), TopologyPart::Nothing));
         }
-        steps.push(step(format!("pool join -name {STORE} -sn {}", name(number)), Part::Nothing));
+        steps.push(step(format!("pool join -name {STORE} -sn {}", name(number)), TopologyPart::Nothing));
     }
     let partitions = config.partitions();
     steps.extend([
-        step(format!("topology create -name {STORE} -pool {STORE} -partitions {partitions}"), Part::Nothing),
-        step(format!("topology preview -name {STORE}"), Part::Nothing),
-        step(format!("plan deploy-topology -name {STORE} -wait"), Part::Shards),
+        step(
+            format!("topology create -name {STORE} -pool {STORE} -partitions {partitions}"),
+            TopologyPart::Nothing,
+        ),
+        step(format!("topology preview -name {STORE}"), TopologyPart::Nothing),
+        step(format!("plan deploy-topology -name {STORE} -wait"), TopologyPart::Shards),
     ]);
     steps
 }
 
 /// Some parameters can be set only where hidden ones may be.
-fn script<'a>(steps: impl Iterator<Item = &'a Step>) -> String {
+fn script<'a>(steps: impl Iterator<Item = &'a DeploymentStep>) -> String {
     steps.fold("hidden\n".to_owned(), |script, step| script + &step.command + "\n")
 }
 
-fn is_whole(topology: &Topology, config: &Config) -> bool {
-    (1..=config.nodes).all(|number| Part::Node(number).is_in(topology))
+fn is_whole(topology: &StoreTopology, config: &NosqlConfig) -> bool {
+    (1..=config.nodes).all(|number| TopologyPart::Node(number).is_in(topology))
         && topology.shards.len() as u64 == config.shards()
         && replication_nodes(topology) == config.replication_nodes()
 }
 
-fn replication_nodes(topology: &Topology) -> u64 {
+fn replication_nodes(topology: &StoreTopology) -> u64 {
     topology.shards.iter().map(|shard| shard.rns.len() as u64).sum()
 }
 
-fn in_words(topology: &Topology) -> String {
-    let Topology { sns, shards, .. } = topology;
+fn in_words(topology: &StoreTopology) -> String {
+    let StoreTopology { sns, shards, .. } = topology;
     format!(
         "{} storage nodes with {} shards of {} replication nodes in all",
         sns.len(),
@@ -252,7 +255,7 @@ mod tests {
         }
     }
 
-    impl Administration for Fake {
+    impl AdminExecutor for Fake {
         fn command(&self, script: &str) -> Result<String, SystemError> {
             let mut said = String::new();
             for command in script.lines().skip(1) {
@@ -310,11 +313,11 @@ mod tests {
         }
     }
 
-    fn config() -> Config {
-        Config { nodes: 3, capacity: 1, given_partitions: Some(60), ..Config::default() }
+    fn config() -> NosqlConfig {
+        NosqlConfig { nodes: 3, capacity: 1, given_partitions: Some(60), ..NosqlConfig::default() }
     }
 
-    fn topology(fake: &Fake) -> Topology {
+    fn topology(fake: &Fake) -> StoreTopology {
         fake.away_for.set(0);
         parse(&fake.show_topology().unwrap()).unwrap()
     }
@@ -325,7 +328,8 @@ mod tests {
 
     #[test]
     fn the_commands_make_what_the_settings_say() {
-        let config = Config { nodes: 3, capacity: 2, given_partitions: Some(60), ..Config::default() };
+        let config =
+            NosqlConfig { nodes: 3, capacity: 2, given_partitions: Some(60), ..NosqlConfig::default() };
         let script = script(steps(&config, &parameters()).iter());
         let lines: Vec<&str> = script.lines().collect();
         assert_eq!(

@@ -11,7 +11,7 @@ const TABLE: &str = ".je.stat.csv";
 /// Those of the administration are no figures of the data.
 const OF_REPLICATION_NODE: &str = "rg";
 /// More than a table grows between two looks; what is left is read at the next one.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// Running totals, with the columns whose sum each is.
 const TOTALS: &[(&str, &[&str])] = &[
@@ -55,23 +55,23 @@ const UTILIZATION: (&str, &str) = ("current_log_utilization_percent", "Cleaning:
 
 /// The tables of all replication nodes, each with how far it has been read.
 #[derive(Debug, Default)]
-pub(super) struct Statistics {
+pub(super) struct ReplicationStatistics {
     folders: Vec<PathBuf>,
-    tables: BTreeMap<PathBuf, Table>,
+    tables: BTreeMap<PathBuf, StatisticsTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct StatisticsTable {
     read_bytes: u64,
     columns: Vec<String>,
     totals: BTreeMap<&'static str, f64>,
     states: BTreeMap<&'static str, f64>,
 }
 
-impl Statistics {
+impl ReplicationStatistics {
     /// Of the replication nodes that log into these folders.
-    pub(super) fn new(folders: Vec<PathBuf>) -> Statistics {
-        Statistics { folders, tables: BTreeMap::new() }
+    pub(super) fn new(folders: Vec<PathBuf>) -> ReplicationStatistics {
+        ReplicationStatistics { folders, tables: BTreeMap::new() }
     }
 
     /// Reads what has been added, and returns totals and states of all nodes together. A node that does not run counts with its last
@@ -124,7 +124,7 @@ fn tables_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-impl Table {
+impl StatisticsTable {
     fn read(&mut self, path: &Path) -> io::Result<()> {
         let mut file = File::open(path)?;
         if file.metadata()?.len() < self.read_bytes {
@@ -133,7 +133,7 @@ impl Table {
         }
         file.seek(SeekFrom::Start(self.read_bytes))?;
         let mut bytes = Vec::new();
-        file.take(MOST_BYTES).read_to_end(&mut bytes)?;
+        file.take(MAX_BYTES).read_to_end(&mut bytes)?;
         // The last line may be under way.
         let complete = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         self.read_bytes += complete as u64;
@@ -189,7 +189,7 @@ mod tests {
             let mut file = File::options().create(true).append(true).open(path).unwrap();
             file.write_all(text.as_bytes()).unwrap();
         };
-        let mut statistics = Statistics::new(nodes.to_vec());
+        let mut statistics = ReplicationStatistics::new(nodes.to_vec());
         assert_eq!(statistics.figures().unwrap()["cleaned_files"], 0.0);
         assert_eq!(statistics.tables(), 0);
         add(0, "rg1-rn1.je.stat.csv", HEAD);

@@ -7,17 +7,17 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::NAME;
-use super::config::Config;
-use super::places::Place;
+use super::config::NosqlConfig;
+use super::places::StorageNodePlace;
 use crate::private_file::write_private;
 use crate::system::SystemError;
 
 const MARK: &str = "deployed.json";
-const MOST_BYTES: u64 = 64 << 10;
+const MAX_BYTES: u64 = 64 << 10;
 
 /// What must stay the same as long as the data do: where a record is depends on all of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Shape {
+struct StoreShape {
     nodes: u64,
     capacity: u64,
     replication: u64,
@@ -29,15 +29,15 @@ struct Shape {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Mark {
-    shape: Shape,
+struct StoreMark {
+    shape: StoreShape,
     /// The parameters of replication nodes that are in force.
     parameters: BTreeMap<String, String>,
 }
 
-impl Shape {
-    fn of(config: &Config, node: u64, storage: u64) -> Shape {
-        Shape {
+impl StoreShape {
+    fn of(config: &NosqlConfig, node: u64, storage: u64) -> StoreShape {
+        StoreShape {
             nodes: config.nodes,
             capacity: config.capacity,
             replication: config.replication(),
@@ -49,9 +49,9 @@ impl Shape {
     }
 }
 
-impl std::fmt::Display for Shape {
+impl std::fmt::Display for StoreShape {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Shape { nodes, capacity, replication, partitions, fields, node, storage } = self;
+        let StoreShape { nodes, capacity, replication, partitions, fields, node, storage } = self;
         match storage {
             0 => write!(out, "the home of ")?,
             _ => write!(out, "storage {storage} of ")?,
@@ -65,18 +65,18 @@ impl std::fmt::Display for Shape {
 
 /// What is known of a store that was deployed on its places before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Former {
+pub(super) struct FormerStore {
     pub parameters: BTreeMap<String, String>,
 }
 
 /// Notes that the store has been deployed with these parameters.
 pub(super) fn note(
-    config: &Config,
-    places: &[Place],
+    config: &NosqlConfig,
+    places: &[StorageNodePlace],
     parameters: &BTreeMap<String, String>,
 ) -> Result<(), SystemError> {
     directories(config, places).into_iter().try_for_each(|(shape, directory)| {
-        let mark = Mark { shape, parameters: parameters.clone() };
+        let mark = StoreMark { shape, parameters: parameters.clone() };
         let path = directory.join(MARK);
         let text = serde_json::to_string(&mark).map_err(io::Error::from);
         text.and_then(|text| write_private(&path, &text))
@@ -85,11 +85,13 @@ pub(super) fn note(
 }
 
 /// All directories of these places, each with what belongs there.
-fn directories<'a>(config: &Config, places: &'a [Place]) -> Vec<(Shape, &'a Path)> {
-    let of_place = |place: &'a Place| {
+fn directories<'a>(config: &NosqlConfig, places: &'a [StorageNodePlace]) -> Vec<(StoreShape, &'a Path)> {
+    let of_place = |place: &'a StorageNodePlace| {
         let storages = place.storages.iter().map(|storage| storage.directory.as_path());
         let all = std::iter::once(place.home.as_path()).chain(storages);
-        (0..).zip(all).map(move |(storage, directory)| (Shape::of(config, place.number, storage), directory))
+        (0..)
+            .zip(all)
+            .map(move |(storage, directory)| (StoreShape::of(config, place.number, storage), directory))
     };
     places.iter().flat_map(of_place).collect()
 }
@@ -98,22 +100,25 @@ fn directories<'a>(config: &Config, places: &'a [Place]) -> Vec<(Shape, &'a Path
 ///
 /// # Errors
 /// When they have a part of a store, or one of another shape.
-pub(super) fn read(config: &Config, places: &[Place]) -> Result<Option<Former>, SystemError> {
+pub(super) fn read(
+    config: &NosqlConfig,
+    places: &[StorageNodePlace],
+) -> Result<Option<FormerStore>, SystemError> {
     let all = directories(config, places);
     let marks = all.iter().map(|(_, directory)| mark(directory)).collect::<Result<Vec<_>, _>>()?;
     let is_deployed = marks.iter().any(Option::is_some);
-    let mut former: Option<Former> = None;
+    let mut former: Option<FormerStore> = None;
     for ((expected, directory), mark) in all.iter().zip(marks) {
         let place = directory.display();
         let problem = match mark {
-            Some(Mark { shape, .. }) if shape != *expected => format!(
+            Some(StoreMark { shape, .. }) if shape != *expected => format!(
                 "{place} has the data of {shape}, but the settings put {expected} there: use the settings and the storages that the data \
                  were loaded with, or load anew into empty storages"
             ),
-            Some(Mark { parameters, .. }) => {
+            Some(StoreMark { parameters, .. }) => {
                 // Where noting them was interrupted, nobody knows which are in force.
                 let agrees = former.as_ref().is_none_or(|former| former.parameters == parameters);
-                former = Some(Former { parameters: if agrees { parameters } else { BTreeMap::new() } });
+                former = Some(FormerStore { parameters: if agrees { parameters } else { BTreeMap::new() } });
                 continue;
             }
             None if !is_empty(directory)? => format!(
@@ -136,7 +141,7 @@ fn is_empty(directory: &Path) -> Result<bool, SystemError> {
         .map_err(|error| SystemError::starting(NAME, format!("can't list {}: {error}", directory.display())))
 }
 
-fn mark(directory: &Path) -> Result<Option<Mark>, SystemError> {
+fn mark(directory: &Path) -> Result<Option<StoreMark>, SystemError> {
     let path = directory.join(MARK);
     let failed = |problem: String| {
         let path = path.display();
@@ -146,7 +151,7 @@ fn mark(directory: &Path) -> Result<Option<Mark>, SystemError> {
         )
     };
     let text =
-        underlay_files::plain_file::read(&path, MOST_BYTES).map_err(|error| failed(error.to_string()))?;
+        underlay_files::plain_file::read(&path, MAX_BYTES).map_err(|error| failed(error.to_string()))?;
     let parsed = text.map(|text| serde_json::from_slice(&text)).transpose();
     parsed.map_err(|error| failed(format!("{error}; load the data anew into empty storages")))
 }
@@ -163,14 +168,15 @@ mod tests {
         let data = ["a", "b", "c"].map(|name| folder.path().join(name));
         data.iter().for_each(|volume| std::fs::create_dir(volume).unwrap());
         let paths = StoragePaths { data: data.to_vec(), ..StoragePaths::default() };
-        let config = Config { nodes: 3, ..Config::default() };
+        let config = NosqlConfig { nodes: 3, ..NosqlConfig::default() };
         let own = places(&paths, &config).unwrap();
         assert_eq!(read(&config, &own).unwrap(), None);
         let parameters = BTreeMap::from([("cacheSize".to_owned(), "1".to_owned())]);
         note(&config, &own, &parameters).unwrap();
-        assert_eq!(read(&config, &own).unwrap(), Some(Former { parameters }));
-        let refused = |config: &Config, places: &[Place]| read(config, places).unwrap_err().to_string();
-        let other = Config { given_replication: Some(1), ..config.clone() };
+        assert_eq!(read(&config, &own).unwrap(), Some(FormerStore { parameters }));
+        let refused =
+            |config: &NosqlConfig, places: &[StorageNodePlace]| read(config, places).unwrap_err().to_string();
+        let other = NosqlConfig { given_replication: Some(1), ..config.clone() };
         let error = refused(&other, &own);
         assert!(
             error.contains("(capacity = 1, replication = 3, partitions = 20, fields = value)"),
@@ -202,7 +208,7 @@ mod tests {
         std::fs::write(&first, text).unwrap();
         // Noting other parameters was interrupted: they differ from all, so they are set again.
         note(&config, &own[..1], &BTreeMap::from([("cacheSize".to_owned(), "2".to_owned())])).unwrap();
-        assert_eq!(read(&config, &own).unwrap(), Some(Former { parameters: BTreeMap::new() }));
+        assert_eq!(read(&config, &own).unwrap(), Some(FormerStore { parameters: BTreeMap::new() }));
 
         for (_, directory) in directories(&config, &own) {
             std::fs::remove_file(directory.join(MARK)).unwrap();

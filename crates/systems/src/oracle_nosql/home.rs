@@ -28,21 +28,21 @@ const HEAP: &str = "-Xmx32m";
 /// It takes a second, more on a busy machine. What takes this long is something else.
 const VERSION_LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(20);
-const MOST_PRINTED_BYTES: u64 = 1 << 20;
+const MAX_PRINTED_BYTES: u64 = 1 << 20;
 
 /// A directory with a server and a client of a version that is supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Home {
+pub struct KvHome {
     directory: PathBuf,
     version: String,
 }
 
-impl Home {
+impl KvHome {
     /// The installation that the environment names.
     ///
     /// # Errors
     /// What is missing there, and how to get it.
-    pub(super) fn find(variable: impl Fn(&str) -> Option<String>) -> Result<Home, SystemError> {
+    pub(super) fn find(variable: impl Fn(&str) -> Option<String>) -> Result<KvHome, SystemError> {
         let named = variable(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
         let Some(directory) = named else {
             return Err(missing(format!("an installation of its own ({VARIABLE} is not set)")));
@@ -80,7 +80,7 @@ impl Home {
                 path.display()
             )));
         }
-        Ok(Home { directory, version })
+        Ok(KvHome { directory, version })
     }
 
     /// `25.3.21`
@@ -108,7 +108,7 @@ impl Home {
 /// # Errors
 /// What is missing, and how to get it.
 pub fn requirement() -> Result<String, SystemError> {
-    let home = Home::find(|name| std::env::var(name).ok())?;
+    let home = KvHome::find(|name| std::env::var(name).ok())?;
     Ok(format!("{} in {}", home.version, home.directory.display()))
 }
 
@@ -229,7 +229,7 @@ fn printed(pipe: Option<Box<dyn Read + Send>>) -> Receiver<Vec<u8>> {
         let mut bytes = Vec::new();
         if let Some(pipe) = pipe {
             // What was read until then tells enough.
-            let _ = pipe.take(MOST_PRINTED_BYTES).read_to_end(&mut bytes);
+            let _ = pipe.take(MAX_PRINTED_BYTES).read_to_end(&mut bytes);
         }
         let _ = sender.send(bytes);
     });
@@ -261,13 +261,13 @@ mod tests {
 
     fn of(directory: &Path) -> String {
         let name = directory.to_str().unwrap().to_owned();
-        Home::find(move |variable| (variable == VARIABLE).then(|| name.clone())).unwrap_err().to_string()
+        KvHome::find(move |variable| (variable == VARIABLE).then(|| name.clone())).unwrap_err().to_string()
     }
 
     #[test]
     fn what_is_missing_is_told_with_how_to_get_it() {
         let folder = tempfile::TempDir::new().unwrap();
-        let unset = Home::find(|_| None).unwrap_err();
+        let unset = KvHome::find(|_| None).unwrap_err();
         assert!(matches!(unset, SystemError::Missing { .. }));
         let unset = unset.to_string();
         assert!(unset.contains("KVHOME is not set") && unset.contains("download Oracle NoSQL"), "{unset}");

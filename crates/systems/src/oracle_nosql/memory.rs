@@ -34,14 +34,14 @@ pub(super) fn min_bytes(nodes: u64, replication_nodes: u64) -> u64 {
 
 /// The sizes of one replication node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Division {
+pub(crate) struct NosqlMemoryLayout {
     pub heap_bytes: u64,
     /// JE's cache, in the heap.
     pub cache_bytes: u64,
     pub page_cache_bytes: u64,
 }
 
-impl Division {
+impl NosqlMemoryLayout {
     /// Divides a budget of at least [`min_bytes`]: of what is left beside Java, `heap_share` is heap, and `cache_share` of that is JE's
     /// cache.
     pub(crate) fn of(
@@ -49,12 +49,12 @@ impl Division {
         nodes: u64,
         replication_nodes: u64,
         (heap_share, cache_share): (f64, f64),
-    ) -> Division {
+    ) -> NosqlMemoryLayout {
         let own_bytes = nodes * AGENT_BYTES + ADMIN_BYTES + replication_nodes * NODE_OWN_BYTES;
         let left = budget_bytes.saturating_sub(own_bytes) / replication_nodes.max(1);
         let heap = ((left as f64 * heap_share) as u64).clamp(MIN_HEAP_BYTES, MAX_HEAP_BYTES) / MIB * MIB;
         let cache = (heap as f64 * cache_share) as u64;
-        Division {
+        NosqlMemoryLayout {
             heap_bytes: heap,
             cache_bytes: cache.max(MIN_CACHE_BYTES),
             page_cache_bytes: left.saturating_sub(heap),
@@ -118,7 +118,7 @@ mod tests {
             let least = min_bytes(nodes, replication_nodes);
             for bytes in [least, 2 * least, 100 * least] {
                 for shares in [(0.1, 0.1), (0.6, 0.7), (0.9, 0.8)] {
-                    let division = Division::of(bytes, nodes, replication_nodes, shares);
+                    let division = NosqlMemoryLayout::of(bytes, nodes, replication_nodes, shares);
                     let each = NODE_OWN_BYTES + division.heap_bytes + division.page_cache_bytes;
                     let all = nodes * AGENT_BYTES + ADMIN_BYTES + replication_nodes * each;
                     assert!(all <= bytes, "{division:?}: {all} of {bytes}");
@@ -128,7 +128,7 @@ mod tests {
                 }
             }
         }
-        let division = Division::of(min_bytes(3, 3), 3, 3, (0.6, 0.7));
+        let division = NosqlMemoryLayout::of(min_bytes(3, 3), 3, 3, (0.6, 0.7));
         assert_eq!((division.heap_bytes, division.page_cache_bytes), (48 * MIB, 8 * MIB));
         assert_eq!(division.java_options(), "-Xms48m -Xmx48m -Xmn7372k");
     }

@@ -17,7 +17,7 @@ mod storage_node;
 mod store;
 mod tools;
 
-pub use home::{Home, requirement};
+pub use home::{KvHome, requirement};
 pub use start::{INSTALLED, OracleNosql};
 
 const NAME: &str = "oracle-nosql";

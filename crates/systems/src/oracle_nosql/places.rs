@@ -4,22 +4,22 @@
 use std::path::{Path, PathBuf};
 
 use super::NAME;
-use super::config::Config;
+use super::config::NosqlConfig;
 use crate::system::{NodePaths, StoragePaths, SystemError, first_data_directory, make_on};
 
 /// The directories of one storage node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct StorageNodePlace {
     /// From 1, in the order in which they are deployed, which is their number in the store as well.
     pub number: u64,
     pub home: PathBuf,
     /// As many as its capacity.
-    pub storages: Vec<Storage>,
+    pub storages: Vec<ReplicationDirectory>,
 }
 
 /// A directory for one replication node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Storage {
+pub(super) struct ReplicationDirectory {
     pub directory: PathBuf,
     /// Which of all directories that the store was given it is in, node by node where each has its own, from 0.
     pub volume: Option<u32>,
@@ -27,14 +27,14 @@ pub(super) struct Storage {
     pub sharing: u64,
 }
 
-impl Place {
+impl StorageNodePlace {
     /// `sn2`
     pub(super) fn name(&self) -> String {
         name(self.number)
     }
 
     /// Where a replication node of this name has its data, if it is one of this storage node.
-    pub(super) fn storage_of(&self, replication_node: &str) -> Option<&Storage> {
+    pub(super) fn storage_of(&self, replication_node: &str) -> Option<&ReplicationDirectory> {
         self.storages.iter().find(|storage| storage.directory.join(replication_node).is_dir())
     }
 }
@@ -46,7 +46,10 @@ pub(super) fn name(number: u64) -> String {
 
 /// The directories of all storage nodes, made on `paths`. Nodes with storages of their own use the directories of theirs in turn. Where
 /// all share one storage, the first replication node of each comes first: as many directories as nodes are one for each node.
-pub(super) fn places(paths: &StoragePaths, config: &Config) -> Result<Vec<Place>, SystemError> {
+pub(super) fn places(
+    paths: &StoragePaths,
+    config: &NosqlConfig,
+) -> Result<Vec<StorageNodePlace>, SystemError> {
     let apart = 1 + paths.further_nodes.len() as u64;
     if apart > 1 && apart != config.nodes {
         let problem = format!("{} storage nodes can't use the storage of {apart}", config.nodes);
@@ -57,11 +60,11 @@ pub(super) fn places(paths: &StoragePaths, config: &Config) -> Result<Vec<Place>
     let all: Vec<(u64, u64)> = (1..=config.nodes).flat_map(chosen).collect();
     let volumes = all.iter().map(|&(number, before)| volume(paths, config.nodes, number, before));
     let volumes: Vec<&PathBuf> = volumes.collect::<Result<_, _>>()?;
-    let mut places: Vec<Place> = Vec::new();
+    let mut places: Vec<StorageNodePlace> = Vec::new();
     for (&(number, before), &on) in all.iter().zip(&volumes) {
         let folder = Path::new(NAME).join(name(number));
         if before == 0 {
-            places.push(Place {
+            places.push(StorageNodePlace {
                 number,
                 home: make_on(NAME, on, &folder.join("home"))?,
                 storages: Vec::new(),
@@ -72,7 +75,7 @@ pub(super) fn places(paths: &StoragePaths, config: &Config) -> Result<Vec<Place>
         let volume = paths.data_of_all().position(|volume| volume == on);
         let volume = volume.and_then(|volume| u32::try_from(volume).ok());
         if let Some(place) = places.last_mut() {
-            place.storages.push(Storage { directory, volume, sharing });
+            place.storages.push(ReplicationDirectory { directory, volume, sharing });
         }
     }
     Ok(places)
@@ -108,8 +111,8 @@ mod tests {
         volumes.iter().for_each(|volume| std::fs::create_dir(volume).unwrap());
         let shared =
             |count: usize| StoragePaths { data: volumes[..count].to_vec(), ..StoragePaths::default() };
-        let of_two = Config { nodes: 3, capacity: 2, ..Config::default() };
-        let used = |paths: &StoragePaths, config: &Config| -> Vec<String> {
+        let of_two = NosqlConfig { nodes: 3, capacity: 2, ..NosqlConfig::default() };
+        let used = |paths: &StoragePaths, config: &NosqlConfig| -> Vec<String> {
             let places = places(paths, config).unwrap();
             let all = places.iter().flat_map(|place| &place.storages);
             let names = all.map(|storage| storage.directory.strip_prefix(folder.path()).unwrap());
@@ -131,7 +134,7 @@ mod tests {
             used(&apart, &of_two)[2..4],
             ["c/oracle-nosql/sn2/storage1", "d/oracle-nosql/sn2/storage2"]
         );
-        let four = Config { nodes: 4, ..of_two.clone() };
+        let four = NosqlConfig { nodes: 4, ..of_two.clone() };
         let error = places(&apart, &four).unwrap_err().to_string();
         assert!(error.contains("4 storage nodes can't use the storage of 3"), "{error}");
         assert!(places(&StoragePaths::default(), &of_two).is_err());

@@ -6,7 +6,7 @@ use underlay_record::NodeRole;
 /// The answer to a command: `returnValue` is the report, if there is one.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<T> {
+struct AdminAnswer<T> {
     #[serde(default)]
     description: String,
     return_value: Option<T>,
@@ -15,38 +15,38 @@ struct Answer<T> {
 /// What `show topology` says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Topology {
+pub(super) struct StoreTopology {
     #[serde(default)]
     pub num_partitions: u64,
     #[serde(default)]
-    pub zns: Vec<Named>,
+    pub zns: Vec<NamedResource>,
     #[serde(default)]
-    pub sns: Vec<Named>,
+    pub sns: Vec<NamedResource>,
     #[serde(default)]
-    pub shards: Vec<Shard>,
+    pub shards: Vec<ReplicationShard>,
 }
 
 /// A zone or a storage node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Named {
+pub(super) struct NamedResource {
     /// `zn1` or `sn2`
     pub resource_id: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Shard {
+pub(super) struct ReplicationShard {
     /// `rg1`
     pub resource_id: String,
     pub num_partitions: u64,
-    pub rns: Vec<Replica>,
+    pub rns: Vec<ReplicationNode>,
 }
 
 /// A replication node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Replica {
+pub(super) struct ReplicationNode {
     /// `rg1-rn2`
     pub resource_id: String,
     /// `sn2`
@@ -56,20 +56,20 @@ pub(super) struct Replica {
 /// What `ping` and `verify configuration` say.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Status {
-    shard_status: Shards,
+pub(super) struct StoreStatus {
+    shard_status: ShardHealth,
     #[serde(default)]
     admin_status: String,
     #[serde(default)]
     sn_status: Vec<NodeStatus>,
     #[serde(default)]
-    violations: Vec<Finding>,
+    violations: Vec<VerifyFinding>,
     #[serde(default)]
-    warnings: Vec<Finding>,
+    warnings: Vec<VerifyFinding>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-struct Shards {
+struct ShardHealth {
     healthy: u64,
     total: u64,
 }
@@ -100,7 +100,7 @@ pub(super) struct ReplicaStatus {
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Finding {
+struct VerifyFinding {
     #[serde(default)]
     resource_id: String,
     description: String,
@@ -120,7 +120,7 @@ impl ReplicaStatus {
     }
 }
 
-impl Status {
+impl StoreStatus {
     /// Whether so many shards and all their replication nodes serve, and the administration does.
     pub(super) fn is_healthy(&self, shards: u64, replication_nodes: u64) -> bool {
         let serving = self.replicas().filter(|(_, replica)| replica.serves()).count() as u64;
@@ -181,10 +181,10 @@ pub(super) fn parse<T: serde::de::DeserializeOwned>(printed: &str) -> Result<T, 
         return Err(last.unwrap_or("it printed nothing").to_owned());
     };
     let text: String = printed.lines().skip(at).flat_map(|line| [line, "\n"]).collect();
-    let mut answers = serde_json::Deserializer::from_str(&text).into_iter::<Answer<T>>();
+    let mut answers = serde_json::Deserializer::from_str(&text).into_iter::<AdminAnswer<T>>();
     match answers.next() {
-        Some(Ok(Answer { return_value: Some(report), .. })) => Ok(report),
-        Some(Ok(Answer { description, .. })) => Err(description),
+        Some(Ok(AdminAnswer { return_value: Some(report), .. })) => Ok(report),
+        Some(Ok(AdminAnswer { description, .. })) => Err(description),
         Some(Err(error)) => Err(format!("its answer can't be read: {error}")),
         None => Err("it printed nothing".to_owned()),
     }
@@ -225,11 +225,11 @@ mod tests {
 
     #[test]
     fn reports_are_read() {
-        let topology: Topology = parse(TOPOLOGY).unwrap();
+        let topology: StoreTopology = parse(TOPOLOGY).unwrap();
         assert_eq!((topology.num_partitions, topology.shards.len()), (20, 1));
         assert_eq!(topology.shards[0].rns[1].sn_id, "sn2");
         assert_eq!((shard_of("rg12-rn3"), number_of("sn12"), number_of("sn")), ("rg12", Some(12), None));
-        let of = |second: &str| parse::<Status>(&status(second)).unwrap();
+        let of = |second: &str| parse::<StoreStatus>(&status(second)).unwrap();
         let replica =
             r#"{ "resourceId": "rg1-rn2", "status": "RUNNING", "state": "REPLICA", "sequenceNumber": 99 }"#;
         let healthy = of(replica);
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn what_is_no_report_is_an_error_that_says_what_it_is() {
-        let error = |printed: &str| parse::<Status>(printed).unwrap_err();
+        let error = |printed: &str| parse::<StoreStatus>(printed).unwrap_err();
         assert_eq!(error("\nCannot connect to any admins.\n\n"), "Cannot connect to any admins.");
         assert_eq!(error(""), "it printed nothing");
         assert_eq!(

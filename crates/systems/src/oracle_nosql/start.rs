@@ -7,26 +7,27 @@ use std::time::Duration;
 use underlay_record::NodeRole;
 
 use super::NAME;
-use super::admin::{Admin, Parameters};
-use super::client::{ClientPlan, Login, class_path};
-use super::config::{Config, Existing, SETTINGS};
-use super::figures::Statistics;
+use super::admin::{NosqlParameters, StoreAdmin};
+use super::client::{ClientPlan, StoreLogin, class_path};
+use super::config::{ExistingStore, NosqlConfig, SETTINGS};
+use super::figures::ReplicationStatistics;
 use super::formed;
-use super::home::Home;
+use super::home::KvHome;
 use super::parts::parts;
 use super::places::{name, places};
-use super::reports::Topology;
-use super::storage_node::{Plan, STORE, StorageNode, at_once, endpoint};
-use super::store::{Deployed, Started};
+use super::reports::StoreTopology;
+use super::storage_node::{STORE, StorageNode, StorageNodePlan, at_once, endpoint};
+use super::store::{DeployedStore, RunningNosql};
 use crate::java::Java;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
-use crate::parts::Part;
-use crate::pid_namespace::{Mounts, contained};
+use crate::parts::SystemPart;
+use crate::pid_namespace::{NamespaceMounts, contained};
 use crate::setting::about_memory;
 use crate::system::{
-    Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
+    LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError, SystemResources,
+    SystemSettings,
 };
 
 /// A client's timeout if the settings have none.
@@ -55,8 +56,8 @@ impl OracleNosql {
         OracleNosql { variable }
     }
 
-    fn home(&self) -> Result<Home, SystemError> {
-        Home::find(self.variable)
+    fn home(&self) -> Result<KvHome, SystemError> {
+        KvHome::find(self.variable)
     }
 }
 
@@ -65,8 +66,8 @@ impl System for OracleNosql {
         NAME
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    fn capabilities(&self) -> SystemCapabilities {
+        SystemCapabilities {
             caches_records: true,
             delete: true,
             many_directories: true,
@@ -74,7 +75,7 @@ impl System for OracleNosql {
             settings: SETTINGS,
             elsewhere: Some("helpers"),
             spreads_data: true,
-            ..Capabilities::default()
+            ..SystemCapabilities::default()
         }
     }
 
@@ -93,7 +94,7 @@ impl System for OracleNosql {
     }
 
     fn operations_to_compile(&self, settings: &BTreeMap<String, String>) -> u64 {
-        match Config::resolve(settings, None) {
+        match NosqlConfig::resolve(settings, None) {
             Ok(config) if config.existing().is_none() => config.replication_nodes() * OPERATIONS_TO_COMPILE,
             _ => 0,
         }
@@ -109,11 +110,11 @@ impl System for OracleNosql {
     }
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
-        Config::resolve(settings, None).err().unwrap_or_default()
+        NosqlConfig::resolve(settings, None).err().unwrap_or_default()
     }
 
     fn left_at_wall_time(&self, settings: &BTreeMap<String, String>, slow_motion: f64) -> Vec<String> {
-        match Config::resolve(settings, None) {
+        match NosqlConfig::resolve(settings, None) {
             Ok(config) if config.existing().is_none() && slow_motion >= 4.0 => vec![
                 "Oracle NoSQL Database's agents and administration look after their processes by this machine's clock, as do JE's \
                  daemons that write and wake up by time"
@@ -124,7 +125,7 @@ impl System for OracleNosql {
     }
 
     fn planned_nodes(&self, settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
-        let Ok(config) = Config::resolve(settings, None) else { return Vec::new() };
+        let Ok(config) = NosqlConfig::resolve(settings, None) else { return Vec::new() };
         // With a single copy there is nobody to take over.
         if config.existing().is_some() || config.replication() < 2 {
             return Vec::new();
@@ -138,12 +139,12 @@ impl System for OracleNosql {
         (1..=config.nodes).map(planned).collect()
     }
 
-    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<Part> {
-        Config::resolve(settings, None).map_or_else(|_| Vec::new(), |config| parts(paths, &config))
+    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<SystemPart> {
+        NosqlConfig::resolve(settings, None).map_or_else(|_| Vec::new(), |config| parts(paths, &config))
     }
 
     fn copies(&self, settings: &BTreeMap<String, String>) -> u64 {
-        Config::resolve(settings, None).map_or(1, |config| config.replication())
+        NosqlConfig::resolve(settings, None).map_or(1, |config| config.replication())
     }
 
     fn memory(
@@ -152,7 +153,7 @@ impl System for OracleNosql {
         budget_bytes: u64,
         _load: ClientLoad,
     ) -> Option<Result<MemoryPlan, String>> {
-        let config = match Config::resolve(settings, Some(budget_bytes)) {
+        let config = match NosqlConfig::resolve(settings, Some(budget_bytes)) {
             Ok(config) => config,
             Err(mistakes) => return about_memory(mistakes).map(Err),
         };
@@ -166,31 +167,31 @@ impl System for OracleNosql {
         _shard: Option<u32>,
         away: usize,
     ) -> Option<String> {
-        Config::resolve(settings, None).ok()?.without(away as u64)
+        NosqlConfig::resolve(settings, None).ok()?.without(away as u64)
     }
 
     fn supplied(&self) -> Result<(), SystemError> {
         self.home().map(drop)
     }
 
-    fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
+    fn prepare(&self, progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {
         class_path(&self.home()?, progress).map(drop)
     }
 
     fn start(
         &self,
         paths: &StoragePaths,
-        resources: &Resources,
-        settings: &Settings,
-    ) -> Result<Box<dyn Running>, SystemError> {
-        let config = Config::resolve(&settings.values, Some(resources.budget_bytes))
+        resources: &SystemResources,
+        settings: &SystemSettings,
+    ) -> Result<Box<dyn RunningSystem>, SystemError> {
+        let config = NosqlConfig::resolve(&settings.values, Some(resources.budget_bytes))
             .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
         let limit = MIN_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
         let scratch = paths.scratch.join(NAME);
         if let Some(existing) = config.existing() {
             // Checked before anything is connected to.
-            let login = Login::read(self.variable)?;
+            let login = StoreLogin::read(self.variable)?;
             let helpers = ("helpers", existing.helpers.as_slice());
             let allowed = settings.may_connect.check(NAME, helpers, login.named())?;
             let home = self.home()?;
@@ -204,7 +205,7 @@ impl System for OracleNosql {
                 scratch: &scratch,
             };
             let client = plan.start(&existing, &login, None, allowed.as_ref().map(|(allowed, _)| allowed))?;
-            return Ok(Box::new(Started::new(client, config, None)));
+            return Ok(Box::new(RunningNosql::new(client, config, None)));
         }
         // A directory that can't be used is told before a missing installation, which costs a download.
         let places = places(paths, &config)?;
@@ -213,7 +214,7 @@ impl System for OracleNosql {
         let of_replication_nodes = config.node_parameters(timeout, settings.slow_motion);
         let plan = self.plan(config, resources, &scratch, limit)?;
         let parameters =
-            Parameters { replication_nodes: of_replication_nodes, storage_nodes: plan.parameters() };
+            NosqlParameters { replication_nodes: of_replication_nodes, storage_nodes: plan.parameters() };
         for place in &places {
             plan.make_folder(place)?;
         }
@@ -227,7 +228,7 @@ impl System for OracleNosql {
         for node in &nodes {
             node.wait_for_agent(limit)?;
         }
-        let admin = Admin::new();
+        let admin = StoreAdmin::new();
         let check = || nodes.iter().try_for_each(|node| node.process.check(DURING));
         let explained = |error: SystemError| check().err().unwrap_or(error);
         let wait = || {
@@ -248,10 +249,10 @@ impl System for OracleNosql {
             admin.change(&plan, &in_force, &parameters).map_err(explained)?;
             wait()?;
         }
-        let topology: Topology = admin.topology(&plan, DURING, &check).map_err(explained)?;
+        let topology: StoreTopology = admin.topology(&plan, DURING, &check).map_err(explained)?;
         let status = admin.verify(&plan, DURING, &check).map_err(explained)?;
         formed::note(&plan.config, &places, &parameters.all())?;
-        let own = Existing {
+        let own = ExistingStore {
             helpers: (1..=plan.config.nodes).map(|number| endpoint(number).to_string()).collect(),
             store: STORE.to_owned(),
         };
@@ -264,22 +265,23 @@ impl System for OracleNosql {
             limit,
             scratch: &plan.scratch,
         };
-        let client = client.start(&own, &Login::default(), Some(&plan.network), None).map_err(explained)?;
-        let statistics = Statistics::new(places.iter().map(|place| plan.logs(place)).collect());
+        let client =
+            client.start(&own, &StoreLogin::default(), Some(&plan.network), None).map_err(explained)?;
+        let statistics = ReplicationStatistics::new(places.iter().map(|place| plan.logs(place)).collect());
         let config = plan.config.clone();
-        let deployed = Deployed::new(plan, admin, nodes, (topology, status), statistics);
-        Ok(Box::new(Started::new(client, config, Some(deployed))))
+        let deployed = DeployedStore::new(plan, admin, nodes, (topology, status), statistics);
+        Ok(Box::new(RunningNosql::new(client, config, Some(deployed))))
     }
 }
 
 impl OracleNosql {
     fn plan(
         &self,
-        config: Config,
-        resources: &Resources,
+        config: NosqlConfig,
+        resources: &SystemResources,
         scratch: &Path,
         limit: Duration,
-    ) -> Result<Plan, SystemError> {
+    ) -> Result<StorageNodePlan, SystemError> {
         let home = self.home()?;
         let java = Java::find(NAME)?;
         std::fs::create_dir_all(scratch).map_err(|error| {
@@ -289,9 +291,9 @@ impl OracleNosql {
         let scratch = std::path::absolute(scratch).map_err(|error| {
             SystemError::starting(NAME, format!("can't find the directory {}: {error}", scratch.display()))
         })?;
-        Ok(Plan {
+        Ok(StorageNodePlan {
             // An agent lets its processes go on when it is killed, and starts them again when they are.
-            contained: contained(NAME, &java, &scratch, Mounts::Shared)?,
+            contained: contained(NAME, &java, &scratch, NamespaceMounts::Shared)?,
             network: NetworkNamespace::create(NAME)?,
             java,
             home,

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use super::NAME;
 use super::agent_log::LogPlace;
-use super::config::Config;
-use super::home::Home;
+use super::config::NosqlConfig;
+use super::home::KvHome;
 use super::memory::{ADMIN_HEAP_BYTES, AGENT_HEAP_BYTES, MIB};
-use super::places::{Place, Storage};
+use super::places::{ReplicationDirectory, StorageNodePlace};
 use crate::child::ChildState;
 use crate::java::Java;
 use crate::java_server::{JavaProcess, JavaServer};
@@ -24,7 +24,7 @@ use crate::network_namespace::NetworkNamespace;
 use crate::nodes::NodeProcess;
 use crate::pid_namespace::{processes_below, wait_until_gone};
 use crate::private_file::write_private;
-use crate::system::{Resources, SystemError};
+use crate::system::{SystemError, SystemResources};
 
 pub(super) const STORE: &str = "underlay";
 const MAIN: &str = "oracle.kv.impl.util.KVStoreMain";
@@ -47,14 +47,14 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 const HERE: &str = "/proc/self/cwd";
 
 /// What all storage nodes have in common.
-pub(super) struct Plan {
-    pub config: Config,
-    pub home: Home,
+pub(super) struct StorageNodePlan {
+    pub config: NosqlConfig,
+    pub home: KvHome,
     /// For tools, and for what starts other processes.
     pub java: Java,
     pub contained: Java,
     pub network: Arc<NetworkNamespace>,
-    pub resources: Resources,
+    pub resources: SystemResources,
     pub scratch: PathBuf,
     /// How long starting or stopping may take.
     pub limit: Duration,
@@ -76,7 +76,7 @@ fn let_it_fill_the_disk(administration: &Path) -> std::io::Result<()> {
     write_private(&environment.join("je.properties"), "je.freeDisk=0\n")
 }
 
-impl Plan {
+impl StorageNodePlan {
     /// A process in the working directory of the storage node `name`, with the options that all have in common.
     fn program(&self, node: &str, name: &str, arguments: Vec<String>) -> JavaServer {
         JavaServer {
@@ -106,17 +106,17 @@ impl Plan {
     }
 
     /// Where the servers of a storage node log, and write their statistics down.
-    pub(super) fn logs(&self, place: &Place) -> PathBuf {
+    pub(super) fn logs(&self, place: &StorageNodePlace) -> PathBuf {
         self.folder(&place.name()).join("log")
     }
 
     /// Where an agent tells how its services end, among others.
-    pub(super) fn log_of_agent(&self, place: &Place) -> PathBuf {
+    pub(super) fn log_of_agent(&self, place: &StorageNodePlace) -> PathBuf {
         self.logs(place).join(format!("{}_0.log", place.name()))
     }
 
     /// Makes the working directory of a storage node anew, with links to its directories. Logs are kept off the storage under test.
-    pub(super) fn make_folder(&self, place: &Place) -> Result<(), SystemError> {
+    pub(super) fn make_folder(&self, place: &StorageNodePlace) -> Result<(), SystemError> {
         let folder = self.folder(&place.name());
         let made = || -> io::Result<()> {
             match std::fs::remove_dir_all(&folder) {
@@ -139,7 +139,7 @@ impl Plan {
     }
 
     /// Writes the boot configuration of a new storage node.
-    pub(super) fn configure(&self, place: &Place) -> Result<(), SystemError> {
+    pub(super) fn configure(&self, place: &StorageNodePlace) -> Result<(), SystemError> {
         let root = place.home.join("root");
         let administration = place.home.join("admin");
         let made = std::fs::create_dir(&administration).and_then(|()| match place.number {
@@ -161,7 +161,7 @@ impl Plan {
         }
     }
 
-    fn boot_arguments(&self, place: &Place) -> Result<Vec<String>, SystemError> {
+    fn boot_arguments(&self, place: &StorageNodePlace) -> Result<Vec<String>, SystemError> {
         let (address, port) = (endpoint(place.number).ip(), endpoint(place.number).port());
         let services = port + PORTS_OF_REPLICATION;
         let nodes = self.config.division().storage_node_mib(self.config.capacity);
@@ -204,7 +204,7 @@ impl Plan {
     }
 
     /// Starts the agent of a storage node. It need not answer yet when this returns.
-    pub(super) fn start(&self, place: &Place) -> Result<StorageNode, SystemError> {
+    pub(super) fn start(&self, place: &StorageNodePlace) -> Result<StorageNode, SystemError> {
         let words = ["start", "-root", "home/root"].map(str::to_owned).to_vec();
         let name = format!("storage node {}", place.number);
         let mut agent = self.program(&place.name(), &name, words);
@@ -277,7 +277,7 @@ impl Plan {
 
 /// Leads what a storage node logs from its root to its working directory. Links are made at each start, since a copy of the data need
 /// not have them: then the servers would log to the storage under test.
-fn link_logs(place: &Place) -> Result<(), SystemError> {
+fn link_logs(place: &StorageNodePlace) -> Result<(), SystemError> {
     let store = place.home.join("root").join(STORE);
     let links = [
         (store.join("log"), Path::new(HERE).join("log")),
@@ -310,7 +310,7 @@ fn link_logs(place: &Place) -> Result<(), SystemError> {
 }
 
 /// The part of a volume that each of its replication nodes may fill.
-fn size_mib(storage: &Storage) -> Result<u64, SystemError> {
+fn size_mib(storage: &ReplicationDirectory) -> Result<u64, SystemError> {
     let volume = rustix::fs::statvfs(&storage.directory).map_err(|error| {
         let directory = storage.directory.display();
         SystemError::starting(NAME, format!("can't find out how large the volume of {directory} is: {error}"))
@@ -321,7 +321,7 @@ fn size_mib(storage: &Storage) -> Result<u64, SystemError> {
 
 /// A storage node with its processes. Dropping it kills them.
 pub(super) struct StorageNode {
-    pub place: Place,
+    pub place: StorageNodePlace,
     pub process: JavaProcess,
 }
 
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn logs_leave_the_storage_also_where_a_copy_has_no_links() {
         let folder = tempfile::TempDir::new().unwrap();
-        let place = Place { number: 2, home: folder.path().to_owned(), storages: Vec::new() };
+        let place = StorageNodePlace { number: 2, home: folder.path().to_owned(), storages: Vec::new() };
         let links = ["root/underlay/log", "root/underlay/sn2/collector"].map(|link| folder.path().join(link));
         let targets = || links.clone().map(|link| std::fs::read_link(link).unwrap());
         link_logs(&place).unwrap();
@@ -413,10 +413,12 @@ mod tests {
     fn a_volume_is_divided_among_its_replication_nodes() {
         let folder = tempfile::TempDir::new().unwrap();
         let of = |sharing| {
-            size_mib(&Storage { directory: folder.path().to_owned(), volume: None, sharing }).unwrap()
+            size_mib(&ReplicationDirectory { directory: folder.path().to_owned(), volume: None, sharing })
+                .unwrap()
         };
         assert!(of(3) * 3 <= of(1) + ADMIN_MIB && of(3) * 4 > of(1), "{} {}", of(1), of(3));
-        let missing = Storage { directory: folder.path().join("none"), volume: None, sharing: 1 };
+        let missing =
+            ReplicationDirectory { directory: folder.path().join("none"), volume: None, sharing: 1 };
         assert!(size_mib(&missing).unwrap_err().to_string().contains("none"));
     }
 }

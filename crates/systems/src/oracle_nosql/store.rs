@@ -14,18 +14,20 @@ use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
 use super::NAME;
-use super::admin::Admin;
+use super::admin::StoreAdmin;
 use super::agent_log::LogPlace;
-use super::config::Config;
-use super::figures::Statistics;
-use super::places::Place;
-use super::reports::{Replica, ReplicaStatus, Shard, Status, Topology, number_of, shard_of};
-use super::storage_node::{Plan, StorageNode, at_once};
+use super::config::NosqlConfig;
+use super::figures::ReplicationStatistics;
+use super::places::StorageNodePlace;
+use super::reports::{
+    ReplicaStatus, ReplicationNode, ReplicationShard, StoreStatus, StoreTopology, number_of, shard_of,
+};
+use super::storage_node::{StorageNode, StorageNodePlan, at_once};
 use crate::figures::CURRENT;
 use crate::jvm::JvmChild;
-use crate::nodes::{NodeProcess as _, Nodes, Roster, unknown};
+use crate::nodes::{NodeProcess as _, Roster, SystemNodes, unknown};
 use crate::process_memory::resident_bytes;
-use crate::system::{Running, SystemError};
+use crate::system::{RunningSystem, SystemError};
 
 /// How long the client process may take to end.
 const CLIENT_STOP_LIMIT: Duration = Duration::from_secs(30);
@@ -36,15 +38,15 @@ const QUIET: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(500);
 
 /// The storage nodes of a store that was started here.
-pub(super) struct Deployed {
+pub(super) struct DeployedStore {
     nodes: Roster<StorageNode>,
-    places: Vec<Place>,
-    topology: Topology,
+    places: Vec<StorageNodePlace>,
+    topology: StoreTopology,
     /// When it had just started.
-    status: Status,
-    statistics: Mutex<Statistics>,
-    admin: Admin,
-    plan: Plan,
+    status: StoreStatus,
+    statistics: Mutex<ReplicationStatistics>,
+    admin: StoreAdmin,
+    plan: StorageNodePlan,
     /// How long the log of each agent was when the store had just started.
     logged: Vec<LogPlace>,
     /// The services that had ended by themselves when a storage node was first sent away; empty before that.
@@ -52,26 +54,26 @@ pub(super) struct Deployed {
 }
 
 /// A store with a client. The client process is dropped first, before the storage nodes.
-pub(super) struct Started {
+pub(super) struct RunningNosql {
     client: JvmChild,
-    config: Config,
+    config: NosqlConfig,
     /// `None` for an existing store.
-    deployed: Option<Deployed>,
+    deployed: Option<DeployedStore>,
 }
 
-impl Deployed {
+impl DeployedStore {
     pub(super) fn new(
-        plan: Plan,
-        admin: Admin,
+        plan: StorageNodePlan,
+        admin: StoreAdmin,
         nodes: Vec<StorageNode>,
-        (topology, status): (Topology, Status),
-        statistics: Statistics,
-    ) -> Deployed {
-        let places: Vec<Place> = nodes.iter().map(|node| node.place.clone()).collect();
+        (topology, status): (StoreTopology, StoreStatus),
+        statistics: ReplicationStatistics,
+    ) -> DeployedStore {
+        let places: Vec<StorageNodePlace> = nodes.iter().map(|node| node.place.clone()).collect();
         let logged = places.iter().map(|place| LogPlace::end_of(&plan.log_of_agent(place))).collect();
         let nodes = Roster::new(NAME, nodes.into_iter().map(|node| (node.place.name(), Arc::new(node))));
         let (statistics, ended_before) = (Mutex::new(statistics), OnceLock::new());
-        Deployed { nodes, places, topology, status, statistics, admin, plan, logged, ended_before }
+        DeployedStore { nodes, places, topology, status, statistics, admin, plan, logged, ended_before }
     }
 
     fn running(&self) -> Vec<u64> {
@@ -81,7 +83,7 @@ impl Deployed {
 
     /// Where the store had its copies, and which of them were masters, when it had just started.
     fn topology(&self) -> TopologyRecord {
-        let copy = |replica: &Replica| {
+        let copy = |replica: &ReplicationNode| {
             let place = self.places.iter().find(|place| place.name() == replica.sn_id);
             let storage = place.and_then(|place| place.storage_of(&replica.resource_id));
             CopyRecord {
@@ -92,7 +94,7 @@ impl Deployed {
                 device: None,
             }
         };
-        let shard = |shard: &Shard| {
+        let shard = |shard: &ReplicationShard| {
             let mut copies: Vec<CopyRecord> = shard.rns.iter().map(copy).collect();
             copies.sort_by_key(|copy| copy.role != Some(NodeRole::Master));
             let number = number_of(&shard.resource_id).and_then(|number| u32::try_from(number).ok());
@@ -230,13 +232,14 @@ impl Deployed {
 /// Sets what each shard has to reach, by what its master has: where none was known before that, and where a new one has less than the last, whose
 /// end nobody has any more. Whether all shards that `of_node` has a copy of have had a master by now.
 fn follow_masters(
-    topology: &Topology,
+    topology: &StoreTopology,
     goals: &mut BTreeMap<String, u64>,
-    status: &Status,
+    status: &StoreStatus,
     of_node: Option<&str>,
 ) -> bool {
-    let is_own =
-        |shard: &&Shard| of_node.is_none_or(|wanted| shard.rns.iter().any(|replica| replica.sn_id == wanted));
+    let is_own = |shard: &&ReplicationShard| {
+        of_node.is_none_or(|wanted| shard.rns.iter().any(|replica| replica.sn_id == wanted))
+    };
     topology.shards.iter().filter(is_own).fold(true, |are_known, shard| {
         if let Some(last) = status.last_of(&shard.resource_id) {
             let goal = goals.entry(shard.resource_id.clone()).or_insert(last);
@@ -247,7 +250,7 @@ fn follow_masters(
 }
 
 /// Whether these replication nodes, or those of one storage node, serve and have all that was written up to these changes.
-fn has_reached(status: &Status, goals: &BTreeMap<String, u64>, of_node: Option<&str>) -> bool {
+fn has_reached(status: &StoreStatus, goals: &BTreeMap<String, u64>, of_node: Option<&str>) -> bool {
     let mut own =
         status.replicas().filter(|(node, _)| of_node.is_none_or(|wanted| wanted == *node)).peekable();
     own.peek().is_some()
@@ -258,9 +261,13 @@ fn has_reached(status: &Status, goals: &BTreeMap<String, u64>, of_node: Option<&
 }
 
 /// The copies that a storage node has, with the role of each where the master of its shard is known.
-fn copies_of(place: &Place, topology: &Topology, masters: &BTreeMap<u64, u64>) -> Vec<NodeShard> {
-    let is_here = |shard: &&Shard| shard.rns.iter().any(|replica| replica.sn_id == place.name());
-    let copy = |shard: &Shard| {
+fn copies_of(
+    place: &StorageNodePlace,
+    topology: &StoreTopology,
+    masters: &BTreeMap<u64, u64>,
+) -> Vec<NodeShard> {
+    let is_here = |shard: &&ReplicationShard| shard.rns.iter().any(|replica| replica.sn_id == place.name());
+    let copy = |shard: &ReplicationShard| {
         let number = number_of(&shard.resource_id)?;
         let role = masters
             .get(&number)
@@ -270,9 +277,13 @@ fn copies_of(place: &Place, topology: &Topology, masters: &BTreeMap<u64, u64>) -
     topology.shards.iter().filter(is_here).filter_map(copy).collect()
 }
 
-impl Started {
-    pub(super) fn new(client: JvmChild, config: Config, deployed: Option<Deployed>) -> Started {
-        Started { client, config, deployed }
+impl RunningNosql {
+    pub(super) fn new(
+        client: JvmChild,
+        config: NosqlConfig,
+        deployed: Option<DeployedStore>,
+    ) -> RunningNosql {
+        RunningNosql { client, config, deployed }
     }
 
     /// The cause of a client's error if a storage node has ended, otherwise the error itself.
@@ -317,18 +328,18 @@ impl Started {
     }
 }
 
-impl Running for Started {
+impl RunningSystem for RunningNosql {
     fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
         Ok(Box::new(self.explained("connecting", self.client.connect(&[]))?))
     }
 
-    fn nodes(&self) -> Option<&dyn Nodes> {
+    fn nodes(&self) -> Option<&dyn SystemNodes> {
         let is_one_of_several = self.deployed.is_some() && self.config.replication() > 1;
-        is_one_of_several.then_some(self as &dyn Nodes)
+        is_one_of_several.then_some(self as &dyn SystemNodes)
     }
 
     fn processes(&self) -> Vec<u32> {
-        self.deployed.as_ref().map(Deployed::processes).unwrap_or_default()
+        self.deployed.as_ref().map(DeployedStore::processes).unwrap_or_default()
     }
 
     fn applied_settings(&self) -> BTreeMap<String, String> {
@@ -340,7 +351,7 @@ impl Running for Started {
     }
 
     fn topology(&self) -> Option<TopologyRecord> {
-        self.deployed.as_ref().map(Deployed::topology)
+        self.deployed.as_ref().map(DeployedStore::topology)
     }
 
     fn health(&self) -> Result<(), SystemError> {
@@ -401,11 +412,11 @@ impl Running for Started {
     }
 }
 
-impl Nodes for Started {
+impl SystemNodes for RunningNosql {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
         let Some(deployed) = &self.deployed else { return Ok(Vec::new()) };
         let masters = self.masters();
-        let state = |(state, place): (NodeState, &Place)| {
+        let state = |(state, place): (NodeState, &StorageNodePlace)| {
             let shards = match state.condition {
                 NodeCondition::Serving => copies_of(place, &deployed.topology, &masters),
                 _ => copies_of(place, &deployed.topology, &BTreeMap::new()),
@@ -447,20 +458,20 @@ impl Nodes for Started {
             Some((_, _, Some(node))) => node.process.check(DURING),
             _ => Err(SystemError::failed(NAME, DURING, format!("{name} is away"))),
         };
-        let is_back = |status: &Status| deployed.is_back(status, &mut goals.borrow_mut(), name);
+        let is_back = |status: &StoreStatus| deployed.is_back(status, &mut goals.borrow_mut(), name);
         let back = deployed.admin.wait(&deployed.plan, (DURING, limit), &nodes, &check, &is_back);
         back.map_err(|error| arrival.explained(error))?;
         arrival.serves()
     }
 }
 
-impl Started {
-    fn roster(&self, name: &str, during: &'static str) -> Result<&Deployed, SystemError> {
+impl RunningNosql {
+    fn roster(&self, name: &str, during: &'static str) -> Result<&DeployedStore, SystemError> {
         self.deployed.as_ref().ok_or_else(|| unknown(NAME, during, name, []))
     }
 }
 
-impl Deployed {
+impl DeployedStore {
     /// The last change of each shard, as far as a master is known. Not waited for by who has given up.
     fn goals(&self, during: &'static str, given_up: &AtomicBool) -> BTreeMap<String, u64> {
         let unwanted = || given_up.load(Ordering::Relaxed);
@@ -472,7 +483,7 @@ impl Deployed {
     }
 
     /// Whether a storage node that was started again has what its shards had, those among them that had no master at that moment, too.
-    fn is_back(&self, status: &Status, goals: &mut BTreeMap<String, u64>, name: &str) -> bool {
+    fn is_back(&self, status: &StoreStatus, goals: &mut BTreeMap<String, u64>, name: &str) -> bool {
         follow_masters(&self.topology, goals, status, Some(name)) && has_reached(status, goals, Some(name))
     }
 }
@@ -493,8 +504,8 @@ mod tests {
         };
         let text =
             format!(r#"{{ "returnValue": {{ "shards": [{}, {}] }} }}"#, shard(1, [1, 2]), shard(2, [3, 4]));
-        let topology: Topology = parse(&text).unwrap();
-        let of = |last: u64| -> Status {
+        let topology: StoreTopology = parse(&text).unwrap();
+        let of = |last: u64| -> StoreStatus {
             parse(&format!(
                 r#"{{ "returnValue": {{ "shardStatus": {{ "healthy": 1, "total": 2 }}, "snStatus": [{{ "resourceId": "sn2", "rnStatus": [{{ "resourceId": "rg1-rn2",
                     "status": "RUNNING", "state": "MASTER", "sequenceNumber": {last} }}] }}] }} }}"#
@@ -513,7 +524,7 @@ mod tests {
 
     #[test]
     fn a_storage_node_is_back_when_its_copies_have_what_the_others_have() {
-        let of = |last: u64, second: &str| -> Status {
+        let of = |last: u64, second: &str| -> StoreStatus {
             let own = |number: u64, state: &str, last: u64| {
                 format!(
                     r#"{{ "resourceId": "sn{number}", "rnStatus": [{{ "resourceId": "rg1-rn{number}", "status": "RUNNING",

@@ -10,31 +10,31 @@ use underlay_sync::{Condvar, Mutex};
 use super::NAME;
 use crate::java::Java;
 use crate::java_server::JavaServer;
-use crate::system::{Resources, SystemError};
+use crate::system::{SystemError, SystemResources};
 
 /// How soon a tool ends that nobody wants any more.
 const POLL: Duration = Duration::from_millis(50);
 /// The topology of a large store has some 100 KiB.
-const MOST_PRINTED_BYTES: u64 = 16 << 20;
+const MAX_PRINTED_BYTES: u64 = 16 << 20;
 
 /// Whose turn it is: each tool has its files, so one runs at a time.
 #[derive(Default)]
-pub(super) struct Tools {
+pub(super) struct ToolQueue {
     busy: Mutex<bool>,
     changed: Condvar,
 }
 
 /// Frees the place of a tool when it is dropped.
-struct Turn<'a>(&'a Tools);
+struct ToolPermit<'a>(&'a ToolQueue);
 
-impl Drop for Turn<'_> {
+impl Drop for ToolPermit<'_> {
     fn drop(&mut self) {
         *self.0.busy.lock() = false;
         self.0.changed.notify_one();
     }
 }
 
-impl Tools {
+impl ToolQueue {
     /// What a tool prints, whatever its exit status is: that tells how the store is. It is killed once it is `unwanted`. `resources` are those of the
     /// store.
     ///
@@ -43,7 +43,7 @@ impl Tools {
     pub(super) fn run(
         &self,
         tool: &JavaServer,
-        (java, resources): (&Java, &Resources),
+        (java, resources): (&Java, &SystemResources),
         (during, limit): (&'static str, Duration),
         unwanted: &dyn Fn() -> bool,
     ) -> Result<String, SystemError> {
@@ -67,7 +67,7 @@ impl Tools {
         })
     }
 
-    fn turn(&self, unwanted: &dyn Fn() -> bool) -> Option<Turn<'_>> {
+    fn turn(&self, unwanted: &dyn Fn() -> bool) -> Option<ToolPermit<'_>> {
         let mut busy = self.busy.lock();
         while *busy {
             busy = self.changed.wait_timeout(busy, POLL);
@@ -76,7 +76,7 @@ impl Tools {
             }
         }
         *busy = true;
-        Some(Turn(self))
+        Some(ToolPermit(self))
     }
 }
 
@@ -84,9 +84,9 @@ impl Tools {
 fn printed(log: &Path) -> Result<String, String> {
     let mut bytes = Vec::new();
     let file = File::open(log).map_err(|error| error.to_string())?;
-    file.take(MOST_PRINTED_BYTES + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > MOST_PRINTED_BYTES {
-        return Err(format!("{} has more than {} MiB", log.display(), MOST_PRINTED_BYTES >> 20));
+    file.take(MAX_PRINTED_BYTES + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > MAX_PRINTED_BYTES {
+        return Err(format!("{} has more than {} MiB", log.display(), MAX_PRINTED_BYTES >> 20));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn who_gives_up_waits_neither_for_a_tool_nor_for_its_turn() {
         let folder = tempfile::TempDir::new().unwrap();
-        let (tools, free) = (Tools::default(), Resources::unlimited());
+        let (tools, free) = (ToolQueue::default(), SystemResources::unlimited());
         let (hangs, sleep) = tool(folder.path(), "ping", "echo here; exec sleep 600");
         let unwanted = AtomicBool::new(false);
         std::thread::scope(|scope| {

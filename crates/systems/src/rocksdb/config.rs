@@ -9,7 +9,7 @@ use ::rocksdb::{
 };
 
 use crate::memory_plan::ProcessMemory;
-use crate::setting::{Mistakes, OneOf, Optional, Share, Whole, settings};
+use crate::setting::{FractionSetting, IntegerSetting, OneOf, OptionalSetting, SettingMistakes, settings};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -20,42 +20,42 @@ pub(crate) const MIN_BUDGET_BYTES: u64 = 24 * MIB;
 const MEMTABLES: u64 = 4;
 /// Above this nothing would be left for the process.
 const MAX_SHARES: f64 = 0.9;
-const SHARE: Share = Share(0.01..=MAX_SHARES);
+const SHARE: FractionSetting = FractionSetting(0.01..=MAX_SHARES);
 
 settings! {
     /// Every setting with its value in force.
     #[derive(Clone, Copy, Debug, PartialEq)]
-    pub(crate) struct Config {
-        "block_cache_share" => given_block_cache_share: Option<f64> = None, Optional(SHARE),
+    pub(crate) struct RocksdbConfig {
+        "block_cache_share" => given_block_cache_share: Option<f64> = None, OptionalSetting(SHARE),
             "part of the memory budget for the block cache, indexes and filters in it: 0.35, or 0.6 with io = direct";
         "write_buffer_share" => write_buffer_share: f64 = 0.15, SHARE,
             "part of the memory budget for all write buffers together: 0.15";
-        "compression" => compression: Compression = Compression::None, COMPRESSIONS,
+        "compression" => compression: RocksdbCompression = RocksdbCompression::None, COMPRESSIONS,
             "of data blocks: none (default), lz4, zstd or snappy, as far as the library has them";
         "io" => direct_io: bool = false, OneOf(&[("buffered", false), ("direct", true)]),
             "buffered (default: through the page cache) or direct (O_DIRECT for tables; the log stays buffered)";
-        "wal" => wal: Wal = Wal::Async, WALS,
+        "wal" => wal: WalMode = WalMode::Async, WALS,
             "write-ahead log: async (default: written, not flushed), sync (flushed before each answer) or off";
-        "block_bytes" => block_bytes: u64 = 4096, Whole(512..=MIB),
+        "block_bytes" => block_bytes: u64 = 4096, IntegerSetting(512..=MIB),
             "size of a data block before compression: 4096";
-        "bloom_bits" => bloom_bits: u64 = 10, Whole(0..=30), "bits a key of the filters, 0 for none: 10";
-        "compaction" => compaction: Compaction = Compaction::Level, COMPACTIONS,
+        "bloom_bits" => bloom_bits: u64 = 10, IntegerSetting(0..=30), "bits a key of the filters, 0 for none: 10";
+        "compaction" => compaction: RocksdbCompaction = RocksdbCompaction::Level, COMPACTIONS,
             "level (default) or universal";
-        "background_jobs" => background_jobs: u64 = 2, Whole(1..=32), "flushes and compactions at once: 2";
+        "background_jobs" => background_jobs: u64 = 2, IntegerSetting(1..=32), "flushes and compactions at once: 2";
         "checksums" => checks_reads: bool = true, OneOf(&[("check", true), ("ignore", false)]),
             "of data blocks, when clients read them: check (default) or ignore";
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wal {
+pub(crate) enum WalMode {
     Async,
     Sync,
     Off,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Compression {
+pub(crate) enum RocksdbCompression {
     None,
     Lz4,
     Zstd,
@@ -63,22 +63,23 @@ pub(crate) enum Compression {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Compaction {
+pub(crate) enum RocksdbCompaction {
     Level,
     Universal,
 }
 
-const COMPRESSIONS: OneOf<Compression> = OneOf(&[
-    ("none", Compression::None),
-    ("lz4", Compression::Lz4),
-    ("zstd", Compression::Zstd),
-    ("snappy", Compression::Snappy),
+const COMPRESSIONS: OneOf<RocksdbCompression> = OneOf(&[
+    ("none", RocksdbCompression::None),
+    ("lz4", RocksdbCompression::Lz4),
+    ("zstd", RocksdbCompression::Zstd),
+    ("snappy", RocksdbCompression::Snappy),
 ]);
-const WALS: OneOf<Wal> = OneOf(&[("async", Wal::Async), ("sync", Wal::Sync), ("off", Wal::Off)]);
-const COMPACTIONS: OneOf<Compaction> =
-    OneOf(&[("level", Compaction::Level), ("universal", Compaction::Universal)]);
+const WALS: OneOf<WalMode> =
+    OneOf(&[("async", WalMode::Async), ("sync", WalMode::Sync), ("off", WalMode::Off)]);
+const COMPACTIONS: OneOf<RocksdbCompaction> =
+    OneOf(&[("level", RocksdbCompaction::Level), ("universal", RocksdbCompaction::Universal)]);
 
-impl Config {
+impl RocksdbConfig {
     /// Of the process that embeds it.
     pub(super) fn memory(&self) -> ProcessMemory {
         let cache = self.block_cache_bytes();
@@ -94,12 +95,15 @@ impl Config {
     }
 
     pub(crate) fn compresses(&self) -> bool {
-        self.compression != Compression::None
+        self.compression != RocksdbCompression::None
     }
 
     /// The configuration of `values` under a budget, or every mistake.
-    pub(crate) fn resolve(values: &BTreeMap<String, String>, budget_bytes: u64) -> Result<Config, Mistakes> {
-        let (config, mut mistakes) = Config::read(values, budget_bytes);
+    pub(crate) fn resolve(
+        values: &BTreeMap<String, String>,
+        budget_bytes: u64,
+    ) -> Result<RocksdbConfig, SettingMistakes> {
+        let (config, mut mistakes) = RocksdbConfig::read(values, budget_bytes);
         let shares = config.block_cache_share() + config.write_buffer_share;
         if mistakes.is_empty() && shares > MAX_SHARES {
             let is_given = config.given_block_cache_share.is_some();
@@ -182,10 +186,10 @@ impl Config {
         options.create_if_missing(true);
         options.set_block_based_table_factory(&table);
         options.set_compression_type(match self.compression {
-            Compression::None => DBCompressionType::None,
-            Compression::Lz4 => DBCompressionType::Lz4,
-            Compression::Zstd => DBCompressionType::Zstd,
-            Compression::Snappy => DBCompressionType::Snappy,
+            RocksdbCompression::None => DBCompressionType::None,
+            RocksdbCompression::Lz4 => DBCompressionType::Lz4,
+            RocksdbCompression::Zstd => DBCompressionType::Zstd,
+            RocksdbCompression::Snappy => DBCompressionType::Snappy,
         });
         options.set_write_buffer_size(size(memtable));
         options.set_max_write_buffer_number(MEMTABLES as i32);
@@ -198,8 +202,8 @@ impl Config {
         options.set_hard_pending_compaction_bytes_limit(size(memtable.saturating_mul(1 << 12)));
         options.set_max_background_jobs(self.background_jobs as i32);
         options.set_compaction_style(match self.compaction {
-            Compaction::Level => DBCompactionStyle::Level,
-            Compaction::Universal => DBCompactionStyle::Universal,
+            RocksdbCompaction::Level => DBCompactionStyle::Level,
+            RocksdbCompaction::Universal => DBCompactionStyle::Universal,
         });
         options.set_compaction_readahead_size(size(self.compaction_readahead_bytes()));
         options.set_writable_file_max_buffer_size(self.write_chunk_bytes());
@@ -227,8 +231,8 @@ impl Config {
 
     pub(super) fn write_options(&self) -> WriteOptions {
         let mut options = WriteOptions::default();
-        options.set_sync(self.wal == Wal::Sync);
-        options.disable_wal(self.wal == Wal::Off);
+        options.set_sync(self.wal == WalMode::Sync);
+        options.disable_wal(self.wal == WalMode::Off);
         options
     }
 
@@ -277,7 +281,7 @@ mod tests {
             ("checksums", "ignore"),
         ]);
         assert_eq!(given.len(), SETTINGS.len());
-        let applied = Config::resolve(&given, 100 * MIB).unwrap().applied();
+        let applied = RocksdbConfig::resolve(&given, 100 * MIB).unwrap().applied();
         for (name, value) in &given {
             let expected = value.replace("40 %", "0.4").replace('_', "");
             assert_eq!(applied[name], expected, "{name}");
@@ -299,7 +303,7 @@ mod tests {
             ("checksums", "off"),
             ("blok_bytes", "1"),
         ]);
-        let mistakes = Config::resolve(&given, MIB).unwrap_err();
+        let mistakes = RocksdbConfig::resolve(&given, MIB).unwrap_err();
         let named: Vec<&str> = mistakes.iter().map(|(key, _)| key.as_str()).collect();
         assert_eq!(mistakes.len(), given.len() + 1, "{named:?}");
         assert_eq!(named[0], "memory");
@@ -311,7 +315,7 @@ mod tests {
     #[test]
     fn shares_that_leave_nothing_are_refused() {
         let given = values(&[("block_cache_share", "0.8"), ("write_buffer_share", "0.3")]);
-        let mistakes = Config::resolve(&given, 64 * MIB).unwrap_err();
+        let mistakes = RocksdbConfig::resolve(&given, 64 * MIB).unwrap_err();
         assert_eq!(mistakes[0].0, "block_cache_share");
     }
 
@@ -320,7 +324,7 @@ mod tests {
         let mut budget = MIN_BUDGET_BYTES;
         while budget < 1 << 40 {
             for io in ["buffered", "direct"] {
-                let config = Config::resolve(&values(&[("io", io)]), budget).unwrap();
+                let config = RocksdbConfig::resolve(&values(&[("io", io)]), budget).unwrap();
                 let compactions = config.background_jobs * 6 * config.compaction_readahead_bytes();
                 let used = config.block_cache_bytes() + config.write_buffers_bytes() + compactions;
                 assert!(used < budget * 9 / 10, "{used} of {budget} with {io} i/o");
@@ -334,7 +338,7 @@ mod tests {
     #[test]
     fn levels_shrink_with_the_budget() {
         let levels = |budget_bytes: u64| {
-            let config = Config::resolve(&BTreeMap::new(), budget_bytes).unwrap();
+            let config = RocksdbConfig::resolve(&BTreeMap::new(), budget_bytes).unwrap();
             let data_bytes = 4 * budget_bytes;
             ((data_bytes as f64 / config.level_base_bytes() as f64).log10()).ceil()
         };

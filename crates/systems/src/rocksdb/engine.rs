@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use underlay_sync::Mutex;
 
-use super::config::Config;
-use super::store::{Store, StoreError};
+use super::config::RocksdbConfig;
+use super::store::{RocksdbStore, StoreError};
 use crate::system::SystemError;
 use crate::wire::{
-    FrameBuffer, FrameError, Opcode, Request, Status, Values, ValuesBuilder, encode_reply, encode_text_reply,
-    set_service_ns,
+    FrameBuffer, FrameError, ValuesBuilder, WireOpcode, WireRequest, WireStatus, WireValues, encode_reply,
+    encode_text_reply, set_service_ns,
 };
 
 const SYSTEM: &str = "rocksdb";
@@ -27,7 +27,7 @@ const THREAD_STACK_BYTES: usize = 512 << 10;
 
 /// The arguments of the child. Both the writer and the reader of the command line are here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Arguments {
+pub(crate) struct EngineArguments {
     /// The socket to listen on.
     pub socket: PathBuf,
     /// The directory of the database, created if missing.
@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     pub settings: BTreeMap<String, String>,
 }
 
-impl Arguments {
+impl EngineArguments {
     /// The command line, without the program and the subcommand.
     pub(crate) fn to_command_line(&self) -> Vec<OsString> {
         let mut line: Vec<OsString> = vec![
@@ -68,7 +68,7 @@ impl Arguments {
     }
 
     /// Parses a command line. The error says what is wrong with it.
-    pub(crate) fn parse(line: &[OsString]) -> Result<Arguments, String> {
+    pub(crate) fn parse(line: &[OsString]) -> Result<EngineArguments, String> {
         let mut paths: HashMap<&str, PathBuf> = HashMap::new();
         let mut numbers: HashMap<&str, u64> = HashMap::new();
         let mut settings = BTreeMap::new();
@@ -96,7 +96,7 @@ impl Arguments {
         let mut path = |flag| paths.remove(flag).ok_or_else(|| format!("'{flag}' is missing"));
         let number = |flag| numbers.get(flag).copied().ok_or_else(|| format!("'{flag}' is missing"));
         let fields = number("--fields")?;
-        Ok(Arguments {
+        Ok(EngineArguments {
             socket: path("--socket")?,
             data: path("--data")?,
             wal_directory,
@@ -114,15 +114,21 @@ impl Arguments {
 /// When the command line is wrong, the database can't be opened or the socket not be listened on, or closing fails.
 pub fn main(line: &[OsString]) -> Result<(), SystemError> {
     let failed = |during, problem: String| SystemError::failed(SYSTEM, during, problem);
-    let arguments = Arguments::parse(line).map_err(|problem| failed("reading its command line", problem))?;
-    let config = Config::resolve(&arguments.settings, arguments.budget_bytes)
+    let arguments =
+        EngineArguments::parse(line).map_err(|problem| failed("reading its command line", problem))?;
+    let config = RocksdbConfig::resolve(&arguments.settings, arguments.budget_bytes)
         .map_err(|mistakes| SystemError::first_mistake(SYSTEM, mistakes))?;
     limit_allocator();
     raise_file_limit();
     let wal_directory = arguments.wal_directory.as_deref();
-    let store =
-        Store::open(&arguments.data, wal_directory, &arguments.log_directory, &config, arguments.fields)
-            .map_err(|error| failed("opening the database", error.to_string()))?;
+    let store = RocksdbStore::open(
+        &arguments.data,
+        wal_directory,
+        &arguments.log_directory,
+        &config,
+        arguments.fields,
+    )
+    .map_err(|error| failed("opening the database", error.to_string()))?;
     // Listening means being ready, so it comes after the database is open.
     let listener = underlay_files::listen(&arguments.socket)
         .map_err(|error| failed("listening", format!("{}: {error}", arguments.socket.display())))?;
@@ -150,13 +156,13 @@ fn raise_file_limit() {
 }
 
 /// The database and its connections.
-struct Engine {
-    store: Store,
-    connections: Mutex<Connections>,
+struct RocksdbEngine {
+    store: RocksdbStore,
+    connections: Mutex<EngineConnections>,
 }
 
 #[derive(Default)]
-struct Connections {
+struct EngineConnections {
     /// No further ones are accepted.
     closed: bool,
     last_id: u64,
@@ -169,8 +175,8 @@ struct StopRequest {
     id: u32,
 }
 
-fn serve(store: Store, listener: UnixListener) -> Result<(), String> {
-    let engine = Arc::new(Engine { store, connections: Mutex::default() });
+fn serve(store: RocksdbStore, listener: UnixListener) -> Result<(), String> {
+    let engine = Arc::new(RocksdbEngine { store, connections: Mutex::default() });
     let (stops, stop_requested) = mpsc::channel();
     // The acceptor lives as long as the process, so it must not keep the database open.
     let acceptor = Arc::downgrade(&engine);
@@ -179,15 +185,15 @@ fn serve(store: Store, listener: UnixListener) -> Result<(), String> {
     let result = close(engine);
     let mut answer = Vec::new();
     match &result {
-        Ok(()) => drop(encode_reply(&mut answer, stop.id, Status::Found, 0, no_values)),
-        Err(problem) => encode_text_reply(&mut answer, stop.id, Status::Failed, problem),
+        Ok(()) => drop(encode_reply(&mut answer, stop.id, WireStatus::Found, 0, no_values)),
+        Err(problem) => encode_text_reply(&mut answer, stop.id, WireStatus::Failed, problem),
     }
     // The requester may be gone. The engine stops all the same.
     let _ = (&stop.stream).write_all(&answer);
     result
 }
 
-fn accept(listener: &UnixListener, engine: &Weak<Engine>, stops: &mpsc::Sender<StopRequest>) {
+fn accept(listener: &UnixListener, engine: &Weak<RocksdbEngine>, stops: &mpsc::Sender<StopRequest>) {
     loop {
         match listener.accept() {
             Ok((stream, _)) => {
@@ -206,7 +212,7 @@ fn accept(listener: &UnixListener, engine: &Weak<Engine>, stops: &mpsc::Sender<S
 }
 
 /// Ends the connections, flushes everything and closes the database.
-fn close(engine: Arc<Engine>) -> Result<(), String> {
+fn close(engine: Arc<RocksdbEngine>) -> Result<(), String> {
     let open = {
         let mut connections = engine.connections.lock();
         connections.closed = true;
@@ -238,7 +244,7 @@ fn close(engine: Arc<Engine>) -> Result<(), String> {
     }
 }
 
-impl Engine {
+impl RocksdbEngine {
     fn connect(self: Arc<Self>, stream: UnixStream, stops: &mpsc::Sender<StopRequest>) -> io::Result<()> {
         let kept = stream.try_clone()?;
         let (engine, stops) = (Arc::clone(&self), stops.clone());
@@ -268,29 +274,34 @@ impl Engine {
                 Ok(false) => return,
                 Err(error) => {
                     if error.kind() == ErrorKind::InvalidData {
-                        encode_text_reply(&mut reply, 0, Status::Failed, &error.to_string());
+                        encode_text_reply(&mut reply, 0, WireStatus::Failed, &error.to_string());
                         let _ = stream.write_all(&reply);
                     }
                     return;
                 }
             }
-            let request = match Request::decode(frames.body()) {
+            let request = match WireRequest::decode(frames.body()) {
                 Ok(request) => request,
                 Err(error) => {
-                    let id = Request::id_of(frames.body());
-                    encode_text_reply(&mut reply, id, Status::Failed, &format!("malformed request: {error}"));
+                    let id = WireRequest::id_of(frames.body());
+                    encode_text_reply(
+                        &mut reply,
+                        id,
+                        WireStatus::Failed,
+                        &format!("malformed request: {error}"),
+                    );
                     let _ = stream.write_all(&reply);
                     return;
                 }
             };
-            if request.opcode == Opcode::Stop {
+            if request.opcode == WireOpcode::Stop {
                 // Only the first such request is received and answered. A second one just sees its connection end.
                 let _ = stops.send(StopRequest { stream, id: request.id });
                 return;
             }
             let started = Instant::now();
             if let Err(error) = self.answer(&request, &mut reply, &mut scratch) {
-                encode_text_reply(&mut reply, request.id, Status::Failed, &error.to_string());
+                encode_text_reply(&mut reply, request.id, WireStatus::Failed, &error.to_string());
             }
             set_service_ns(&mut reply, started.elapsed().as_nanos() as u64);
             if stream.write_all(&reply).is_err() {
@@ -301,58 +312,58 @@ impl Engine {
 
     fn answer(
         &self,
-        request: &Request<'_>,
+        request: &WireRequest<'_>,
         reply: &mut Vec<u8>,
         scratch: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
-        let Request { id, key, values, .. } = *request;
+        let WireRequest { id, key, values, .. } = *request;
         match request.opcode {
             // Stop is handled by the caller and never gets here.
-            Opcode::Ping | Opcode::Stop => {}
-            Opcode::Read => return self.answer_read(request, reply, scratch),
-            Opcode::Scan => {
+            WireOpcode::Ping | WireOpcode::Stop => {}
+            WireOpcode::Read => return self.answer_read(request, reply, scratch),
+            WireOpcode::Scan => {
                 let count = self.store.scan(key, request.number, request.fields, scratch)?;
-                let status = if count > 0 { Status::Found } else { Status::Missing };
+                let status = if count > 0 { WireStatus::Found } else { WireStatus::Missing };
                 return Ok(encode_reply(reply, id, status, count, no_values)?);
             }
-            Opcode::ScanRecords => return self.answer_scan_records(request, reply, scratch),
-            Opcode::Update => self.store.update(key, &values, scratch)?,
-            Opcode::Insert => self.store.insert(key, &values, scratch)?,
-            Opcode::Delete => self.store.delete(key)?,
-            Opcode::Settle => self.store.settle(Duration::from_millis(request.number))?,
-            Opcode::Figures => {
-                encode_text_reply(reply, id, Status::Found, &json(self.store.figures()?));
+            WireOpcode::ScanRecords => return self.answer_scan_records(request, reply, scratch),
+            WireOpcode::Update => self.store.update(key, &values, scratch)?,
+            WireOpcode::Insert => self.store.insert(key, &values, scratch)?,
+            WireOpcode::Delete => self.store.delete(key)?,
+            WireOpcode::Settle => self.store.settle(Duration::from_millis(request.number))?,
+            WireOpcode::Figures => {
+                encode_text_reply(reply, id, WireStatus::Found, &json(self.store.figures()?));
                 return Ok(());
             }
-            Opcode::Gauges => {
-                encode_text_reply(reply, id, Status::Found, &json(self.store.gauges()?));
+            WireOpcode::Gauges => {
+                encode_text_reply(reply, id, WireStatus::Found, &json(self.store.gauges()?));
                 return Ok(());
             }
-            Opcode::Open | Opcode::Command => {
-                encode_text_reply(reply, id, Status::Failed, "RocksDB has no options and no commands");
+            WireOpcode::Open | WireOpcode::Command => {
+                encode_text_reply(reply, id, WireStatus::Failed, "RocksDB has no options and no commands");
                 return Ok(());
             }
         }
-        Ok(encode_reply(reply, id, Status::Found, 0, no_values)?)
+        Ok(encode_reply(reply, id, WireStatus::Found, 0, no_values)?)
     }
 
     fn answer_read(
         &self,
-        request: &Request<'_>,
+        request: &WireRequest<'_>,
         reply: &mut Vec<u8>,
         scratch: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
         scratch.clear();
         if self.store.read(request.key, request.fields, scratch)? {
-            Ok(encode_reply(reply, request.id, Status::Found, 0, copying(scratch))?)
+            Ok(encode_reply(reply, request.id, WireStatus::Found, 0, copying(scratch))?)
         } else {
-            Ok(encode_reply(reply, request.id, Status::Missing, 0, no_values)?)
+            Ok(encode_reply(reply, request.id, WireStatus::Missing, 0, no_values)?)
         }
     }
 
     fn answer_scan_records(
         &self,
-        request: &Request<'_>,
+        request: &WireRequest<'_>,
         reply: &mut Vec<u8>,
         scratch: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
@@ -360,7 +371,7 @@ impl Engine {
         let mut records = ValuesBuilder::new(scratch);
         let count = self.store.scan_records(request.key, request.number, request.fields, &mut records)?;
         records.finish();
-        let status = if count > 0 { Status::Found } else { Status::Missing };
+        let status = if count > 0 { WireStatus::Found } else { WireStatus::Missing };
         Ok(encode_reply(reply, request.id, status, count, copying(scratch))?)
     }
 }
@@ -374,7 +385,7 @@ fn copying(values: &[u8]) -> impl FnOnce(&mut Vec<u8>) -> Result<(), FrameError>
 }
 
 fn no_values(out: &mut Vec<u8>) -> Result<(), FrameError> {
-    out.extend_from_slice(Values::NONE.as_bytes());
+    out.extend_from_slice(WireValues::NONE.as_bytes());
     Ok(())
 }
 
@@ -390,7 +401,7 @@ mod tests {
 
     #[test]
     fn the_command_line_says_what_was_meant() {
-        let arguments = Arguments {
+        let arguments = EngineArguments {
             socket: "/tmp/a socket".into(),
             data: "/data".into(),
             wal_directory: Some("/a log/of its own".into()),
@@ -402,12 +413,13 @@ mod tests {
                 ("io".to_owned(), "a=b".to_owned()),
             ]),
         };
-        assert_eq!(Arguments::parse(&arguments.to_command_line()), Ok(arguments));
+        assert_eq!(EngineArguments::parse(&arguments.to_command_line()), Ok(arguments));
     }
 
     #[test]
     fn a_wrong_command_line_is_explained() {
-        let parse = |words: &[&str]| Arguments::parse(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        let parse =
+            |words: &[&str]| EngineArguments::parse(&words.iter().map(OsString::from).collect::<Vec<_>>());
         assert_eq!(parse(&[]), Err("'--fields' is missing".to_owned()));
         assert_eq!(parse(&["--fields", "ten"]), Err("'--fields' takes a whole number".to_owned()));
         assert_eq!(parse(&["--socket"]), Err("'--socket' has no value".to_owned()));

@@ -10,19 +10,20 @@ use std::time::Duration;
 
 use ::rocksdb::{DB, Options};
 use underlay_files::fleeting;
-use underlay_workload::client::{Client, ClientError, Fields};
+use underlay_workload::client::{Client, ClientError, FieldSelection};
 
 use super::client::RocksdbClient;
-use super::config::{Config, MIN_BUDGET_BYTES, SETTINGS};
-use super::engine::Arguments;
-use crate::child::{Child, OBITUARY_WAIT};
-use crate::connection::{Connection, SocketPath};
+use super::config::{MIN_BUDGET_BYTES, RocksdbConfig, SETTINGS};
+use super::engine::EngineArguments;
+use crate::child::{ChildProcess, OBITUARY_WAIT};
+use crate::connection::{FramedConnection, SocketPath};
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::setting::about_memory;
 use crate::system::{
-    Capabilities, Resources, Running, Settings, StoragePaths, System, SystemError, check_roles, make_on,
+    RunningSystem, StoragePaths, System, SystemCapabilities, SystemError, SystemResources, SystemSettings,
+    check_roles, make_on,
 };
-use crate::wire::Opcode;
+use crate::wire::WireOpcode;
 
 const NAME: &str = "rocksdb";
 const WAL_ROLE: &str = "wal_storage";
@@ -69,8 +70,14 @@ impl System for Rocksdb {
         NAME
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { scan: true, delete: true, roles: ROLES, settings: SETTINGS, ..Capabilities::default() }
+    fn capabilities(&self) -> SystemCapabilities {
+        SystemCapabilities {
+            scan: true,
+            delete: true,
+            roles: ROLES,
+            settings: SETTINGS,
+            ..SystemCapabilities::default()
+        }
     }
 
     fn versions(&self) -> BTreeMap<String, String> {
@@ -83,7 +90,7 @@ impl System for Rocksdb {
     }
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
-        Config::resolve(settings, MIN_BUDGET_BYTES).err().unwrap_or_default()
+        RocksdbConfig::resolve(settings, MIN_BUDGET_BYTES).err().unwrap_or_default()
     }
 
     fn memory(
@@ -92,7 +99,7 @@ impl System for Rocksdb {
         budget_bytes: u64,
         _load: ClientLoad,
     ) -> Option<Result<MemoryPlan, String>> {
-        let config = match Config::resolve(settings, budget_bytes) {
+        let config = match RocksdbConfig::resolve(settings, budget_bytes) {
             Ok(config) => config,
             Err(mistakes) => return about_memory(mistakes).map(Err),
         };
@@ -100,16 +107,16 @@ impl System for Rocksdb {
     }
 
     fn compresses(&self, settings: &BTreeMap<String, String>) -> bool {
-        Config::resolve(settings, MIN_BUDGET_BYTES).is_ok_and(|config| config.compresses())
+        RocksdbConfig::resolve(settings, MIN_BUDGET_BYTES).is_ok_and(|config| config.compresses())
     }
 
     fn start(
         &self,
         paths: &StoragePaths,
-        resources: &Resources,
-        settings: &Settings,
-    ) -> Result<Box<dyn Running>, SystemError> {
-        let config = Config::resolve(&settings.values, resources.budget_bytes)
+        resources: &SystemResources,
+        settings: &SystemSettings,
+    ) -> Result<Box<dyn RunningSystem>, SystemError> {
+        let config = RocksdbConfig::resolve(&settings.values, resources.budget_bytes)
             .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let [data] = paths.data.as_slice() else {
             let problem = format!(
@@ -132,7 +139,7 @@ impl System for Rocksdb {
         let socket = SocketPath::new(&paths.scratch, NAME).map_err(|error| {
             SystemError::starting(NAME, format!("can't create a path for its socket: {error}"))
         })?;
-        let arguments = Arguments {
+        let arguments = EngineArguments {
             socket: socket.as_path().to_owned(),
             data: database,
             wal_directory,
@@ -147,8 +154,12 @@ impl System for Rocksdb {
         let log = socket.as_path().with_extension("log");
         let log = paths.scratch.join(log.file_name().unwrap_or("rocksdb.log".as_ref()));
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
-        let started =
-            Started { child: Child::spawn(NAME, command, &log, resources)?, socket, config, timeout };
+        let started = RunningRocksdb {
+            child: ChildProcess::spawn(NAME, command, &log, resources)?,
+            socket,
+            config,
+            timeout,
+        };
         started.wait_until_ready()?;
         Ok(Box::new(started))
     }
@@ -177,19 +188,19 @@ fn version_in(database: &Path) -> Option<String> {
 }
 
 /// A running engine.
-struct Started {
-    child: Child,
+struct RunningRocksdb {
+    child: ChildProcess,
     socket: SocketPath,
-    config: Config,
+    config: RocksdbConfig,
     timeout: Duration,
 }
 
-impl Started {
+impl RunningRocksdb {
     fn wait_until_ready(&self) -> Result<(), SystemError> {
         let limit = MIN_START_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
         let state = self.child.state();
         let ready = state.wait_until("starting", "accepting connections", limit, CONNECT_POLL, &|| {
-            Ok(Connection::open(self.socket.as_path(), self.timeout, state.clone()).is_ok())
+            Ok(FramedConnection::open(self.socket.as_path(), self.timeout, state.clone()).is_ok())
         });
         ready.map_err(|error| self.explain_failed_start(error))
     }
@@ -209,9 +220,9 @@ impl Started {
         error
     }
 
-    fn open(&self, during: &'static str, timeout: Duration) -> Result<Connection, SystemError> {
+    fn open(&self, during: &'static str, timeout: Duration) -> Result<FramedConnection, SystemError> {
         let state = self.child.state();
-        Connection::open(self.socket.as_path(), timeout, state.clone()).map_err(|error| {
+        FramedConnection::open(self.socket.as_path(), timeout, state.clone()).map_err(|error| {
             // The kernel closes the sockets of a killed process a moment before it can be reaped.
             let problem = match state.wait(OBITUARY_WAIT) {
                 true => state.describe(),
@@ -225,13 +236,13 @@ impl Started {
     fn request(
         &self,
         during: &'static str,
-        opcode: Opcode,
+        opcode: WireOpcode,
         number: u64,
         timeout: Duration,
     ) -> Result<String, SystemError> {
         let state = self.child.state();
         let mut connection = self.open(during, timeout)?;
-        match connection.call(opcode, Fields::All, number, b"", None) {
+        match connection.call(opcode, FieldSelection::All, number, b"", None) {
             Ok(reply) => Ok(reply.text()),
             Err(ClientError::Timeout(limit)) => {
                 let seconds = limit.as_secs_f64();
@@ -244,7 +255,7 @@ impl Started {
         }
     }
 
-    fn numbers(&self, opcode: Opcode) -> Result<BTreeMap<String, f64>, SystemError> {
+    fn numbers(&self, opcode: WireOpcode) -> Result<BTreeMap<String, f64>, SystemError> {
         const DURING: &str = "reading its figures";
         let text = self.request(DURING, opcode, 0, self.timeout)?;
         serde_json::from_str(&text)
@@ -252,7 +263,7 @@ impl Started {
     }
 }
 
-impl Running for Started {
+impl RunningSystem for RunningRocksdb {
     fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
         Ok(Box::new(RocksdbClient::new(self.open("connecting", self.timeout)?)))
     }
@@ -267,21 +278,21 @@ impl Running for Started {
     }
 
     fn health(&self) -> Result<(), SystemError> {
-        self.request("running", Opcode::Ping, 0, self.timeout).map(drop)
+        self.request("running", WireOpcode::Ping, 0, self.timeout).map(drop)
     }
 
     fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        self.numbers(Opcode::Figures)
+        self.numbers(WireOpcode::Figures)
     }
 
     fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        self.numbers(Opcode::Gauges)
+        self.numbers(WireOpcode::Gauges)
     }
 
     fn settle(&self, limit: Duration) -> Result<(), SystemError> {
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         let patience = limit.saturating_add(SETTLE_GRACE).saturating_add(self.timeout);
-        self.request("settling", Opcode::Settle, limit_ms, patience).map(drop)
+        self.request("settling", WireOpcode::Settle, limit_ms, patience).map(drop)
     }
 
     fn abort(&self) {
@@ -290,7 +301,7 @@ impl Running for Started {
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
         let limit = MIN_STOP_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
-        self.request("stopping", Opcode::Stop, 0, limit)?;
+        self.request("stopping", WireOpcode::Stop, 0, limit)?;
         self.child.wait_for_end(limit)
     }
 }

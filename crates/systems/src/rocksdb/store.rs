@@ -10,12 +10,12 @@ use ::rocksdb::{
     Cache, DB, DBPinnableSlice, Error, FlushOptions, Options, ReadOptions, WriteOptions, properties,
 };
 use underlay_sync::RwLock;
-use underlay_workload::client::Fields;
+use underlay_workload::client::FieldSelection;
 
-use super::config::{Config, Wal};
+use super::config::{RocksdbConfig, WalMode};
 use super::statistics;
 use crate::process_memory::resident_bytes;
-use crate::wire::{FrameError, RECORD_KEY, Values, ValuesBuilder};
+use crate::wire::{FrameError, RECORD_KEY, ValuesBuilder, WireValues};
 
 /// The number of locks that the keys share: many more than client threads, so that two keys rarely contend.
 const LOCKS: usize = 1024;
@@ -39,14 +39,14 @@ pub(super) enum StoreError {
 }
 
 /// An open database. Dropping it closes it.
-pub(super) struct Store {
+pub(super) struct RocksdbStore {
     db: DB,
     /// Holds the statistics.
     options: Options,
     cache: Cache,
     reads: ReadOptions,
     writes: WriteOptions,
-    config: Config,
+    config: RocksdbConfig,
     /// The number of fields in a whole record.
     fields: u32,
     /// Updating some of a record's fields reads, modifies and writes it, so it must not overlap with another write to the record.
@@ -54,20 +54,20 @@ pub(super) struct Store {
     locks: Vec<RwLock<()>>,
 }
 
-impl Store {
+impl RocksdbStore {
     pub(super) fn open(
         directory: &Path,
         wal_directory: Option<&Path>,
         log_directory: &Path,
-        config: &Config,
+        config: &RocksdbConfig,
         fields: u32,
-    ) -> Result<Store, StoreError> {
+    ) -> Result<RocksdbStore, StoreError> {
         let (mut options, cache) = config.options(log_directory)?;
         if let Some(wal_directory) = wal_directory {
             options.set_wal_dir(wal_directory);
         }
         let db = DB::open(&options, directory)?;
-        Ok(Store {
+        Ok(RocksdbStore {
             db,
             options,
             cache,
@@ -79,8 +79,14 @@ impl Store {
         })
     }
 
-    /// Appends the requested fields of a record to `out`, as [`Values`]. Returns `false` if there is no such record.
-    pub(super) fn read(&self, key: &[u8], fields: Fields, out: &mut Vec<u8>) -> Result<bool, StoreError> {
+    /// Appends the requested fields of a record to `out`, as [`WireValues`]. Returns `false` if there is no such
+    /// record.
+    pub(super) fn read(
+        &self,
+        key: &[u8],
+        fields: FieldSelection,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, StoreError> {
         let Some(record) = self.db.get_pinned_opt(key, &self.reads)? else { return Ok(false) };
         stored(&record)?.append_selected(fields, out)?;
         Ok(true)
@@ -92,7 +98,7 @@ impl Store {
         &self,
         start: &[u8],
         limit: u64,
-        fields: Fields,
+        fields: FieldSelection,
         scratch: &mut Vec<u8>,
     ) -> Result<u64, StoreError> {
         let mut records = self.db.raw_iterator_opt(self.config.read_options());
@@ -103,7 +109,7 @@ impl Store {
         while count < limit {
             let Some(record) = records.value() else { break };
             scratch.clear();
-            Values::parse(record).map_err(StoreError::Record)?.append_selected(fields, scratch)?;
+            WireValues::parse(record).map_err(StoreError::Record)?.append_selected(fields, scratch)?;
             black_box(&scratch);
             count += 1;
             if count < limit {
@@ -119,7 +125,7 @@ impl Store {
         &self,
         start: &[u8],
         limit: u64,
-        fields: Fields,
+        fields: FieldSelection,
         out: &mut ValuesBuilder<'_>,
     ) -> Result<u64, StoreError> {
         let mut records = self.db.raw_iterator_opt(self.config.read_options());
@@ -130,9 +136,9 @@ impl Store {
         while count < limit {
             let Some((key, record)) = records.item() else { break };
             out.push(u32::from(RECORD_KEY), key)?;
-            let record = Values::parse(record).map_err(StoreError::Record)?;
+            let record = WireValues::parse(record).map_err(StoreError::Record)?;
             for (field, value) in record.iter() {
-                if matches!(fields, Fields::All) || fields == Fields::One(u32::from(field)) {
+                if matches!(fields, FieldSelection::All) || fields == FieldSelection::One(u32::from(field)) {
                     out.push(u32::from(field), value)?;
                 }
             }
@@ -149,7 +155,7 @@ impl Store {
     pub(super) fn insert(
         &self,
         key: &[u8],
-        values: &Values<'_>,
+        values: &WireValues<'_>,
         scratch: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
         let _shared = self.lock_of(key).read();
@@ -157,7 +163,7 @@ impl Store {
             return Ok(self.db.put_opt(key, values.as_bytes(), &self.writes)?);
         }
         scratch.clear();
-        Values::NONE.append_merged(values, scratch)?;
+        WireValues::NONE.append_merged(values, scratch)?;
         Ok(self.db.put_opt(key, &*scratch, &self.writes)?)
     }
 
@@ -166,7 +172,7 @@ impl Store {
     pub(super) fn update(
         &self,
         key: &[u8],
-        values: &Values<'_>,
+        values: &WireValues<'_>,
         scratch: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
         if values.is_whole_record(self.fields) {
@@ -176,7 +182,7 @@ impl Store {
         scratch.clear();
         match self.db.get_pinned_opt(key, &self.reads)? {
             Some(record) => stored(&record)?.append_merged(values, scratch)?,
-            None => Values::NONE.append_merged(values, scratch)?,
+            None => WireValues::NONE.append_merged(values, scratch)?,
         }
         Ok(self.db.put_opt(key, &*scratch, &self.writes)?)
     }
@@ -227,7 +233,7 @@ impl Store {
     }
 
     fn sync_log(&self) -> Result<(), StoreError> {
-        if self.config.wal != Wal::Off {
+        if self.config.wal != WalMode::Off {
             self.db.flush_wal(true)?;
         }
         Ok(())
@@ -298,6 +304,6 @@ impl Store {
     }
 }
 
-fn stored<'a>(record: &'a DBPinnableSlice<'_>) -> Result<Values<'a>, StoreError> {
-    Values::parse(record).map_err(StoreError::Record)
+fn stored<'a>(record: &'a DBPinnableSlice<'_>) -> Result<WireValues<'a>, StoreError> {
+    WireValues::parse(record).map_err(StoreError::Record)
 }

@@ -9,19 +9,19 @@ use serde_json::json;
 use underlay_record::CacheUse;
 
 use super::NAME;
-use super::config::{Config, WRITES};
-use super::driver::Driver;
+use super::config::{SparkConfig, WRITES};
+use super::driver::SparkDriver;
 use super::memory::{CacheKind, MIB};
 use crate::alluxio;
 use crate::artifacts::{ALLUXIO, ALLUXIO_CLIENT, ArtifactError};
-use crate::ceph::{Bucket, Keys, StoreRequest};
-use crate::certificate::Certificate;
-use crate::gateway::{self, Gateway};
+use crate::ceph::{CephBucket, S3Keys, StoreRequest};
+use crate::certificate::ServerCertificate;
+use crate::gateway::{self, GatewayProcess};
 use crate::java::Java;
 use crate::memory_folder::MemoryFolder;
 use crate::network_namespace::NetworkNamespace;
-use crate::setting::Kind as _;
-use crate::system::{Resources, StoragePaths, SystemError, first_data_directory, make_on};
+use crate::setting::SettingKind as _;
+use crate::system::{StoragePaths, SystemError, SystemResources, first_data_directory, make_on};
 
 /// The variable that names another program than the one that is found.
 const PROGRAM_VARIABLE: &str = "UNDERLAY_GATEWAY";
@@ -39,11 +39,11 @@ const MIN_JOURNAL_BYTES: u64 = 64 * MIB;
 const MAX_JOURNAL_BYTES: u64 = 256 << 30;
 
 /// What can be started between jobs and a store.
-pub(super) struct Caches {
+pub(super) struct CacheStarter {
     /// Of the gateway's clients.
-    keys: Keys,
+    keys: S3Keys,
     /// What the gateway shows to those, where they speak TLS.
-    certificate: Option<Certificate>,
+    certificate: Option<ServerCertificate>,
     variable: fn(&str) -> Option<String>,
     /// The folder of a cache on a storage.
     folder: PathBuf,
@@ -61,29 +61,29 @@ struct OfAlluxio {
     clients_properties: BTreeMap<String, String>,
 }
 
-impl std::fmt::Debug for Caches {
+impl std::fmt::Debug for CacheStarter {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Caches").field("folder", &self.folder).finish_non_exhaustive()
+        formatter.debug_struct("CacheStarter").field("folder", &self.folder).finish_non_exhaustive()
     }
 }
 
 /// A running cache. Dropping it kills it.
 #[derive(Debug)]
-pub(super) struct Cache {
+pub(super) struct RunningCache {
     kind: CacheKind,
     write: String,
-    running: Server,
+    running: CacheServer,
 }
 
 #[derive(Debug)]
-enum Server {
-    Gateway(Box<Gateway>),
+enum CacheServer {
+    Gateway(Box<GatewayProcess>),
     Alluxio(Box<alluxio::Alluxio>),
 }
 
 /// The bytes of objects that a store sent and received.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Traffic {
+pub(super) struct StoreTraffic {
     sent_bytes: u64,
     received_bytes: u64,
     /// When the store last had something new, in seconds since 1970.
@@ -92,7 +92,7 @@ pub(super) struct Traffic {
 
 /// What a cache has done since its start, by which two moments are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Totals {
+pub(super) struct CacheTotals {
     read_bytes: u64,
     fetched_bytes: u64,
     blocks: Option<(u64, u64)>,
@@ -126,18 +126,18 @@ pub(super) fn url(kind: CacheKind, name: &str) -> String {
     }
 }
 
-impl Caches {
+impl CacheStarter {
     /// Finds what `config` asks for, before anything is started.
     ///
     /// # Errors
     /// When a program is missing, or the storage is.
     pub(super) fn of(
-        config: &Config,
+        config: &SparkConfig,
         paths: &StoragePaths,
         scratch: &Path,
         variable: fn(&str) -> Option<String>,
         slow_motion: f64,
-    ) -> Result<Caches, SystemError> {
+    ) -> Result<CacheStarter, SystemError> {
         let of_system = |error: ArtifactError| error.of_system(NAME);
         let alluxio = match config.cache {
             Some(CacheKind::Alluxio) => Some(OfAlluxio {
@@ -147,7 +147,7 @@ impl Caches {
                 clients_properties: alluxio::of_clients(
                     config.flush_after(),
                     config.cache_is_short,
-                    alluxio::Blocks {
+                    alluxio::BlockSettings {
                         bytes: config.block_bytes,
                         writers: config.slots(),
                         tier_bytes: config.division().cache_bytes,
@@ -166,11 +166,11 @@ impl Caches {
             true => Some(gateway::make_certificate(NAME, &scratch.join(GATEWAY))?),
             false => None,
         };
-        Ok(Caches { keys, certificate, variable, folder, scratch, slow_motion, alluxio })
+        Ok(CacheStarter { keys, certificate, variable, folder, scratch, slow_motion, alluxio })
     }
 
     /// What a session must trust besides the store, for a gateway that is put in between, now or later.
-    pub(super) fn certificate(&self) -> Option<&Certificate> {
+    pub(super) fn certificate(&self) -> Option<&ServerCertificate> {
         self.certificate.as_ref()
     }
 
@@ -180,7 +180,7 @@ impl Caches {
     /// When memory can't be mounted.
     pub(super) fn furnish(
         &self,
-        config: &Config,
+        config: &SparkConfig,
         namespace: &NetworkNamespace,
         paths: &StoragePaths,
     ) -> Result<(), SystemError> {
@@ -248,12 +248,12 @@ impl Caches {
     pub(super) fn start(
         &self,
         kind: CacheKind,
-        config: &Config,
-        behind: Bucket,
+        config: &SparkConfig,
+        behind: CephBucket,
         namespace: &Arc<NetworkNamespace>,
-        resources: &Resources,
+        resources: &SystemResources,
         limit: Duration,
-    ) -> Result<Cache, SystemError> {
+    ) -> Result<RunningCache, SystemError> {
         let memory_bytes = config.division().cache_bytes;
         let flash_bytes = config.cache_flash_bytes.unwrap_or(0);
         let running = match (kind, &self.alluxio) {
@@ -261,12 +261,12 @@ impl Caches {
                 let free_bytes = underlay_files::free_bytes(&self.folder).unwrap_or(u64::MAX);
                 let usual = (free_bytes.saturating_sub(flash_bytes) / 2).min(MAX_JOURNAL_BYTES);
                 let journal_bytes = config.cache_journal_bytes.unwrap_or(usual).max(MIN_JOURNAL_BYTES);
-                let plan = gateway::Plan {
+                let plan = gateway::GatewayPlan {
                     system: NAME,
                     program: program(self.variable)?,
                     directory: self.folder.join(GATEWAY),
                     scratch: self.scratch.join(GATEWAY),
-                    sizes: gateway::Sizes {
+                    sizes: gateway::GatewaySizes {
                         memory_bytes,
                         flash_bytes,
                         journal_bytes: journal_bytes / MIB * MIB,
@@ -277,15 +277,17 @@ impl Caches {
                     serves: CACHED.to_owned(),
                     store: behind,
                 };
-                Server::Gateway(Box::new(Gateway::start(&plan, &self.keys, namespace, resources, limit)?))
+                CacheServer::Gateway(Box::new(GatewayProcess::start(
+                    &plan, &self.keys, namespace, resources, limit,
+                )?))
             }
             (CacheKind::Alluxio, Some(alluxio)) => {
-                let plan = alluxio::Plan {
+                let plan = alluxio::AlluxioPlan {
                     system: NAME,
                     java: alluxio.java.clone(),
                     library: alluxio.servers.clone(),
                     scratch: self.scratch.join("alluxio"),
-                    tiers: alluxio::Tiers {
+                    tiers: alluxio::CacheTiers {
                         memory: self.memory_folder(),
                         memory_bytes,
                         flash: (flash_bytes > 0).then(|| (self.folder.join("alluxio"), flash_bytes)),
@@ -296,27 +298,27 @@ impl Caches {
                     clients: alluxio.clients_properties.clone(),
                     slow_motion: self.slow_motion,
                 };
-                Server::Alluxio(Box::new(alluxio::Alluxio::start(&plan, namespace, resources, limit)?))
+                CacheServer::Alluxio(Box::new(alluxio::Alluxio::start(&plan, namespace, resources, limit)?))
             }
             (CacheKind::Alluxio, None) => {
                 return Err(SystemError::starting(NAME, "its session was started without Alluxio's client"));
             }
         };
-        Ok(Cache { kind, write: WRITES.show(&config.cache_is_back), running })
+        Ok(RunningCache { kind, write: WRITES.show(&config.cache_is_back), running })
     }
 }
 
-impl Cache {
+impl RunningCache {
     pub(super) fn kind(&self) -> CacheKind {
         self.kind
     }
 
     /// What it has done. Clients of Alluxio tell of themselves some time later.
-    pub(super) fn totals(&self, during: &'static str) -> Result<Totals, SystemError> {
+    pub(super) fn totals(&self, during: &'static str) -> Result<CacheTotals, SystemError> {
         Ok(match &self.running {
-            Server::Gateway(gateway) => {
+            CacheServer::Gateway(gateway) => {
                 let status = gateway.status(during)?;
-                Totals {
+                CacheTotals {
                     read_bytes: status.sent_bytes,
                     fetched_bytes: status.sum(|prefix| prefix.fetched_bytes),
                     blocks: Some((status.sum(|prefix| prefix.hits), status.sum(|prefix| prefix.misses))),
@@ -328,9 +330,9 @@ impl Cache {
                     memory_bytes: status.cached_bytes,
                 }
             }
-            Server::Alluxio(alluxio) => {
+            CacheServer::Alluxio(alluxio) => {
                 let figures = alluxio.figures(during)?;
-                Totals {
+                CacheTotals {
                     read_bytes: figures.read_bytes,
                     fetched_bytes: figures.fetched_bytes,
                     blocks: None,
@@ -350,13 +352,13 @@ impl Cache {
     pub(super) fn at_end(
         &self,
         during: &'static str,
-        driver: &Driver,
+        driver: &SparkDriver,
         limit: Duration,
         healthy: &dyn Fn() -> Result<(), SystemError>,
-    ) -> Result<Totals, SystemError> {
-        let Server::Alluxio(_) = &self.running else { return self.totals(during) };
+    ) -> Result<CacheTotals, SystemError> {
+        let CacheServer::Alluxio(_) = &self.running else { return self.totals(during) };
         let (dirty_objects, dirty_bytes) = unstored(during, driver, limit, healthy)?;
-        Ok(Totals { dirty_objects, dirty_bytes, ..self.totals(during)? })
+        Ok(CacheTotals { dirty_objects, dirty_bytes, ..self.totals(during)? })
     }
 
     /// Waits until the store has everything.
@@ -366,13 +368,13 @@ impl Cache {
     pub(super) fn drain(
         &self,
         during: &'static str,
-        driver: &Driver,
+        driver: &SparkDriver,
         limit: Duration,
         healthy: &dyn Fn() -> Result<(), SystemError>,
     ) -> Result<(), SystemError> {
         match &self.running {
-            Server::Gateway(gateway) => gateway.drain(during, limit, healthy).map(drop),
-            Server::Alluxio(_) => {
+            CacheServer::Gateway(gateway) => gateway.drain(during, limit, healthy).map(drop),
+            CacheServer::Alluxio(_) => {
                 let began = std::time::Instant::now();
                 loop {
                     let (files, bytes) = unstored(during, driver, limit, healthy)?;
@@ -396,8 +398,8 @@ impl Cache {
     /// How long after a job its figures are complete.
     pub(super) fn told_after(&self) -> Duration {
         match &self.running {
-            Server::Gateway(_) => Duration::ZERO,
-            Server::Alluxio(_) => TOLD_AFTER,
+            CacheServer::Gateway(_) => Duration::ZERO,
+            CacheServer::Alluxio(_) => TOLD_AFTER,
         }
     }
 
@@ -405,17 +407,19 @@ impl Cache {
     /// the store was asked for.
     pub(super) fn used(
         &self,
-        [before, at_end, drained]: [&Totals; 3],
-        traffic: Traffic,
+        [before, at_end, drained]: [&CacheTotals; 3],
+        traffic: StoreTraffic,
         drain: Duration,
     ) -> CacheUse {
-        let since = |pick: fn(&Totals) -> u64| pick(drained).saturating_sub(pick(before));
+        let since = |pick: fn(&CacheTotals) -> u64| pick(drained).saturating_sub(pick(before));
         let blocks = drained.blocks.zip(before.blocks);
         let avoided = drained.avoided_uploads.zip(before.avoided_uploads);
         // Alluxio's job service keeps to itself what it stores.
         let (fetched_bytes, stored_bytes) = match &self.running {
-            Server::Gateway(_) => (since(|totals| totals.fetched_bytes), since(|totals| totals.stored_bytes)),
-            Server::Alluxio(_) => (traffic.sent_bytes, traffic.received_bytes),
+            CacheServer::Gateway(_) => {
+                (since(|totals| totals.fetched_bytes), since(|totals| totals.stored_bytes))
+            }
+            CacheServer::Alluxio(_) => (traffic.sent_bytes, traffic.received_bytes),
         };
         CacheUse {
             kind: self.kind.name().to_owned(),
@@ -435,32 +439,32 @@ impl Cache {
 
     pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
         match &self.running {
-            Server::Gateway(gateway) => gateway.check(during),
-            Server::Alluxio(alluxio) => alluxio.check(during),
+            CacheServer::Gateway(gateway) => gateway.check(during),
+            CacheServer::Alluxio(alluxio) => alluxio.check(during),
         }
     }
 
     pub(super) fn kill(&self) {
         match &self.running {
-            Server::Gateway(gateway) => gateway.kill(),
-            Server::Alluxio(alluxio) => alluxio.kill(),
+            CacheServer::Gateway(gateway) => gateway.kill(),
+            CacheServer::Alluxio(alluxio) => alluxio.kill(),
         }
     }
 
     pub(super) fn stop(self) -> Result<(), SystemError> {
         match self.running {
-            Server::Gateway(gateway) => gateway.stop(),
-            Server::Alluxio(alluxio) => alluxio.stop(),
+            CacheServer::Gateway(gateway) => gateway.stop(),
+            CacheServer::Alluxio(alluxio) => alluxio.stop(),
         }
     }
 }
 
-impl Traffic {
-    pub(super) fn of(requests: &[StoreRequest]) -> Traffic {
+impl StoreTraffic {
+    pub(super) fn of(requests: &[StoreRequest]) -> StoreTraffic {
         let sum = |kind: &str, pick: fn(&StoreRequest) -> u64| -> u64 {
             requests.iter().filter(|request| request.kind == kind).map(pick).fold(0, u64::saturating_add)
         };
-        Traffic {
+        StoreTraffic {
             sent_bytes: sum("get", |request| request.sent_bytes),
             received_bytes: sum("put", |request| request.received_bytes),
             stored_at_s: requests
@@ -476,8 +480,8 @@ impl Traffic {
         self.stored_at_s.map(|at_s| Duration::try_from_secs_f64(at_s - moment_s).unwrap_or_default())
     }
 
-    pub(super) fn and(self, other: Traffic) -> Traffic {
-        Traffic {
+    pub(super) fn and(self, other: StoreTraffic) -> StoreTraffic {
+        StoreTraffic {
             sent_bytes: self.sent_bytes.saturating_add(other.sent_bytes),
             received_bytes: self.received_bytes.saturating_add(other.received_bytes),
             stored_at_s: [self.stored_at_s, other.stored_at_s].into_iter().flatten().reduce(f64::max),
@@ -485,7 +489,7 @@ impl Traffic {
     }
 }
 
-impl Totals {
+impl CacheTotals {
     pub(super) fn has_stored_all(&self) -> bool {
         self.dirty_objects == 0
     }
@@ -520,7 +524,7 @@ impl Totals {
 /// Files that Alluxio has and the store has not, and their bytes, by a walk through all of them.
 fn unstored(
     during: &'static str,
-    driver: &Driver,
+    driver: &SparkDriver,
     limit: Duration,
     healthy: &dyn Fn() -> Result<(), SystemError>,
 ) -> Result<(u64, u64), SystemError> {
@@ -536,8 +540,8 @@ mod tests {
 
     #[test]
     fn the_gateway_s_bucket_has_settings_of_its_own() {
-        let mut caches = Caches {
-            keys: Keys { access: "JOBS".to_owned(), secret: "hidden".to_owned() },
+        let mut caches = CacheStarter {
+            keys: S3Keys { access: "JOBS".to_owned(), secret: "hidden".to_owned() },
             certificate: None,
             variable: |_| None,
             folder: PathBuf::new(),
@@ -545,9 +549,10 @@ mod tests {
             slow_motion: 1.0,
             alluxio: None,
         };
-        let of =
-            |caches: &Caches, name: &str| caches.settings().remove(&format!("spark.hadoop.fs.s3a.{name}"));
-        let of_bucket = |caches: &Caches, name: &str| of(caches, &format!("bucket.{CACHED}.{name}"));
+        let of = |caches: &CacheStarter, name: &str| {
+            caches.settings().remove(&format!("spark.hadoop.fs.s3a.{name}"))
+        };
+        let of_bucket = |caches: &CacheStarter, name: &str| of(caches, &format!("bucket.{CACHED}.{name}"));
         assert_eq!(of_bucket(&caches, "endpoint").as_deref(), Some("http://127.0.0.1:9000"));
         assert_eq!(of_bucket(&caches, "signing-algorithm").as_deref(), Some("AWSS3V4SignerType"));
         assert_eq!(of(&caches, "endpoint"), None, "the store itself stays known");
@@ -568,8 +573,8 @@ mod tests {
         let paths = StoragePaths { data: vec![folder.path().to_owned()], ..StoragePaths::default() };
         let has_one = |pairs: &[(&str, &str)]| {
             let values = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-            let config = Config::resolve(&values, Some(8 << 30), Some(1)).unwrap();
-            let caches = Caches::of(&config, &paths, folder.path(), |_| None, 1.0).unwrap();
+            let config = SparkConfig::resolve(&values, Some(8 << 30), Some(1)).unwrap();
+            let caches = CacheStarter::of(&config, &paths, folder.path(), |_| None, 1.0).unwrap();
             caches.certificate().is_some_and(|made| made.key().is_file())
         };
         assert!(!has_one(&[("store", "s3a")]) && !has_one(&[("version", "4.1")]));

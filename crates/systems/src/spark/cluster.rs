@@ -12,21 +12,21 @@ use underlay_record::{CacheUse, JobRecord, NodeRole, NodeState};
 use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
-use self::cached::Undrained;
-pub(super) use self::state::State;
+use self::cached::UndrainedJob;
+pub(super) use self::state::SparkState;
 use super::NAME;
-use super::cache::{Cache, Caches, Traffic};
-use super::committer::Committer;
-use super::config::Config;
-use super::driver::Driver;
-use super::jobs::{Ran, Step, committed_by, record};
-use super::manager::Manager;
-use super::store::{BUCKET, Store};
+use super::cache::{CacheStarter, RunningCache, StoreTraffic};
+use super::committer::OutputCommitter;
+use super::config::SparkConfig;
+use super::driver::SparkDriver;
+use super::jobs::{DriverRequest, JobTiming, committed_by, record};
+use super::manager::ClusterManager;
+use super::store::{BUCKET, SparkStore};
 use crate::ceph::{MARK, StoreRequest};
-use crate::network_link::{NetworkLink, Shape};
+use crate::network_link::{LinkShape, NetworkLink};
 use crate::network_namespace::NetworkNamespace;
-use crate::nodes::{Nodes, unknown};
-use crate::system::{JobProgress, JobRequest, JobWatch, Resources, Running, SystemError};
+use crate::nodes::{SystemNodes, unknown};
+use crate::system::{JobProgress, JobRequest, JobWatch, RunningSystem, SystemError, SystemResources};
 
 const END_LIMIT: Duration = Duration::from_secs(60);
 const END_POLL: Duration = Duration::from_millis(20);
@@ -40,56 +40,56 @@ const VERIFY: &str = "verify";
 
 /// A Spark cluster with the store below it.
 #[derive(Debug)]
-pub struct Cluster {
-    pub(super) config: Config,
+pub struct SparkCluster {
+    pub(super) config: SparkConfig,
     // In the order in which they must be dropped.
-    pub(super) driver: Driver,
-    pub(super) manager: Manager,
+    pub(super) driver: SparkDriver,
+    pub(super) manager: ClusterManager,
     /// Between jobs and the store, if the study has one.
-    pub(super) cache: Option<Cache>,
-    pub(super) caches: Caches,
-    pub(super) store: Store,
+    pub(super) cache: Option<RunningCache>,
+    pub(super) caches: CacheStarter,
+    pub(super) store: SparkStore,
     /// `None` where the executors are on other machines.
     pub(super) namespace: Option<Arc<NetworkNamespace>>,
     /// `None` where Spark and the store share a machine.
-    pub(super) remote: Option<Remote>,
+    pub(super) remote: Option<RemoteStore>,
     /// For gauges, which tell rates.
     pub(super) last_carried: Mutex<Option<(Instant, [u64; 4])>>,
-    pub(super) resources: Resources,
+    pub(super) resources: SystemResources,
     /// Options that every request has: where programs and texts of this run are.
     pub(super) tools: BTreeMap<&'static str, Value>,
     /// 1, or as much slower as devices and links are.
     pub(super) slow_motion: f64,
     /// Its lock also ensures that only one job runs at a time.
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<SparkState>,
 }
 
 /// The machine of a store that is not Spark's, and the link to it.
 #[derive(Debug)]
-pub(super) struct Remote {
+pub(super) struct RemoteStore {
     pub link: NetworkLink,
     pub namespace: Arc<NetworkNamespace>,
 }
 
-impl Remote {
+impl RemoteStore {
     /// A new machine beside that of `near`, behind a link as `config` says.
     pub(super) fn new(
-        config: &Config,
+        config: &SparkConfig,
         bytes_per_s: f64,
         near: &NetworkNamespace,
         slow_motion: f64,
-    ) -> Result<Remote, SystemError> {
+    ) -> Result<RemoteStore, SystemError> {
         let namespace = NetworkNamespace::create(NAME)?;
-        let shape = Shape {
+        let shape = LinkShape {
             bytes_per_s: bytes_per_s / slow_motion,
             latency: config.link_latency.mul_f64(slow_motion),
         };
         let link = NetworkLink::lay(NAME, near, &namespace, shape)?;
-        Ok(Remote { link, namespace })
+        Ok(RemoteStore { link, namespace })
     }
 }
 
-impl Cluster {
+impl SparkCluster {
     /// The network of Spark's processes, and the store's if both are on one machine; `None` with a cluster that runs already.
     pub fn namespace(&self) -> Option<&Arc<NetworkNamespace>> {
         self.namespace.as_ref()
@@ -101,7 +101,7 @@ impl Cluster {
     }
 
     /// Has all further jobs commit their outputs like this.
-    pub fn set_committer(&self, committer: Committer) {
+    pub fn set_committer(&self, committer: OutputCommitter) {
         self.state.lock().committer = committer;
     }
 
@@ -113,7 +113,7 @@ impl Cluster {
 
     /// Makes the bucket of an object store.
     pub(super) fn make_bucket(&self, limit: Duration) -> Result<(), SystemError> {
-        if let Store::Ceph(_) = &self.store {
+        if let SparkStore::Ceph(_) = &self.store {
             let limit_s = limit.as_secs_f64();
             let request = json!({ "do": "make-bucket", "bucket": BUCKET, "authority": self.authority(), "limit_s": limit_s });
             let healthy = || self.check("starting").and_then(|()| self.store.health());
@@ -131,7 +131,7 @@ impl Cluster {
     fn requests_so_far(
         &self,
         during: &'static str,
-        state: &mut State,
+        state: &mut SparkState,
     ) -> Result<Vec<StoreRequest>, SystemError> {
         let Some(log) = &mut state.requests else { return Ok(Vec::new()) };
         state.marks += 1;
@@ -145,7 +145,14 @@ impl Cluster {
         })
     }
 
-    fn request_of(&self, what: &str, step: &Step, committer: Committer, group: &str, state: &State) -> Value {
+    fn request_of(
+        &self,
+        what: &str,
+        step: &DriverRequest,
+        committer: OutputCommitter,
+        group: &str,
+        state: &SparkState,
+    ) -> Value {
         let place = |name: &str| match (state.table(name), what) {
             (Some(table), _) => json!(table),
             // What the store itself has, which a cache could answer for.
@@ -167,7 +174,7 @@ impl Cluster {
     /// Sends a request of a step and watches over it until it is answered.
     fn ask(
         &self,
-        step: &Step,
+        step: &DriverRequest,
         request: &Value,
         limit: Duration,
         watch: JobWatch<'_>,
@@ -208,10 +215,10 @@ impl Cluster {
     /// Makes what `step` reads, if it isn't there as this job needs it.
     fn make_input(
         &self,
-        step: &Step,
+        step: &DriverRequest,
         job: &JobRequest,
         watch: JobWatch<'_>,
-        state: &mut State,
+        state: &mut SparkState,
     ) -> Result<(), SystemError> {
         let Some(maker) = step.input_step(&self.config, job)? else { return Ok(()) };
         if maker.output.is_none() || state.is_made(&maker) {
@@ -228,11 +235,11 @@ impl Cluster {
     /// Runs a step and notes what it made.
     fn run(
         &self,
-        step: &Step,
+        step: &DriverRequest,
         request: &Value,
         limit: Duration,
         watch: JobWatch<'_>,
-        state: &mut State,
+        state: &mut SparkState,
     ) -> Result<Value, SystemError> {
         let answer = self.ask(step, request, limit, watch)?;
         state.has_made(step);
@@ -240,7 +247,7 @@ impl Cluster {
     }
 
     fn run_measured(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<JobRecord, SystemError> {
-        let step = Step::of(&self.config, job)?;
+        let step = DriverRequest::of(&self.config, job)?;
         let state = &mut *self.state.lock();
         self.make_input(&step, job, watch, state)?;
         let lost = |error: std::io::Error| {
@@ -265,17 +272,17 @@ impl Cluster {
         let at_end = self.at_end(step.during, job.limit, watch)?;
         let events = state.events.read().map_err(lost)?;
         let requests = self.requests_so_far(step.during, state)?;
-        state.undrained = before.zip(at_end).map(|(before, at_end)| Undrained {
+        state.undrained = before.zip(at_end).map(|(before, at_end)| UndrainedJob {
             before,
             at_end,
             ended,
             ended_s,
-            traffic: Traffic::of(&requests),
+            traffic: StoreTraffic::of(&requests),
         });
         let result = &answer["result"];
         let committer =
             step.output.map(|_| committed_by(state.committer, step.during, result)).transpose()?;
-        let ran = Ran::told_by(&answer, step.during)?;
+        let ran = JobTiming::told_by(&answer, step.during)?;
         let mut record = record(&job.name, ran, &events, &requests, committer, result);
         if let (Some(before), Some(after)) = (inside_before, inside) {
             let pairs = after.into_iter().zip(before);
@@ -290,7 +297,7 @@ impl Cluster {
 
     /// Leaves a cluster that runs already as it was found: only the session can reach what its jobs wrote.
     fn leave(&self) -> Result<(), SystemError> {
-        let Store::Given(given) = &self.store else { return Ok(()) };
+        let SparkStore::Given(given) = &self.store else { return Ok(()) };
         if !given.is_used() {
             return Ok(());
         }
@@ -320,7 +327,7 @@ impl Cluster {
     }
 
     fn verify(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
-        let step = Step::of(&self.config, job)?;
+        let step = DriverRequest::of(&self.config, job)?;
         if !step.is_checked {
             return Ok(());
         }
@@ -338,12 +345,12 @@ impl Cluster {
 }
 
 /// The ids of all processes in these networks.
-fn processes_in(namespace: Option<&Arc<NetworkNamespace>>, remote: Option<&Remote>) -> Vec<u32> {
+fn processes_in(namespace: Option<&Arc<NetworkNamespace>>, remote: Option<&RemoteStore>) -> Vec<u32> {
     let of_store = remote.map(|remote| &remote.namespace);
     namespace.into_iter().chain(of_store).flat_map(|namespace| namespace.processes()).collect()
 }
 
-impl Running for Cluster {
+impl RunningSystem for SparkCluster {
     fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
         Err(SystemError::failed(
             NAME,
@@ -353,14 +360,14 @@ impl Running for Cluster {
     }
 
     fn prepare_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
-        let step = Step::of(&self.config, job)?;
+        let step = DriverRequest::of(&self.config, job)?;
         // Those of a worker that went come back a while after it.
         let is_wanted = || self.is_wanted(step.during, "executors", watch);
         self.driver.wait_until_ready(step.during, self.config.executors, job.limit, &is_wanted)?;
         self.make_input(&step, job, watch, &mut self.state.lock())?;
         self.drain(step.during, job.limit, watch)?;
         // What was done until now is told by then, and no part of the job's.
-        std::thread::sleep(self.cache.as_ref().map_or(Duration::ZERO, Cache::told_after));
+        std::thread::sleep(self.cache.as_ref().map_or(Duration::ZERO, RunningCache::told_after));
         // It takes a second or two, which is no part of what is measured.
         let served_bytes = self.served_bytes();
         self.state.lock().served_bytes = served_bytes;
@@ -387,7 +394,7 @@ impl Running for Cluster {
         self.verify(job, watch)
     }
 
-    fn nodes(&self) -> Option<&dyn Nodes> {
+    fn nodes(&self) -> Option<&dyn SystemNodes> {
         Some(self)
     }
 
@@ -466,18 +473,18 @@ impl Running for Cluster {
     fn abort(&self) {
         self.driver.kill();
         self.manager.end();
-        self.cache.iter().for_each(Cache::kill);
+        self.cache.iter().for_each(RunningCache::kill);
         self.store.abort();
     }
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
         let deleted = self.leave();
-        let Cluster { driver, manager, cache, store, namespace, remote, .. } = *self;
+        let SparkCluster { driver, manager, cache, store, namespace, remote, .. } = *self;
         // Neither has a state to save.
         drop(driver);
         manager.end();
         drop(manager);
-        let stopped = cache.map_or(Ok(()), Cache::stop);
+        let stopped = cache.map_or(Ok(()), RunningCache::stop);
         let stopped = deleted.and(stopped).and(store.stop());
         // The kernel kills the executors asynchronously, once the first process of their namespace is gone.
         let stopping = Instant::now();
@@ -495,7 +502,7 @@ impl Running for Cluster {
     }
 }
 
-impl Nodes for Cluster {
+impl SystemNodes for SparkCluster {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
         let mut states: Vec<NodeState> =
             self.manager.workers().map(|workers| workers.states(Some(NodeRole::Worker))).unwrap_or_default();

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::setting::{Kind as _, OneOf};
+use crate::setting::{OneOf, SettingKind as _};
 
 /// How what tasks have written becomes the output of their job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Committer {
+pub enum OutputCommitter {
     /// Hadoop's own: tasks rename into the job's directory, and the job into its place.
     FileV1,
     /// Tasks rename into the output's place themselves.
@@ -19,15 +19,15 @@ pub enum Committer {
     Iceberg,
 }
 
-pub(super) const COMMITTERS: OneOf<Committer> = OneOf(&[
-    ("file-v1", Committer::FileV1),
-    ("file-v2", Committer::FileV2),
-    ("directory", Committer::Directory),
-    ("magic", Committer::Magic),
-    ("iceberg", Committer::Iceberg),
+pub(super) const COMMITTERS: OneOf<OutputCommitter> = OneOf(&[
+    ("file-v1", OutputCommitter::FileV1),
+    ("file-v2", OutputCommitter::FileV2),
+    ("directory", OutputCommitter::Directory),
+    ("magic", OutputCommitter::Magic),
+    ("iceberg", OutputCommitter::Iceberg),
 ]);
 
-impl Committer {
+impl OutputCommitter {
     /// As studies name it.
     pub fn name(self) -> String {
         COMMITTERS.show(&self)
@@ -36,15 +36,15 @@ impl Committer {
     /// As S3A names it in its settings.
     fn own_name(self) -> &'static str {
         match self {
-            Committer::FileV1 | Committer::FileV2 | Committer::Iceberg => "file",
-            Committer::Directory => "directory",
-            Committer::Magic => "magic",
+            OutputCommitter::FileV1 | OutputCommitter::FileV2 | OutputCommitter::Iceberg => "file",
+            OutputCommitter::Directory => "directory",
+            OutputCommitter::Magic => "magic",
         }
     }
 
     /// What chooses it in a session.
     pub(super) fn settings(self) -> BTreeMap<&'static str, &'static str> {
-        let version = if self == Committer::FileV2 { "2" } else { "1" };
+        let version = if self == OutputCommitter::FileV2 { "2" } else { "1" };
         [
             ("fs.s3a.committer.name", self.own_name()),
             ("mapreduce.fileoutputcommitter.algorithm.version", version),

@@ -7,98 +7,109 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use self::cached::OF_CACHE;
-use super::committer::{COMMITTERS, Committer};
-use super::endpoint::{self, Endpoint};
-use super::master::{self, Master};
-use super::memory::{CacheKind, Demand, Division, MIB, MIN_HEAP_BYTES, ManagerKind, StoreKind};
-use super::version::{VERSIONS, Version};
-use crate::network_link::{MAX_IN_FLIGHT_BYTES, Shape};
+use super::committer::{COMMITTERS, OutputCommitter};
+use super::endpoint::{self, StoreEndpoint};
+use super::master::{self, ExternalMaster};
+use super::memory::{
+    CacheKind, MIB, MIN_HEAP_BYTES, ManagerKind, SparkMemoryDemand, SparkMemoryLayout, StoreKind,
+};
+use super::version::{SparkVersion, VERSIONS};
+use crate::network_link::{LinkShape, MAX_IN_FLIGHT_BYTES};
 use crate::setting::{
-    BOOLEAN, Kind as _, Mistakes, OneOf, Optional, Own, PathOf, Whole, Word, settings, too_small,
+    BOOLEAN, CustomSetting, IntegerSetting, OneOf, OptionalSetting, PathOf, SettingKind as _,
+    SettingMistakes, TextSetting, settings, too_small,
 };
 
 settings! {
     /// Every setting with its value in force.
     #[derive(Clone, Debug, PartialEq)]
-    pub(crate) struct Config {
+    pub(crate) struct SparkConfig {
         "store" => store: StoreKind = StoreKind::Hdfs, STORES,
             "what jobs read and write: hdfs (default), or s3a: Ceph through S3A, or the store at endpoint";
-        "endpoint" => endpoint: Option<Endpoint> = None, Optional(Own { read: Endpoint::read, show: Endpoint::show }),
+        "endpoint" => endpoint: Option<StoreEndpoint> = None,
+            OptionalSetting(CustomSetting { read: StoreEndpoint::read, show: StoreEndpoint::show }),
             "an S3 store that is there already, such as https://s3.example.com: none, Ceph is started";
-        "bucket" => bucket: Option<String> = None, Optional(Word(endpoint::bucket)), "of the endpoint: it must exist";
-        "region" => region: Option<String> = None, Optional(Word(endpoint::region)), "of the endpoint: us-east-1";
+        "bucket" => bucket: Option<String> = None,
+            OptionalSetting(TextSetting(endpoint::bucket)), "of the endpoint: it must exist";
+        "region" => region: Option<String> = None,
+            OptionalSetting(TextSetting(endpoint::region)), "of the endpoint: us-east-1";
         "path_style" => path_style: bool = true, BOOLEAN,
             "whether the endpoint's bucket is in the path of a request (true, default) or in the host's name";
         "signatures" => signs_v2: bool = false, OneOf(&[("v4", false), ("v2", true)]),
             "how requests to the endpoint are signed: v4 (default) or v2";
-        "access_key_variable" => access_key_variable: Option<String> = None, Optional(Word(endpoint::variable)),
+        "access_key_variable" => access_key_variable: Option<String> = None,
+            OptionalSetting(TextSetting(endpoint::variable)),
             "the environment variable that has the access key of the endpoint";
-        "secret_key_variable" => secret_key_variable: Option<String> = None, Optional(Word(endpoint::variable)),
+        "secret_key_variable" => secret_key_variable: Option<String> = None,
+            OptionalSetting(TextSetting(endpoint::variable)),
             "the environment variable that has the secret key of the endpoint";
-        "session_token_variable" => session_token_variable: Option<String> = None, Optional(Word(endpoint::variable)),
+        "session_token_variable" => session_token_variable: Option<String> = None,
+            OptionalSetting(TextSetting(endpoint::variable)),
             "the environment variable that has the token of a session at the endpoint: none";
-        "committer" => committer: Committer = Committer::FileV1, COMMITTERS,
+        "committer" => committer: OutputCommitter = OutputCommitter::FileV1, COMMITTERS,
             "how tasks' output becomes that of the job: file-v1 (default), file-v2, or iceberg, a table instead of files; with s3a also directory or magic";
-        "version" => version: Version = Version::V3_5, VERSIONS, "of Spark: 3.5 (default) or 4.1";
+        "version" => version: SparkVersion = SparkVersion::V3_5, VERSIONS, "of Spark: 3.5 (default) or 4.1";
         "manager" => manager: ManagerKind = ManagerKind::Standalone, MANAGERS,
             "what is started to start executors: standalone (default), Spark's own master and workers, or yarn";
         "shuffle_service" => shuffle_service: bool = false, BOOLEAN,
             "whether the worker serves what executors have shuffled, also of those that are gone, true or false: false";
         // Absent: a cluster is started.
-        "master" => master: Option<Master> = None, Optional(Own { read: Master::read, show: Master::show }),
+        "master" => master: Option<ExternalMaster> = None,
+            OptionalSetting(CustomSetting { read: ExternalMaster::read, show: ExternalMaster::show }),
             "of a cluster that runs already, such as spark://10.0.0.5:7077, yarn, or k8s://https://10.0.0.5:6443: none, one is started";
-        "work_directory" => work_directory: Option<String> = None, Optional(Word(master::work_directory)),
+        "work_directory" => work_directory: Option<String> = None, OptionalSetting(TextSetting(master::work_directory)),
             "where jobs on such a cluster read and write, such as hdfs://10.0.0.5:8020/underlay";
-        "configuration" => configuration: Option<PathBuf> = None, Optional(PathOf("a directory")),
+        "configuration" => configuration: Option<PathBuf> = None, OptionalSetting(PathOf("a directory")),
             "directory of Hadoop's configuration for such a cluster: none";
-        "driver_address" => driver_address: Option<String> = None, Optional(Word(master::address)),
+        "driver_address" => driver_address: Option<String> = None, OptionalSetting(TextSetting(master::address)),
             "of this host, to which the executors of such a cluster connect: the one by which the master is reached";
-        "secret_variable" => secret_variable: Option<String> = None, Optional(Word(endpoint::variable)),
+        "secret_variable" => secret_variable: Option<String> = None, OptionalSetting(TextSetting(endpoint::variable)),
             "the environment variable that has the secret of applications of such a cluster: none";
         "without_secret" => without_secret: bool = false, BOOLEAN,
             "whether Spark's own master may have no secret, and whoever reaches the driver may run code in it: false";
-        "executor_python" => executor_python: String = "python3".to_owned(), Word(master::plain_word),
+        "executor_python" => executor_python: String = "python3".to_owned(), TextSetting(master::plain_word),
             "the Python of such a cluster's executors: python3";
-        "image" => image: Option<String> = None, Optional(Word(master::plain_word)),
+        "image" => image: Option<String> = None, OptionalSetting(TextSetting(master::plain_word)),
             "of executors' containers on Kubernetes";
-        "kubernetes_namespace" => kubernetes_namespace: String = "default".to_owned(), Word(master::plain_word),
+        "kubernetes_namespace" => kubernetes_namespace: String = "default".to_owned(), TextSetting(master::plain_word),
             "of executors on Kubernetes: default";
-        "workers" => workers: u64 = 1, Whole(1..=16), "Spark's worker processes: 1";
-        "executors" => executors: u64 = 2, Whole(1..=64), "over all workers: 2";
-        "executor_cores" => executor_cores: u64 = 1, Whole(1..=64), "tasks that an executor runs at once: 1";
+        "workers" => workers: u64 = 1, IntegerSetting(1..=16), "Spark's worker processes: 1";
+        "executors" => executors: u64 = 2, IntegerSetting(1..=64), "over all workers: 2";
+        "executor_cores" => executor_cores: u64 = 1, IntegerSetting(1..=64), "tasks that an executor runs at once: 1";
         "executor_memory" => executor_bytes: Option<u64> = None,
-            Optional(Own { read: heap_bytes, show: u64::to_string }),
+            OptionalSetting(CustomSetting { read: heap_bytes, show: u64::to_string }),
             "the heap of an executor, such as 1 GiB: what the budget allows";
-        "datanodes" => datanodes: u64 = 3, Whole(1..=20), "of HDFS, each with a directory on every data directory: 3";
-        "osds" => osds: Option<u64> = None, Optional(Whole(1..=64)),
+        "datanodes" => datanodes: u64 = 3, IntegerSetting(1..=20),
+            "of HDFS, each with a directory on every data directory: 3";
+        "osds" => osds: Option<u64> = None, OptionalSetting(IntegerSetting(1..=64)),
             "of Ceph, on the data directories in turn: one for each directory";
-        "replication" => replication: Option<u64> = None, Optional(Whole(1..=16)),
+        "replication" => replication: Option<u64> = None, OptionalSetting(IntegerSetting(1..=16)),
             "copies of a block or an object: 3, or as many as there are DataNodes or OSDs";
-        "block_size" => block_bytes: u64 = 128 * MIB, Own { read: block_bytes, show: u64::to_string },
+        "block_size" => block_bytes: u64 = 128 * MIB, CustomSetting { read: block_bytes, show: u64::to_string },
             "of HDFS, and the part of a file that a task reads, such as 16 MiB: 128 MiB";
         "store_cache" => store_cache_bytes: Option<u64> = None,
-            Optional(Own { read: cache_bytes, show: u64::to_string }),
+            OptionalSetting(CustomSetting { read: cache_bytes, show: u64::to_string }),
             "of each OSD, which bypasses the page cache: what the budget allows";
         "link_bandwidth" => link_bits_per_s: Option<u64> = None,
-            Optional(Own { read: bandwidth, show: bandwidth_text }),
+            OptionalSetting(CustomSetting { read: bandwidth, show: bandwidth_text }),
             "between Spark and its store, which then have machines of their own, such as 10 Gbit/s: none, they share one";
-        "link_latency" => link_latency: Duration = Duration::ZERO, Own { read: latency, show: latency_text },
+        "link_latency" => link_latency: Duration = Duration::ZERO, CustomSetting { read: latency, show: latency_text },
             "of that link, one way, such as 50 us: none";
         "cache" => cache: Option<CacheKind> = None, CACHES,
             "what stands between jobs and Ceph, beside the jobs: none (default), gateway, which is Underlay's own, or alluxio";
         "cache_write" => cache_is_back: bool = true, WRITES,
             "of the cache: back (default), acknowledged before Ceph has it, or through";
         "cache_memory" => cache_bytes: Option<u64> = None,
-            Optional(Own { read: cache_bytes, show: u64::to_string }),
+            OptionalSetting(CustomSetting { read: cache_bytes, show: u64::to_string }),
             "the memory tier of the cache: what the budget allows";
         "cache_flash" => cache_flash_bytes: Option<u64> = None,
-            Optional(Own { read: cache_bytes, show: u64::to_string }),
+            OptionalSetting(CustomSetting { read: cache_bytes, show: u64::to_string }),
             "the flash tier of the cache, on cache_storage: none";
         "cache_journal" => cache_journal_bytes: Option<u64> = None,
-            Optional(Own { read: cache_bytes, show: u64::to_string }),
+            OptionalSetting(CustomSetting { read: cache_bytes, show: u64::to_string }),
             "most bytes that the gateway acknowledges before Ceph has them, on cache_storage: half of what is free there";
         "cache_flush_after" => cache_flush_after: Option<Duration> = None,
-            Optional(Own { read: latency, show: latency_text }),
+            OptionalSetting(CustomSetting { read: latency, show: latency_text }),
             "how long a write back may wait, of modelled time: 5 s, with alluxio 10 s";
         "cache_short_circuit" => cache_is_short: bool = true, BOOLEAN,
             "whether clients of Alluxio read its memory tier themselves (true, default) or ask its worker";
@@ -116,27 +127,27 @@ const CACHES: OneOf<Option<CacheKind>> =
 pub(super) const WRITES: OneOf<bool> = OneOf(&[("back", true), ("through", false)]);
 const STORES: OneOf<StoreKind> = OneOf(&[("hdfs", StoreKind::Hdfs), ("s3a", StoreKind::S3a)]);
 
-impl Config {
+impl SparkConfig {
     /// The configuration of `values` under a budget of everything together, for a storage of so many data directories; or every mistake.
     /// What isn't known yet is not judged.
     pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,
         directories: Option<usize>,
-    ) -> Result<Config, Mistakes> {
-        let (mut config, mut mistakes) = Config::read(values, budget_bytes.unwrap_or(u64::MAX));
+    ) -> Result<SparkConfig, SettingMistakes> {
+        let (mut config, mut mistakes) = SparkConfig::read(values, budget_bytes.unwrap_or(u64::MAX));
         if let Some(directories) = directories {
             config.osds = config.osds.or(u64::try_from(directories).ok());
         }
-        let told = master::Told {
+        let told = master::MasterSettings {
             master: config.master.as_ref(),
             work_directory: config.work_directory.as_deref(),
             configuration: config.configuration.is_some(),
             image: config.image.is_some(),
             secret: config.secret_variable.is_some(),
             without_secret: config.without_secret,
-            commits_to_s3a: matches!(config.committer, Committer::Directory | Committer::Magic),
-            writes_tables: config.committer == Committer::Iceberg,
+            commits_to_s3a: matches!(config.committer, OutputCommitter::Directory | OutputCommitter::Magic),
+            writes_tables: config.committer == OutputCommitter::Iceberg,
         };
         mistakes.extend(master::mistakes(values, &told));
         mistakes.extend(config.mistakes_of_a_version());
@@ -174,7 +185,7 @@ impl Config {
             }
         }
         if config.store == StoreKind::Hdfs
-            && matches!(config.committer, Committer::Directory | Committer::Magic)
+            && matches!(config.committer, OutputCommitter::Directory | OutputCommitter::Magic)
         {
             mistake(
                 "committer",
@@ -193,7 +204,7 @@ impl Config {
             mistake("workers", format!("expected at most the number of executors, {}", config.executors));
         }
         let bytes_per_s = config.link_bits_per_s.unwrap_or(0) as f64 / 8.0;
-        let in_flight_bytes = Shape { bytes_per_s, latency: config.link_latency }.in_flight_bytes();
+        let in_flight_bytes = LinkShape { bytes_per_s, latency: config.link_latency }.in_flight_bytes();
         if in_flight_bytes > MAX_IN_FLIGHT_BYTES as f64 {
             let problem = format!(
                 "expected at most {} MiB on their way, bandwidth times latency, not {:.0} MiB",
@@ -218,11 +229,11 @@ impl Config {
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
-    fn mistakes_of_a_version(&self) -> Mistakes {
-        let mut mistakes = Mistakes::new();
-        if self.version != Version::V3_5 {
+    fn mistakes_of_a_version(&self) -> SettingMistakes {
+        let mut mistakes = SettingMistakes::new();
+        if self.version != SparkVersion::V3_5 {
             let version = self.version.name();
-            if self.committer == Committer::Iceberg {
+            if self.committer == OutputCommitter::Iceberg {
                 let problem = format!("expected another one: Iceberg 1.9 has no runtime for Spark {version}");
                 mistakes.push(("committer".to_owned(), problem));
             }
@@ -234,8 +245,8 @@ impl Config {
         mistakes
     }
 
-    fn mistakes_of_a_manager(&self, values: &BTreeMap<String, String>) -> Mistakes {
-        let mut mistakes = Mistakes::new();
+    fn mistakes_of_a_manager(&self, values: &BTreeMap<String, String>) -> SettingMistakes {
+        let mut mistakes = SettingMistakes::new();
         let mut mistake = |key: &str, problem: &str| mistakes.push((key.to_owned(), problem.to_owned()));
         if self.manager == ManagerKind::Yarn {
             if self.endpoint.is_some() {
@@ -301,8 +312,8 @@ impl Config {
         self.executors * self.executor_cores
     }
 
-    pub(super) fn demand(&self) -> Demand {
-        Demand {
+    pub(super) fn demand(&self) -> SparkMemoryDemand {
+        SparkMemoryDemand {
             budget_bytes: self.budget_bytes,
             manager: self.manager,
             workers: self.workers,
@@ -317,8 +328,8 @@ impl Config {
     }
 
     /// How the budget is divided.
-    pub(super) fn division(&self) -> Division {
-        Division::of(self.demand())
+    pub(super) fn division(&self) -> SparkMemoryLayout {
+        SparkMemoryLayout::of(self.demand())
     }
 
     /// For the record: the settings, and the sizes that follow from them.
@@ -460,7 +471,7 @@ mod tests {
     #[test]
     fn what_does_not_go_together_is_said() {
         let mistakes = |pairs: &[(&str, &str)], budget| {
-            let found = Config::resolve(&values(pairs), budget, Some(2)).unwrap_err();
+            let found = SparkConfig::resolve(&values(pairs), budget, Some(2)).unwrap_err();
             found.into_iter().map(|(key, problem)| format!("{key}: {problem}")).collect::<Vec<_>>().join("\n")
         };
         for (pairs, expected) in [
@@ -576,7 +587,7 @@ mod tests {
     #[test]
     fn copies_are_as_many_as_there_are_nodes() {
         let resolve = |pairs: &[(&str, &str)], directories| {
-            Config::resolve(&values(pairs), Some(8 << 30), Some(directories)).unwrap()
+            SparkConfig::resolve(&values(pairs), Some(8 << 30), Some(directories)).unwrap()
         };
         assert_eq!(resolve(&[], 1).copies(), 3);
         assert_eq!(resolve(&[("datanodes", "2")], 1).copies(), 2);

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::config::Config;
+use super::config::SparkConfig;
 use super::memory::{DRIVER_HEAP_BYTES, MIB};
 use super::servers::MASTER_URL;
 use super::shuffle_service::ShuffleService;
 use crate::java_server::hosts_option;
-use crate::system::Resources;
+use crate::system::SystemResources;
 
 /// As long as a device in slow motion may keep somebody waiting.
 const NETWORK_TIMEOUT_S: f64 = 120.0;
 
 /// What a session's configuration depends on.
-pub(super) struct Session<'a> {
-    pub config: &'a Config,
-    pub resources: &'a Resources,
+pub(super) struct SessionDefaults<'a> {
+    pub config: &'a SparkConfig,
+    pub resources: &'a SystemResources,
     /// The jars of Maven's list.
     pub library: &'a Path,
     /// Those of Iceberg, and where its tables go, if the study writes any.
@@ -45,7 +45,7 @@ pub(super) struct Session<'a> {
     pub without: &'a [&'a str],
 }
 
-impl Session<'_> {
+impl SessionDefaults<'_> {
     /// The text of `spark-defaults.conf`. It holds the store's keys: others must not read it.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
@@ -172,10 +172,10 @@ mod tests {
             [("store", "s3a"), ("executors", "3"), ("executor_memory", "1 GiB"), ("committer", "magic")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .into();
-        let config = Config::resolve(&values, Some(16 << 30), Some(1)).unwrap();
-        let session = Session {
+        let config = SparkConfig::resolve(&values, Some(16 << 30), Some(1)).unwrap();
+        let session = SessionDefaults {
             config: &config,
-            resources: &Resources { modelled_cores: Some(16), ..Resources::unlimited() },
+            resources: &SystemResources { modelled_cores: Some(16), ..SystemResources::unlimited() },
             library: Path::new("/cache/spark"),
             iceberg: Some((Path::new("/cache/iceberg"), "s3a://b/tables".to_owned())),
             cache: Some(Path::new("/cache/alluxio-client")),

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use super::NAME;
 use super::environment::without_variables_of_the_user;
 use super::servers::{ServerPlan, executor_environment};
-use crate::answer_lines::Lines;
-use crate::child::Child;
+use crate::answer_lines::LineSplitter;
+use crate::child::ChildProcess;
 use crate::connection::SocketPath;
 use crate::java::without_options_of_the_user;
-use crate::pid_namespace::{Mounts, contained_program, program_of};
+use crate::pid_namespace::{NamespaceMounts, contained_program, program_of};
 use crate::system::SystemError;
 
 /// The name of a source, and its text.
@@ -46,8 +46,8 @@ const CANCELLING_LIMIT: Duration = Duration::from_secs(20);
 
 /// The running driver. Dropping it kills it and the Java program that it started.
 #[derive(Debug)]
-pub(super) struct Driver {
-    child: Child,
+pub(super) struct SparkDriver {
+    child: ChildProcess,
     socket: SocketPath,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn write_sources(folder: &Path) -> std::io::Result<()> {
     SOURCES.iter().try_for_each(|(name, text)| std::fs::write(folder.join(name), text))
 }
 
-impl Driver {
+impl SparkDriver {
     /// Starts it inside the budget: it is a part of what is measured. It need not listen yet when this returns. `configuration` has
     /// `spark-defaults.conf`; `hadoop` is the configuration directory of HDFS or YARN.
     pub(super) fn start(
@@ -75,7 +75,7 @@ impl Driver {
         jobs: &Path,
         configuration: &Path,
         hadoop: Option<&Path>,
-    ) -> Result<Driver, SystemError> {
+    ) -> Result<SparkDriver, SystemError> {
         let failed = |problem: String| SystemError::starting(NAME, problem);
         let folder = folder(plan);
         std::fs::create_dir_all(folder.join("tmp"))
@@ -85,8 +85,13 @@ impl Driver {
         let java = program_of(NAME, &plan.java)?;
         let home = java.parent().and_then(Path::parent).unwrap_or(Path::new("/")).display().to_string();
         // The Java program that it starts, and others, end with it also when this program is killed.
-        let python =
-            contained_program(NAME, &plan.environment.python, &folder, "contained-python", Mounts::Shared)?;
+        let python = contained_program(
+            NAME,
+            &plan.environment.python,
+            &folder,
+            "contained-python",
+            NamespaceMounts::Shared,
+        )?;
         let mut command = Command::new(python);
         command.arg(jobs.join(MAIN)).arg(socket.as_path()).current_dir(&folder);
         without_variables_of_the_user(&mut command);
@@ -116,8 +121,9 @@ impl Driver {
                 command.env_remove("SPARK_LOCAL_IP");
             }
         }
-        let child = Child::spawn_as(NAME, "driver", command, &folder.join("driver.log"), &plan.resources)?;
-        Ok(Driver { child, socket })
+        let child =
+            ChildProcess::spawn_as(NAME, "driver", command, &folder.join("driver.log"), &plan.resources)?;
+        Ok(SparkDriver { child, socket })
     }
 
     /// Waits until it has a session with so many executors.
@@ -197,7 +203,7 @@ impl Driver {
         let mut stream = UnixStream::connect(self.socket.as_path()).map_err(lost)?;
         stream.set_read_timeout(Some(POLL)).map_err(lost)?;
         stream.write_all(format!("{request}\n").as_bytes()).map_err(lost)?;
-        let mut lines = Lines::default();
+        let mut lines = LineSplitter::default();
         let mut cancelled: Option<Instant> = None;
         loop {
             let line = lines.next(&mut stream).map_err(lost)?;

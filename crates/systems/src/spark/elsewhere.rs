@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::NAME;
-use super::config::Config;
-use super::endpoint::{self, Endpoint};
+use super::config::SparkConfig;
+use super::endpoint::{self, StoreEndpoint};
 use super::environment::without_variables_of_the_user;
-use crate::ceph::Keys;
+use crate::ceph::S3Keys;
 use crate::credentials::random_password;
-use crate::left_elsewhere::{Entry, Ledger};
-use crate::network_door::{ADDRESS, Behind, NetworkDoor};
+use crate::left_elsewhere::{LedgerEntry, RemoteLedger};
+use crate::network_door::{ADDRESS, ForwardTarget, NetworkDoor};
 use crate::network_namespace::NetworkNamespace;
-use crate::system::{Settings, SystemError};
+use crate::system::{SystemError, SystemSettings};
 
 const PROGRAM: &str = "store.py";
 /// Up to five requests, of which each has ten seconds, and some for Python and their connections.
@@ -32,15 +32,15 @@ const POLL: Duration = Duration::from_millis(20);
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
 /// A store that answers.
-pub(super) struct Elsewhere {
-    endpoint: Endpoint,
+pub(super) struct ExternalStore {
+    endpoint: StoreEndpoint,
     bucket: String,
     /// Of the keys of this run's objects: nobody else's begin like that.
     prefix: String,
     region: String,
     path_style: bool,
     signs_v2: bool,
-    keys: Keys,
+    keys: S3Keys,
     token: Option<String>,
     variables: String,
     door: NetworkDoor,
@@ -49,28 +49,28 @@ pub(super) struct Elsewhere {
     /// Where the sources are.
     jobs: PathBuf,
     is_clear: bool,
-    entry: Entry,
+    entry: LedgerEntry,
 }
 
-impl std::fmt::Debug for Elsewhere {
+impl std::fmt::Debug for ExternalStore {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Elsewhere").field("endpoint", &self.endpoint).finish_non_exhaustive()
+        formatter.debug_struct("ExternalStore").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 
-impl Elsewhere {
+impl ExternalStore {
     /// Opens a door of `namespace` to the store of `config`, and asks the store what jobs will ask.
     ///
     /// # Errors
     /// When a key is missing, the store may not be connected to, does not answer, or refuses.
     pub(super) fn reach(
-        (config, endpoint): (&Config, &Endpoint),
-        settings: &Settings,
+        (config, endpoint): (&SparkConfig, &StoreEndpoint),
+        settings: &SystemSettings,
         variable: impl Fn(&str) -> Option<String>,
         namespace: &Arc<NetworkNamespace>,
         (python, jobs): (&Path, &Path),
-        ledger: &Ledger,
-    ) -> Result<Elsewhere, SystemError> {
+        ledger: &RemoteLedger,
+    ) -> Result<ExternalStore, SystemError> {
         let failed = |problem: String| SystemError::starting(NAME, problem);
         if settings.slow_motion > 1.0 {
             return Err(failed(format!(
@@ -83,14 +83,14 @@ impl Elsewhere {
         let (keys, token) = endpoint::keys(names, config.session_token_variable.as_deref(), variable)?;
         let allowed = settings.may_connect.check(NAME, ("endpoint", &[endpoint.place()]), Some(names))?;
         let behind = match allowed {
-            Some((_, addresses)) => Behind::Addresses(addresses),
-            None => Behind::Name(endpoint.host.clone(), endpoint.port),
+            Some((_, addresses)) => ForwardTarget::Addresses(addresses),
+            None => ForwardTarget::Name(endpoint.host.clone(), endpoint.port),
         };
         let door = NetworkDoor::open(namespace, endpoint.port, behind)
             .map_err(|error| failed(format!("can't connect its network to {}: {error}", endpoint.show())))?;
         let random =
             random_password().map_err(|error| failed(format!("there are no random numbers: {error}")))?;
-        let mut store = Elsewhere {
+        let mut store = ExternalStore {
             endpoint: endpoint.clone(),
             bucket: config.bucket.clone().unwrap_or_default(),
             prefix: format!("underlay-{random}/"),
@@ -105,7 +105,7 @@ impl Elsewhere {
             python: python.to_owned(),
             jobs: jobs.to_owned(),
             is_clear: true,
-            entry: Entry::default(),
+            entry: LedgerEntry::default(),
         };
         let place = format!("objects of jobs at {}, in the store {}", store.url(""), endpoint.show());
         store.entry = ledger.enter(&place).map_err(failed)?;
@@ -289,7 +289,7 @@ fn may_have_written(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::TimedOut | std::io::ErrorKind::Other)
 }
 
-impl Drop for Elsewhere {
+impl Drop for ExternalStore {
     fn drop(&mut self) {
         if self.is_clear {
             return;

@@ -3,21 +3,21 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::NAME;
-use crate::ceph::Keys;
+use crate::ceph::S3Keys;
 use crate::credentials::missing;
 use crate::network_door::ADDRESS;
 use crate::system::SystemError;
 
 /// `https://s3.example.com`, or another port: `http://10.0.0.5:9000`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Endpoint {
+pub(crate) struct StoreEndpoint {
     pub https: bool,
     pub host: String,
     pub port: u16,
 }
 
-impl Endpoint {
-    pub(super) fn read(text: &str) -> Result<Endpoint, String> {
+impl StoreEndpoint {
+    pub(super) fn read(text: &str) -> Result<StoreEndpoint, String> {
         let expected = || {
             format!(
                 "expected https:// or http:// and a host, such as https://s3.example.com or http://10.0.0.5:9000, not '{text}'"
@@ -42,7 +42,7 @@ impl Endpoint {
         if host.split('.').any(|label| label.is_empty() || !label.chars().all(plain)) {
             return Err(expected());
         }
-        let endpoint = Endpoint { https, host: host.to_ascii_lowercase(), port };
+        let endpoint = StoreEndpoint { https, host: host.to_ascii_lowercase(), port };
         if https && endpoint.is_address() {
             return Err(
                 "expected a name and no address behind https://, since certificates are for names".to_owned()
@@ -63,8 +63,8 @@ impl Endpoint {
         self.host.parse::<IpAddr>().is_ok()
     }
 
-    /// By which clients in the network of Spark know it: a name is looked up in [`names`](Endpoint::names) there, and an address is the
-    /// door's.
+    /// By which clients in the network of Spark know it: a name is looked up in [`names`](StoreEndpoint::names) there,
+    /// and an address is the door's.
     pub(super) fn host_inside(&self) -> String {
         if self.is_address() { ADDRESS.to_string() } else { self.host.clone() }
     }
@@ -83,7 +83,7 @@ impl Endpoint {
     }
 
     pub(super) fn url_inside(&self) -> String {
-        Endpoint { host: self.host_inside(), ..self.clone() }.show()
+        StoreEndpoint { host: self.host_inside(), ..self.clone() }.show()
     }
 }
 
@@ -130,7 +130,7 @@ pub(super) fn keys(
     [access, secret]: [&str; 2],
     token: Option<&str>,
     read: impl Fn(&str) -> Option<String>,
-) -> Result<(Keys, Option<String>), SystemError> {
+) -> Result<(S3Keys, Option<String>), SystemError> {
     let value = |name: &str| {
         let remedy = format!("set {name} to what the store at the study's `endpoint` gave you");
         let value =
@@ -146,7 +146,7 @@ pub(super) fn keys(
     };
     let [access, secret] = [access, secret].map(value);
     let token = token.map(value).transpose()?;
-    Ok((Keys { access: access?, secret: secret? }, token))
+    Ok((S3Keys { access: access?, secret: secret? }, token))
 }
 
 #[cfg(test)]
@@ -164,7 +164,7 @@ mod tests {
             ("http://S3:9000", "http://s3:9000", "127.1.1.1 s3 b.s3\n"),
             ("http://10.0.0.5:9000", "http://127.1.1.1:9000", ""),
         ] {
-            let endpoint = Endpoint::read(text).unwrap();
+            let endpoint = StoreEndpoint::read(text).unwrap();
             assert_eq!((endpoint.url_inside().as_str(), endpoint.names("b").as_str()), (url_inside, names));
         }
         for text in [
@@ -177,9 +177,9 @@ mod tests {
             "https://a b",
             "https://10.0.0.1",
         ] {
-            assert!(Endpoint::read(text).is_err(), "{text}");
+            assert!(StoreEndpoint::read(text).is_err(), "{text}");
         }
-        let told = Endpoint::read("https://key:secret@a").unwrap_err();
+        let told = StoreEndpoint::read("https://key:secret@a").unwrap_err();
         assert!(told.contains("access_key_variable") && !told.contains("secret@"), "{told}");
     }
 

@@ -8,12 +8,12 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::NAME;
-use super::version::{VERSIONS, Version};
+use super::version::{SparkVersion, VERSIONS};
 use crate::artifacts::cache::{self, digest, make_once};
-use crate::child::Child;
+use crate::child::ChildProcess;
 use crate::program::on_path;
-use crate::setting::Kind as _;
-use crate::system::{Progress, Resources, SystemError};
+use crate::setting::SettingKind as _;
+use crate::system::{LoadProgress, SystemError, SystemResources};
 
 /// What pip builds PySpark with, and then everything else.
 const BUILD_TOOLS: &str = include_str!("requirements-build.txt");
@@ -28,7 +28,7 @@ const PREFIXES: [&str; 6] = ["PYTHON", "PYSPARK_", "SPARK_", "HADOOP_", "YARN_",
 
 /// An environment that is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Environment {
+pub(super) struct PythonEnvironment {
     pub python: PathBuf,
     /// PySpark's own folder, which is a `SPARK_HOME`.
     pub spark_home: PathBuf,
@@ -37,7 +37,7 @@ pub(super) struct Environment {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Python {
+struct PythonProgram {
     program: PathBuf,
     version: (u32, u32),
 }
@@ -46,7 +46,10 @@ struct Python {
 ///
 /// # Errors
 /// When there is no Python of a version that fits, or pip can't get the packages.
-pub(super) fn environment(spark: Version, progress: &dyn Fn(&Progress)) -> Result<Environment, SystemError> {
+pub(super) fn environment(
+    spark: SparkVersion,
+    progress: &dyn Fn(&LoadProgress),
+) -> Result<PythonEnvironment, SystemError> {
     let cache = cache::root().map_err(|error| error.of_system(NAME))?;
     environment_in(&cache, (spark, &find_python(spark)?), progress)
 }
@@ -68,9 +71,9 @@ pub fn s3a_class_path(version: &str) -> Result<[PathBuf; 2], SystemError> {
 
 fn environment_in(
     cache: &Path,
-    (spark, python): (Version, &Python),
-    progress: &dyn Fn(&Progress),
-) -> Result<Environment, SystemError> {
+    (spark, python): (SparkVersion, &PythonProgram),
+    progress: &dyn Fn(&LoadProgress),
+) -> Result<PythonEnvironment, SystemError> {
     let version = format!("{}.{}", python.version.0, python.version.1);
     let program = python.program.display().to_string();
     let name =
@@ -91,12 +94,12 @@ fn environment_in(
         })
     })?;
     let spark_home = directory.join("lib").join(format!("python{version}")).join("site-packages/pyspark");
-    Ok(Environment { python: directory.join("bin/python"), spark_home, version })
+    Ok(PythonEnvironment { python: directory.join("bin/python"), spark_home, version })
 }
 
 /// Makes the environment. It may be renamed afterwards: only the scripts in `bin`, which nobody uses, name its place.
 fn install(
-    (spark, python): (Version, &Python),
+    (spark, python): (SparkVersion, &PythonProgram),
     environment: &Path,
     staging: &Path,
 ) -> Result<(), SystemError> {
@@ -147,7 +150,7 @@ fn isolated(program: &Path) -> Command {
 
 fn run(mut command: Command, log: &Path, what: &str) -> Result<(), SystemError> {
     without_variables_of_the_user(&mut command);
-    let child = Child::spawn_as(NAME, "pip", command, log, &Resources::unlimited())?;
+    let child = ChildProcess::spawn_as(NAME, "pip", command, log, &SystemResources::unlimited())?;
     let state = child.state();
     if state.wait(LIMIT) && state.ended_well() {
         return Ok(());
@@ -172,7 +175,7 @@ pub(super) fn without_variables_of_the_user(command: &mut Command) {
 }
 
 /// The first Python that fits: that of the variable, the user's, or the distribution's.
-fn find_python(spark: Version) -> Result<Python, SystemError> {
+fn find_python(spark: SparkVersion) -> Result<PythonProgram, SystemError> {
     let chosen = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
     let candidates = match &chosen {
         Some(chosen) => vec![chosen.clone()],
@@ -181,7 +184,7 @@ fn find_python(spark: Version) -> Result<Python, SystemError> {
     find_among(spark, candidates)
 }
 
-fn find_among(spark: Version, candidates: Vec<PathBuf>) -> Result<Python, SystemError> {
+fn find_among(spark: SparkVersion, candidates: Vec<PathBuf>) -> Result<PythonProgram, SystemError> {
     let mut problem = "there is no python3".to_owned();
     for candidate in candidates {
         match look(spark, &candidate) {
@@ -198,7 +201,7 @@ fn find_among(spark: Version, candidates: Vec<PathBuf>) -> Result<Python, System
     })
 }
 
-fn look(spark: Version, program: &Path) -> Result<Python, String> {
+fn look(spark: SparkVersion, program: &Path) -> Result<PythonProgram, String> {
     let mut command = isolated(program);
     without_variables_of_the_user(&mut command);
     let output = command.args(["-c", ASK]).stdin(Stdio::null()).output();
@@ -219,7 +222,7 @@ fn look(spark: Version, program: &Path) -> Result<Python, String> {
     }
     // A launcher may choose another one tomorrow.
     let program = words.next().map_or_else(|| program.to_owned(), PathBuf::from);
-    Ok(Python { program, version: (major, minor) })
+    Ok(PythonProgram { program, version: (major, minor) })
 }
 
 #[cfg(test)]
@@ -243,23 +246,23 @@ mod tests {
             std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
             path
         };
-        let look = |program: &Path| look(Version::V3_5, program);
+        let look = |program: &Path| look(SparkVersion::V3_5, program);
         let old = look(&script("old", "echo 3 6 /usr/bin/python3.6")).unwrap_err();
         assert!(old.ends_with("is version 3.6"), "{old}");
         let bare = look(&script("bare", "echo \"No module named 'ensurepip'\" >&2; exit 1")).unwrap_err();
         assert!(bare.ends_with("No module named 'ensurepip'"), "{bare}");
         assert!(look(Path::new("/no/such/python")).unwrap_err().contains("can't be run"));
         let good = look(&script("good", "echo 3 11 /usr/bin/python3.11")).unwrap();
-        assert_eq!(good, Python { program: "/usr/bin/python3.11".into(), version: (3, 11) });
+        assert_eq!(good, PythonProgram { program: "/usr/bin/python3.11".into(), version: (3, 11) });
         // Spark 4.1 runs on fewer.
         let nine = script("nine", "echo 3 9 /usr/bin/python3.9");
         assert!(look(&nine).is_ok());
-        assert!(super::look(Version::V4_1, &nine).unwrap_err().ends_with("is version 3.9"));
+        assert!(super::look(SparkVersion::V4_1, &nine).unwrap_err().ends_with("is version 3.9"));
     }
 
     #[test]
     fn a_python_that_is_missing_is_told_with_what_to_install() {
-        let told = |candidates| find_among(Version::V4_1, candidates).unwrap_err().to_string();
+        let told = |candidates| find_among(SparkVersion::V4_1, candidates).unwrap_err().to_string();
         let none = told(Vec::new());
         assert!(none.contains("Python 3.10 or 3.11 with venv (there is no python3)"), "{none}");
         assert!(none.contains("apt install python3 python3-venv") && none.contains(VARIABLE), "{none}");
@@ -287,8 +290,8 @@ mod tests {
         std::fs::write(&program, text).unwrap();
         std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let cache = folder.path().join("cache");
-        let python = Python { program, version: (3, 11) };
-        let error = environment_in(&cache, (Version::V4_1, &python), &|_| {}).unwrap_err().to_string();
+        let python = PythonProgram { program, version: (3, 11) };
+        let error = environment_in(&cache, (SparkVersion::V4_1, &python), &|_| {}).unwrap_err().to_string();
         assert!(error.contains("no route to the index") && error.contains("UNDERLAY_CACHE"), "{error}");
         let left: Vec<_> = std::fs::read_dir(cache.join("python")).unwrap().collect();
         assert_eq!(left.len(), 1, "the lock alone: {left:?}");

@@ -16,7 +16,7 @@ const MAX_LINE_BYTES: usize = 64 << 20;
 
 /// One attempt at a stage.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Stage {
+pub struct SparkStage {
     /// In seconds since 1970.
     pub began_s: f64,
     pub ended_s: f64,
@@ -40,7 +40,7 @@ pub struct Stage {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobEvents {
     /// By number and attempt.
-    stages: BTreeMap<(u64, u64), Stage>,
+    stages: BTreeMap<(u64, u64), SparkStage>,
     /// The accumulators of [`JOB_COMMIT`].
     commits: BTreeSet<u64>,
     /// Data sets that a stage has computed and left in executors' memory.
@@ -91,14 +91,14 @@ impl EventLog {
 
 impl JobEvents {
     /// The stages that had tasks, in the order in which they began.
-    pub fn stages(&self) -> Vec<&Stage> {
-        let mut stages: Vec<&Stage> = self.stages.values().filter(|stage| stage.ended_s > 0.0).collect();
+    pub fn stages(&self) -> Vec<&SparkStage> {
+        let mut stages: Vec<&SparkStage> = self.stages.values().filter(|stage| stage.ended_s > 0.0).collect();
         stages.sort_by(|a, b| a.began_s.total_cmp(&b.began_s));
         stages
     }
 
     #[cfg(test)]
-    pub(super) fn add(&mut self, number: u64, stage: Stage) {
+    pub(super) fn add(&mut self, number: u64, stage: SparkStage) {
         self.stages.insert((number, 0), stage);
     }
 
@@ -143,7 +143,7 @@ impl JobEvents {
         }
     }
 
-    fn stage(&mut self, number: &Value, attempt: &Value) -> &mut Stage {
+    fn stage(&mut self, number: &Value, attempt: &Value) -> &mut SparkStage {
         let key = (number.as_u64().unwrap_or_default(), attempt.as_u64().unwrap_or_default());
         self.stages.entry(key).or_default()
     }
@@ -160,7 +160,7 @@ impl JobEvents {
         let bytes = |part: &str, name: &str| metrics[part][name].as_u64().unwrap_or_default();
         let (read, written) = ("Input Metrics", "Output Metrics");
         let (fetched, spilled) = ("Shuffle Read Metrics", "Shuffle Write Metrics");
-        let task = Task {
+        let task = SparkTask {
             run_s: seconds(&metrics["Executor Run Time"]),
             unpack_s: seconds(&metrics["Executor Deserialize Time"])
                 + seconds(&metrics["Result Serialization Time"]),
@@ -192,7 +192,7 @@ impl JobEvents {
     }
 }
 
-impl Stage {
+impl SparkStage {
     /// What its tasks did with data: `read, shuffle out`.
     pub fn name(&self) -> String {
         let parts = [
@@ -224,7 +224,7 @@ fn add(sum: &mut u64, more: u64) {
 
 /// The metrics of one task.
 #[derive(Clone, Copy, Debug, Default)]
-struct Task {
+struct SparkTask {
     run_s: f64,
     unpack_s: f64,
     cpu_s: f64,
@@ -236,7 +236,7 @@ struct Task {
     fetches: u64,
 }
 
-impl Task {
+impl SparkTask {
     /// Spark measures the CPU, the commit, and waiting for the shuffle. What is left of the task's time is waiting for its input and
     /// its output: for whichever it has, or for both in proportion to their bytes.
     fn divided(&self) -> TaskTime {
@@ -320,17 +320,17 @@ mod tests {
 
     #[test]
     fn waiting_goes_to_what_a_task_has() {
-        let task = Task { run_s: 4.0, cpu_s: 1.0, ..Task::default() };
-        let of = |task: Task| {
+        let task = SparkTask { run_s: 4.0, cpu_s: 1.0, ..SparkTask::default() };
+        let of = |task: SparkTask| {
             let time = task.divided();
             assert!((time.total_s() - task.run_s - task.unpack_s).abs() < 1e-9);
             (time.compute_s, time.input_wait_s, time.shuffle_s, time.output_s)
         };
-        assert_eq!(of(Task { input_bytes: 30, output_bytes: 10, ..task }), (1.0, 2.25, 0.0, 0.75));
-        assert_eq!(of(Task { fetches: 5, ..task }), (1.0, 0.0, 3.0, 0.0));
+        assert_eq!(of(SparkTask { input_bytes: 30, output_bytes: 10, ..task }), (1.0, 2.25, 0.0, 0.75));
+        assert_eq!(of(SparkTask { fetches: 5, ..task }), (1.0, 0.0, 3.0, 0.0));
         assert_eq!(of(task), (4.0, 0.0, 0.0, 0.0));
         // Clocks differ: nothing becomes negative.
-        assert_eq!(of(Task { cpu_s: 9.0, commit_s: 1.0, input_bytes: 1, ..task }).0, 3.0);
+        assert_eq!(of(SparkTask { cpu_s: 9.0, commit_s: 1.0, input_bytes: 1, ..task }).0, 3.0);
     }
 
     #[test]

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use underlay_record::{JobRecord, StageRecord};
 
 use super::NAME;
-use super::committer::Committer;
-use super::config::Config;
-use super::event_log::{JobEvents, Stage};
+use super::committer::OutputCommitter;
+use super::config::SparkConfig;
+use super::event_log::{JobEvents, SparkStage};
 use crate::ceph::StoreRequest;
 use crate::system::{JobRequest, JobTakes, SystemError};
 
@@ -44,7 +44,7 @@ const SLEWED_SHARE: f64 = 0.001;
 
 /// What becomes of a job's output when it commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Commit {
+pub(super) enum CommitMode {
     Renamed,
     /// Within an object store.
     Copied,
@@ -54,12 +54,12 @@ pub(super) enum Commit {
 
 /// Roughly what a job takes, from runs in slow motion x6 and x12 on 4 cores, over 50 to 400 MB; the queries from two, on object stores. A part of
 /// it is the same for little data.
-pub(super) fn takes(job: &str, data_bytes: u64, commit: Commit) -> Option<JobTakes> {
+pub(super) fn takes(job: &str, data_bytes: u64, commit: CommitMode) -> Option<JobTakes> {
     let of_100_mb = data_bytes as f64 / 1e8;
     let by = |renamed: f64, copied: f64, stored_later: f64| match commit {
-        Commit::Renamed => renamed,
-        Commit::Copied => copied,
-        Commit::StoredLater => stored_later,
+        CommitMode::Renamed => renamed,
+        CommitMode::Copied => copied,
+        CommitMode::StoredLater => stored_later,
     };
     let stored_later = |of_100_mb_s: f64| by(0.0, 0.0, of_100_mb_s) * of_100_mb;
     let (modelled_s, around_s, storing_s) = match job {
@@ -80,7 +80,7 @@ pub(super) fn takes(job: &str, data_bytes: u64, commit: Commit) -> Option<JobTak
 
 /// One request to the driver.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Step {
+pub(super) struct DriverRequest {
     /// As the driver calls it.
     pub job: &'static str,
     pub during: &'static str,
@@ -92,12 +92,12 @@ pub(super) struct Step {
     pub is_checked: bool,
 }
 
-impl Step {
+impl DriverRequest {
     /// The step that is the job itself.
     ///
     /// # Errors
     /// When there is no such job.
-    pub(super) fn of(config: &Config, job: &JobRequest) -> Result<Step, SystemError> {
+    pub(super) fn of(config: &SparkConfig, job: &JobRequest) -> Result<DriverRequest, SystemError> {
         let parts = u64::from(job.maps.unwrap_or(0));
         let parts = if parts > 0 {
             parts
@@ -118,7 +118,7 @@ impl Step {
         };
         let points_of: BTreeMap<&'static str, Value> =
             [("points", json!(points)), ("seed", json!(seed(job))), ("partitions", json!(parts))].into();
-        let step = |job, during, input, output, options, is_checked| Step {
+        let step = |job, during, input, output, options, is_checked| DriverRequest {
             job,
             during,
             input,
@@ -165,9 +165,14 @@ impl Step {
     }
 
     /// The step that makes what this one reads.
-    pub(super) fn input_step(&self, config: &Config, job: &JobRequest) -> Result<Option<Step>, SystemError> {
-        let of =
-            |name: &str| Step::of(config, &JobRequest { name: name.to_owned(), ..job.clone() }).map(Some);
+    pub(super) fn input_step(
+        &self,
+        config: &SparkConfig,
+        job: &JobRequest,
+    ) -> Result<Option<DriverRequest>, SystemError> {
+        let of = |name: &str| {
+            DriverRequest::of(config, &JobRequest { name: name.to_owned(), ..job.clone() }).map(Some)
+        };
         self.input.map_or(Ok(None), of)
     }
 
@@ -187,7 +192,7 @@ fn seed(job: &JobRequest) -> u64 {
 /// # Errors
 /// When it was another one.
 pub(super) fn committed_by(
-    asked: Committer,
+    asked: OutputCommitter,
     during: &'static str,
     result: &Value,
 ) -> Result<String, SystemError> {
@@ -202,7 +207,7 @@ pub(super) fn committed_by(
 
 /// When a job ran, as its driver tells, by this machine's clocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Ran {
+pub(super) struct JobTiming {
     /// In seconds since 1970, as events and requests are told.
     began_s: f64,
     ended_s: f64,
@@ -210,15 +215,15 @@ pub(super) struct Ran {
     took_s: f64,
 }
 
-impl Ran {
+impl JobTiming {
     /// # Errors
     /// When the driver does not tell, or the clock was set meanwhile: events and requests have wrong places then.
-    pub(super) fn told_by(answer: &Value, during: &'static str) -> Result<Ran, SystemError> {
+    pub(super) fn told_by(answer: &Value, during: &'static str) -> Result<JobTiming, SystemError> {
         let failed = |problem: String| SystemError::failed(NAME, during, problem);
         let time = |name: &str| {
             answer[name].as_f64().ok_or_else(|| failed(format!("the driver does not tell its '{name}'")))
         };
-        let ran = Ran { began_s: time("began_s")?, ended_s: time("ended_s")?, took_s: time("took_s")? };
+        let ran = JobTiming { began_s: time("began_s")?, ended_s: time("ended_s")?, took_s: time("took_s")? };
         let set_s = ran.ended_s - ran.began_s - ran.took_s;
         match set_s.abs() > CLOCKS_APART_S + SLEWED_SHARE * ran.took_s {
             true => Err(failed(format!(
@@ -232,14 +237,15 @@ impl Ran {
 /// The record of a job.
 pub(super) fn record(
     name: &str,
-    Ran { began_s, ended_s, took_s }: Ran,
+    JobTiming { began_s, ended_s, took_s }: JobTiming,
     events: &JobEvents,
     requests: &[StoreRequest],
     committer: Option<String>,
     result: &Value,
 ) -> JobRecord {
     let stages = events.stages();
-    let sum = |pick: fn(&Stage) -> u64| stages.iter().map(|stage| pick(stage)).fold(0, u64::saturating_add);
+    let sum =
+        |pick: fn(&SparkStage) -> u64| stages.iter().map(|stage| pick(stage)).fold(0, u64::saturating_add);
     let mut counters = BTreeMap::new();
     counters.insert("input_records".to_owned(), sum(|stage| stage.input_records) as f64);
     counters.insert("output_records".to_owned(), sum(|stage| stage.output_records) as f64);
@@ -311,7 +317,7 @@ fn covered_s(mut times: Vec<(f64, f64)>) -> f64 {
 }
 
 /// The stages with what lies between them: before the first task, between stages, and behind the last one.
-fn with_gaps(stages: &[&Stage], began_s: f64, ended_s: f64) -> Vec<StageRecord> {
+fn with_gaps(stages: &[&SparkStage], began_s: f64, ended_s: f64) -> Vec<StageRecord> {
     let mut told: Vec<StageRecord> = Vec::new();
     let mut until_s = began_s;
     let gap = |told: &mut Vec<StageRecord>, name: &str, from_s: f64, to_s: f64| {
@@ -379,19 +385,19 @@ mod tests {
 
     #[test]
     fn every_job_finds_the_output_of_an_earlier_one() {
-        let config = Config::default();
+        let config = SparkConfig::default();
         let mut made = Vec::new();
         for &(name, _) in JOBS {
-            let step = Step::of(&config, &request(name)).unwrap();
+            let step = DriverRequest::of(&config, &request(name)).unwrap();
             let before = step.input_step(&config, &request(name)).unwrap();
             assert_eq!(before.map(|step| step.output), step.input.map(Some), "{name}");
             made.push(step.fingerprint());
         }
         made.dedup();
         assert_eq!(made.len(), JOBS.len());
-        let error = Step::of(&config, &request("wordcount")).unwrap_err().to_string();
+        let error = DriverRequest::of(&config, &request("wordcount")).unwrap_err().to_string();
         assert!(error.contains("there is no job 'wordcount'") && error.contains("terasort"), "{error}");
-        let terasort = Step::of(&config, &request("terasort")).unwrap();
+        let terasort = DriverRequest::of(&config, &request("terasort")).unwrap();
         assert_eq!(
             (&terasort.options["partitions"], &terasort.options["seed"]),
             (&json!(3), &json!(0x7fff_ffff))
@@ -401,20 +407,23 @@ mod tests {
     #[test]
     fn an_output_that_another_committer_wrote_is_no_result() {
         let told = json!({ "committer": "file-v2" });
-        assert_eq!(committed_by(Committer::FileV2, "testing", &told).unwrap(), "file-v2");
-        let error = committed_by(Committer::Magic, "testing", &told).unwrap_err().to_string();
+        assert_eq!(committed_by(OutputCommitter::FileV2, "testing", &told).unwrap(), "file-v2");
+        let error = committed_by(OutputCommitter::Magic, "testing", &told).unwrap_err().to_string();
         assert!(error.contains("'magic'") && error.contains("'file-v2'"), "{error}");
-        assert!(committed_by(Committer::FileV1, "testing", &told).is_err());
-        assert!(committed_by(Committer::FileV1, "testing", &json!({})).is_err());
+        assert!(committed_by(OutputCommitter::FileV1, "testing", &told).is_err());
+        assert!(committed_by(OutputCommitter::FileV1, "testing", &json!({})).is_err());
     }
 
     #[test]
     fn a_clock_that_is_set_ends_a_job() {
         let ran = |ended_s: f64, took: &str| {
             let answer = json!({ "began_s": 100.0, "ended_s": ended_s, took: 10.0 });
-            Ran::told_by(&answer, "testing").map_err(|error| error.to_string())
+            JobTiming::told_by(&answer, "testing").map_err(|error| error.to_string())
         };
-        assert_eq!(ran(110.05, "took_s").unwrap(), Ran { began_s: 100.0, ended_s: 110.05, took_s: 10.0 });
+        assert_eq!(
+            ran(110.05, "took_s").unwrap(),
+            JobTiming { began_s: 100.0, ended_s: 110.05, took_s: 10.0 }
+        );
         let error = ran(70.0, "took_s").unwrap_err();
         assert!(error.contains("clock was set by -40.0 s"), "{error}");
         let error = ran(110.0, "takes_s").unwrap_err();
@@ -429,21 +438,21 @@ mod tests {
         let mut events = JobEvents::default();
         for number in [1, 2, 3] {
             let (began_s, ended_s) = (100.0, 109.0);
-            events.add(number, Stage { began_s, ended_s, tasks: 1, ..Stage::default() });
+            events.add(number, SparkStage { began_s, ended_s, tasks: 1, ..SparkStage::default() });
         }
-        let ran = Ran { began_s: 100.0, ended_s: 109.0, took_s: 9.0 };
+        let ran = JobTiming { began_s: 100.0, ended_s: 109.0, took_s: 9.0 };
         let record = record("tpcds", ran, &events, &[], None, &Value::Null);
         assert_eq!((record.stages.len(), record.phases_s["compute"]), (3, 9.0));
     }
 
     #[test]
     fn requests_belong_to_the_stage_that_ran() {
-        let stage = |began_s: f64, ended_s: f64, output_bytes: u64| Stage {
+        let stage = |began_s: f64, ended_s: f64, output_bytes: u64| SparkStage {
             began_s,
             ended_s,
             output_bytes,
             tasks: 2,
-            ..Stage::default()
+            ..SparkStage::default()
         };
         let (first, second) = (stage(101.0, 103.0, 0), stage(103.0, 107.0, 10));
         let told = with_gaps(&[&first, &second], 100.0, 110.0);
@@ -470,7 +479,7 @@ mod tests {
         let mut events = JobEvents::default();
         events.add(1, first.clone());
         events.add(2, second.clone());
-        let ran = Ran { began_s: 100.0, ended_s: 110.0, took_s: 10.02 };
+        let ran = JobTiming { began_s: 100.0, ended_s: 110.0, took_s: 10.02 };
         let committed = record("terasort", ran, &events, &requests, Some("iceberg".to_owned()), &Value::Null);
         assert!(!committed.counters.contains_key("job_commit_wall_ms"), "nobody measured it");
         let record = record("terasort", ran, &events, &requests, None, &Value::Null);

@@ -6,19 +6,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::NAME;
-use super::config::Config;
-use super::master::Master;
+use super::config::SparkConfig;
+use super::master::ExternalMaster;
 use crate::credentials::missing;
 use crate::may_connect::MayConnect;
-use crate::system::{Settings, SystemError};
+use crate::system::{SystemError, SystemSettings};
 
 pub(super) const SECRET: &str = "spark.authenticate.secret";
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// A master that answers, and how to be found by its executors.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Reached {
-    pub master: Master,
+pub(super) struct ReachedMaster {
+    pub master: ExternalMaster,
     /// By which executors find the driver.
     pub driver_address: String,
     /// Where all of a run's jobs read and write.
@@ -26,9 +26,9 @@ pub(super) struct Reached {
     secret: Option<String>,
 }
 
-impl std::fmt::Debug for Reached {
+impl std::fmt::Debug for ReachedMaster {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Reached").field("master", &self.master).finish_non_exhaustive()
+        formatter.debug_struct("ReachedMaster").field("master", &self.master).finish_non_exhaustive()
     }
 }
 
@@ -37,10 +37,10 @@ impl std::fmt::Debug for Reached {
 /// # Errors
 /// When nobody answers there, it may not be connected to, or a secret is missing.
 pub(super) fn reach(
-    (config, master): (&Config, &Master),
-    settings: &Settings,
+    (config, master): (&SparkConfig, &ExternalMaster),
+    settings: &SystemSettings,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<Reached, SystemError> {
+) -> Result<ReachedMaster, SystemError> {
     let failed = |problem: String| SystemError::starting(NAME, problem);
     if settings.slow_motion > 1.0 {
         return Err(failed(format!(
@@ -87,11 +87,11 @@ pub(super) fn reach(
     let random = crate::credentials::random_password()
         .map_err(|error| failed(format!("there are no random numbers: {error}")))?;
     let directory = format!("{}/underlay-{random}", config.work_directory.as_deref().unwrap_or_default());
-    Ok(Reached { master: master.clone(), driver_address, directory, secret })
+    Ok(ReachedMaster { master: master.clone(), driver_address, directory, secret })
 }
 
 /// Connects to one of the masters, and returns the address of this host that it was reached from. `None` if there is nothing to connect to.
-fn connect(master: &Master) -> Result<Option<IpAddr>, String> {
+fn connect(master: &ExternalMaster) -> Result<Option<IpAddr>, String> {
     let mut problem = None;
     for place in master.places() {
         let found = place.to_socket_addrs().map_err(|error| format!("{}: {error}", place));
@@ -123,11 +123,11 @@ fn connect(master: &Master) -> Result<Option<IpAddr>, String> {
     }
 }
 
-impl Reached {
+impl ReachedMaster {
     /// What a session must be told, in place of what one on this machine alone is told. `jobs` is the folder of the jobs' sources.
     pub(super) fn settings(
         &self,
-        config: &Config,
+        config: &SparkConfig,
         sources: &[&str],
         jobs: &Path,
     ) -> BTreeMap<String, String> {
@@ -144,17 +144,17 @@ impl Reached {
             ("spark.hadoop.hadoop.tmp.dir", "${java.io.tmpdir}/hadoop-${user.name}".to_owned()),
         ]);
         match &self.master {
-            Master::Spark(_) => {
+            ExternalMaster::Spark(_) => {
                 if let Some(secret) = &self.secret {
                     settings.insert("spark.authenticate", "true".to_owned());
                     settings.insert(SECRET, secret.clone());
                 }
             }
             // Each draws a secret for the application.
-            Master::Yarn => {
+            ExternalMaster::Yarn => {
                 settings.insert("spark.authenticate", "true".to_owned());
             }
-            Master::Kubernetes(_) => {
+            ExternalMaster::Kubernetes(_) => {
                 settings.insert("spark.authenticate", "true".to_owned());
                 settings.insert("spark.kubernetes.container.image", config.image.clone().unwrap_or_default());
                 settings.insert("spark.kubernetes.namespace", config.kubernetes_namespace.clone());
@@ -185,9 +185,9 @@ mod tests {
 
     use super::*;
 
-    fn config(pairs: &[(&str, &str)]) -> Config {
+    fn config(pairs: &[(&str, &str)]) -> SparkConfig {
         let values = pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
-        Config::resolve(&values, None, None).unwrap_or_else(|mistakes| panic!("{mistakes:?}"))
+        SparkConfig::resolve(&values, None, None).unwrap_or_else(|mistakes| panic!("{mistakes:?}"))
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
         let told = |pairs: &[(&str, &str)]| {
             let config = config(&[&[("work_directory", "hdfs://a/x"), ("executors", "3")], pairs].concat());
             let master = config.master.clone().unwrap();
-            let reached = Reached {
+            let reached = ReachedMaster {
                 master,
                 driver_address: "10.0.0.7".to_owned(),
                 directory: String::new(),
@@ -232,13 +232,14 @@ mod tests {
     fn a_master_that_is_not_there_is_told() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let master = format!("spark://127.0.0.1:{port}");
-        let reached = |pairs: &[(&str, &str)], settings: &Settings| {
+        let reached = |pairs: &[(&str, &str)], settings: &SystemSettings| {
             let config = config(&[&[("work_directory", "file:///shared")], pairs].concat());
             reach((&config, &config.master.clone().unwrap()), settings, |_| None)
         };
-        let told =
-            |pairs: &[(&str, &str)], settings: &Settings| reached(pairs, settings).unwrap_err().to_string();
-        let here = Settings::default();
+        let told = |pairs: &[(&str, &str)], settings: &SystemSettings| {
+            reached(pairs, settings).unwrap_err().to_string()
+        };
+        let here = SystemSettings::default();
         let gone = told(&[("master", &master), ("without_secret", "true")], &here);
         assert!(
             gone.contains("can't be reached")
@@ -248,7 +249,7 @@ mod tests {
         );
         let slowed = told(
             &[("master", &master), ("without_secret", "true")],
-            &Settings { slow_motion: 2.0, ..Settings::default() },
+            &SystemSettings { slow_motion: 2.0, ..SystemSettings::default() },
         );
         assert!(slowed.contains("set `time = 1` in [scale]"), "{slowed}");
         let unset = told(&[("master", &master), ("secret_variable", "SPARK_STUDY_SECRET")], &here);
@@ -256,7 +257,8 @@ mod tests {
         let nowhere = told(&[("master", "yarn"), ("configuration", "/no/such/directory")], &here);
         assert!(nowhere.contains("there is no directory /no/such/directory"), "{nowhere}");
 
-        let worker = Settings { may_connect: MayConnect::WithoutCredentials, ..Settings::default() };
+        let worker =
+            SystemSettings { may_connect: MayConnect::WithoutCredentials, ..SystemSettings::default() };
         let theirs = told(&[("master", &master), ("without_secret", "true")], &worker);
         assert!(theirs.contains("starts no session of jobs"), "{theirs}");
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::setting::Mistakes;
+use crate::setting::SettingMistakes;
 
 const SPARK: &str = "spark://";
 const KUBERNETES: &str = "k8s://";
@@ -12,7 +12,7 @@ const SPARKS_PORT: u16 = 7077;
 
 /// What starts executors of a cluster that runs already.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Master {
+pub(crate) enum ExternalMaster {
     /// Spark's own masters, of which one leads: `HOST:PORT`.
     Spark(Vec<String>),
     /// The ResourceManager that `configuration` names.
@@ -21,43 +21,43 @@ pub(crate) enum Master {
     Kubernetes(String),
 }
 
-impl Master {
-    pub(super) fn read(text: &str) -> Result<Master, String> {
+impl ExternalMaster {
+    pub(super) fn read(text: &str) -> Result<ExternalMaster, String> {
         let expected = || {
             format!(
                 "expected spark://HOST:PORT (several masters with commas between them), yarn, or k8s://https://HOST:PORT, not '{text}'"
             )
         };
         if text == YARN {
-            return Ok(Master::Yarn);
+            return Ok(ExternalMaster::Yarn);
         }
         if let Some(server) = text.strip_prefix(KUBERNETES) {
             // Its credentials would go over plain HTTP for all to read.
             let place = server.strip_prefix("https://").ok_or_else(expected)?;
             return place_of(place.trim_end_matches('/'), 443)
-                .map(|place| Master::Kubernetes(format!("https://{place}")))
+                .map(|place| ExternalMaster::Kubernetes(format!("https://{place}")))
                 .ok_or_else(expected);
         }
         let places = text.strip_prefix(SPARK).ok_or_else(expected)?.split(',');
         let places: Option<Vec<String>> = places.map(|place| place_of(place.trim(), SPARKS_PORT)).collect();
-        places.map(Master::Spark).ok_or_else(expected)
+        places.map(ExternalMaster::Spark).ok_or_else(expected)
     }
 
     pub(super) fn show(&self) -> String {
         match self {
-            Master::Yarn => YARN.to_owned(),
-            Master::Kubernetes(server) => format!("{KUBERNETES}{server}"),
-            Master::Spark(places) => format!("{SPARK}{}", places.join(",")),
+            ExternalMaster::Yarn => YARN.to_owned(),
+            ExternalMaster::Kubernetes(server) => format!("{KUBERNETES}{server}"),
+            ExternalMaster::Spark(places) => format!("{SPARK}{}", places.join(",")),
         }
     }
 
     /// What this host connects to by itself, `HOST:PORT` each.
     pub(super) fn places(&self) -> Vec<&str> {
         match self {
-            Master::Spark(places) => places.iter().map(String::as_str).collect(),
-            Master::Kubernetes(server) => server.strip_prefix("https://").into_iter().collect(),
+            ExternalMaster::Spark(places) => places.iter().map(String::as_str).collect(),
+            ExternalMaster::Kubernetes(server) => server.strip_prefix("https://").into_iter().collect(),
             // Its configuration names it.
-            Master::Yarn => Vec::new(),
+            ExternalMaster::Yarn => Vec::new(),
         }
     }
 }
@@ -132,8 +132,8 @@ pub(super) fn applies_there_alone(name: &str) -> bool {
 }
 
 /// What a study says of such a cluster, and of what goes with it.
-pub(super) struct Told<'a> {
-    pub master: Option<&'a Master>,
+pub(super) struct MasterSettings<'a> {
+    pub master: Option<&'a ExternalMaster>,
     pub work_directory: Option<&'a str>,
     pub configuration: bool,
     pub image: bool,
@@ -145,8 +145,8 @@ pub(super) struct Told<'a> {
 }
 
 /// What does not go together with a master, or without one.
-pub(super) fn mistakes(values: &BTreeMap<String, String>, told: &Told<'_>) -> Mistakes {
-    let mut mistakes = Mistakes::new();
+pub(super) fn mistakes(values: &BTreeMap<String, String>, told: &MasterSettings<'_>) -> SettingMistakes {
+    let mut mistakes = SettingMistakes::new();
     let mut mistake = |key: &str, problem: &str| mistakes.push((key.to_owned(), problem.to_owned()));
     let Some(master) = told.master else {
         for key in BESIDE.iter().filter(|key| values.contains_key(**key)) {
@@ -173,19 +173,19 @@ pub(super) fn mistakes(values: &BTreeMap<String, String>, told: &Told<'_>) -> Mi
         );
     }
     match master {
-        Master::Yarn if !told.configuration => {
+        ExternalMaster::Yarn if !told.configuration => {
             mistake(
                 "configuration",
                 "expected to be set beside master = \"yarn\": it names the ResourceManager",
             );
         }
-        Master::Kubernetes(_) if !told.image => {
+        ExternalMaster::Kubernetes(_) if !told.image => {
             mistake(
                 "image",
                 "expected to be set beside a master of Kubernetes: what executors' containers run",
             );
         }
-        Master::Spark(_) if !told.secret && !told.without_secret => {
+        ExternalMaster::Spark(_) if !told.secret && !told.without_secret => {
             mistake(
                 "secret_variable",
                 "expected to be set: without the secret of spark.authenticate, anybody who reaches the driver's ports runs code in it with your \
@@ -194,13 +194,13 @@ pub(super) fn mistakes(values: &BTreeMap<String, String>, told: &Told<'_>) -> Mi
         }
         _ => {}
     }
-    if !matches!(master, Master::Kubernetes(_)) {
+    if !matches!(master, ExternalMaster::Kubernetes(_)) {
         for key in ["image", "kubernetes_namespace"].iter().filter(|key| values.contains_key(**key)) {
             mistake(key, "expected not to be set without a master of Kubernetes");
         }
     }
     for key in ["secret_variable", "without_secret"].iter().filter(|key| values.contains_key(**key)) {
-        if !matches!(master, Master::Spark(_)) {
+        if !matches!(master, ExternalMaster::Spark(_)) {
             mistake(key, "expected not to be set: YARN and Kubernetes give each application a secret");
         }
     }
@@ -228,7 +228,7 @@ mod tests {
             ("k8s://https://10.0.0.5:6443/", "k8s://https://10.0.0.5:6443"),
             ("k8s://https://api.example", "k8s://https://api.example:443"),
         ] {
-            assert_eq!(Master::read(text).unwrap().show(), shown);
+            assert_eq!(ExternalMaster::read(text).unwrap().show(), shown);
         }
         for text in [
             "10.0.0.5:7077",
@@ -239,7 +239,7 @@ mod tests {
             "k8s://http://a",
             "local[2]",
         ] {
-            let told = Master::read(text).unwrap_err();
+            let told = ExternalMaster::read(text).unwrap_err();
             assert!(told.contains("expected spark://HOST:PORT"), "{told}");
         }
         assert_eq!(work_directory("hdfs://a:8020/x/").unwrap(), "hdfs://a:8020/x");

@@ -1,6 +1,6 @@
 //! How the memory budget is divided among Spark and the store below it. The rule is in `docs.md`.
 
-use crate::hdfs::Heaps;
+use crate::hdfs::ServerHeaps;
 use crate::memory_plan::{MemoryPlan, ProcessMemory};
 use crate::{alluxio, ceph, gateway};
 
@@ -81,7 +81,7 @@ impl CacheKind {
 
 /// What the budget has to cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Demand {
+pub(super) struct SparkMemoryDemand {
     pub budget_bytes: u64,
     pub manager: ManagerKind,
     pub workers: u64,
@@ -98,15 +98,15 @@ pub(super) struct Demand {
 
 /// The sizes of everything that is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Division {
+pub(super) struct SparkMemoryLayout {
     pub executor_heap_bytes: u64,
-    pub hdfs: Heaps,
-    pub ceph: ceph::Memory,
+    pub hdfs: ServerHeaps,
+    pub ceph: ceph::CephMemory,
     /// The memory tier of the cache in between; 0 without one.
     pub cache_bytes: u64,
 }
 
-impl Demand {
+impl SparkMemoryDemand {
     /// The smallest budget that is enough.
     pub(super) fn min_bytes(self) -> u64 {
         let between = self.cache.map_or(0, |_| self.cache_bytes.unwrap_or(MIN_BETWEEN_BYTES));
@@ -122,11 +122,14 @@ impl Demand {
 
     /// How the budget is used.
     pub(super) fn plan(self) -> MemoryPlan {
-        MemoryPlan { budget_bytes: self.budget_bytes, processes: self.processes(&Division::of(self)) }
+        MemoryPlan {
+            budget_bytes: self.budget_bytes,
+            processes: self.processes(&SparkMemoryLayout::of(self)),
+        }
     }
 
     /// What runs with these sizes, kind by kind.
-    fn processes(self, division: &Division) -> Vec<ProcessMemory> {
+    fn processes(self, division: &SparkMemoryLayout) -> Vec<ProcessMemory> {
         let process = |what, count, heap_bytes, own_bytes| ProcessMemory {
             what,
             count,
@@ -175,16 +178,16 @@ impl Demand {
         };
         let spark = manager + DRIVER_HEAP_BYTES + DRIVER_OWN_BYTES + self.executors * EXECUTOR_OWN_BYTES;
         let store = match self.store {
-            StoreKind::Hdfs => Heaps::of(0).resident_bytes(self.store_nodes),
-            StoreKind::S3a => ceph::Memory::min_bytes(self.store_nodes),
+            StoreKind::Hdfs => ServerHeaps::of(0).resident_bytes(self.store_nodes),
+            StoreKind::S3a => ceph::CephMemory::min_bytes(self.store_nodes),
             StoreKind::Elsewhere | StoreKind::Given => 0,
         };
         spark + store + self.cache.map_or(0, |cache| cache.own_bytes(self.executors))
     }
 }
 
-impl Division {
-    pub(super) fn of(demand: Demand) -> Division {
+impl SparkMemoryLayout {
+    pub(super) fn of(demand: SparkMemoryDemand) -> SparkMemoryLayout {
         let left = demand.budget_bytes.saturating_sub(demand.fixed_bytes());
         let spare = left.saturating_sub(demand.without_between_bytes());
         let share = (left / BETWEEN_SHARE).min(spare).max(MIN_BETWEEN_BYTES) / MIB * MIB;
@@ -194,12 +197,12 @@ impl Division {
         let executor_heap_bytes =
             demand.executor_bytes.unwrap_or(share.clamp(MIN_HEAP_BYTES, MAX_EXECUTOR_HEAP_BYTES));
         let left = left.saturating_sub(demand.executors * executor_heap_bytes + MIN_PAGE_CACHE_BYTES);
-        let minimum = ceph::Memory::min_bytes(demand.store_nodes);
+        let minimum = ceph::CephMemory::min_bytes(demand.store_nodes);
         let ceph = match demand.store_cache_bytes {
-            Some(cache_bytes) => ceph::Memory { cache_bytes },
-            None => ceph::Memory::of(minimum.saturating_add(left / CACHE_SHARE), demand.store_nodes),
+            Some(cache_bytes) => ceph::CephMemory { cache_bytes },
+            None => ceph::CephMemory::of(minimum.saturating_add(left / CACHE_SHARE), demand.store_nodes),
         };
-        Division { executor_heap_bytes, hdfs: Heaps::of(0), ceph, cache_bytes }
+        SparkMemoryLayout { executor_heap_bytes, hdfs: ServerHeaps::of(0), ceph, cache_bytes }
     }
 }
 
@@ -218,7 +221,7 @@ mod tests {
         ];
         for (store, cache) in stores {
             for (workers, executors, store_nodes) in [(1, 1, 1), (2, 4, 3), (1, 8, 7)] {
-                let demand = Demand {
+                let demand = SparkMemoryDemand {
                     budget_bytes: 0,
                     manager: if workers == 2 { ManagerKind::Yarn } else { ManagerKind::Standalone },
                     workers,
@@ -232,8 +235,8 @@ mod tests {
                 };
                 let mut budget_bytes = demand.min_bytes();
                 while budget_bytes < 1 << 40 {
-                    let demand = Demand { budget_bytes, ..demand };
-                    let division = Division::of(demand);
+                    let demand = SparkMemoryDemand { budget_bytes, ..demand };
+                    let division = SparkMemoryLayout::of(demand);
                     let caches = match store {
                         StoreKind::Hdfs | StoreKind::Elsewhere | StoreKind::Given => 0,
                         StoreKind::S3a => (division.ceph.cache_bytes - 64 * MIB) * store_nodes,

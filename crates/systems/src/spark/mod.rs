@@ -23,10 +23,10 @@ mod start;
 mod store;
 mod version;
 
-pub use cluster::Cluster;
-pub use committer::Committer;
+pub use cluster::SparkCluster;
+pub use committer::OutputCommitter;
 pub use environment::s3a_class_path;
-pub use event_log::{JobEvents, Stage};
+pub use event_log::{JobEvents, SparkStage};
 pub use start::{INSTALLED, Spark};
 
 const NAME: &str = "spark";

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::NAME;
-use super::config::Config;
+use super::config::SparkConfig;
 use super::memory::{
     APPLICATION_MASTER_BYTES, APPLICATION_MASTER_HEAP_BYTES, EXECUTOR_OWN_BYTES, MIB, YARN_HEAP_BYTES,
 };
@@ -17,7 +17,7 @@ use crate::network_namespace::NetworkNamespace;
 use crate::system::SystemError;
 
 /// What containers may have together: the application's master, and the executors, to the last byte.
-fn containers_bytes(config: &Config) -> u64 {
+fn containers_bytes(config: &SparkConfig) -> u64 {
     APPLICATION_MASTER_BYTES + config.executors * (config.division().executor_heap_bytes + EXECUTOR_OWN_BYTES)
 }
 
@@ -104,7 +104,7 @@ mod tests {
         let values = [("manager", "yarn"), ("executors", "3"), ("executor_memory", "1 GiB")]
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into();
-        let config = Config::resolve(&values, Some(16 << 30), Some(1)).unwrap();
+        let config = SparkConfig::resolve(&values, Some(16 << 30), Some(1)).unwrap();
         assert_eq!(containers_bytes(&config) / MIB, 256 + 128 + 3 * (1024 + 256));
         // Another executor does not fit, whatever Spark asks for beside these.
         const { assert!(APPLICATION_MASTER_BYTES < EXECUTOR_OWN_BYTES + 512 * MIB) };

@@ -1,30 +1,30 @@
 //! What a cluster consists of: a driver and its workers, above the store that jobs read and write.
 
 use super::NAME;
-use super::config::Config;
+use super::config::SparkConfig;
 use super::memory::{CacheKind, ManagerKind, StoreKind};
 use super::servers::worker_name;
-use crate::parts::Part;
+use crate::parts::SystemPart;
 use crate::system::{StoragePaths, SystemError};
 use crate::{ceph, hdfs};
 
 /// The parts of the store, and how many of them, from the end, workers send requests to.
-fn of_store(config: &Config, paths: &StoragePaths) -> Result<(Vec<Part>, usize), SystemError> {
+fn of_store(config: &SparkConfig, paths: &StoragePaths) -> Result<(Vec<SystemPart>, usize), SystemError> {
     let nodes = config.nodes_of_store();
     Ok(match config.kind() {
-        StoreKind::Elsewhere => (vec![Part::new("endpoint", "S3 store")], 1),
+        StoreKind::Elsewhere => (vec![SystemPart::new("endpoint", "S3 store")], 1),
         StoreKind::Given => (Vec::new(), 0),
         StoreKind::Hdfs => {
             let data: Vec<_> =
                 paths.data.iter().map(|path| (path.clone(), hdfs::StorageType::Disk)).collect();
-            let datanodes = hdfs::Plan::on_each(NAME, &data, u32::try_from(nodes).unwrap_or(u32::MAX))?;
+            let datanodes = hdfs::HdfsPlan::on_each(NAME, &data, u32::try_from(nodes).unwrap_or(u32::MAX))?;
             let first = crate::system::first_data_directory(NAME, &paths.data)?;
             let parts = hdfs::parts(paths.roles.get("namenode").unwrap_or(first), &datanodes);
             let all = parts.len();
             (parts, all)
         }
         StoreKind::S3a => {
-            let osds = ceph::Plan::on_each(NAME, &paths.data, usize::try_from(nodes).unwrap_or(1))?;
+            let osds = ceph::CephPlan::on_each(NAME, &paths.data, usize::try_from(nodes).unwrap_or(1))?;
             // All by the gateway, the last.
             (ceph::parts(&osds), 1)
         }
@@ -32,28 +32,29 @@ fn of_store(config: &Config, paths: &StoragePaths) -> Result<(Vec<Part>, usize),
 }
 
 /// The parts of a cache in front of `store`; workers send requests to all but those in the background.
-fn of_cache(config: &Config, paths: &StoragePaths, store: &[Part]) -> Vec<Part> {
+fn of_cache(config: &SparkConfig, paths: &StoragePaths, store: &[SystemPart]) -> Vec<SystemPart> {
     let Some(kind) = config.cache else { return Vec::new() };
     let own = paths.roles.get("cache_storage").or_else(|| paths.roles.get("shuffle")).or(paths.data.first());
     let folder = own.map(|storage| storage.join("spark-cache"));
     match kind {
         CacheKind::Gateway => {
-            let cache = Part::new("cache", "S3 cache").using(store);
+            let cache = SystemPart::new("cache", "S3 cache").using(store);
             vec![folder.iter().fold(cache, |cache, folder| cache.keeping("journal and cache", folder))]
         }
         CacheKind::Alluxio => {
-            let worker = Part::new("alluxio-worker", "Alluxio worker").using(store);
+            let worker = SystemPart::new("alluxio-worker", "Alluxio worker").using(store);
             let flash = folder.filter(|_| config.cache_flash_bytes.is_some());
             let worker = flash.iter().fold(worker, |worker, folder| worker.keeping("cache", folder));
-            let master = Part::new("alluxio-master", "Alluxio master").using(store);
-            let storing = Part::new("alluxio-job-worker", "Alluxio job worker").using(store).using([&worker]);
-            let jobs = Part::new("alluxio-job-master", "Alluxio job master").using([&storing]);
+            let master = SystemPart::new("alluxio-master", "Alluxio master").using(store);
+            let storing =
+                SystemPart::new("alluxio-job-worker", "Alluxio job worker").using(store).using([&worker]);
+            let jobs = SystemPart::new("alluxio-job-master", "Alluxio job master").using([&storing]);
             vec![worker, master, storing.background(), jobs.background()]
         }
     }
 }
 
-pub(super) fn parts(paths: &StoragePaths, config: &Config) -> Vec<Part> {
+pub(super) fn parts(paths: &StoragePaths, config: &SparkConfig) -> Vec<SystemPart> {
     if config.master.is_some() {
         return Vec::new();
     }
@@ -64,23 +65,24 @@ pub(super) fn parts(paths: &StoragePaths, config: &Config) -> Vec<Part> {
     };
     let front = &store[store.len() - known..];
     let cache = of_cache(config, paths, front);
-    let asked: Vec<Part> = match cache.is_empty() {
+    let asked: Vec<SystemPart> = match cache.is_empty() {
         true => front.to_vec(),
         false => cache.iter().filter(|part| !part.is_background).cloned().collect(),
     };
-    let place = |name: String, role| Part::new(name, role).keeping_in("shuffle", shuffle).using(&asked);
+    let place = |name: String, role| SystemPart::new(name, role).keeping_in("shuffle", shuffle).using(&asked);
     let (master, workers) = match config.manager {
         ManagerKind::Standalone => {
             let count = usize::try_from(config.workers).unwrap_or(1);
-            let workers: Vec<Part> = (0..count).map(|number| place(worker_name(number), "worker")).collect();
-            (Part::new("master", "master"), workers)
+            let workers: Vec<SystemPart> =
+                (0..count).map(|number| place(worker_name(number), "worker")).collect();
+            (SystemPart::new("master", "master"), workers)
         }
         ManagerKind::Yarn => {
             let node_manager = place("nodemanager".to_owned(), "NodeManager");
-            (Part::new("resourcemanager", "ResourceManager"), vec![node_manager])
+            (SystemPart::new("resourcemanager", "ResourceManager"), vec![node_manager])
         }
     };
-    let driver = Part::new("driver", "driver").using(&workers);
+    let driver = SystemPart::new("driver", "driver").using(&workers);
     [driver, master.background()].into_iter().chain(workers).chain(cache).chain(store).collect()
 }
 
@@ -96,9 +98,10 @@ mod tests {
         let paths = StoragePaths { data: data.to_vec(), ..StoragePaths::default() };
         let of = |settings: &[(&str, &str)]| {
             let settings = settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
-            parts(&paths, &Config::resolve(&settings, None, Some(2)).unwrap())
+            parts(&paths, &SparkConfig::resolve(&settings, None, Some(2)).unwrap())
         };
-        let names = |parts: &[Part]| parts.iter().map(|part| part.name.clone()).collect::<Vec<_>>().join(" ");
+        let names =
+            |parts: &[SystemPart]| parts.iter().map(|part| part.name.clone()).collect::<Vec<_>>().join(" ");
         let on_hdfs = of(&[("workers", "2"), ("datanodes", "3")]);
         assert_eq!(names(&on_hdfs), "driver master worker1 worker2 namenode datanode1 datanode2 datanode3");
         assert_eq!(on_hdfs[0].uses, ["worker1", "worker2"]);

@@ -7,17 +7,17 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::NAME;
-use super::config::Config;
-use super::environment::Environment;
+use super::config::SparkConfig;
+use super::environment::PythonEnvironment;
 use super::memory::{MIB, SERVER_HEAP_BYTES};
 use super::shuffle_service::ShuffleService;
-use super::version::Version;
+use super::version::SparkVersion;
 use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer, hosts};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::Roster;
-use crate::pid_namespace::{Mounts, contained, program_of};
-use crate::system::{Resources, SystemError};
+use crate::pid_namespace::{NamespaceMounts, contained, program_of};
+use crate::system::{SystemError, SystemResources};
 use crate::web::get_json;
 
 const MASTER: std::net::SocketAddr =
@@ -46,7 +46,7 @@ const OPENED: [&str; 8] = [
 
 /// The servers. Dropping this kills them and every executor.
 #[derive(Debug)]
-pub(super) struct Servers {
+pub(super) struct SparkServers {
     plan: ServerPlan,
     pub workers: Roster<JavaProcess>,
     master: JavaProcess,
@@ -56,14 +56,14 @@ pub(super) struct Servers {
 #[derive(Clone, Debug)]
 pub(super) struct ServerPlan {
     pub java: Java,
-    pub environment: Environment,
-    pub config: Config,
+    pub environment: PythonEnvironment,
+    pub config: SparkConfig,
     /// For shuffle files and spills.
     pub local_directories: Vec<PathBuf>,
     pub scratch: PathBuf,
     /// The network of everything that is started; that of the host for a driver whose executors are on other machines.
     pub namespace: Option<Arc<NetworkNamespace>>,
-    pub resources: Resources,
+    pub resources: SystemResources,
     pub limit: Duration,
 }
 
@@ -159,7 +159,7 @@ impl ServerPlan {
             executor_environment((config.version, &self.environment), &self.local_directories, &home);
         // Executors get their own process groups.
         let contained = contained(NAME, &self.java, &worker.folder, config.version.mounts())?;
-        if config.version.mounts() == Mounts::Own {
+        if config.version.mounts() == NamespaceMounts::Own {
             let own = self.local_directories.iter().chain([&self.scratch]);
             worker.own_mounts = Some(own.cloned().collect());
         }
@@ -169,7 +169,7 @@ impl ServerPlan {
 
 /// What a worker passes on to its executors, and the driver needs as well.
 pub(super) fn executor_environment(
-    (version, environment): (Version, &Environment),
+    (version, environment): (SparkVersion, &PythonEnvironment),
     local_directories: &[PathBuf],
     java_home: &str,
 ) -> Vec<(String, String)> {
@@ -185,9 +185,9 @@ pub(super) fn executor_environment(
     .into()
 }
 
-impl Servers {
+impl SparkServers {
     /// Starts all of them by a plan that is prepared. Workers may not have registered yet when this returns.
-    pub(super) fn start(plan: ServerPlan) -> Result<Servers, SystemError> {
+    pub(super) fn start(plan: ServerPlan) -> Result<SparkServers, SystemError> {
         let mut master = plan.server("Master", MASTER_CLASS);
         master.arguments = [
             "--host",
@@ -205,7 +205,7 @@ impl Servers {
         for number in 0..usize::try_from(plan.config.workers).unwrap_or(1) {
             workers.push((worker_name(number), Arc::new(plan.start_worker(number)?)));
         }
-        Ok(Servers { workers: Roster::new(NAME, workers), master, plan })
+        Ok(SparkServers { workers: Roster::new(NAME, workers), master, plan })
     }
 
     pub(super) fn shuffle_service(&self) -> Option<ShuffleService> {

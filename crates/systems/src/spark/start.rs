@@ -8,39 +8,39 @@ use std::time::Duration;
 use underlay_sync::Mutex;
 
 use super::NAME;
-use super::cache::{self, Caches};
-use super::cluster::{Cluster, Remote, State};
-use super::committer::Committer;
-use super::config::{Config, SETTINGS};
-use super::defaults::Session;
-use super::driver::{Driver, source_names, write_sources};
-use super::elsewhere::Elsewhere;
+use super::cache::{self, CacheStarter};
+use super::cluster::{RemoteStore, SparkCluster, SparkState};
+use super::committer::OutputCommitter;
+use super::config::{SETTINGS, SparkConfig};
+use super::defaults::SessionDefaults;
+use super::driver::{SparkDriver, source_names, write_sources};
+use super::elsewhere::ExternalStore;
 use super::environment::environment;
 use super::event_log::EventLog;
-use super::jobs::{self, Commit, JOBS};
-use super::joining::{self, Reached};
-use super::manager::Manager;
+use super::jobs::{self, CommitMode, JOBS};
+use super::joining::{self, ReachedMaster};
+use super::manager::ClusterManager;
 use super::memory::{CacheKind, ManagerKind, StoreKind};
 use super::on_yarn;
 use super::parts::parts;
-use super::servers::{ServerPlan, Servers, worker_name};
-use super::store::{Given, Store};
-use super::version::{VERSIONS, Version};
+use super::servers::{ServerPlan, SparkServers, worker_name};
+use super::store::{GivenLocation, SparkStore};
+use super::version::{SparkVersion, VERSIONS};
 use crate::artifacts::{self, ALLUXIO, HADOOP, ICEBERG, SPARK, SPARK_4_1};
 use crate::ceph::{self, Ceph};
-use crate::certificate::{Certificate, trusted_by_java};
+use crate::certificate::{ServerCertificate, trusted_by_java};
 use crate::hdfs;
 use crate::java::Java;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::network_link::FAR;
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
-use crate::parts::Part;
+use crate::parts::SystemPart;
 use crate::private_file::write_private;
 use crate::setting::about_memory;
 use crate::system::{
-    Capabilities, JobTakes, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
-    check_roles, make_on,
+    JobTakes, LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError,
+    SystemResources, SystemSettings, check_roles, make_on,
 };
 use underlay_record::NodeRole;
 
@@ -82,7 +82,7 @@ impl Spark {
     }
 
     /// Checks what can't be fetched, before anything is.
-    fn check_programs(&self, config: &Config) -> Result<(), SystemError> {
+    fn check_programs(&self, config: &SparkConfig) -> Result<(), SystemError> {
         if config.cache == Some(CacheKind::Gateway) {
             cache::program(self.variable)?;
         }
@@ -99,11 +99,12 @@ impl Spark {
     pub fn start_cluster(
         &self,
         paths: &StoragePaths,
-        resources: &Resources,
-        settings: &Settings,
-    ) -> Result<Cluster, SystemError> {
-        let config = Config::resolve(&settings.values, Some(resources.budget_bytes), Some(paths.data.len()))
-            .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
+        resources: &SystemResources,
+        settings: &SystemSettings,
+    ) -> Result<SparkCluster, SystemError> {
+        let config =
+            SparkConfig::resolve(&settings.values, Some(resources.budget_bytes), Some(paths.data.len()))
+                .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         if !paths.further_nodes.is_empty() {
             return Err(SystemError::starting(
                 NAME,
@@ -119,13 +120,15 @@ impl Spark {
         let environment = environment(config.version, &|_| {})?;
         let library = config.version.jars().directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
         let iceberg = match config.committer {
-            Committer::Iceberg => Some(ICEBERG.directory(&|_| {}).map_err(|error| error.of_system(NAME))?),
+            OutputCommitter::Iceberg => {
+                Some(ICEBERG.directory(&|_| {}).map_err(|error| error.of_system(NAME))?)
+            }
             _ => None,
         };
         let scratch = paths.scratch.join(NAME);
         check_path(&scratch)?;
         let slow_motion = settings.slow_motion.max(1.0);
-        let caches = Caches::of(&config, paths, &scratch, self.variable, slow_motion)?;
+        let caches = CacheStarter::of(&config, paths, &scratch, self.variable, slow_motion)?;
         let limit = START_LIMIT.mul_f64(slow_motion);
         let failed = |path: &std::path::Path, error: std::io::Error| {
             SystemError::starting(NAME, format!("can't write to {}: {error}", path.display()))
@@ -158,7 +161,7 @@ impl Spark {
         let namespace = NetworkNamespace::create(NAME)?;
         let remote = config
             .link_bits_per_s
-            .map(|bits_per_s| Remote::new(&config, bits_per_s as f64 / 8.0, &namespace, slow_motion));
+            .map(|bits_per_s| RemoteStore::new(&config, bits_per_s as f64 / 8.0, &namespace, slow_motion));
         let remote = remote.transpose()?;
         let (of_store, address) = match &remote {
             Some(remote) => (&remote.namespace, FAR),
@@ -167,7 +170,7 @@ impl Spark {
         let store = match &config.endpoint {
             Some(endpoint) => {
                 let of_jobs = (environment.python.as_path(), jobs.as_path());
-                let reached = Elsewhere::reach(
+                let reached = ExternalStore::reach(
                     (&config, endpoint),
                     settings,
                     self.variable,
@@ -175,9 +178,9 @@ impl Spark {
                     of_jobs,
                     &resources.ledger,
                 )?;
-                Store::Elsewhere(Box::new(reached))
+                SparkStore::Elsewhere(Box::new(reached))
             }
-            None => Store::start(&config, paths, &scratch, (of_store, address), resources, slow_motion)?,
+            None => SparkStore::start(&config, paths, &scratch, (of_store, address), resources, slow_motion)?,
         };
         caches.furnish(&config, &namespace, paths)?;
         let plan = ServerPlan {
@@ -193,21 +196,23 @@ impl Spark {
         plan.prepare()?;
         let mut hadoop = store.hadoop_configuration().map(std::path::Path::to_owned);
         let manager = match config.manager {
-            ManagerKind::Standalone => Manager::Standalone(Box::new(Servers::start(plan.clone())?)),
+            ManagerKind::Standalone => {
+                ClusterManager::Standalone(Box::new(SparkServers::start(plan.clone())?))
+            }
             ManagerKind::Yarn => {
                 let storages: Vec<PathBuf> = paths.data.iter().chain(paths.roles.values()).cloned().collect();
                 let (yarn, configuration) =
                     on_yarn::start(&plan, &namespace, hadoop.as_deref(), &storages, slow_motion)?;
                 hadoop = Some(configuration);
-                Manager::Yarn(Box::new(yarn))
+                ClusterManager::Yarn(Box::new(yarn))
             }
         };
         let of_cache = caches.library().map(Path::to_owned);
-        let servers: Vec<&Certificate> =
+        let servers: Vec<&ServerCertificate> =
             store.certificate().into_iter().chain(caches.certificate()).collect();
         let trusted = scratch.join(TRUSTED);
         let trusted = trusted_by_java(&trusted, &servers).map_err(|error| failed(&trusted, error))?;
-        let mut session = Session {
+        let mut session = SessionDefaults {
             config: &config,
             resources,
             library: &library,
@@ -236,15 +241,15 @@ impl Spark {
         }
         let file = configuration.join(SETTINGS_FILE);
         write_private(&file, &session.text()).map_err(|error| failed(&file, error))?;
-        let driver = Driver::start(&plan, &jobs, &configuration, hadoop.as_deref())?;
+        let driver = SparkDriver::start(&plan, &jobs, &configuration, hadoop.as_deref())?;
         let requests = match &store {
-            Store::Ceph(ceph) => Some(ceph.request_log()),
+            SparkStore::Ceph(ceph) => Some(ceph.request_log()),
             // Only the store itself could count them.
-            Store::Hdfs(_) | Store::Elsewhere(_) | Store::Given(_) => None,
+            SparkStore::Hdfs(_) | SparkStore::Elsewhere(_) | SparkStore::Given(_) => None,
         };
-        let is_ours = !matches!(store, Store::Elsewhere(_));
-        let state = State::new(config.committer, EventLog::new(&events), requests);
-        let mut cluster = Cluster {
+        let is_ours = !matches!(store, SparkStore::Elsewhere(_));
+        let state = SparkState::new(config.committer, EventLog::new(&events), requests);
+        let mut cluster = SparkCluster {
             driver,
             manager,
             cache: None,
@@ -275,15 +280,15 @@ impl Spark {
 /// A session on the cluster of the master that was reached.
 fn join(
     plan: ServerPlan,
-    reached: &Reached,
+    reached: &ReachedMaster,
     library: &Path,
-    caches: Caches,
+    caches: CacheStarter,
     (jobs, events, configuration, temporary): (&Path, &Path, &Path, &Path),
-) -> Result<Cluster, SystemError> {
+) -> Result<SparkCluster, SystemError> {
     plan.prepare()?;
     let config = &plan.config;
     let buffers = [temporary.to_owned()];
-    let mut session = Session {
+    let mut session = SessionDefaults {
         config,
         resources: &plan.resources,
         library,
@@ -299,29 +304,29 @@ fn join(
         store: BTreeMap::new(),
         trusted: None,
         manager: reached.settings(config, &source_names(), jobs),
-        without: Reached::without(),
+        without: ReachedMaster::without(),
     };
     let file = configuration.join(SETTINGS_FILE);
-    let write = |session: &Session<'_>| {
+    let write = |session: &SessionDefaults<'_>| {
         write_private(&file, &session.text()).map_err(|error| {
             SystemError::starting(NAME, format!("can't write to {}: {error}", file.display()))
         })
     };
     write(&session)?;
-    let driver = Driver::start(&plan, jobs, configuration, config.configuration.as_deref())?;
-    let cluster = Cluster {
+    let driver = SparkDriver::start(&plan, jobs, configuration, config.configuration.as_deref())?;
+    let cluster = SparkCluster {
         driver,
-        manager: Manager::Elsewhere,
+        manager: ClusterManager::Elsewhere,
         cache: None,
         caches,
-        store: Store::Given(Given::new(reached.directory.clone(), &plan.resources.ledger)?),
+        store: SparkStore::Given(GivenLocation::new(reached.directory.clone(), &plan.resources.ledger)?),
         namespace: None,
         remote: None,
         last_carried: Mutex::default(),
         tools: [("is_elsewhere", true.into())].into_iter().chain(tools(&plan, library)).collect(),
         slow_motion: 1.0,
         resources: plan.resources.clone(),
-        state: Mutex::new(State::new(config.committer, EventLog::new(events), None)),
+        state: Mutex::new(SparkState::new(config.committer, EventLog::new(events), None)),
         config: config.clone(),
     };
     let healthy = || cluster.check("starting");
@@ -375,15 +380,15 @@ impl System for Spark {
         NAME
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    fn capabilities(&self) -> SystemCapabilities {
+        SystemCapabilities {
             many_directories: true,
             spreads_data: true,
             roles: ROLES,
             settings: SETTINGS,
             elsewhere: Some("master"),
             jobs: JOBS,
-            ..Capabilities::default()
+            ..SystemCapabilities::default()
         }
     }
 
@@ -404,18 +409,18 @@ impl System for Spark {
     }
 
     fn versions_with(&self, settings: &[BTreeMap<String, String>]) -> BTreeMap<String, String> {
-        let configs: Vec<Config> =
-            settings.iter().filter_map(|settings| Config::resolve(settings, None, None).ok()).collect();
-        let any = |is_so: &dyn Fn(&Config) -> bool| configs.iter().any(is_so);
+        let configs: Vec<SparkConfig> =
+            settings.iter().filter_map(|settings| SparkConfig::resolve(settings, None, None).ok()).collect();
+        let any = |is_so: &dyn Fn(&SparkConfig) -> bool| configs.iter().any(is_so);
         let mut versions = self.versions();
         versions.retain(|name, _| match name.as_str() {
-            AWS_OF_3_5 => any(&|config| config.is_s3a() && config.version == Version::V3_5),
-            AWS_OF_4_1 => any(&|config| config.is_s3a() && config.version == Version::V4_1),
+            AWS_OF_3_5 => any(&|config| config.is_s3a() && config.version == SparkVersion::V3_5),
+            AWS_OF_4_1 => any(&|config| config.is_s3a() && config.version == SparkVersion::V4_1),
             "hadoop" => any(&|config| {
                 config.kind() == StoreKind::Hdfs
                     || (config.master.is_none() && config.manager == ManagerKind::Yarn)
             }),
-            "iceberg" => any(&|config| config.committer == Committer::Iceberg),
+            "iceberg" => any(&|config| config.committer == OutputCommitter::Iceberg),
             "alluxio" => any(&|config| config.cache == Some(CacheKind::Alluxio)),
             "ceph" => any(&|config| config.kind() == StoreKind::S3a),
             _ => true,
@@ -434,7 +439,7 @@ impl System for Spark {
         budget_bytes: u64,
         _load: ClientLoad,
     ) -> Option<Result<MemoryPlan, String>> {
-        let config = match Config::resolve(settings, Some(budget_bytes), None) {
+        let config = match SparkConfig::resolve(settings, Some(budget_bytes), None) {
             Ok(config) => config,
             Err(mistakes) => return about_memory(mistakes).map(Err),
         };
@@ -448,25 +453,26 @@ impl System for Spark {
     }
 
     fn start_and_stop(&self, settings: &BTreeMap<String, String>) -> Duration {
-        let Ok(config) = Config::resolve(settings, None, None) else { return Duration::from_secs(28) };
+        let Ok(config) = SparkConfig::resolve(settings, None, None) else { return Duration::from_secs(28) };
         let store_s = if config.kind() == StoreKind::S3a { 44 } else { 28 };
         let cache_s = if config.cache == Some(CacheKind::Alluxio) { 85 } else { 0 };
         Duration::from_secs(store_s + cache_s)
     }
 
     fn job_takes(&self, job: &str, data_bytes: u64, settings: &BTreeMap<String, String>) -> Option<JobTakes> {
-        let commit = Config::resolve(settings, None, None).map_or(Commit::Renamed, |config| {
-            match (config.kind(), config.cache.is_some() && config.cache_is_back) {
-                (_, true) => Commit::StoredLater,
-                (StoreKind::S3a | StoreKind::Elsewhere, false) => Commit::Copied,
-                _ => Commit::Renamed,
-            }
-        });
+        let commit =
+            SparkConfig::resolve(settings, None, None).map_or(CommitMode::Renamed, |config| {
+                match (config.kind(), config.cache.is_some() && config.cache_is_back) {
+                    (_, true) => CommitMode::StoredLater,
+                    (StoreKind::S3a | StoreKind::Elsewhere, false) => CommitMode::Copied,
+                    _ => CommitMode::Renamed,
+                }
+            });
         jobs::takes(job, data_bytes, commit)
     }
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
-        Config::resolve(settings, None, None).err().unwrap_or_default()
+        SparkConfig::resolve(settings, None, None).err().unwrap_or_default()
     }
 
     fn left_at_wall_time(&self, _: &BTreeMap<String, String>, slow_motion: f64) -> Vec<String> {
@@ -480,7 +486,7 @@ impl System for Spark {
     }
 
     fn planned_nodes(&self, settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
-        let Ok(config) = Config::resolve(settings, None, None) else { return Vec::new() };
+        let Ok(config) = SparkConfig::resolve(settings, None, None) else { return Vec::new() };
         let count = |number: u64| usize::try_from(number).unwrap_or_default();
         let workers = match (&config.master, config.manager) {
             (None, ManagerKind::Standalone) => count(config.workers),
@@ -500,8 +506,8 @@ impl System for Spark {
         workers.chain(store).collect()
     }
 
-    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<Part> {
-        Config::resolve(settings, None, Some(paths.data.len()))
+    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<SystemPart> {
+        SparkConfig::resolve(settings, None, Some(paths.data.len()))
             .map_or_else(|_| Vec::new(), |config| parts(paths, &config))
     }
 
@@ -511,7 +517,7 @@ impl System for Spark {
         _: Option<u32>,
         away: usize,
     ) -> Option<String> {
-        let config = Config::resolve(settings, None, None).ok()?;
+        let config = SparkConfig::resolve(settings, None, None).ok()?;
         let is_ours = config.endpoint.is_none() && config.master.is_none();
         (is_ours && away as u64 >= config.copies()).then(|| {
             format!(
@@ -522,7 +528,7 @@ impl System for Spark {
     }
 
     fn cautions(&self, settings: &BTreeMap<String, String>) -> Vec<String> {
-        let Ok(config) = Config::resolve(settings, None, None) else { return Vec::new() };
+        let Ok(config) = SparkConfig::resolve(settings, None, None) else { return Vec::new() };
         let place = match (&config.master, &config.endpoint) {
             (Some(master), _) => format!("the cluster of {}", master.show()),
             (None, Some(endpoint)) => format!("the store at {}", endpoint.show()),
@@ -531,10 +537,10 @@ impl System for Spark {
         vec![format!("{place} goes its own pace: a run needs `time = 1` in [scale]")]
     }
 
-    fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
+    fn prepare(&self, progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {
         Java::find(NAME)?;
         // Which version, store and committer a study has is not known here. What few studies want is got when they start.
-        environment(Version::V3_5, progress)?;
+        environment(SparkVersion::V3_5, progress)?;
         SPARK.directory(progress).map_err(|error| error.of_system(NAME))?;
         ICEBERG.directory(progress).map_err(|error| error.of_system(NAME))?;
         HADOOP.directory(progress).map_err(|error| error.of_system(NAME)).map(drop)
@@ -543,9 +549,9 @@ impl System for Spark {
     fn start(
         &self,
         paths: &StoragePaths,
-        resources: &Resources,
-        settings: &Settings,
-    ) -> Result<Box<dyn Running>, SystemError> {
+        resources: &SystemResources,
+        settings: &SystemSettings,
+    ) -> Result<Box<dyn RunningSystem>, SystemError> {
         Ok(Box::new(self.start_cluster(paths, resources, settings)?))
     }
 }

@@ -11,50 +11,50 @@ use underlay_record::NodeState;
 use underlay_sync::Mutex;
 
 use super::NAME;
-use super::committer::Committer;
-use super::config::Config;
-use super::elsewhere::Elsewhere;
+use super::committer::OutputCommitter;
+use super::config::SparkConfig;
+use super::elsewhere::ExternalStore;
 use super::master::is_s3a;
 use super::memory::StoreKind;
-use crate::ceph::{self, Bucket, Ceph};
-use crate::certificate::Certificate;
-use crate::hdfs::{Hdfs, Plan, StorageType, VolumeChoosing};
-use crate::left_elsewhere::{Entry, Ledger};
+use crate::ceph::{self, Ceph, CephBucket};
+use crate::certificate::ServerCertificate;
+use crate::hdfs::{Hdfs, HdfsPlan, StorageType, VolumeChoosing};
+use crate::left_elsewhere::{LedgerEntry, RemoteLedger};
 use crate::network_namespace::NetworkNamespace;
-use crate::nodes::Nodes;
-use crate::system::{Resources, StoragePaths, SystemError, check_attached, first_data_directory};
+use crate::nodes::SystemNodes;
+use crate::system::{StoragePaths, SystemError, SystemResources, check_attached, first_data_directory};
 
 pub(super) const BUCKET: &str = "underlay";
 
 /// A running store.
 #[derive(Debug)]
-pub(super) enum Store {
+pub(super) enum SparkStore {
     Hdfs(Box<Hdfs>),
     Ceph(Box<Ceph>),
-    Elsewhere(Box<Elsewhere>),
+    Elsewhere(Box<ExternalStore>),
     /// What a cluster has that runs already.
-    Given(Given),
+    Given(GivenLocation),
 }
 
 /// A directory that a cluster which runs already reaches, by its URL. If it was used and nobody has said that it is clear, its drop says so: it is
 /// on somebody else's storage.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct GivenLocation {
     directory: String,
     is_used: AtomicBool,
     was_used: AtomicBool,
-    entry: Mutex<Entry>,
+    entry: Mutex<LedgerEntry>,
 }
 
-impl Given {
+impl GivenLocation {
     /// # Errors
     /// When the directory can't be written down.
-    pub(super) fn new(directory: String, ledger: &Ledger) -> Result<Given, SystemError> {
+    pub(super) fn new(directory: String, ledger: &RemoteLedger) -> Result<GivenLocation, SystemError> {
         let entry = ledger
             .enter(&format!("what jobs wrote below {directory}, which a cluster elsewhere has"))
             .map_err(|problem| SystemError::starting(NAME, problem))?;
         let [is_used, was_used] = [(); 2].map(|()| AtomicBool::new(false));
-        Ok(Given { directory, is_used, was_used, entry: Mutex::new(entry) })
+        Ok(GivenLocation { directory, is_used, was_used, entry: Mutex::new(entry) })
     }
 
     pub(super) fn directory(&self) -> &str {
@@ -82,7 +82,7 @@ impl Given {
     }
 }
 
-impl Drop for Given {
+impl Drop for GivenLocation {
     fn drop(&mut self) {
         if !self.was_used.load(Ordering::Relaxed) {
             self.is_clear();
@@ -98,16 +98,16 @@ impl Drop for Given {
     }
 }
 
-impl Store {
+impl SparkStore {
     /// Starts the store of `config`, which is not one elsewhere, on the storage of `paths`, whose own directories must exist, where clients find it at `address`.
     pub(super) fn start(
-        config: &Config,
+        config: &SparkConfig,
         paths: &StoragePaths,
         scratch: &Path,
         (namespace, address): (&std::sync::Arc<NetworkNamespace>, Ipv4Addr),
-        resources: &Resources,
+        resources: &SystemResources,
         slow_motion: f64,
-    ) -> Result<Store, SystemError> {
+    ) -> Result<SparkStore, SystemError> {
         let first = first_data_directory(NAME, &paths.data)?;
         paths.data.iter().chain(paths.roles.values()).try_for_each(|path| check_attached(NAME, path))?;
         let division = config.division();
@@ -118,7 +118,7 @@ impl Store {
             StoreKind::Hdfs => {
                 let data: Vec<_> = paths.data.iter().cloned().map(|path| (path, StorageType::Disk)).collect();
                 let datanodes = u32::try_from(config.datanodes).unwrap_or(u32::MAX);
-                let plan = Plan {
+                let plan = HdfsPlan {
                     system: NAME,
                     name_directory: paths
                         .roles
@@ -126,7 +126,7 @@ impl Store {
                         .unwrap_or(first)
                         .join("hdfs")
                         .join("namenode"),
-                    datanodes: Plan::on_each(NAME, &data, datanodes)?,
+                    datanodes: HdfsPlan::on_each(NAME, &data, datanodes)?,
                     replication: u32::try_from(config.copies()).unwrap_or(u32::MAX),
                     block_bytes: config.block_bytes,
                     volume_choosing: VolumeChoosing::RoundRobin,
@@ -137,13 +137,13 @@ impl Store {
                     heaps: division.hdfs,
                     slow_motion,
                 };
-                Hdfs::start(&plan, namespace, resources).map(|hdfs| Store::Hdfs(Box::new(hdfs)))
+                Hdfs::start(&plan, namespace, resources).map(|hdfs| SparkStore::Hdfs(Box::new(hdfs)))
             }
             StoreKind::S3a => {
                 let osds = usize::try_from(config.nodes_of_store()).unwrap_or(1);
-                let plan = ceph::Plan {
+                let plan = ceph::CephPlan {
                     system: NAME,
-                    osds: ceph::Plan::on_each(NAME, &paths.data, osds)?,
+                    osds: ceph::CephPlan::on_each(NAME, &paths.data, osds)?,
                     replication: u32::try_from(config.copies()).unwrap_or(u32::MAX),
                     rotational: config.seeks,
                     memory: division.ceph,
@@ -157,7 +157,7 @@ impl Store {
                     scratch: scratch.join("ceph"),
                     slow_motion,
                 };
-                Ceph::start(&plan, namespace, resources).map(|ceph| Store::Ceph(Box::new(ceph)))
+                Ceph::start(&plan, namespace, resources).map(|ceph| SparkStore::Ceph(Box::new(ceph)))
             }
         }
     }
@@ -165,18 +165,18 @@ impl Store {
     /// The URL of what jobs call `name`.
     pub(super) fn url(&self, name: &str) -> String {
         match self {
-            Store::Hdfs(hdfs) => format!("{}/underlay/{name}", hdfs.uri()),
-            Store::Ceph(_) => format!("s3a://{BUCKET}/{name}"),
-            Store::Elsewhere(store) => store.url(name),
-            Store::Given(given) => given.url(name),
+            SparkStore::Hdfs(hdfs) => format!("{}/underlay/{name}", hdfs.uri()),
+            SparkStore::Ceph(_) => format!("s3a://{BUCKET}/{name}"),
+            SparkStore::Elsewhere(store) => store.url(name),
+            SparkStore::Given(given) => given.url(name),
         }
     }
 
     /// The bucket as a cache reaches it, where the store is at `address`; `None` without one that was made here.
-    pub(super) fn bucket(&self, address: Ipv4Addr) -> Option<Bucket> {
-        let Store::Ceph(ceph) = self else { return None };
-        let authority = ceph.certificate().map(Certificate::chain);
-        Some(Bucket {
+    pub(super) fn bucket(&self, address: Ipv4Addr) -> Option<CephBucket> {
+        let SparkStore::Ceph(ceph) = self else { return None };
+        let authority = ceph.certificate().map(ServerCertificate::chain);
+        Some(CephBucket {
             name: BUCKET.to_owned(),
             endpoint: endpoint_of(ceph, address),
             authority,
@@ -187,9 +187,9 @@ impl Store {
     /// What a session must be told to reach it.
     pub(super) fn settings(&self, address: Ipv4Addr) -> BTreeMap<String, String> {
         let ceph = match self {
-            Store::Hdfs(_) | Store::Given(_) => return BTreeMap::new(),
-            Store::Elsewhere(store) => return store.settings(),
-            Store::Ceph(ceph) => ceph,
+            SparkStore::Hdfs(_) | SparkStore::Given(_) => return BTreeMap::new(),
+            SparkStore::Elsewhere(store) => return store.settings(),
+            SparkStore::Ceph(ceph) => ceph,
         };
         let keys = ceph.keys();
         let is_secured = ceph.certificate().is_some();
@@ -211,40 +211,40 @@ impl Store {
     }
 
     /// What its clients must trust besides the authorities that they know.
-    pub(super) fn certificate(&self) -> Option<&Certificate> {
+    pub(super) fn certificate(&self) -> Option<&ServerCertificate> {
         match self {
-            Store::Ceph(ceph) => ceph.certificate(),
-            Store::Hdfs(_) | Store::Elsewhere(_) | Store::Given(_) => None,
+            SparkStore::Ceph(ceph) => ceph.certificate(),
+            SparkStore::Hdfs(_) | SparkStore::Elsewhere(_) | SparkStore::Given(_) => None,
         }
     }
 
     pub(super) fn hadoop_configuration(&self) -> Option<&Path> {
         match self {
-            Store::Hdfs(hdfs) => Some(hdfs.configuration_directory()),
-            Store::Ceph(_) | Store::Elsewhere(_) | Store::Given(_) => None,
+            SparkStore::Hdfs(hdfs) => Some(hdfs.configuration_directory()),
+            SparkStore::Ceph(_) | SparkStore::Elsewhere(_) | SparkStore::Given(_) => None,
         }
     }
 
     /// The committer for what jobs only read later on: the quickest that is safe.
-    pub(super) fn committer_of_inputs(&self) -> Committer {
+    pub(super) fn committer_of_inputs(&self) -> OutputCommitter {
         match self {
-            Store::Given(given) if !is_s3a(&given.directory) => Committer::FileV1,
-            Store::Hdfs(_) => Committer::FileV1,
-            Store::Ceph(_) | Store::Elsewhere(_) | Store::Given(_) => Committer::Magic,
+            SparkStore::Given(given) if !is_s3a(&given.directory) => OutputCommitter::FileV1,
+            SparkStore::Hdfs(_) => OutputCommitter::FileV1,
+            SparkStore::Ceph(_) | SparkStore::Elsewhere(_) | SparkStore::Given(_) => OutputCommitter::Magic,
         }
     }
 
     /// `None` where nothing was started.
-    pub(super) fn nodes(&self) -> Option<&dyn Nodes> {
+    pub(super) fn nodes(&self) -> Option<&dyn SystemNodes> {
         match self {
-            Store::Hdfs(hdfs) => Some(&**hdfs),
-            Store::Ceph(ceph) => Some(&**ceph),
-            Store::Elsewhere(_) | Store::Given(_) => None,
+            SparkStore::Hdfs(hdfs) => Some(&**hdfs),
+            SparkStore::Ceph(ceph) => Some(&**ceph),
+            SparkStore::Elsewhere(_) | SparkStore::Given(_) => None,
         }
     }
 
     /// The nodes that `name` is one of.
-    pub(super) fn nodes_with(&self, name: &str) -> Option<&dyn Nodes> {
+    pub(super) fn nodes_with(&self, name: &str) -> Option<&dyn SystemNodes> {
         let nodes = self.nodes()?;
         let states: Vec<NodeState> = nodes.list().unwrap_or_default();
         states.iter().any(|node| node.name == name).then_some(nodes)
@@ -252,63 +252,63 @@ impl Store {
 
     pub(super) fn health(&self) -> Result<(), SystemError> {
         match self {
-            Store::Hdfs(hdfs) => hdfs.health(),
-            Store::Ceph(ceph) => ceph.health(),
-            Store::Elsewhere(store) => store.health(),
-            Store::Given(_) => Ok(()),
+            SparkStore::Hdfs(hdfs) => hdfs.health(),
+            SparkStore::Ceph(ceph) => ceph.health(),
+            SparkStore::Elsewhere(store) => store.health(),
+            SparkStore::Given(_) => Ok(()),
         }
     }
 
     /// What may have kept a job waiting. Asking takes seconds.
     pub(super) fn trouble(&self) -> Option<String> {
         match self {
-            Store::Elsewhere(store) => store.trouble(),
-            Store::Hdfs(_) | Store::Ceph(_) | Store::Given(_) => None,
+            SparkStore::Elsewhere(store) => store.trouble(),
+            SparkStore::Hdfs(_) | SparkStore::Ceph(_) | SparkStore::Given(_) => None,
         }
     }
 
     pub(super) fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         match self {
-            Store::Hdfs(hdfs) => hdfs.figures(),
-            Store::Ceph(ceph) => Ok(ceph.figures()),
-            Store::Elsewhere(store) => Ok(store.figures()),
-            Store::Given(_) => Ok(BTreeMap::new()),
+            SparkStore::Hdfs(hdfs) => hdfs.figures(),
+            SparkStore::Ceph(ceph) => Ok(ceph.figures()),
+            SparkStore::Elsewhere(store) => Ok(store.figures()),
+            SparkStore::Given(_) => Ok(BTreeMap::new()),
         }
     }
 
     /// The ids of its running processes.
     pub(super) fn processes(&self) -> Vec<u32> {
         match self {
-            Store::Hdfs(hdfs) => hdfs.processes(),
-            Store::Ceph(ceph) => ceph.processes(),
-            Store::Elsewhere(_) | Store::Given(_) => Vec::new(),
+            SparkStore::Hdfs(hdfs) => hdfs.processes(),
+            SparkStore::Ceph(ceph) => ceph.processes(),
+            SparkStore::Elsewhere(_) | SparkStore::Given(_) => Vec::new(),
         }
     }
 
     pub(super) fn settle(&self, limit: Duration) -> Result<(), SystemError> {
         match self {
-            Store::Hdfs(hdfs) => hdfs.settle(limit),
-            Store::Ceph(ceph) => ceph.settle(limit),
-            Store::Elsewhere(_) | Store::Given(_) => Ok(()),
+            SparkStore::Hdfs(hdfs) => hdfs.settle(limit),
+            SparkStore::Ceph(ceph) => ceph.settle(limit),
+            SparkStore::Elsewhere(_) | SparkStore::Given(_) => Ok(()),
         }
     }
 
     pub(super) fn abort(&self) {
         match self {
-            Store::Hdfs(hdfs) => hdfs.kill_namenode(),
-            Store::Ceph(ceph) => ceph.abort(),
+            SparkStore::Hdfs(hdfs) => hdfs.kill_namenode(),
+            SparkStore::Ceph(ceph) => ceph.abort(),
             // Ours is nothing there but the connections, which go with the driver.
-            Store::Elsewhere(_) | Store::Given(_) => {}
+            SparkStore::Elsewhere(_) | SparkStore::Given(_) => {}
         }
     }
 
     pub(super) fn stop(self) -> Result<(), SystemError> {
         match self {
-            Store::Hdfs(hdfs) => hdfs.stop(),
-            Store::Ceph(ceph) => ceph.stop(),
-            Store::Elsewhere(store) => store.stop(),
+            SparkStore::Hdfs(hdfs) => hdfs.stop(),
+            SparkStore::Ceph(ceph) => ceph.stop(),
+            SparkStore::Elsewhere(store) => store.stop(),
             // The session has deleted what is ours.
-            Store::Given(_) => Ok(()),
+            SparkStore::Given(_) => Ok(()),
         }
     }
 }

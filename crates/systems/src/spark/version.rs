@@ -1,18 +1,19 @@
 //! The versions of Spark that a study may choose between, and what each needs.
 
 use crate::artifacts::{ArtifactList, SPARK, SPARK_4_1};
-use crate::pid_namespace::Mounts;
-use crate::setting::{Kind as _, OneOf};
+use crate::pid_namespace::NamespaceMounts;
+use crate::setting::{OneOf, SettingKind as _};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
+pub(crate) enum SparkVersion {
     V3_5,
     V4_1,
 }
 
-pub(super) const VERSIONS: OneOf<Version> = OneOf(&[("3.5", Version::V3_5), ("4.1", Version::V4_1)]);
+pub(super) const VERSIONS: OneOf<SparkVersion> =
+    OneOf(&[("3.5", SparkVersion::V3_5), ("4.1", SparkVersion::V4_1)]);
 
-impl Version {
+impl SparkVersion {
     /// As studies write it.
     pub(super) fn name(self) -> String {
         VERSIONS.show(&self)
@@ -21,8 +22,8 @@ impl Version {
     /// The packages for pip, each with its version and hashes.
     pub(super) fn packages(self) -> &'static str {
         match self {
-            Version::V3_5 => include_str!("requirements.txt"),
-            Version::V4_1 => include_str!("requirements-4.1.txt"),
+            SparkVersion::V3_5 => include_str!("requirements.txt"),
+            SparkVersion::V4_1 => include_str!("requirements-4.1.txt"),
         }
     }
 
@@ -35,47 +36,47 @@ impl Version {
     /// The Pythons that PySpark and the files on its list are for.
     pub(super) fn pythons(self) -> &'static [(u32, u32)] {
         match self {
-            Version::V3_5 => &[(3, 9), (3, 10), (3, 11)],
-            Version::V4_1 => &[(3, 10), (3, 11)],
+            SparkVersion::V3_5 => &[(3, 9), (3, 10), (3, 11)],
+            SparkVersion::V4_1 => &[(3, 10), (3, 11)],
         }
     }
 
     /// What it needs besides PySpark, which brings its own jars.
     pub(super) fn jars(self) -> &'static ArtifactList {
         match self {
-            Version::V3_5 => &SPARK,
-            Version::V4_1 => &SPARK_4_1,
+            SparkVersion::V3_5 => &SPARK,
+            SparkVersion::V4_1 => &SPARK_4_1,
         }
     }
 
     /// The jar among these with the texts of queries.
     pub(super) fn queries(self) -> &'static str {
         match self {
-            Version::V3_5 => "spark-sql_2.12-3.5.7-tests.jar",
-            Version::V4_1 => "spark-sql_2.13-4.1.1-tests.jar",
+            SparkVersion::V3_5 => "spark-sql_2.12-3.5.7-tests.jar",
+            SparkVersion::V4_1 => "spark-sql_2.13-4.1.1-tests.jar",
         }
     }
 
     /// Of Scala, which Spark's launcher would look for among build directories.
     pub(super) fn scala(self) -> &'static str {
         match self {
-            Version::V3_5 => "2.12",
-            Version::V4_1 => "2.13",
+            SparkVersion::V3_5 => "2.12",
+            SparkVersion::V4_1 => "2.13",
         }
     }
 
     /// Of a worker and its executors: 4.1 looks for the Python processes of its executors in `/proc`, which must be that of their namespace.
-    pub(super) fn mounts(self) -> Mounts {
+    pub(super) fn mounts(self) -> NamespaceMounts {
         match self {
-            Version::V3_5 => Mounts::Shared,
-            Version::V4_1 => Mounts::Own,
+            SparkVersion::V3_5 => NamespaceMounts::Shared,
+            SparkVersion::V4_1 => NamespaceMounts::Own,
         }
     }
 
     /// Whether its S3A can talk to this version of Ceph over TLS alone. Amazon's second SDK signs what it sends part by part over plain HTTP, and Ceph
     /// rejects such a request when it is empty; the first one can be told to sign in another way.
     pub(super) fn needs_tls(self) -> bool {
-        self == Version::V4_1
+        self == SparkVersion::V4_1
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use underlay_workload::client::{ClientError, FieldValues, Fields, FoundRecords, Outcome};
+use underlay_workload::client::{ClientError, FieldSelection, FieldValues, FoundRecords, OperationOutcome};
 
 use super::{
-    ALL_FIELDS, FrameError, MAX_FRAME_BYTES, MAX_KEY_BYTES, Parts, Values, ValuesBuilder, append_values,
+    ALL_FIELDS, BodyReader, FrameError, MAX_FRAME_BYTES, MAX_KEY_BYTES, ValuesBuilder, WireValues,
+    append_values,
 };
 
 /// The position of the service time in a reply's frame.
@@ -14,7 +15,7 @@ const SERVICE: Range<usize> = 9..17;
 /// What a request asks for. The numbers are part of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Opcode {
+pub enum WireOpcode {
     /// Answers at once: is anyone there?
     Ping = 1,
     Read = 2,
@@ -38,32 +39,32 @@ pub enum Opcode {
     ScanRecords = 13,
 }
 
-impl Opcode {
-    pub const ALL: [Opcode; 13] = [
-        Opcode::Ping,
-        Opcode::Read,
-        Opcode::Scan,
-        Opcode::Update,
-        Opcode::Insert,
-        Opcode::Delete,
-        Opcode::Figures,
-        Opcode::Settle,
-        Opcode::Stop,
-        Opcode::Open,
-        Opcode::Command,
-        Opcode::Gauges,
-        Opcode::ScanRecords,
+impl WireOpcode {
+    pub const ALL: [WireOpcode; 13] = [
+        WireOpcode::Ping,
+        WireOpcode::Read,
+        WireOpcode::Scan,
+        WireOpcode::Update,
+        WireOpcode::Insert,
+        WireOpcode::Delete,
+        WireOpcode::Figures,
+        WireOpcode::Settle,
+        WireOpcode::Stop,
+        WireOpcode::Open,
+        WireOpcode::Command,
+        WireOpcode::Gauges,
+        WireOpcode::ScanRecords,
     ];
 
     fn from_byte(byte: u8) -> Result<Self, FrameError> {
-        Opcode::ALL.into_iter().find(|&opcode| opcode as u8 == byte).ok_or(FrameError::Opcode(byte))
+        WireOpcode::ALL.into_iter().find(|&opcode| opcode as u8 == byte).ok_or(FrameError::Opcode(byte))
     }
 }
 
 /// How a request ended. The numbers are part of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Status {
+pub enum WireStatus {
     /// Done; the record was there.
     Found = 0,
     /// No such record.
@@ -74,85 +75,86 @@ pub enum Status {
     Failed = 3,
 }
 
-impl Status {
-    pub const ALL: [Status; 4] = [Status::Found, Status::Missing, Status::Throttled, Status::Failed];
+impl WireStatus {
+    pub const ALL: [WireStatus; 4] =
+        [WireStatus::Found, WireStatus::Missing, WireStatus::Throttled, WireStatus::Failed];
 
     fn from_byte(byte: u8) -> Result<Self, FrameError> {
-        Status::ALL.into_iter().find(|&status| status as u8 == byte).ok_or(FrameError::Status(byte))
+        WireStatus::ALL.into_iter().find(|&status| status as u8 == byte).ok_or(FrameError::Status(byte))
     }
 }
 
 /// A request, its key and values still in the frame that it came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request<'a> {
+pub struct WireRequest<'a> {
     pub id: u32,
-    pub opcode: Opcode,
-    pub fields: Fields,
+    pub opcode: WireOpcode,
+    pub fields: FieldSelection,
     /// Scan: most records. Settle, command: the limit in milliseconds.
     pub number: u64,
     pub key: &'a [u8],
-    pub values: Values<'a>,
+    pub values: WireValues<'a>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> WireRequest<'a> {
     /// Reads a frame's body.
     ///
     /// # Errors
     /// What is malformed.
     pub fn decode(body: &'a [u8]) -> Result<Self, FrameError> {
-        let mut parts = Parts { rest: body };
+        let mut parts = BodyReader { rest: body };
         let id = parts.u32("id")?;
-        let opcode = Opcode::from_byte(parts.u8("opcode")?)?;
+        let opcode = WireOpcode::from_byte(parts.u8("opcode")?)?;
         let fields = match parts.u32("selector")? {
-            ALL_FIELDS => Fields::All,
-            field => Fields::One(field),
+            ALL_FIELDS => FieldSelection::All,
+            field => FieldSelection::One(field),
         };
         let number = parts.u64("number")?;
         let key_bytes = parts.u16("key length")?;
         let key = parts.take(usize::from(key_bytes), "key")?;
-        Ok(Request { id, opcode, fields, number, key, values: Values::parse(parts.rest)? })
+        Ok(WireRequest { id, opcode, fields, number, key, values: WireValues::parse(parts.rest)? })
     }
 
     /// The id of a frame whose rest may be malformed; 0 if it has none.
     pub(crate) fn id_of(body: &[u8]) -> u32 {
-        Parts { rest: body }.u32("id").unwrap_or(0)
+        BodyReader { rest: body }.u32("id").unwrap_or(0)
     }
 }
 
 /// A reply, its values still in the frame that it came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reply<'a> {
+pub struct WireReply<'a> {
     pub id: u32,
-    pub status: Status,
+    pub status: WireStatus,
     /// What the system took, in nanoseconds by the child's clock.
     pub service_ns: u64,
     /// Scan: records read.
     pub number: u64,
-    pub values: Values<'a>,
+    pub values: WireValues<'a>,
 }
 
-impl<'a> Reply<'a> {
+impl<'a> WireReply<'a> {
     /// Reads a frame's body.
     ///
     /// # Errors
     /// What is malformed.
     pub fn decode(body: &'a [u8]) -> Result<Self, FrameError> {
-        let mut parts = Parts { rest: body };
+        let mut parts = BodyReader { rest: body };
         let id = parts.u32("id")?;
-        let status = Status::from_byte(parts.u8("status")?)?;
+        let status = WireStatus::from_byte(parts.u8("status")?)?;
         let service_ns = parts.u64("service time")?;
         let number = parts.u64("number")?;
-        Ok(Reply { id, status, service_ns, number, values: Values::parse(parts.rest)? })
+        Ok(WireReply { id, status, service_ns, number, values: WireValues::parse(parts.rest)? })
     }
 
     /// How the operation ended. The caller must have handled a failure.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> OperationOutcome {
         match self.status {
-            Status::Found => Outcome::Found,
-            Status::Throttled => Outcome::Throttled,
-            Status::Missing | Status::Failed => {
-                debug_assert!(self.status == Status::Missing, "a failure is no outcome");
-                Outcome::Missing
+            WireStatus::Found => OperationOutcome::Found,
+            WireStatus::Throttled => OperationOutcome::Throttled,
+            WireStatus::Missing | WireStatus::Failed => {
+                debug_assert!(self.status == WireStatus::Missing, "a failure is no outcome");
+                OperationOutcome::Missing
             }
         }
     }
@@ -179,16 +181,16 @@ impl<'a> Reply<'a> {
 pub fn encode_request(
     out: &mut Vec<u8>,
     id: u32,
-    opcode: Opcode,
-    fields: Fields,
+    opcode: WireOpcode,
+    fields: FieldSelection,
     number: u64,
     key: &[u8],
     values: Option<&FieldValues>,
 ) -> Result<(), FrameError> {
     let selector = match fields {
-        Fields::All => ALL_FIELDS,
+        FieldSelection::All => ALL_FIELDS,
         // No record has a field with a number this large, so that none is found, as it should be.
-        Fields::One(field) => field.min(ALL_FIELDS - 1),
+        FieldSelection::One(field) => field.min(ALL_FIELDS - 1),
     };
     let key_bytes = u16::try_from(key.len()).map_err(|_| FrameError::Key { bytes: key.len() })?;
     debug_assert!(key.len() <= MAX_KEY_BYTES);
@@ -202,20 +204,20 @@ pub fn encode_request(
     out.extend_from_slice(key);
     match values {
         Some(values) => append_values(values, out)?,
-        None => out.extend_from_slice(Values::NONE.as_bytes()),
+        None => out.extend_from_slice(WireValues::NONE.as_bytes()),
     }
     write_length(out)
 }
 
-/// Replaces the content of `out` with the frame of a reply, whose values `append` writes in the encoding of [`Values`]. Its service
-/// time is 0 until [`set_service_ns`].
+/// Replaces the content of `out` with the frame of a reply, whose values `append` writes in the encoding of
+/// [`WireValues`]. Its service time is 0 until [`set_service_ns`].
 ///
 /// # Errors
 /// When the values are too many or too long, or `append` fails.
 pub fn encode_reply(
     out: &mut Vec<u8>,
     id: u32,
-    status: Status,
+    status: WireStatus,
     number: u64,
     append: impl FnOnce(&mut Vec<u8>) -> Result<(), FrameError>,
 ) -> Result<(), FrameError> {
@@ -237,7 +239,7 @@ pub fn set_service_ns(frame: &mut [u8], service_ns: u64) {
 }
 
 /// Replaces the content of `out` with the frame of a reply with `text` as field 0, truncated to what fits into a frame.
-pub fn encode_text_reply(out: &mut Vec<u8>, id: u32, status: Status, text: &str) {
+pub fn encode_text_reply(out: &mut Vec<u8>, id: u32, status: WireStatus, text: &str) {
     let text = &text.as_bytes()[..text.len().min(MAX_FRAME_BYTES / 2)];
     let encoded = encode_reply(out, id, status, 0, |out| {
         let mut builder = ValuesBuilder::new(out);

@@ -31,7 +31,7 @@
 //! ```
 //!
 //! A body ends where its values end: bytes left over make the frame malformed. A child answers a malformed
-//! request with [`Status::Failed`] and closes the connection, because the place of the next frame is no longer
+//! request with [`WireStatus::Failed`] and closes the connection, because the place of the next frame is no longer
 //! certain; a frame that is too long is not read at all. Neither ends the child. A client whose request timed out
 //! may go on: replies whose id is not the one it waits for are skipped.
 
@@ -41,9 +41,10 @@ mod values;
 
 pub use frames::FrameBuffer;
 pub use message::{
-    Opcode, Reply, Request, Status, encode_reply, encode_request, encode_text_reply, set_service_ns,
+    WireOpcode, WireReply, WireRequest, WireStatus, encode_reply, encode_request, encode_text_reply,
+    set_service_ns,
 };
-pub use values::{Values, ValuesBuilder, append_values};
+pub use values::{ValuesBuilder, WireValues, append_values};
 
 /// The longest frame body. It holds a record of 16,000 fields of 1 KB, and bounds what a connection can make a child allocate.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
@@ -80,11 +81,11 @@ pub enum FrameError {
 }
 
 /// Splits parts off the front of a body.
-struct Parts<'a> {
+struct BodyReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Parts<'a> {
+impl<'a> BodyReader<'a> {
     fn take(&mut self, bytes: usize, part: &'static str) -> Result<&'a [u8], FrameError> {
         let (front, rest) = self.rest.split_at_checked(bytes).ok_or(FrameError::Truncated(part))?;
         self.rest = rest;

@@ -1,28 +1,28 @@
 //! The encoding of a record's fields, in messages and as the stored value of systems without a format of their own.
 
-use underlay_workload::client::{FieldValues, Fields, FoundRecords};
+use underlay_workload::client::{FieldSelection, FieldValues, FoundRecords};
 
-use super::{FrameError, Parts, RECORD_KEY};
+use super::{BodyReader, FrameError, RECORD_KEY};
 
 /// Bytes in front of each field's value: its number and length.
 const ENTRY_HEAD_BYTES: usize = 6;
 
 /// Fields checked once and read in place: `count u16`, then `field u16, length u32, bytes` each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Values<'a> {
+pub struct WireValues<'a> {
     raw: &'a [u8],
 }
 
-impl<'a> Values<'a> {
+impl<'a> WireValues<'a> {
     /// No fields.
-    pub const NONE: Values<'static> = Values { raw: &[0, 0] };
+    pub const NONE: WireValues<'static> = WireValues { raw: &[0, 0] };
 
     /// Checks that `raw` is exactly one list of fields.
     ///
     /// # Errors
     /// What is malformed.
-    pub fn parse(raw: &'a [u8]) -> Result<Values<'a>, FrameError> {
-        let mut parts = Parts { rest: raw };
+    pub fn parse(raw: &'a [u8]) -> Result<WireValues<'a>, FrameError> {
+        let mut parts = BodyReader { rest: raw };
         let count = parts.u16("count of fields")?;
         for _ in 0..count {
             parts.u16("field number")?;
@@ -30,7 +30,7 @@ impl<'a> Values<'a> {
             parts.take(bytes as usize, "field")?;
         }
         match parts.rest.len() {
-            0 => Ok(Values { raw }),
+            0 => Ok(WireValues { raw }),
             bytes => Err(FrameError::LeftOver { bytes }),
         }
     }
@@ -113,7 +113,7 @@ impl<'a> Values<'a> {
     ///
     /// # Errors
     /// When there are too many fields.
-    pub fn append_merged(&self, change: &Values<'_>, out: &mut Vec<u8>) -> Result<(), FrameError> {
+    pub fn append_merged(&self, change: &WireValues<'_>, out: &mut Vec<u8>) -> Result<(), FrameError> {
         let mut merged = std::collections::BTreeMap::new();
         merged.extend(self.iter());
         merged.extend(change.iter());
@@ -126,10 +126,14 @@ impl<'a> Values<'a> {
     }
 
     /// Appends the requested fields to `out`.
-    pub(crate) fn append_selected(&self, fields: Fields, out: &mut Vec<u8>) -> Result<(), FrameError> {
+    pub(crate) fn append_selected(
+        &self,
+        fields: FieldSelection,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FrameError> {
         match fields {
-            Fields::All => out.extend_from_slice(self.raw),
-            Fields::One(field) => {
+            FieldSelection::All => out.extend_from_slice(self.raw),
+            FieldSelection::One(field) => {
                 let mut builder = ValuesBuilder::new(out);
                 if let Some(value) = self.get(field) {
                     builder.push(field, value)?;
@@ -173,7 +177,7 @@ impl<'a> ValuesBuilder<'a> {
     }
 }
 
-/// Appends `values` to `out` in the encoding of [`Values`].
+/// Appends `values` to `out` in the encoding of [`WireValues`].
 ///
 /// # Errors
 /// When a field does not fit into the encoding.

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use underlay_systems::accumulo::INSTALLED;
-use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System, SystemError};
+use underlay_systems::system::{
+    RunningSystem, StoragePaths, System, SystemError, SystemResources, SystemSettings,
+};
 use underlay_workload::client::FieldValues;
 
 pub const MIB: u64 = 1 << 20;
@@ -22,13 +24,13 @@ pub const FIELDS: u32 = 3;
 pub const SETTLE_LIMIT: Duration = Duration::from_secs(120);
 pub const KEEP: &str = "keep";
 
-pub fn settings(pairs: &[(&str, &str)]) -> Settings {
-    Settings {
+pub fn settings(pairs: &[(&str, &str)]) -> SystemSettings {
+    SystemSettings {
         values: pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
         fields: FIELDS,
         field_bytes: 10,
         timeout: Duration::from_secs(60),
-        ..Settings::default()
+        ..SystemSettings::default()
     }
 }
 
@@ -37,8 +39,8 @@ pub fn start(
     directory: &Path,
     roles: &[&str],
     budget_bytes: u64,
-    settings: &Settings,
-) -> Result<Box<dyn Running>, SystemError> {
+    settings: &SystemSettings,
+) -> Result<Box<dyn RunningSystem>, SystemError> {
     let own = |name: &str| {
         let folder = directory.join(name);
         std::fs::create_dir_all(&folder).unwrap();
@@ -50,14 +52,14 @@ pub fn start(
         scratch: directory.join("scratch"),
         ..StoragePaths::default()
     };
-    let resources = Resources::of(budget_bytes);
+    let resources = SystemResources::of(budget_bytes);
     let running = INSTALLED.start(&paths, &resources, settings)?;
     parts::hold(&INSTALLED.parts(&paths, &settings.values), running.as_ref());
     Ok(running)
 }
 
 /// The process of that name: `tablet-server-1`.
-pub fn process(running: &dyn Running, name: &str) -> u32 {
+pub fn process(running: &dyn RunningSystem, name: &str) -> u32 {
     let is_it = |process: &u32| {
         let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&line).contains(&format!("/{name}.arguments"))

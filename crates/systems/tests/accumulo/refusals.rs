@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tempfile::TempDir;
 use underlay_systems::accumulo::{Accumulo, INSTALLED};
-use underlay_systems::system::{Resources, StoragePaths, System, SystemError};
+use underlay_systems::system::{StoragePaths, System, SystemError, SystemResources};
 
 use crate::{MIB, settings, start};
 
@@ -22,7 +22,7 @@ fn mistakes_and_missing_credentials_are_told() {
     assert_eq!(INSTALLED.check_settings(&wrong)[0].0, "durability");
     let nobody = Accumulo::with_variables(|_| None);
     let settings = settings(&[("zookeepers", "127.0.0.1:1"), ("instance", "prod")]);
-    let resources = Resources::of(0);
+    let resources = SystemResources::of(0);
     match nobody.start(&StoragePaths::default(), &resources, &settings).err() {
         Some(SystemError::Missing { missing, remedy, .. }) => {
             assert!(missing.contains("ACCUMULO_USERNAME") && remedy.contains("ACCUMULO_PASSWORD"));

@@ -14,8 +14,10 @@ use tempfile::TempDir;
 use underlay_record::NodeCondition;
 use underlay_systems::accumulo::Accumulo;
 use underlay_systems::may_connect::{self, MayConnect};
-use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System, Visibility};
-use underlay_workload::client::{Client, FieldValues, Fields, FoundRecords, Outcome};
+use underlay_systems::system::{
+    RunningSystem, StoragePaths, System, SystemResources, SystemSettings, Visibility,
+};
+use underlay_workload::client::{Client, FieldSelection, FieldValues, FoundRecords, OperationOutcome};
 
 use crate::ledger::{Ledger, Load};
 use crate::{
@@ -34,8 +36,8 @@ const PAIRS: &[(&str, &str)] = &[
 ];
 pub(crate) const LOAD: Load = Load { records: 300, fields: FIELDS, operations: 2000 };
 
-fn with_visibility(unauthorized_share: f64) -> Settings {
-    Settings {
+fn with_visibility(unauthorized_share: f64) -> SystemSettings {
+    SystemSettings {
         visibility: Some(Visibility {
             expression: "secret&(a|b)".to_owned(),
             authorizations: vec!["secret".to_owned(), "b".to_owned()],
@@ -45,7 +47,11 @@ fn with_visibility(unauthorized_share: f64) -> Settings {
     }
 }
 
-fn read(client: &mut dyn Client, key: &[u8], fields: Fields) -> (Outcome, BTreeMap<u32, String>) {
+fn read(
+    client: &mut dyn Client,
+    key: &[u8],
+    fields: FieldSelection,
+) -> (OperationOutcome, BTreeMap<u32, String>) {
     let mut values = FieldValues::default();
     let outcome = client.read(key, fields, &mut values).unwrap();
     let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
@@ -53,7 +59,7 @@ fn read(client: &mut dyn Client, key: &[u8], fields: Fields) -> (Outcome, BTreeM
 }
 
 /// What every client must do, and what one without authorisations must not.
-fn clients_find_what_they_may(running: &dyn Running) {
+fn clients_find_what_they_may(running: &dyn RunningSystem) {
     let mut reader = running.connect().unwrap();
     let mut stranger = running.connect().unwrap();
     for (key, first) in
@@ -61,41 +67,47 @@ fn clients_find_what_they_may(running: &dyn Running) {
     {
         let record = record(&[(0, first), (1, "one"), (2, "two")]);
         // Who may not read may write.
-        assert_eq!(stranger.insert(key, &record).unwrap(), Outcome::Found);
+        assert_eq!(stranger.insert(key, &record).unwrap(), OperationOutcome::Found);
     }
-    let (outcome, found) = read(reader.as_mut(), b"user10", Fields::All);
-    assert_eq!(outcome, Outcome::Found);
+    let (outcome, found) = read(reader.as_mut(), b"user10", FieldSelection::All);
+    assert_eq!(outcome, OperationOutcome::Found);
     let expected = [(0, "keep me"), (1, "one"), (2, "two")].map(|(field, value)| (field, value.to_owned()));
     assert_eq!(found, BTreeMap::from(expected));
-    let (_, found) = read(reader.as_mut(), b"user10", Fields::One(1));
+    let (_, found) = read(reader.as_mut(), b"user10", FieldSelection::One(1));
     assert_eq!(found, BTreeMap::from([(1, "one".to_owned())]));
     reader.update(b"user10", &record(&[(1, "another")])).unwrap();
-    let (_, found) = read(reader.as_mut(), b"user10", Fields::All);
+    let (_, found) = read(reader.as_mut(), b"user10", FieldSelection::All);
     assert_eq!((found[&0].as_str(), found[&1].as_str()), ("keep me", "another"));
-    assert_eq!(read(reader.as_mut(), b"user11", Fields::All).0, Outcome::Missing);
+    assert_eq!(read(reader.as_mut(), b"user11", FieldSelection::All).0, OperationOutcome::Missing);
 
     // The filter leaves 2 of the 4; the tablets lie on two servers.
-    assert_eq!(reader.scan(b"user", 10, Fields::All).unwrap(), (Outcome::Found, 2));
-    assert_eq!(reader.scan(b"user", 1, Fields::All).unwrap(), (Outcome::Found, 1));
-    assert_eq!(reader.scan(b"user2", 10, Fields::One(0)).unwrap(), (Outcome::Found, 1));
+    assert_eq!(reader.scan(b"user", 10, FieldSelection::All).unwrap(), (OperationOutcome::Found, 2));
+    assert_eq!(reader.scan(b"user", 1, FieldSelection::All).unwrap(), (OperationOutcome::Found, 1));
+    assert_eq!(reader.scan(b"user2", 10, FieldSelection::One(0)).unwrap(), (OperationOutcome::Found, 1));
     let mut records = FoundRecords::default();
-    assert_eq!(reader.scan_records(b"user", 10, Fields::All, &mut records).unwrap(), (Outcome::Found, 2));
+    assert_eq!(
+        reader.scan_records(b"user", 10, FieldSelection::All, &mut records).unwrap(),
+        (OperationOutcome::Found, 2)
+    );
     for (key, values) in records.iter() {
         // The filter leaves out fields too.
-        let (_, whole) = read(reader.as_mut(), key, Fields::All);
+        let (_, whole) = read(reader.as_mut(), key, FieldSelection::All);
         assert!(values.iter().all(|(field, value)| whole[&field].as_bytes() == value) && !values.is_empty());
     }
 
     for key in [&b"user10"[..], b"user20", b"user30", b"user95"] {
-        assert_eq!(read(stranger.as_mut(), key, Fields::All), (Outcome::Missing, BTreeMap::new()));
+        assert_eq!(
+            read(stranger.as_mut(), key, FieldSelection::All),
+            (OperationOutcome::Missing, BTreeMap::new())
+        );
     }
-    assert_eq!(stranger.scan(b"user", 10, Fields::All).unwrap().1, 0);
-    assert_eq!(reader.delete(b"user10").unwrap(), Outcome::Found);
-    assert_eq!(read(reader.as_mut(), b"user10", Fields::All).0, Outcome::Missing);
+    assert_eq!(stranger.scan(b"user", 10, FieldSelection::All).unwrap().1, 0);
+    assert_eq!(reader.delete(b"user10").unwrap(), OperationOutcome::Found);
+    assert_eq!(read(reader.as_mut(), b"user10", FieldSelection::All).0, OperationOutcome::Missing);
 }
 
 /// Nothing of it can be reached from the host, or reach anything.
-fn it_is_contained(running: &dyn Running) {
+fn it_is_contained(running: &dyn RunningSystem) {
     let own = std::fs::read_link("/proc/self/ns/net").unwrap();
     let processes = running.processes();
     assert_eq!(processes.len(), 8, "ZooKeeper, NameNode, 2 DataNodes, manager, 2 tablet servers, collector");
@@ -110,7 +122,7 @@ fn it_is_contained(running: &dyn Running) {
 #[test]
 fn an_instance_of_two_tablet_servers() {
     let directory = TempDir::new().unwrap();
-    let filtered = Settings { scan_filter: Some(format!("^{KEEP}")), ..with_visibility(0.5) };
+    let filtered = SystemSettings { scan_filter: Some(format!("^{KEEP}")), ..with_visibility(0.5) };
     let running = start(directory.path(), &[], BUDGET_BYTES, &filtered).unwrap();
     running.health().unwrap();
     clients_find_what_they_may(running.as_ref());
@@ -124,7 +136,11 @@ fn an_instance_of_two_tablet_servers() {
     let (authorized, ledger) = (with_visibility(0.0), Arc::<Ledger>::default());
     let running = start(directory.path(), &[], BUDGET_BYTES, &authorized).unwrap();
     let mut reader = running.connect().unwrap();
-    assert_eq!(read(reader.as_mut(), b"user30", Fields::All).0, Outcome::Found, "from before");
+    assert_eq!(
+        read(reader.as_mut(), b"user30", FieldSelection::All).0,
+        OperationOutcome::Found,
+        "from before"
+    );
     LOAD.load(running.as_ref(), &ledger);
     let victim = process(running.as_ref(), "tablet-server-1");
     LOAD.until_harmed(running.as_ref(), &ledger, &|| {
@@ -177,7 +193,7 @@ fn an_instance_of_two_tablet_servers() {
 }
 
 /// On command: the instance is healthy without it.
-fn a_tablet_server_goes_and_comes_back(running: &dyn Running, ledger: &Ledger) {
+fn a_tablet_server_goes_and_comes_back(running: &dyn RunningSystem, ledger: &Ledger) {
     let nodes = running.nodes().unwrap();
     let all = nodes.list().unwrap();
     let names: Vec<&str> = all.iter().map(|node| node.name.as_str()).collect();
@@ -198,7 +214,7 @@ fn a_tablet_server_goes_and_comes_back(running: &dyn Running, ledger: &Ledger) {
 }
 
 /// Also where nothing would be due.
-fn a_compaction_rewrites_tablets_of_one_file(running: &dyn Running) {
+fn a_compaction_rewrites_tablets_of_one_file(running: &dyn RunningSystem) {
     let rewritten = || {
         let figures = running.figures().unwrap();
         figures["major_compactions"] + figures["current_major_compactions_running"]
@@ -222,11 +238,11 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// As an instance that somebody else started, from inside its network.
-fn it_can_be_joined(running: &dyn Running, directory: &Path, ledger: &Ledger) {
+fn it_can_be_joined(running: &dyn RunningSystem, directory: &Path, ledger: &Ledger) {
     let identity = std::fs::read_to_string(directory.join("data-1/accumulo/metadata/instance")).unwrap();
     let password = identity.lines().find_map(|line| line.strip_prefix("password=")).unwrap();
     PASSWORD.set(password.to_owned()).unwrap();
-    let settings = Settings {
+    let settings = SystemSettings {
         values: [("zookeepers", "127.0.0.1:2181"), ("instance", "underlay"), ("durability", "flush")]
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into(),
@@ -237,12 +253,12 @@ fn it_can_be_joined(running: &dyn Running, directory: &Path, ledger: &Ledger) {
     // Its servers are named by ZooKeeper, and listen at other ports and at another address.
     let listed = |list: &str| {
         let may_connect = MayConnect::Listed(may_connect::parse(list).unwrap());
-        Settings { may_connect, ..settings.clone() }
+        SystemSettings { may_connect, ..settings.clone() }
     };
     let join = || {
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
         let system = Accumulo::with_variables(variable);
-        let resources = Resources::of(0);
+        let resources = SystemResources::of(0);
         let refused = system.start(&paths, &resources, &listed("127.0.0.1:2181")).err().unwrap().to_string();
         assert!(refused.contains("--may-connect 127.0.0."), "{refused}");
         let joined = system.start(&paths, &resources, &listed("127.0.0.1,127.0.0.2")).unwrap();

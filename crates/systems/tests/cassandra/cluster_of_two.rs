@@ -8,8 +8,10 @@ use tempfile::TempDir;
 use underlay_record::NodeCondition;
 use underlay_systems::cassandra::Cassandra;
 use underlay_systems::may_connect::{self, MayConnect};
-use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System as _, SystemError};
-use underlay_workload::client::{ClientError, FieldValues, Fields, Outcome};
+use underlay_systems::system::{
+    RunningSystem, StoragePaths, System as _, SystemError, SystemResources, SystemSettings,
+};
+use underlay_workload::client::{ClientError, FieldSelection, FieldValues, OperationOutcome};
 
 use crate::{files_in, in_network_of, is_process, join, settings, signal, start, whole_record};
 
@@ -90,7 +92,7 @@ fn a_ring_of_two_survives_one_of_them_and_starts_again() {
 }
 
 /// On command: the ring is healthy without it, and its counts go on.
-fn a_node_goes_and_comes_back(running: &dyn Running) {
+fn a_node_goes_and_comes_back(running: &dyn RunningSystem) {
     let nodes = running.nodes().unwrap();
     let conditions = || nodes.list().unwrap().into_iter().map(|node| node.condition).collect::<Vec<_>>();
     assert_eq!(conditions(), [NodeCondition::Serving; 2]);
@@ -114,7 +116,7 @@ fn a_node_goes_and_comes_back(running: &dyn Running) {
     let killed = Instant::now();
     let mut client = running.connect().unwrap();
     // The driver connects to it again after a while.
-    while client.insert(b"user0", &whole_record("user0")) != Ok(Outcome::Found) {
+    while client.insert(b"user0", &whole_record("user0")) != Ok(OperationOutcome::Found) {
         assert!(killed.elapsed() < DETECTION_LIMIT, "the node that came back is still taken for dead");
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -126,8 +128,9 @@ fn only_nodes_on_the_list_are_connected_to(addresses: &str) {
     let (first, other) = addresses.split_once(", ").unwrap();
     let join_with = |list: &str| {
         let may_connect = MayConnect::Listed(may_connect::parse(list).unwrap());
-        let settings = Settings { may_connect, ..settings(&[("endpoints", first), ("consistency", "ONE")]) };
-        let resources = Resources::of(0);
+        let settings =
+            SystemSettings { may_connect, ..settings(&[("endpoints", first), ("consistency", "ONE")]) };
+        let resources = SystemResources::of(0);
         NO_USER.start(&StoragePaths::default(), &resources, &settings)
     };
     let error = join_with(first).err().unwrap().to_string();
@@ -142,17 +145,21 @@ fn key_of(number: u32) -> String {
     format!("user{number}")
 }
 
-fn write(running: &dyn Running, numbers: std::ops::Range<u32>) {
+fn write(running: &dyn RunningSystem, numbers: std::ops::Range<u32>) {
     let mut client = running.connect().unwrap();
     for key in numbers.map(key_of) {
-        assert_eq!(client.insert(key.as_bytes(), &whole_record(&key)), Ok(Outcome::Found));
+        assert_eq!(client.insert(key.as_bytes(), &whole_record(&key)), Ok(OperationOutcome::Found));
     }
 }
 
-fn assert_all_there(running: &dyn Running, records: u32) {
+fn assert_all_there(running: &dyn RunningSystem, records: u32) {
     let (mut client, mut values) = (running.connect().unwrap(), FieldValues::default());
     for key in (0..records).map(key_of) {
-        assert_eq!(client.read(key.as_bytes(), Fields::All, &mut values), Ok(Outcome::Found), "{key}");
+        assert_eq!(
+            client.read(key.as_bytes(), FieldSelection::All, &mut values),
+            Ok(OperationOutcome::Found),
+            "{key}"
+        );
         assert_eq!(values, whole_record(&key));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use underlay_systems::system::Running;
+use underlay_systems::system::RunningSystem;
 use underlay_workload::RunError;
 
 use crate::ledger::{Ledger, Load};
@@ -15,7 +15,7 @@ use crate::{FIELDS, NODE_BYTES, SETTLE_LIMIT, own_memory_bytes, signal, start};
 const LOAD: Load = Load { records: 500, fields: FIELDS, operations: 4000 };
 
 /// Runs workload A until the node is killed under it.
-fn kill_under_load(running: &dyn Running, ledger: &Arc<Ledger>) {
+fn kill_under_load(running: &dyn RunningSystem, ledger: &Arc<Ledger>) {
     let outcome = LOAD.until_harmed(running, ledger, &|| {
         let own_bytes = own_memory_bytes(running.processes()[0]);
         assert!(own_bytes < NODE_BYTES, "{own_bytes} bytes of its own leave no page cache");

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use underlay_systems::system::Running;
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
-use underlay_workload::{Control, Mix, Properties, RunError, RunSpec, run};
+use underlay_systems::system::RunningSystem;
+use underlay_workload::client::{Client, ClientError, FieldSelection, FieldValues, OperationOutcome};
+use underlay_workload::{OperationMix, RunError, RunHandle, RunSpec, YcsbProperties, run};
 
 const THREADS: u32 = 8;
 /// Neither loading nor the way to the harm takes so long.
@@ -63,12 +63,12 @@ impl Ledger {
     }
 
     /// Reads every record, and says which fields have a value that they can't have if nothing acknowledged was lost.
-    pub(crate) fn losses(&self, running: &dyn Running) -> Vec<String> {
+    pub(crate) fn losses(&self, running: &dyn RunningSystem) -> Vec<String> {
         let written = self.0.lock().unwrap();
         let (mut client, mut found) = (running.connect().unwrap(), FieldValues::default());
         let mut losses = Vec::new();
         for (key, fields) in &written.writes {
-            client.read(key, Fields::All, &mut found).unwrap();
+            client.read(key, FieldSelection::All, &mut found).unwrap();
             for (field, writes) in fields {
                 let value = found.iter().find(|(number, _)| number == field).map(|(_, value)| value);
                 let possible = match value {
@@ -95,11 +95,11 @@ impl Noted {
         &mut self,
         key: &[u8],
         values: &FieldValues,
-        write: fn(&mut dyn Client, &[u8], &FieldValues) -> Result<Outcome, ClientError>,
-    ) -> Result<Outcome, ClientError> {
+        write: fn(&mut dyn Client, &[u8], &FieldValues) -> Result<OperationOutcome, ClientError>,
+    ) -> Result<OperationOutcome, ClientError> {
         let begun = self.ledger.begin(key, values);
         let answer = write(self.client.as_mut(), key, values);
-        if answer == Ok(Outcome::Found) {
+        if answer == Ok(OperationOutcome::Found) {
             self.ledger.answered(key, values, begun);
         }
         answer
@@ -107,23 +107,33 @@ impl Noted {
 }
 
 impl Client for Noted {
-    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError> {
+    fn read(
+        &mut self,
+        key: &[u8],
+        fields: FieldSelection,
+        values: &mut FieldValues,
+    ) -> Result<OperationOutcome, ClientError> {
         self.client.read(key, fields, values)
     }
 
-    fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
+    fn scan(
+        &mut self,
+        start: &[u8],
+        limit: u32,
+        fields: FieldSelection,
+    ) -> Result<(OperationOutcome, u32), ClientError> {
         self.client.scan(start, limit, fields)
     }
 
-    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         self.write(key, values, |client, key, values| client.update(key, values))
     }
 
-    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         self.write(key, values, |client, key, values| client.insert(key, values))
     }
 
-    fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
+    fn delete(&mut self, _: &[u8]) -> Result<OperationOutcome, ClientError> {
         unreachable!("no mix of these tests deletes")
     }
 }
@@ -139,7 +149,7 @@ pub(crate) struct Load {
 
 impl Load {
     fn spec(&self, mix: &str) -> RunSpec {
-        let mut properties = Properties::new();
+        let mut properties = YcsbProperties::new();
         let arguments = [
             format!("recordcount={}", self.records),
             format!("fieldcount={}", self.fields),
@@ -148,12 +158,16 @@ impl Load {
         ];
         arguments.iter().for_each(|argument| properties.add_argument(argument).unwrap());
         let workload = Arc::new(properties.workload().unwrap());
-        RunSpec { threads: THREADS, duration: MAX, ..RunSpec::new(workload, Mix::parse(mix).unwrap()) }
+        RunSpec {
+            threads: THREADS,
+            duration: MAX,
+            ..RunSpec::new(workload, OperationMix::parse(mix).unwrap())
+        }
     }
 
     /// Writes all records.
-    pub(crate) fn load(&self, running: &dyn Running, ledger: &Arc<Ledger>) {
-        let loaded = run(&self.spec("load"), &|_| noted(running, ledger), &Control::new()).unwrap();
+    pub(crate) fn load(&self, running: &dyn RunningSystem, ledger: &Arc<Ledger>) {
+        let loaded = run(&self.spec("load"), &|_| noted(running, ledger), &RunHandle::new()).unwrap();
         assert_eq!((loaded.errors, ledger.records()), (0, self.records));
     }
 
@@ -161,7 +175,7 @@ impl Load {
     /// an error.
     pub(crate) fn until_harmed(
         &self,
-        running: &dyn Running,
+        running: &dyn RunningSystem,
         ledger: &Arc<Ledger>,
         harm: &dyn Fn(),
     ) -> Option<RunError> {
@@ -176,11 +190,11 @@ impl Load {
     /// Runs workload A, and ends it after something was done in the middle of it: how it ended, if it was by an error.
     pub(crate) fn meanwhile(
         &self,
-        running: &dyn Running,
+        running: &dyn RunningSystem,
         ledger: &Arc<Ledger>,
         act: &dyn Fn(),
     ) -> Option<RunError> {
-        let control = Control::new();
+        let control = RunHandle::new();
         let (spec, connect) = (self.spec("a"), |_| noted(running, ledger));
         let outcome = std::thread::scope(|scope| {
             let load = scope.spawn(|| run(&spec, &connect, &control));
@@ -197,7 +211,7 @@ impl Load {
     }
 }
 
-fn noted(running: &dyn Running, ledger: &Arc<Ledger>) -> Result<Box<dyn Client>, ClientError> {
+fn noted(running: &dyn RunningSystem, ledger: &Arc<Ledger>) -> Result<Box<dyn Client>, ClientError> {
     let client = running.connect().unwrap_or_else(|error| panic!("{error}"));
     Ok(Box::new(Noted { client, ledger: Arc::clone(ledger) }))
 }

@@ -19,7 +19,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use scylla::client::session_builder::SessionBuilder;
 use underlay_systems::cassandra::INSTALLED;
-use underlay_systems::system::{NodePaths, Resources, Running, Settings, StoragePaths, System, SystemError};
+use underlay_systems::system::{
+    NodePaths, RunningSystem, StoragePaths, System, SystemError, SystemResources, SystemSettings,
+};
 use underlay_workload::client::FieldValues;
 
 pub const NODE_BYTES: u64 = 512 << 20;
@@ -28,13 +30,13 @@ pub const SETTLE_LIMIT: Duration = Duration::from_secs(120);
 /// What a node keeps beside its data, with the directory that it gets here.
 pub const ROLES: [(&str, &str); 3] = [("commitlog", "log"), ("hints", "hints"), ("saved_caches", "caches")];
 
-pub fn settings(pairs: &[(&str, &str)]) -> Settings {
-    Settings {
+pub fn settings(pairs: &[(&str, &str)]) -> SystemSettings {
+    SystemSettings {
         values: pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
         fields: FIELDS,
         field_bytes: 10,
         timeout: Duration::from_secs(30),
-        ..Settings::default()
+        ..SystemSettings::default()
     }
 }
 
@@ -44,13 +46,13 @@ pub fn start(
     directory: &Path,
     pairs: &[(&str, &str)],
     slow_motion: f64,
-) -> Result<Box<dyn Running>, SystemError> {
+) -> Result<Box<dyn RunningSystem>, SystemError> {
     let own = |name: &str| {
         let folder = directory.join(name);
         std::fs::create_dir_all(&folder).unwrap();
         folder
     };
-    let settings = Settings { slow_motion, ..settings(pairs) };
+    let settings = SystemSettings { slow_motion, ..settings(pairs) };
     let nodes: u64 = settings.values.get("nodes").map_or(1, |nodes| nodes.parse().unwrap());
     let of_node = |node: u64| NodePaths { data: vec![own(&format!("data-{node}"))], ..NodePaths::default() };
     let paths = StoragePaths {
@@ -59,14 +61,14 @@ pub fn start(
         further_nodes: (2..=nodes).map(of_node).collect(),
         scratch: directory.join("scratch"),
     };
-    let resources = Resources::of(nodes * NODE_BYTES);
+    let resources = SystemResources::of(nodes * NODE_BYTES);
     let running = INSTALLED.start(&paths, &resources, &settings)?;
     parts::hold(&INSTALLED.parts(&paths, &settings.values), running.as_ref());
     Ok(running)
 }
 
 /// Joins the cluster of which one node listens at `address`.
-pub fn join(address: &str, pairs: &[(&str, &str)]) -> Result<Box<dyn Running>, SystemError> {
+pub fn join(address: &str, pairs: &[(&str, &str)]) -> Result<Box<dyn RunningSystem>, SystemError> {
     join_by(&INSTALLED, address, pairs)
 }
 
@@ -74,16 +76,16 @@ pub fn join_by(
     system: &dyn System,
     address: &str,
     pairs: &[(&str, &str)],
-) -> Result<Box<dyn Running>, SystemError> {
+) -> Result<Box<dyn RunningSystem>, SystemError> {
     let mut all = vec![("endpoints", address)];
     all.extend(pairs);
     // Storage and memory of such a cluster are not ours to give.
-    let resources = Resources::of(0);
+    let resources = SystemResources::of(0);
     system.start(&StoragePaths::default(), &resources, &settings(&all))
 }
 
 /// Does `work` in the network that the cluster is in.
-pub fn in_network_of<T: Send>(running: &dyn Running, work: impl FnOnce() -> T + Send) -> T {
+pub fn in_network_of<T: Send>(running: &dyn RunningSystem, work: impl FnOnce() -> T + Send) -> T {
     let is_own = has_own_network(running);
     let link = File::open(format!("/proc/{}/ns/net", running.processes()[0])).unwrap();
     std::thread::scope(|scope| {
@@ -97,7 +99,7 @@ pub fn in_network_of<T: Send>(running: &dyn Running, work: impl FnOnce() -> T + 
     })
 }
 
-pub fn has_own_network(running: &dyn Running) -> bool {
+pub fn has_own_network(running: &dyn RunningSystem) -> bool {
     running.applied_settings()["network"].contains("namespace of its own")
 }
 
@@ -113,7 +115,7 @@ pub fn settings_in_force(address: &str) -> BTreeMap<String, String> {
     })
 }
 
-pub fn signal(running: &dyn Running, node: usize, signal: Signal) {
+pub fn signal(running: &dyn RunningSystem, node: usize, signal: Signal) {
     let process = i32::try_from(running.processes()[node]).unwrap();
     kill_process(Pid::from_raw(process).unwrap(), signal).unwrap();
 }

@@ -7,9 +7,11 @@ use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use tempfile::TempDir;
 use underlay_systems::cassandra::INSTALLED;
-use underlay_systems::system::{Resources, Running, StoragePaths, System, SystemError};
+use underlay_systems::system::{RunningSystem, StoragePaths, System, SystemError, SystemResources};
 use underlay_workload::MemoryStore;
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
+use underlay_workload::client::{
+    Client, ClientError, FieldSelection, FieldValues, FoundRecords, OperationOutcome,
+};
 
 use crate::{
     FIELDS, NODE_BYTES, ROLES, SETTLE_LIMIT, files_in, has_own_network, in_network_of, is_process, join,
@@ -45,7 +47,7 @@ fn a_node_is_a_system_like_any_other() {
 }
 
 /// Neither its clients' port nor the others: it asks nobody for a password.
-fn it_listens_to_nobody_else(running: &dyn Running) {
+fn it_listens_to_nobody_else(running: &dyn RunningSystem) {
     let address = running.applied_settings()["addresses"].clone();
     let network = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).unwrap();
     let its = network(&running.processes()[0].to_string());
@@ -80,12 +82,12 @@ fn without_the_right_to_a_network_of_its_own_it_listens_on_loopback_and_says_so(
     assert!(applied["network"].contains("CAP_SYS_ADMIN is missing"), "{applied:?}");
     drop(TcpStream::connect(&applied["addresses"]).unwrap());
     let mut client = running.connect().unwrap();
-    assert_eq!(client.insert(b"user", &whole_record("user")), Ok(Outcome::Found));
+    assert_eq!(client.insert(b"user", &whole_record("user")), Ok(OperationOutcome::Found));
     drop(client);
     running.stop().unwrap();
 }
 
-fn it_has_the_settings_that_it_was_given(running: &dyn Running, directory: &std::path::Path) {
+fn it_has_the_settings_that_it_was_given(running: &dyn RunningSystem, directory: &std::path::Path) {
     let applied = running.applied_settings();
     let in_force = in_network_of(running, || settings_in_force(&applied["addresses"]));
     for (role, name) in ROLES {
@@ -115,13 +117,13 @@ fn it_has_the_settings_that_it_was_given(running: &dyn Running, directory: &std:
 }
 
 /// Locked, the files of Java that it maps would leave a small budget no page cache, and the kernel would kill it.
-fn it_locks_none_of_its_memory(running: &dyn Running) {
+fn it_locks_none_of_its_memory(running: &dyn RunningSystem) {
     let status = std::fs::read_to_string(format!("/proc/{}/status", running.processes()[0])).unwrap();
     let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
     assert_eq!(locked.trim(), "0 kB");
 }
 
-fn it_tells_what_it_is(running: &dyn Running) {
+fn it_tells_what_it_is(running: &dyn RunningSystem) {
     let versions = INSTALLED.versions();
     assert!(versions["cassandra"].starts_with("5.0."), "{versions:?}");
     assert!(versions["java"].starts_with("17") && versions.contains_key("rust-scylla"), "{versions:?}");
@@ -136,7 +138,9 @@ fn it_tells_what_it_is(running: &dyn Running) {
     assert!(before["key_cache_requests"] > 0.0 && before.contains_key("key_cache_hits"), "{before:?}");
     for number in 0..50 {
         client.insert(format!("figure{number}").as_bytes(), &whole_record("x")).unwrap();
-        client.read(format!("figure{number}").as_bytes(), Fields::All, &mut FieldValues::default()).unwrap();
+        client
+            .read(format!("figure{number}").as_bytes(), FieldSelection::All, &mut FieldValues::default())
+            .unwrap();
         client.delete(format!("figure{number}").as_bytes()).unwrap();
     }
     let figures = underlay_systems::figures::between(&before, &running.figures().unwrap());
@@ -146,7 +150,7 @@ fn it_tells_what_it_is(running: &dyn Running) {
     assert!(figures["current_resident_bytes"] > 1e8, "{figures:?}");
 }
 
-fn scans_give_each_record_once(running: &dyn Running) {
+fn scans_give_each_record_once(running: &dyn RunningSystem) {
     const RECORDS: u32 = 20;
     let mut client = running.connect().unwrap();
     let keys: Vec<String> = (0..RECORDS).map(|number| format!("scanned{number}")).collect();
@@ -157,38 +161,38 @@ fn scans_give_each_record_once(running: &dyn Running) {
     // from the last finds that alone, and one from any other as many as come from there on.
     let mut counts: Vec<u32> = keys
         .iter()
-        .map(|key| match client.scan(key.as_bytes(), 1000, Fields::All).unwrap() {
-            (Outcome::Found, count) => count,
+        .map(|key| match client.scan(key.as_bytes(), 1000, FieldSelection::All).unwrap() {
+            (OperationOutcome::Found, count) => count,
             other => panic!("{key}: {other:?}"),
         })
         .collect();
     counts.sort_unstable();
     assert_eq!(counts, (1..=RECORDS).collect::<Vec<_>>());
     for key in &keys {
-        let (_, count) = client.scan(key.as_bytes(), 3, Fields::One(1)).unwrap();
+        let (_, count) = client.scan(key.as_bytes(), 3, FieldSelection::One(1)).unwrap();
         assert!((1..=3).contains(&count));
         let mut records = FoundRecords::default();
-        let scanned = client.scan_records(key.as_bytes(), 3, Fields::One(1), &mut records).unwrap();
-        assert_eq!(scanned, (Outcome::Found, count));
+        let scanned = client.scan_records(key.as_bytes(), 3, FieldSelection::One(1), &mut records).unwrap();
+        assert_eq!(scanned, (OperationOutcome::Found, count));
         for (found, values) in records.iter() {
             let mut expected = FieldValues::default();
-            client.read(found, Fields::One(1), &mut expected).unwrap();
+            client.read(found, FieldSelection::One(1), &mut expected).unwrap();
             assert_eq!((values, values.len()), (&expected, 1));
         }
-        client.scan_records(key.as_bytes(), 1, Fields::All, &mut records).unwrap();
+        client.scan_records(key.as_bytes(), 1, FieldSelection::All, &mut records).unwrap();
         let (first, values) = records.iter().next().unwrap();
         assert_eq!((first, values), (key.as_bytes(), &whole_record(key)));
-        assert_eq!(client.scan(key.as_bytes(), 0, Fields::All), Ok((Outcome::Missing, 0)));
+        assert_eq!(client.scan(key.as_bytes(), 0, FieldSelection::All), Ok((OperationOutcome::Missing, 0)));
     }
     for key in &keys {
         client.delete(key.as_bytes()).unwrap();
     }
-    assert_eq!(client.scan(b"scanned", 1000, Fields::All), Ok((Outcome::Missing, 0)));
+    assert_eq!(client.scan(b"scanned", 1000, FieldSelection::All), Ok((OperationOutcome::Missing, 0)));
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Read(u8, Fields),
+    Read(u8, FieldSelection),
     Update(u8, Vec<(u32, Vec<u8>)>),
     Insert(u8, Vec<(u32, Vec<u8>)>),
     Delete(u8),
@@ -197,7 +201,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let key = || 0..12u8;
     let values = || prop::collection::vec((0..FIELDS, prop::collection::vec(any::<u8>(), 0..20)), 0..5);
-    let fields = || prop_oneof![Just(Fields::All), (0..FIELDS + 1).prop_map(Fields::One)];
+    let fields = || prop_oneof![Just(FieldSelection::All), (0..FIELDS + 1).prop_map(FieldSelection::One)];
     prop_oneof![
         4 => (key(), fields()).prop_map(|(key, fields)| Step::Read(key, fields)),
         3 => (key(), values()).prop_map(|(key, values)| Step::Update(key, values)),
@@ -207,7 +211,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Each case has keys of its own.
-fn every_operation_means_what_it_means_in_a_map(running: &dyn Running) {
+fn every_operation_means_what_it_means_in_a_map(running: &dyn RunningSystem) {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]));
     let case = std::cell::Cell::new(0);
@@ -220,7 +224,7 @@ fn every_operation_means_what_it_means_in_a_map(running: &dyn Running) {
         .unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-fn replay(running: &dyn Running, case: u32, steps: &[Step]) {
+fn replay(running: &dyn RunningSystem, case: u32, steps: &[Step]) {
     let mut client = running.connect().unwrap();
     let store = MemoryStore::new();
     let mut reference = store.client();
@@ -236,10 +240,10 @@ fn replay(running: &dyn Running, case: u32, steps: &[Step]) {
             Step::Update(key, changes) => {
                 let (key, changes) = (key_of(*key), record(changes));
                 // Cassandra creates what it updates.
-                if reference.update(&key, &changes) == Ok(Outcome::Missing) {
+                if reference.update(&key, &changes) == Ok(OperationOutcome::Missing) {
                     reference.insert(&key, &changes).unwrap();
                 }
-                assert_eq!(client.update(&key, &changes), Ok(Outcome::Found));
+                assert_eq!(client.update(&key, &changes), Ok(OperationOutcome::Found));
             }
             Step::Insert(key, fields) => {
                 let fields = record(fields);
@@ -247,18 +251,18 @@ fn replay(running: &dyn Running, case: u32, steps: &[Step]) {
             }
             Step::Delete(key) => {
                 reference.delete(&key_of(*key)).unwrap();
-                assert_eq!(client.delete(&key_of(*key)), Ok(Outcome::Found));
+                assert_eq!(client.delete(&key_of(*key)), Ok(OperationOutcome::Found));
             }
         }
     }
     for key in store.keys() {
-        reference.read(&key, Fields::All, &mut expected).unwrap();
-        assert_eq!(client.read(&key, Fields::All, &mut values), Ok(Outcome::Found));
+        reference.read(&key, FieldSelection::All, &mut expected).unwrap();
+        assert_eq!(client.read(&key, FieldSelection::All, &mut values), Ok(OperationOutcome::Found));
         assert_eq!(values, expected);
     }
 }
 
-fn concurrent_updates_of_one_record_lose_nothing(running: &dyn Running) {
+fn concurrent_updates_of_one_record_lose_nothing(running: &dyn RunningSystem) {
     const ROUNDS: u32 = 100;
     running.connect().unwrap().insert(b"user", &whole_record("start")).unwrap();
     std::thread::scope(|scope| {
@@ -267,18 +271,18 @@ fn concurrent_updates_of_one_record_lose_nothing(running: &dyn Running) {
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let change = record(&[(field, format!("round {round}").into_bytes())]);
-                    assert_eq!(client.update(b"user", &change), Ok(Outcome::Found));
+                    assert_eq!(client.update(b"user", &change), Ok(OperationOutcome::Found));
                 }
             });
         }
     });
     let mut values = FieldValues::default();
-    running.connect().unwrap().read(b"user", Fields::All, &mut values).unwrap();
+    running.connect().unwrap().read(b"user", FieldSelection::All, &mut values).unwrap();
     let last = format!("round {}", ROUNDS - 1).into_bytes();
     assert_eq!(values, record(&(0..FIELDS).map(|field| (field, last.clone())).collect::<Vec<_>>()));
 }
 
-fn fields_that_there_are_not_are_refused(running: &dyn Running) {
+fn fields_that_there_are_not_are_refused(running: &dyn RunningSystem) {
     let mut client = running.connect().unwrap();
     let beyond = record(&[(FIELDS, b"x".to_vec())]);
     for error in [client.update(b"user", &beyond), client.insert(b"user", &beyond)] {
@@ -287,7 +291,7 @@ fn fields_that_there_are_not_are_refused(running: &dyn Running) {
     }
 }
 
-fn settling_leaves_the_data_in_files(running: &dyn Running) {
+fn settling_leaves_the_data_in_files(running: &dyn RunningSystem) {
     let before = running.figures().unwrap();
     running.settle(SETTLE_LIMIT).unwrap();
     let figures = running.figures().unwrap();
@@ -295,10 +299,13 @@ fn settling_leaves_the_data_in_files(running: &dyn Running) {
     assert!(figures["flushes"] > before["flushes"], "{figures:?}");
     assert_eq!(figures["current_compaction_tasks"], 0.0);
     let mut values = FieldValues::default();
-    assert_eq!(running.connect().unwrap().read(b"user", Fields::All, &mut values), Ok(Outcome::Found));
+    assert_eq!(
+        running.connect().unwrap().read(b"user", FieldSelection::All, &mut values),
+        Ok(OperationOutcome::Found)
+    );
 }
 
-fn a_cluster_that_runs_already_is_used_as_it_is(running: &dyn Running) {
+fn a_cluster_that_runs_already_is_used_as_it_is(running: &dyn RunningSystem) {
     let address = &running.applied_settings()["addresses"];
     // A table that is there is not changed behind its owner's back.
     let error = in_network_of(running, || join(address, &[])).err().unwrap();
@@ -309,7 +316,10 @@ fn a_cluster_that_runs_already_is_used_as_it_is(running: &dyn Running) {
     joined.health().unwrap();
     assert!(joined.processes().is_empty());
     let mut values = FieldValues::default();
-    assert_eq!(joined.connect().unwrap().read(b"user", Fields::All, &mut values), Ok(Outcome::Found));
+    assert_eq!(
+        joined.connect().unwrap().read(b"user", FieldSelection::All, &mut values),
+        Ok(OperationOutcome::Found)
+    );
     joined.settle(SETTLE_LIMIT).unwrap();
     assert_eq!(joined.figures().unwrap()["current_nodes"], 1.0);
     joined.stop().unwrap();
@@ -337,7 +347,7 @@ fn mistakes_are_found_before_anything_is_started() {
             scratch: directory.path().join("scratch"),
             ..StoragePaths::default()
         };
-        let resources = Resources::of(budget_bytes);
+        let resources = SystemResources::of(budget_bytes);
         INSTALLED.start(&paths, &resources, &settings(&[])).err().unwrap().to_string()
     };
     let error = started(directory.path(), 1 << 20);

@@ -16,9 +16,9 @@ use openssl::rsa::Rsa;
 use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use openssl::x509::{X509, X509Name, X509NameRef};
 use underlay_systems::cassandra::Cassandra;
-use underlay_systems::child::Child;
-use underlay_systems::system::{Resources, SystemError};
-use underlay_workload::client::{FieldValues, Fields, Outcome};
+use underlay_systems::child::ChildProcess;
+use underlay_systems::system::{SystemError, SystemResources};
+use underlay_workload::client::{FieldSelection, FieldValues, OperationOutcome};
 
 use crate::{join_by, whole_record};
 
@@ -84,9 +84,9 @@ pub(crate) fn with_passwords_and_encryption(directory: &Path) {
     };
     joined.health().unwrap();
     let mut client = joined.connect().unwrap();
-    assert_eq!(client.insert(b"secured", &whole_record("secured")), Ok(Outcome::Found));
+    assert_eq!(client.insert(b"secured", &whole_record("secured")), Ok(OperationOutcome::Found));
     let mut values = FieldValues::default();
-    assert_eq!(client.read(b"secured", Fields::All, &mut values), Ok(Outcome::Found));
+    assert_eq!(client.read(b"secured", FieldSelection::All, &mut values), Ok(OperationOutcome::Found));
     assert_eq!(values, whole_record("secured"));
     drop(client);
     joined.stop().unwrap();
@@ -113,15 +113,15 @@ pub(crate) fn with_passwords_and_encryption(directory: &Path) {
 }
 
 /// Starts the node whose files are in `node`, and waits until it takes clients.
-fn started(node: &Path, native: SocketAddr) -> Child {
+fn started(node: &Path, native: SocketAddr) -> ChildProcess {
     let java = std::env::var("JAVA_HOME").map_or("java".into(), |home| Path::new(&home).join("bin/java"));
     let mut command = Command::new(java);
     // The user that it begins with is made soon and not after ten seconds.
     command.arg("-Dcassandra.superuser_setup_delay_ms=0");
     command.arg(format!("@{}", node.join("java.arguments").display())).current_dir(node);
     let log = node.join("secured.log");
-    let resources = Resources::unlimited();
-    let child = Child::spawn("cassandra", command, &log, &resources).unwrap();
+    let resources = SystemResources::unlimited();
+    let child = ChildProcess::spawn("cassandra", command, &log, &resources).unwrap();
     let begun = Instant::now();
     while TcpStream::connect(native).is_err() {
         let tail = child.state().log_tail().unwrap_or_default();

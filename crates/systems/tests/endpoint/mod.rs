@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use underlay_systems::spark::{Cluster, Spark};
-use underlay_systems::system::{JobRequest, Resources, Running, Settings, StoragePaths};
+use underlay_systems::spark::{Spark, SparkCluster};
+use underlay_systems::system::{JobRequest, RunningSystem, StoragePaths, SystemResources, SystemSettings};
 
 /// What the environment would have.
 static KEYS: OnceLock<[String; 2]> = OnceLock::new();
@@ -49,7 +49,7 @@ struct Relay {
 }
 
 impl Relay {
-    fn to(cluster: &Cluster, port: u16) -> Relay {
+    fn to(cluster: &SparkCluster, port: u16) -> Relay {
         let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let (namespace, ended) = (Arc::clone(cluster.namespace().unwrap()), Arc::new(AtomicBool::new(false)));
@@ -127,7 +127,7 @@ fn stub(text: Option<&'static str>) -> u16 {
     port
 }
 
-fn settings(port: u16, pairs: &[(&str, &str)]) -> Settings {
+fn settings(port: u16, pairs: &[(&str, &str)]) -> SystemSettings {
     let endpoint = format!("http://127.0.0.1:{port}");
     let mut values = [
         ("store", "s3a"),
@@ -144,7 +144,7 @@ fn settings(port: u16, pairs: &[(&str, &str)]) -> Settings {
     .into_iter()
     .collect::<std::collections::BTreeMap<_, _>>();
     values.extend(pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())));
-    Settings { values, ..Settings::default() }
+    SystemSettings { values, ..SystemSettings::default() }
 }
 
 /// What is in the bucket below the prefixes that runs use. It signs as most stores want it.
@@ -163,7 +163,7 @@ fn left_in_the_bucket(port: u16) -> serde_json::Value {
 }
 
 /// Uses the store of `cluster`, whose private files are in `scratch`.
-pub(crate) fn hold(cluster: &Cluster, scratch: &Path, job: &JobRequest) {
+pub(crate) fn hold(cluster: &SparkCluster, scratch: &Path, job: &JobRequest) {
     let configuration =
         std::fs::read_to_string(scratch.join("spark/configuration/spark-defaults.conf")).unwrap();
     let key = |name: &str| {
@@ -177,7 +177,8 @@ pub(crate) fn hold(cluster: &Cluster, scratch: &Path, job: &JobRequest) {
     std::fs::create_dir(&data).unwrap();
     let paths =
         StoragePaths { data: vec![data], scratch: folder.path().join("scratch"), ..StoragePaths::default() };
-    let start = |settings: &Settings| SPARK.start_cluster(&paths, &Resources::of(4 << 30), settings);
+    let start =
+        |settings: &SystemSettings| SPARK.start_cluster(&paths, &SystemResources::of(4 << 30), settings);
 
     // What can't be used is told before anything is started.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -195,7 +196,7 @@ pub(crate) fn hold(cluster: &Cluster, scratch: &Path, job: &JobRequest) {
             "has no bucket 'no-such-bucket' (404 NoSuchBucket)",
         ),
         (settings(relay.port, &[("access_key_variable", "S3_NONE")]), "the environment variable S3_NONE"),
-        (Settings { slow_motion: 2.0, ..settings(relay.port, &[]) }, "set `time = 1` in [scale]"),
+        (SystemSettings { slow_motion: 2.0, ..settings(relay.port, &[]) }, "set `time = 1` in [scale]"),
     ] {
         let error = start(&settings).map(drop).unwrap_err().to_string();
         assert!(error.contains(expected), "{expected}: {error}");
@@ -249,7 +250,7 @@ pub(crate) fn hold(cluster: &Cluster, scratch: &Path, job: &JobRequest) {
     drop(relay);
 }
 
-fn other_parts(paths: &StoragePaths, port: u16) -> Vec<underlay_systems::parts::Part> {
+fn other_parts(paths: &StoragePaths, port: u16) -> Vec<underlay_systems::parts::SystemPart> {
     use underlay_systems::system::System as _;
     SPARK.parts(paths, &settings(port, &[]).values)
 }

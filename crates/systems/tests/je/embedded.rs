@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use underlay_systems::je::INSTALLED;
-use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System as _};
+use underlay_systems::system::{RunningSystem, StoragePaths, System as _, SystemResources, SystemSettings};
 use underlay_workload::RunError;
-use underlay_workload::client::{FieldValues, Fields, Outcome};
+use underlay_workload::client::{FieldSelection, FieldValues, OperationOutcome};
 
 use crate::ledger::{Ledger, Load};
 use crate::{FIELDS, MIB, SETTLE_LIMIT, copy, kill, own_memory_bytes, settings, whole_record};
@@ -16,12 +16,12 @@ const BUDGET_BYTES: u64 = 192 * MIB;
 /// More than the cache of this budget holds.
 const LOAD: Load = Load { records: 60_000, fields: FIELDS, operations: 4000 };
 
-fn start(directory: &Path, settings: &Settings) -> Box<dyn Running> {
+fn start(directory: &Path, settings: &SystemSettings) -> Box<dyn RunningSystem> {
     let data = directory.join("data");
     std::fs::create_dir_all(&data).unwrap();
     let paths =
         StoragePaths { data: vec![data], scratch: directory.join("scratch"), ..StoragePaths::default() };
-    let resources = Resources { modelled_cores: Some(3), ..Resources::of(BUDGET_BYTES) };
+    let resources = SystemResources { modelled_cores: Some(3), ..SystemResources::of(BUDGET_BYTES) };
     INSTALLED.start(&paths, &resources, settings).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -65,15 +65,15 @@ fn left_after_a_kill(durability: &str) -> usize {
     let mut client = running.connect().unwrap();
     let keys: Vec<String> = (0..200).map(|number| format!("user{number}")).collect();
     for key in &keys {
-        assert_eq!(client.insert(key.as_bytes(), &whole_record(key)), Ok(Outcome::Found));
+        assert_eq!(client.insert(key.as_bytes(), &whole_record(key)), Ok(OperationOutcome::Found));
     }
     kill(running.processes()[0]);
     drop(running);
     let running = start(directory.path(), &settings);
     let (mut client, mut values) = (running.connect().unwrap(), FieldValues::default());
-    let is_there = |key: &&String| match client.read(key.as_bytes(), Fields::All, &mut values) {
-        Ok(Outcome::Found) => values == whole_record(key),
-        other => other != Ok(Outcome::Missing),
+    let is_there = |key: &&String| match client.read(key.as_bytes(), FieldSelection::All, &mut values) {
+        Ok(OperationOutcome::Found) => values == whole_record(key),
+        other => other != Ok(OperationOutcome::Missing),
     };
     let left = keys.iter().filter(is_there).count();
     running.stop().unwrap();

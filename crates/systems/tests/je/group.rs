@@ -14,12 +14,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
 use underlay_record::{NodeCondition, NodeRole};
-use underlay_systems::je_ha::{INSTALLED, MemberState, Store};
-use underlay_systems::nodes::Nodes;
-use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System as _, SystemError};
-use underlay_systems::wire::{FrameBuffer, Opcode, Reply, Status, encode_request};
+use underlay_systems::je_ha::{INSTALLED, JeHaStore, MemberState};
+use underlay_systems::nodes::SystemNodes;
+use underlay_systems::system::{
+    RunningSystem, StoragePaths, System as _, SystemError, SystemResources, SystemSettings,
+};
+use underlay_systems::wire::{FrameBuffer, WireOpcode, WireReply, WireStatus, encode_request};
 use underlay_workload::RunError;
-use underlay_workload::client::{ClientError, FieldValues, Fields, Outcome};
+use underlay_workload::client::{ClientError, FieldSelection, FieldValues, OperationOutcome};
 
 use crate::ledger::{Ledger, Load};
 use crate::{
@@ -36,35 +38,35 @@ const WRITES_AFTER: u32 = 50;
 /// How many members of each kind are killed, one after the other: 1, or what `make je-ha-kills` says.
 const KILLS_VARIABLE: &str = "UNDERLAY_JE_HA_KILLS";
 
-fn start(directory: &Path, more: &[(&str, &str)], timeout: Duration) -> Store {
+fn start(directory: &Path, more: &[(&str, &str)], timeout: Duration) -> JeHaStore {
     try_start(directory, more, timeout).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn try_start(directory: &Path, more: &[(&str, &str)], timeout: Duration) -> Result<Store, SystemError> {
+fn try_start(directory: &Path, more: &[(&str, &str)], timeout: Duration) -> Result<JeHaStore, SystemError> {
     let storages = ["data-1", "data-2", "data-3"].map(|name| directory.join(name));
     storages.iter().for_each(|storage| std::fs::create_dir_all(storage).unwrap());
     let paths =
         StoragePaths { data: storages.into(), scratch: directory.join("scratch"), ..StoragePaths::default() };
     let own = [("nodes", "3"), ("shards", "2"), ("checkpointer_bytes_mib", "4"), ("reserved_mib", "16")];
-    let settings = Settings { timeout, ..settings(&[&own[..], more].concat()) };
-    let store = INSTALLED.start_store(&paths, &Resources::of(MEMBERS * MEMBER_BYTES), &settings)?;
+    let settings = SystemSettings { timeout, ..settings(&[&own[..], more].concat()) };
+    let store = INSTALLED.start_store(&paths, &SystemResources::of(MEMBERS * MEMBER_BYTES), &settings)?;
     parts::hold(&INSTALLED.parts(&paths, &settings.values), &store);
     Ok(store)
 }
 
-fn masters(store: &Store) -> Vec<String> {
+fn masters(store: &JeHaStore) -> Vec<String> {
     store.members().into_iter().filter(|member| member.is_master).map(|member| member.name).collect()
 }
 
 /// A member of the first shard.
-fn member(store: &Store, is_master: bool) -> MemberState {
+fn member(store: &JeHaStore, is_master: bool) -> MemberState {
     let of_first = |member: &MemberState| member.shard == 1 && member.is_master == is_master;
     store.members().into_iter().find(of_first).unwrap()
 }
 
 /// Kills it under load and starts it again; nothing that was acknowledged may be lost meanwhile. How long it took until both shards
 /// took writes without it.
-fn one_kill(store: &Store, ledger: &Arc<Ledger>, victim: &MemberState) -> Duration {
+fn one_kill(store: &JeHaStore, ledger: &Arc<Ledger>, victim: &MemberState) -> Duration {
     let took = Cell::new(Duration::ZERO);
     let outcome = LOAD.until_harmed(store, ledger, &|| took.set(kill_and_write(store, victim)));
     assert!(matches!(outcome, Some(RunError::Stopped)), "{outcome:?}");
@@ -77,18 +79,18 @@ fn one_kill(store: &Store, ledger: &Arc<Ledger>, victim: &MemberState) -> Durati
 }
 
 /// Kills it and writes to both shards until that succeeds.
-fn kill_and_write(store: &Store, victim: &MemberState) -> Duration {
+fn kill_and_write(store: &JeHaStore, victim: &MemberState) -> Duration {
     kill(victim.process.unwrap());
     write_to_both(store, "after", &victim.name)
 }
 
 /// Writes to both shards until that succeeds, and says how long it took.
-fn write_to_both(store: &Store, what: &str, without: &str) -> Duration {
+fn write_to_both(store: &JeHaStore, what: &str, without: &str) -> Duration {
     let (mut client, began) = (store.connect().unwrap(), Instant::now());
     for number in 0..WRITES_AFTER {
         let key = format!("{what} {number}");
         // One that was under way fails, since nobody knows whether it was done.
-        while client.insert(key.as_bytes(), &whole_record(&key)) != Ok(Outcome::Found) {
+        while client.insert(key.as_bytes(), &whole_record(&key)) != Ok(OperationOutcome::Found) {
             assert!(began.elapsed() < FAILOVER_LIMIT, "no writes without {without}");
         }
     }
@@ -96,7 +98,7 @@ fn write_to_both(store: &Store, what: &str, without: &str) -> Duration {
 }
 
 /// A replica that answers nothing (SIGSTOP) under load keeps nobody from writing, and has everything once it goes on.
-fn a_replica_may_hang(store: &Store, ledger: &Arc<Ledger>, replica: &MemberState) {
+fn a_replica_may_hang(store: &JeHaStore, ledger: &Arc<Ledger>, replica: &MemberState) {
     let process = Pid::from_raw(i32::try_from(replica.process.unwrap()).unwrap()).unwrap();
     let outcome = LOAD.meanwhile(store, ledger, &|| {
         kill_process(process, Signal::STOP).unwrap();
@@ -111,26 +113,26 @@ fn a_replica_may_hang(store: &Store, ledger: &Arc<Ledger>, replica: &MemberState
 }
 
 /// One that is killed while it starts stays away, and both who started and who killed it are told.
-fn a_start_is_cut_short(store: &Store) {
+fn a_start_is_cut_short(store: &JeHaStore) {
     let name = "shard1-node3";
-    Nodes::kill(store, name).unwrap();
+    SystemNodes::kill(store, name).unwrap();
     store.health().unwrap();
     let condition =
-        || Nodes::list(store).unwrap().into_iter().find(|node| node.name == name).unwrap().condition;
+        || SystemNodes::list(store).unwrap().into_iter().find(|node| node.name == name).unwrap().condition;
     assert_eq!(condition(), NodeCondition::Away);
     std::thread::scope(|scope| {
-        let starting = scope.spawn(|| Nodes::start(store, name, &|| {}));
+        let starting = scope.spawn(|| SystemNodes::start(store, name, &|| {}));
         while condition() != NodeCondition::Starting {
             assert!(!starting.is_finished());
         }
         assert!(store.start_member(name).unwrap_err().to_string().contains("is being started"));
-        Nodes::kill(store, name).unwrap();
+        SystemNodes::kill(store, name).unwrap();
         let error = starting.join().unwrap().unwrap_err().to_string();
         assert!(error.contains("was sent away while it was being started"), "{error}");
     });
     assert_eq!(condition(), NodeCondition::Away);
     let runs = AtomicBool::new(false);
-    Nodes::start(store, name, &|| runs.store(true, Ordering::SeqCst)).unwrap();
+    SystemNodes::start(store, name, &|| runs.store(true, Ordering::SeqCst)).unwrap();
     assert!(runs.load(Ordering::SeqCst) && condition() == NodeCondition::Serving);
 }
 
@@ -200,7 +202,7 @@ fn members_are_killed_under_load_and_nothing_acknowledged_is_lost() {
     assert_eq!(ledger.losses(&store), [""; 0]);
     let (mut client, mut values) = (store.connect().unwrap(), FieldValues::default());
     let key = format!("after {}", WRITES_AFTER - 1);
-    assert_eq!(client.read(key.as_bytes(), Fields::All, &mut values), Ok(Outcome::Found));
+    assert_eq!(client.read(key.as_bytes(), FieldSelection::All, &mut values), Ok(OperationOutcome::Found));
     assert_eq!(values, whole_record(&key));
 
     // The master last: the one that is left could be elected while there are two, and would wait for replicas.
@@ -224,7 +226,7 @@ fn members_are_killed_under_load_and_nothing_acknowledged_is_lost() {
     assert_eq!((figures["current_members"], figures["current_masters"]), (6.0, 2.0), "{figures:#?}");
     assert_eq!(figures["current_replica_lag_entries"], 0.0, "{figures:#?}");
     assert_eq!(ledger.losses(&store), [""; 0]);
-    let store: Box<dyn Running> = Box::new(store);
+    let store: Box<dyn RunningSystem> = Box::new(store);
     store.stop().unwrap();
 }
 
@@ -239,7 +241,7 @@ fn without_sync_a_kill_of_all_members_takes_what_was_acknowledged_last() {
         drop(store);
         let store = start(directory.path(), &pairs, Duration::from_secs(30));
         let left = kills::left(&store);
-        let store: Box<dyn Running> = Box::new(store);
+        let store: Box<dyn RunningSystem> = Box::new(store);
         store.stop().unwrap();
         left
     };
@@ -248,11 +250,11 @@ fn without_sync_a_kill_of_all_members_takes_what_was_acknowledged_last() {
 }
 
 /// The other one takes writes as before.
-fn without_a_majority_a_shard_only_reads(store: &Store, ledger: &Ledger) {
+fn without_a_majority_a_shard_only_reads(store: &JeHaStore, ledger: &Ledger) {
     let mut client = store.connect().unwrap();
     let key_in = |shard: u64| (0..).map(|number| format!("new{number}")).find(|key| shard_of(key) == shard);
     let key = key_in(2).unwrap();
-    assert_eq!(client.insert(key.as_bytes(), &whole_record(&key)), Ok(Outcome::Found));
+    assert_eq!(client.insert(key.as_bytes(), &whole_record(&key)), Ok(OperationOutcome::Found));
     match client.insert(key_in(1).unwrap().as_bytes(), &whole_record("")) {
         // Where the member that is left was the master, it may still be waiting for replicas when the time is up.
         Err(ClientError::System(reason)) => assert!(
@@ -272,24 +274,26 @@ fn shard_of(key: &str) -> u64 {
 }
 
 /// Those in its network, which only root can enter.
-fn only_who_knows_the_secret_is_served(store: &Store) {
+fn only_who_knows_the_secret_is_served(store: &JeHaStore) {
     let network = File::open(format!("/proc/{}/ns/net", store.processes()[0])).unwrap();
     let connect = || {
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
         TcpStream::connect("127.0.0.1:6001").unwrap()
     };
     let mut stream = std::thread::scope(|scope| scope.spawn(connect).join()).unwrap();
-    for (id, opcode) in [(1, Opcode::Read), (2, Opcode::Insert), (3, Opcode::Figures), (4, Opcode::Settle)] {
+    for (id, opcode) in
+        [(1, WireOpcode::Read), (2, WireOpcode::Insert), (3, WireOpcode::Figures), (4, WireOpcode::Settle)]
+    {
         let mut request = Vec::new();
-        encode_request(&mut request, id, opcode, Fields::All, 0, b"user", None).unwrap();
+        encode_request(&mut request, id, opcode, FieldSelection::All, 0, b"user", None).unwrap();
         stream.write_all(&request).unwrap();
         let mut frames = FrameBuffer::new();
         assert!(frames.receive(&mut stream).unwrap());
-        let reply = Reply::decode(frames.body()).unwrap();
-        assert_eq!(reply.status, Status::Failed, "{opcode:?}: {}", reply.text());
+        let reply = WireReply::decode(frames.body()).unwrap();
+        assert_eq!(reply.status, WireStatus::Failed, "{opcode:?}: {}", reply.text());
     }
     let mut request = Vec::new();
-    encode_request(&mut request, 5, Opcode::Stop, Fields::All, 0, b"", None).unwrap();
+    encode_request(&mut request, 5, WireOpcode::Stop, FieldSelection::All, 0, b"", None).unwrap();
     stream.write_all(&request).unwrap();
     assert!(!FrameBuffer::new().receive(&mut stream).unwrap(), "the connection ends, and nothing else");
     store.health().unwrap();

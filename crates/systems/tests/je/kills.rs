@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use underlay_record::NodeRole;
-use underlay_systems::system::Running;
-use underlay_workload::client::{FieldValues, Fields, Outcome};
+use underlay_systems::system::RunningSystem;
+use underlay_workload::client::{FieldSelection, FieldValues, OperationOutcome};
 
 use crate::whole_record;
 
@@ -62,20 +62,20 @@ fn keys() -> impl Iterator<Item = String> {
 }
 
 /// Writes, which are all acknowledged, and kills all processes at once.
-pub(crate) fn write_and_abort(store: &dyn Running) {
+pub(crate) fn write_and_abort(store: &dyn RunningSystem) {
     let mut client = store.connect().unwrap();
     for key in keys() {
-        assert_eq!(client.insert(key.as_bytes(), &whole_record(&key)), Ok(Outcome::Found));
+        assert_eq!(client.insert(key.as_bytes(), &whole_record(&key)), Ok(OperationOutcome::Found));
     }
     store.abort();
 }
 
 /// How many of them are there.
-pub(crate) fn left(store: &dyn Running) -> usize {
+pub(crate) fn left(store: &dyn RunningSystem) -> usize {
     let (mut client, mut values) = (store.connect().unwrap(), FieldValues::default());
-    let is_there = |key: &String| match client.read(key.as_bytes(), Fields::All, &mut values) {
-        Ok(Outcome::Found) => values == whole_record(key),
-        Ok(Outcome::Missing) => false,
+    let is_there = |key: &String| match client.read(key.as_bytes(), FieldSelection::All, &mut values) {
+        Ok(OperationOutcome::Found) => values == whole_record(key),
+        Ok(OperationOutcome::Missing) => false,
         other => panic!("{key}: {other:?}"),
     };
     keys().filter(is_there).count()

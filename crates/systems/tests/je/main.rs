@@ -14,20 +14,20 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use underlay_systems::system::Settings;
+use underlay_systems::system::SystemSettings;
 use underlay_workload::client::FieldValues;
 
 pub const MIB: u64 = 1 << 20;
 pub const FIELDS: u32 = 3;
 pub const SETTLE_LIMIT: Duration = Duration::from_secs(120);
 
-pub fn settings(pairs: &[(&str, &str)]) -> Settings {
-    Settings {
+pub fn settings(pairs: &[(&str, &str)]) -> SystemSettings {
+    SystemSettings {
         values: pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
         fields: FIELDS,
         field_bytes: 200,
         timeout: Duration::from_secs(30),
-        ..Settings::default()
+        ..SystemSettings::default()
     }
 }
 

@@ -4,9 +4,9 @@ use std::cell::Cell;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use underlay_systems::system::Running;
+use underlay_systems::system::RunningSystem;
 use underlay_workload::MemoryStore;
-use underlay_workload::client::{Client, FieldValues, Fields, FoundRecords, Outcome};
+use underlay_workload::client::{Client, FieldSelection, FieldValues, FoundRecords, OperationOutcome};
 
 use crate::FIELDS;
 
@@ -16,8 +16,8 @@ const CASES: u32 = 60;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Read(u8, Fields),
-    Scan(u8, u32, Fields),
+    Read(u8, FieldSelection),
+    Scan(u8, u32, FieldSelection),
     Update(u8, Vec<(u32, Vec<u8>)>),
     Insert(u8, Vec<(u32, Vec<u8>)>),
     Delete(u8),
@@ -25,7 +25,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let values = || prop::collection::vec((0..FIELDS, prop::collection::vec(any::<u8>(), 0..20)), 0..5);
-    let fields = || prop_oneof![Just(Fields::All), (0..FIELDS + 1).prop_map(Fields::One)];
+    let fields = || prop_oneof![Just(FieldSelection::All), (0..FIELDS + 1).prop_map(FieldSelection::One)];
     prop_oneof![
         8 => (0..KEYS, fields()).prop_map(|(key, fields)| Step::Read(key, fields)),
         4 => (0..KEYS, 0..15u32, fields()).prop_map(|(key, limit, fields)| Step::Scan(key, limit, fields)),
@@ -42,7 +42,7 @@ fn record(fields: &[(u32, Vec<u8>)]) -> FieldValues {
 }
 
 /// The store must be empty, and is so afterwards. Scans are part of it where it has them.
-pub(crate) fn mean_what_they_mean_in_a_map(running: &dyn Running, can_scan: bool) {
+pub(crate) fn mean_what_they_mean_in_a_map(running: &dyn RunningSystem, can_scan: bool) {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) };
     let mut client = running.connect().unwrap();
     let round = Cell::new(0);
@@ -54,11 +54,11 @@ pub(crate) fn mean_what_they_mean_in_a_map(running: &dyn Running, can_scan: bool
     });
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
     if can_scan {
-        assert_eq!(client.scan(b"", 10, Fields::All), Ok((Outcome::Missing, 0)));
+        assert_eq!(client.scan(b"", 10, FieldSelection::All), Ok((OperationOutcome::Missing, 0)));
     }
 }
 
-fn client_of(running: &dyn Running) -> Box<dyn Client> {
+fn client_of(running: &dyn RunningSystem) -> Box<dyn Client> {
     running.connect().unwrap()
 }
 
@@ -87,8 +87,8 @@ fn replay(mut client: Box<dyn Client>, can_scan: bool, round: u32, steps: &[Step
             Step::Scan(..) => {}
             Step::Update(key, changes) => {
                 let (key, changes) = (key_of(*key), record(changes));
-                assert_eq!(client.update(&key, &changes), Ok(Outcome::Found));
-                if reference.update(&key, &changes) == Ok(Outcome::Missing) {
+                assert_eq!(client.update(&key, &changes), Ok(OperationOutcome::Found));
+                if reference.update(&key, &changes) == Ok(OperationOutcome::Missing) {
                     reference.insert(&key, &changes).unwrap();
                 }
             }
@@ -102,9 +102,9 @@ fn replay(mut client: Box<dyn Client>, can_scan: bool, round: u32, steps: &[Step
         }
     }
     for key in store.keys() {
-        reference.read(&key, Fields::All, &mut expected).unwrap();
-        assert_eq!(client.read(&key, Fields::All, &mut values), Ok(Outcome::Found));
+        reference.read(&key, FieldSelection::All, &mut expected).unwrap();
+        assert_eq!(client.read(&key, FieldSelection::All, &mut values), Ok(OperationOutcome::Found));
         assert_eq!(values, expected);
-        assert_eq!(client.delete(&key), Ok(Outcome::Found));
+        assert_eq!(client.delete(&key), Ok(OperationOutcome::Found));
     }
 }

@@ -6,12 +6,14 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use underlay_systems::child::Child;
+use underlay_systems::child::ChildProcess;
 use underlay_systems::java::Java;
 use underlay_systems::may_connect::{self, MayConnect};
 use underlay_systems::network_namespace::NetworkNamespace;
 use underlay_systems::oracle_nosql::OracleNosql;
-use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System as _, SystemError};
+use underlay_systems::system::{
+    RunningSystem, StoragePaths, System as _, SystemError, SystemResources, SystemSettings,
+};
 
 use crate::{is_installed, operations, settings};
 
@@ -43,14 +45,14 @@ fn without_login(name: &str) -> Option<String> {
 fn connect(
     variables: fn(&str) -> Option<String>,
     scratch: &Path,
-    settings: &Settings,
-) -> Result<Box<dyn Running>, SystemError> {
+    settings: &SystemSettings,
+) -> Result<Box<dyn RunningSystem>, SystemError> {
     let paths = StoragePaths { scratch: scratch.to_path_buf(), ..StoragePaths::default() };
-    OracleNosql::with_variables(variables).start(&paths, &Resources::of(0), settings)
+    OracleNosql::with_variables(variables).start(&paths, &SystemResources::of(0), settings)
 }
 
 /// A store of one process, whose own security is what keeps others out: but for the test it has a network of its own.
-fn secured_store(network: &NetworkNamespace, directory: &Path) -> Child {
+fn secured_store(network: &NetworkNamespace, directory: &Path) -> ChildProcess {
     let home = std::env::var("KVHOME").unwrap();
     let root = directory.join("root");
     std::fs::create_dir(&root).unwrap();
@@ -70,7 +72,8 @@ fn secured_store(network: &NetworkNamespace, directory: &Path) -> Child {
         .current_dir(directory);
     network.enter(&mut command);
     let child =
-        Child::spawn("kvlite", command, &directory.join("kvlite.log"), &Resources::unlimited()).unwrap();
+        ChildProcess::spawn("kvlite", command, &directory.join("kvlite.log"), &SystemResources::unlimited())
+            .unwrap();
     let login = root.join("security/user.security");
     let began = std::time::Instant::now();
     let is_open = || network.listeners().unwrap().len() > 4 && login.is_file();
@@ -94,8 +97,9 @@ fn a_secured_store_is_used_by_its_login_file() {
     let _store = secured_store(&network, directory.path());
     let settings = settings(&OF_STORE);
     // Our processes are in the network of the thread that starts them.
-    let connected =
-        |variables, settings: &Settings| network.within(|| connect(variables, &scratch, settings)).unwrap();
+    let connected = |variables, settings: &SystemSettings| {
+        network.within(|| connect(variables, &scratch, settings)).unwrap()
+    };
     let began = std::time::Instant::now();
     let running = loop {
         match connected(with_login, &settings) {
@@ -110,16 +114,17 @@ fn a_secured_store_is_used_by_its_login_file() {
     assert_eq!(running.figures().unwrap()["current_master_of_shard_1"], 1.0);
     running.stop().unwrap();
 
-    let refused = |variables, settings: &Settings| connected(variables, settings).err().unwrap().to_string();
+    let refused =
+        |variables, settings: &SystemSettings| connected(variables, settings).err().unwrap().to_string();
     refused(without_login, &settings);
     let wrong = refused(with_wrong_password, &settings);
     assert!(wrong.contains("Authentication failed") && !wrong.contains("guessed"), "{wrong}");
     // The coordinator of a load from several hosts names the store, and a worker's login is its own.
-    let unlisted = Settings { may_connect: MayConnect::WithoutCredentials, ..settings.clone() };
+    let unlisted = SystemSettings { may_connect: MayConnect::WithoutCredentials, ..settings.clone() };
     let error = refused(with_login, &unlisted);
     assert!(error.contains("ORACLE_NOSQL_SECURITY"), "{error}");
     let elsewhere = may_connect::parse("127.0.0.2:5000").unwrap();
-    let elsewhere = Settings { may_connect: MayConnect::Listed(elsewhere), ..settings };
+    let elsewhere = SystemSettings { may_connect: MayConnect::Listed(elsewhere), ..settings };
     let error = refused(with_login, &elsewhere);
     assert!(error.contains("127.0.0.1:5000"), "{error}");
 }

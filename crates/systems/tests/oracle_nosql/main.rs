@@ -17,8 +17,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use underlay_systems::oracle_nosql::{INSTALLED, OracleNosql};
-use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System as _, SystemError};
-use underlay_workload::client::{FieldValues, Fields, Outcome};
+use underlay_systems::system::{
+    RunningSystem, StoragePaths, System as _, SystemError, SystemResources, SystemSettings,
+};
+use underlay_workload::client::{FieldSelection, FieldValues, OperationOutcome};
 
 pub const MIB: u64 = 1 << 20;
 pub const FIELDS: u32 = 3;
@@ -33,13 +35,13 @@ pub fn is_installed() -> bool {
     installed
 }
 
-pub fn settings(pairs: &[(&str, &str)]) -> Settings {
-    Settings {
+pub fn settings(pairs: &[(&str, &str)]) -> SystemSettings {
+    SystemSettings {
         values: pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
         fields: FIELDS,
         field_bytes: 200,
         timeout: Duration::from_secs(30),
-        ..Settings::default()
+        ..SystemSettings::default()
     }
 }
 
@@ -48,13 +50,13 @@ pub fn try_start(
     directory: &Path,
     pairs: &[(&str, &str)],
     budget_bytes: u64,
-) -> Result<Box<dyn Running>, SystemError> {
+) -> Result<Box<dyn RunningSystem>, SystemError> {
     let data = ["data-1", "data-2", "data-3"].map(|name| directory.join(name));
     data.iter().for_each(|storage| std::fs::create_dir_all(storage).unwrap());
     let paths =
         StoragePaths { data: data.into(), scratch: directory.join("scratch"), ..StoragePaths::default() };
     let settings = settings(pairs);
-    let running = INSTALLED.start(&paths, &Resources::of(budget_bytes), &settings)?;
+    let running = INSTALLED.start(&paths, &SystemResources::of(budget_bytes), &settings)?;
     parts::hold(&INSTALLED.parts(&paths, &settings.values), running.as_ref());
     Ok(running)
 }
@@ -72,9 +74,9 @@ fn without_an_installation_it_says_how_to_get_one() {
     let data = vec![directory.path().join("data")];
     std::fs::create_dir(&data[0]).unwrap();
     let paths = StoragePaths { data, scratch: directory.path().join("scratch"), ..StoragePaths::default() };
-    let of_start = system.start(&paths, &Resources::of(1024 * MIB), &settings(&[])).err().unwrap();
+    let of_start = system.start(&paths, &SystemResources::of(1024 * MIB), &settings(&[])).err().unwrap();
     let elsewhere = settings(&[("helpers", "127.0.0.1:1"), ("store", "none")]);
-    let of_existing = system.start(&paths, &Resources::of(0), &elsewhere).err().unwrap();
+    let of_existing = system.start(&paths, &SystemResources::of(0), &elsewhere).err().unwrap();
     for error in [of_start, of_existing, system.prepare(&|_| {}).unwrap_err()] {
         assert!(matches!(error, SystemError::Missing { .. }), "{error}");
         let text = error.to_string();
@@ -116,7 +118,7 @@ fn a_store_that_does_not_answer_is_named() {
     let directory = TempDir::new().unwrap();
     let paths = StoragePaths { scratch: directory.path().join("scratch"), ..StoragePaths::default() };
     let nobody = settings(&[("helpers", "127.0.0.1:9"), ("store", "none")]);
-    let error = INSTALLED.start(&paths, &Resources::of(0), &nobody).err().unwrap().to_string();
+    let error = INSTALLED.start(&paths, &SystemResources::of(0), &nobody).err().unwrap().to_string();
     assert!(error.contains("127.0.0.1:9"), "{error}");
 }
 
@@ -133,7 +135,7 @@ fn fields_are_minor_keys_on_a_store_of_one_node() {
     operations::mean_what_they_mean_in_a_map(store.as_ref(), false);
     let mut client = store.connect().unwrap();
     client.insert(b"user", &whole_record("x")).unwrap();
-    let refused = client.scan(b"user", 1, Fields::All).unwrap_err().to_string();
+    let refused = client.scan(b"user", 1, FieldSelection::All).unwrap_err().to_string();
     assert!(refused.contains("no scan in the order of keys"), "{refused}");
     assert!(store.nodes().is_none(), "with a single copy there is nobody to take over");
     let processes = store.processes();
@@ -147,7 +149,7 @@ fn fields_are_minor_keys_on_a_store_of_one_node() {
     let more = [&pairs[..], &[("log_file_mib", "20")]].concat();
     let store = try_start(directory.path(), &more, 800 * MIB).unwrap_or_else(|error| panic!("{error}"));
     let mut values = FieldValues::default();
-    let found = store.connect().unwrap().read(b"user", Fields::All, &mut values);
-    assert_eq!((found, values), (Ok(Outcome::Found), whole_record("x")));
+    let found = store.connect().unwrap().read(b"user", FieldSelection::All, &mut values);
+    assert_eq!((found, values), (Ok(OperationOutcome::Found), whole_record("x")));
     store.stop().unwrap();
 }

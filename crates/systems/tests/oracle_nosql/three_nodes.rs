@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use underlay_record::{NodeChoice, NodeCondition, NodeRole, NodeState};
-use underlay_systems::system::{Running, SystemError};
+use underlay_systems::system::{RunningSystem, SystemError};
 use underlay_workload::RunError;
-use underlay_workload::client::{FieldValues, Fields, Outcome};
+use underlay_workload::client::{FieldSelection, FieldValues, OperationOutcome};
 
 use crate::ledger::{Ledger, Load};
 use crate::{FIELDS, MIB, SETTLE_LIMIT, is_installed, kills, operations, try_start, whole_record};
@@ -27,22 +27,22 @@ const KILLS_VARIABLE: &str = "UNDERLAY_ORACLE_NOSQL_KILLS";
 const SHAPE: [(&str, &str); 4] =
     [("nodes", "3"), ("capacity", "2"), ("checkpointer_bytes_mib", "4"), ("reserved_mib", "16")];
 
-fn start(directory: &Path, more: &[(&str, &str)]) -> Result<Box<dyn Running>, SystemError> {
+fn start(directory: &Path, more: &[(&str, &str)]) -> Result<Box<dyn RunningSystem>, SystemError> {
     try_start(directory, &[&SHAPE[..], more].concat(), BUDGET_BYTES)
 }
 
-fn started(directory: &Path, more: &[(&str, &str)]) -> Box<dyn Running> {
+fn started(directory: &Path, more: &[(&str, &str)]) -> Box<dyn RunningSystem> {
     start(directory, more).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A storage node that has a master, or one that has replicas alone.
-fn node(store: &dyn Running, role: NodeRole) -> Option<NodeState> {
+fn node(store: &dyn RunningSystem, role: NodeRole) -> Option<NodeState> {
     store.nodes().unwrap().list().unwrap().into_iter().find(|node| node.role == Some(role))
 }
 
 /// Kills it under load and starts it again; nothing that was acknowledged may be lost meanwhile. How long it took until both shards
 /// took writes without it.
-fn one_kill(store: &dyn Running, ledger: &Arc<Ledger>, victim: &NodeState) -> Duration {
+fn one_kill(store: &dyn RunningSystem, ledger: &Arc<Ledger>, victim: &NodeState) -> Duration {
     let took = Cell::new(Duration::ZERO);
     let harm = || {
         signal(victim.process.unwrap(), Signal::KILL);
@@ -59,12 +59,12 @@ fn one_kill(store: &dyn Running, ledger: &Arc<Ledger>, victim: &NodeState) -> Du
     took.get()
 }
 
-fn write_to_all_shards(store: &dyn Running, without: &str) -> Duration {
+fn write_to_all_shards(store: &dyn RunningSystem, without: &str) -> Duration {
     let (mut client, killed) = (store.connect().unwrap(), Instant::now());
     for number in 0..WRITES_AFTER {
         let key = format!("after {number}");
         // One that was under way fails, since nobody knows whether it was done.
-        while client.insert(key.as_bytes(), &whole_record(&key)) != Ok(Outcome::Found) {
+        while client.insert(key.as_bytes(), &whole_record(&key)) != Ok(OperationOutcome::Found) {
             assert!(killed.elapsed() < FAILOVER_LIMIT, "no writes without {without}");
         }
     }
@@ -128,7 +128,7 @@ fn has_ended(process: u32) -> bool {
     status.map_or(true, |status| status.lines().any(|line| line.starts_with("State:\tZ")))
 }
 
-fn what_was_deployed_is_told(store: &dyn Running, directory: &Path) {
+fn what_was_deployed_is_told(store: &dyn RunningSystem, directory: &Path) {
     store.health().unwrap();
     let applied = store.applied_settings();
     assert_eq!((&*applied["shards"], &*applied["partitions"]), ("2", "40"));
@@ -151,7 +151,7 @@ fn what_was_deployed_is_told(store: &dyn Running, directory: &Path) {
     assert_eq!(processes.len(), 10, "three agents, an administration and six replication nodes");
 }
 
-fn nodes_go_and_come_back(store: &dyn Running) {
+fn nodes_go_and_come_back(store: &dyn RunningSystem) {
     let nodes = store.nodes().unwrap();
     let names: Vec<String> = nodes.list().unwrap().into_iter().map(|node| node.name).collect();
     assert_eq!(names, ["sn1", "sn2", "sn3"]);
@@ -194,7 +194,7 @@ fn again_from_copies(moved: &Path, ledger: &Ledger) {
     assert!(figures["current_log_bytes"] > 0.0 && figures["current_cache_bytes"] > 0.0, "{figures:#?}");
     let (mut client, mut values) = (store.connect().unwrap(), FieldValues::default());
     let key = format!("after {}", WRITES_AFTER - 1);
-    assert_eq!(client.read(key.as_bytes(), Fields::All, &mut values), Ok(Outcome::Found));
+    assert_eq!(client.read(key.as_bytes(), FieldSelection::All, &mut values), Ok(OperationOutcome::Found));
     assert_eq!(values, whole_record(&key));
     let processes = store.processes();
     store.stop().unwrap();

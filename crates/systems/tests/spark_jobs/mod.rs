@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use underlay_record::{CacheUse, JobRecord};
-use underlay_systems::spark::{Cluster, Committer, Spark};
+use underlay_systems::spark::{OutputCommitter, Spark, SparkCluster};
 use underlay_systems::system::{
-    JobProgress, JobRequest, Resources, Running as _, Settings, StoragePaths, System as _,
+    JobProgress, JobRequest, RunningSystem as _, StoragePaths, System as _, SystemResources, SystemSettings,
 };
 
 use crate::parts;
@@ -34,9 +34,9 @@ pub(crate) const ON_CEPH: [(&str, &str); 5] =
 pub(crate) const BACK: [(&str, &str); 3] =
     [("cache", "gateway"), ("cache_memory", "128 MiB"), ("cache_flush_after", "10 s")];
 
-pub(crate) fn settings(pairs: &[(&str, &str)]) -> Settings {
+pub(crate) fn settings(pairs: &[(&str, &str)]) -> SystemSettings {
     let values = pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
-    Settings { values, ..Settings::default() }
+    SystemSettings { values, ..SystemSettings::default() }
 }
 
 pub(crate) fn job(name: &str) -> JobRequest {
@@ -51,13 +51,13 @@ pub(crate) fn job(name: &str) -> JobRequest {
     }
 }
 
-pub(crate) fn start(spark: &Spark, folder: &Path, budget_bytes: u64, pairs: &[(&str, &str)]) -> Cluster {
+pub(crate) fn start(spark: &Spark, folder: &Path, budget_bytes: u64, pairs: &[(&str, &str)]) -> SparkCluster {
     let data = folder.join("data");
     std::fs::create_dir_all(&data).unwrap();
     let paths = StoragePaths { data: vec![data], scratch: folder.join("scratch"), ..StoragePaths::default() };
     let settings = settings(pairs);
     let cluster = spark
-        .start_cluster(&paths, &Resources::of(budget_bytes), &settings)
+        .start_cluster(&paths, &SystemResources::of(budget_bytes), &settings)
         .unwrap_or_else(|error| panic!("{error}"));
     parts::hold(&spark.parts(&paths, &settings.values), &cluster);
     cluster
@@ -65,7 +65,7 @@ pub(crate) fn start(spark: &Spark, folder: &Path, budget_bytes: u64, pairs: &[(&
 
 /// Runs a job and checks what it left.
 pub(crate) fn run(
-    cluster: &Cluster,
+    cluster: &SparkCluster,
     job: &JobRequest,
     watch: &(dyn Fn(&JobProgress) -> bool + Sync),
 ) -> JobRecord {
@@ -81,13 +81,13 @@ pub(crate) fn run(
 }
 
 /// Puts another cache between, by its settings; none without.
-pub(crate) fn put(cluster: &mut Cluster, pairs: &[(&str, &str)]) {
-    let changed = cluster.set_cache(&settings(pairs).values, &Resources::of(8 << 30), LIMIT);
+pub(crate) fn put(cluster: &mut SparkCluster, pairs: &[(&str, &str)]) {
+    let changed = cluster.set_cache(&settings(pairs).values, &SystemResources::of(8 << 30), LIMIT);
     changed.unwrap_or_else(|error| panic!("{pairs:?}: {error}"));
 }
 
 /// Sorts through a cache, waits until Ceph has the output, and checks it there without the cache.
-pub(crate) fn sort_through(cluster: &mut Cluster, committer: Committer) -> CacheUse {
+pub(crate) fn sort_through(cluster: &mut SparkCluster, committer: OutputCommitter) -> CacheUse {
     let quiet = |_: &JobProgress| true;
     cluster.set_committer(committer);
     let sort = job("terasort");
@@ -103,7 +103,7 @@ pub(crate) fn sort_through(cluster: &mut Cluster, committer: Committer) -> Cache
 }
 
 /// Kills the processes of a cluster that have this among their arguments.
-pub(crate) fn kill_all(cluster: &Cluster, word: &[u8]) {
+pub(crate) fn kill_all(cluster: &SparkCluster, word: &[u8]) {
     let is_it = |process: &u32| {
         let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
         words.windows(word.len()).any(|part| part == word)

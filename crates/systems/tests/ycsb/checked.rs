@@ -1,7 +1,7 @@
 //! Values that YCSB writes to be checked (`dataintegrity`), checked by us.
 
-use underlay_workload::client::{FieldValues, Fields};
-use underlay_workload::integrity::Expected;
+use underlay_workload::client::{FieldSelection, FieldValues};
+use underlay_workload::integrity::ExpectedValues;
 
 use crate::peer;
 
@@ -22,7 +22,7 @@ fn values_that_ycsb_wrote_are_what_was_written() {
             format!("fieldlength={length}"),
             format!("fieldnameprefix={name}"),
         ];
-        let expected = Expected {
+        let expected = ExpectedValues {
             field_count: 12,
             field_bytes: length,
             compressibility: 0.5,
@@ -36,7 +36,7 @@ fn values_that_ycsb_wrote_are_what_was_written() {
             for (field, value) in fields {
                 found.push(field.strip_prefix(name).unwrap().parse().unwrap(), value.as_bytes());
             }
-            assert_eq!(expected.verify(key.as_bytes(), Fields::All, &found, &mut Vec::new()), Ok(()));
+            assert_eq!(expected.verify(key.as_bytes(), FieldSelection::All, &found, &mut Vec::new()), Ok(()));
         }
     }
 }

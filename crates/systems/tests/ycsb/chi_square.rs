@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 /// Values that both drew less often than this, together, are joined with their neighbours: the statistic's law is only
 /// right for cells that are not too small.
-const FEWEST_IN_A_CELL: u64 = 20;
+const MIN_PER_CELL: u64 = 20;
 /// How many cells a comparison of shapes has.
 const CELLS_OF_A_SHAPE: u64 = 20;
 
 /// The chi-square statistic of homogeneity of two samples, and its degrees of freedom. Cells follow the order of the
 /// values.
 pub(crate) fn statistic<K: Ord>(ours: &BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) -> (f64, f64) {
-    over_cells(pairs(ours, theirs), FEWEST_IN_A_CELL)
+    over_cells(pairs(ours, theirs), MIN_PER_CELL)
 }
 
 /// The same over few cells, each with as many draws, of values in the order of how often they came. A law that is a little
@@ -21,7 +21,7 @@ pub(crate) fn statistic_of_shape<K: Ord>(ours: &BTreeMap<K, u64>, theirs: &BTree
     let mut pairs = pairs(ours, theirs);
     pairs.sort_by_key(|(ours, theirs)| std::cmp::Reverse(ours + theirs));
     let all: u64 = pairs.iter().map(|(ours, theirs)| ours + theirs).sum();
-    over_cells(pairs, (all / CELLS_OF_A_SHAPE).max(FEWEST_IN_A_CELL))
+    over_cells(pairs, (all / CELLS_OF_A_SHAPE).max(MIN_PER_CELL))
 }
 
 /// How often each value came on both sides.

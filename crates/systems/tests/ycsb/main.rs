@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use chi_square::{assert_same, difference};
 use peer::Asked;
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
-use underlay_workload::ycsb::{OutputOptions, Points, RunFacts, entries, export};
-use underlay_workload::{Control, Mix, NullClient, Properties, RawLog, RunSpec, run};
+use underlay_workload::client::{Client, ClientError, FieldSelection, FieldValues, OperationOutcome};
+use underlay_workload::ycsb::{OutputOptions, RunFacts, SectionLatencies, entries, export};
+use underlay_workload::{NullClient, OperationMix, RawLog, RunHandle, RunSpec, YcsbProperties, run};
 
 const OPERATIONS: u64 = 150_000;
 
@@ -28,34 +28,44 @@ impl Noting {
     }
 }
 
-fn one(fields: Fields) -> Option<u32> {
+fn one(fields: FieldSelection) -> Option<u32> {
     match fields {
-        Fields::All => None,
-        Fields::One(field) => Some(field),
+        FieldSelection::All => None,
+        FieldSelection::One(field) => Some(field),
     }
 }
 
 impl Client for Noting {
-    fn read(&mut self, key: &[u8], fields: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {
+    fn read(
+        &mut self,
+        key: &[u8],
+        fields: FieldSelection,
+        _: &mut FieldValues,
+    ) -> Result<OperationOutcome, ClientError> {
         self.note("READ", key, 0, one(fields));
-        Ok(Outcome::Found)
+        Ok(OperationOutcome::Found)
     }
-    fn scan(&mut self, key: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
+    fn scan(
+        &mut self,
+        key: &[u8],
+        limit: u32,
+        fields: FieldSelection,
+    ) -> Result<(OperationOutcome, u32), ClientError> {
         self.note("SCAN", key, limit, one(fields));
-        Ok((Outcome::Found, limit))
+        Ok((OperationOutcome::Found, limit))
     }
-    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         let mut fields = values.iter().map(|(field, _)| field);
         let first = fields.next();
         self.note("UPDATE", key, 0, first.filter(|_| fields.next().is_none()));
-        Ok(Outcome::Found)
+        Ok(OperationOutcome::Found)
     }
-    fn insert(&mut self, key: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
+    fn insert(&mut self, key: &[u8], _: &FieldValues) -> Result<OperationOutcome, ClientError> {
         self.note("INSERT", key, 0, None);
-        Ok(Outcome::Found)
+        Ok(OperationOutcome::Found)
     }
-    fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
-        Ok(Outcome::Found)
+    fn delete(&mut self, _: &[u8]) -> Result<OperationOutcome, ClientError> {
+        Ok(OperationOutcome::Found)
     }
 }
 
@@ -64,10 +74,10 @@ fn asked_by_us(loads: bool, properties: &[String]) -> Vec<Asked> {
 }
 
 fn asked_with_seed(seed: u64, loads: bool, properties: &[String]) -> Vec<Asked> {
-    let mut given = Properties::new();
+    let mut given = YcsbProperties::new();
     properties.iter().for_each(|property| given.add_argument(property).unwrap());
     let workload = Arc::new(given.workload().unwrap().with_core_defaults());
-    let mix = if loads { Mix::parse("load").unwrap() } else { workload.mix() };
+    let mix = if loads { OperationMix::parse("load").unwrap() } else { workload.mix() };
     let spec = RunSpec {
         duration: Duration::MAX,
         operation_limit: workload.operation_count.filter(|_| !loads),
@@ -75,7 +85,7 @@ fn asked_with_seed(seed: u64, loads: bool, properties: &[String]) -> Vec<Asked> 
         ..RunSpec::new(workload, mix)
     };
     let asked = Arc::new(Mutex::new(Vec::new()));
-    run(&spec, &|_| Ok(Box::new(Noting(Arc::clone(&asked)))), &Control::new()).unwrap();
+    run(&spec, &|_| Ok(Box::new(Noting(Arc::clone(&asked)))), &RunHandle::new()).unwrap();
     std::mem::take(&mut *asked.lock().unwrap())
 }
 
@@ -338,19 +348,19 @@ fn a_law_that_is_a_little_wrong_would_be_found() {
 
 /// What we print under CoreWorkload's properties.
 fn printed_by_us(properties: &[String]) -> String {
-    let mut given = Properties::new();
+    let mut given = YcsbProperties::new();
     properties.iter().for_each(|property| given.add_argument(property).unwrap());
     let options = OutputOptions::of(&given).unwrap();
     let workload = Arc::new(given.workload().unwrap().with_core_defaults());
     let mix = workload.mix();
     let operation_limit = workload.operation_count;
     let spec = RunSpec { duration: Duration::MAX, operation_limit, ..RunSpec::new(workload, mix) };
-    let mut control = Control::new();
+    let mut control = RunHandle::new();
     control.keeps_particulars = true;
     let (log, operations) = RawLog::new();
     control.log_operations(log);
     let (measured, points) = std::thread::scope(|scope| {
-        let points = scope.spawn(|| Points::of(operations, &options, Duration::MAX));
+        let points = scope.spawn(|| SectionLatencies::of(operations, &options, Duration::MAX));
         let measured = run(&spec, &|_| Ok(Box::new(NullClient)), &control).unwrap();
         (measured, points.join().unwrap())
     });

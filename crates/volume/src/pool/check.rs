@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use underlay_storage::device::DeviceError;
 
-use super::Volume;
-use super::core::Core;
+use super::VolumeHandle;
+use super::core::PoolCore;
 use super::description::{CheckReport, PoolError};
-use super::extent::{EXTENT_BYTES, Piece, Unit, first_unit};
+use super::extent::{EXTENT_BYTES, ReleasedSpace, Unit, first_unit};
 
 /// More problems are counted, and not told one by one.
 const TOLD: usize = 100;
 
-impl Core {
+impl PoolCore {
     pub(super) fn check(self: &Arc<Self>) -> Result<CheckReport, PoolError> {
         let volumes = self.volumes();
         // Closed first, so that the maps stand still from the flush to the comparison.
@@ -28,7 +28,7 @@ impl Core {
         let report = self.flush_and_wait().and_then(|()| told()).map(|()| self.compare());
         for volume in volumes {
             let waiting = volume.gate.open();
-            let handle = Volume { core: Arc::clone(self), volume };
+            let handle = VolumeHandle { core: Arc::clone(self), volume };
             for (request, done) in waiting {
                 handle.enter(request, done);
             }
@@ -38,7 +38,7 @@ impl Core {
 
     fn compare(&self) -> CheckReport {
         let mut report = CheckReport::default();
-        let mut held: HashMap<Unit, (u32, Piece)> = HashMap::new();
+        let mut held: HashMap<Unit, (u32, ReleasedSpace)> = HashMap::new();
         let volumes = self.volumes();
         report.volumes = volumes.len();
         for volume in &volumes {
@@ -53,8 +53,8 @@ impl Core {
                 let mut members = Vec::new();
                 for piece in extent.pieces() {
                     let unit = match piece {
-                        Piece::Slab(slab) => first_unit(slab),
-                        Piece::Run { unit, .. } => unit,
+                        ReleasedSpace::Slab(slab) => first_unit(slab),
+                        ReleasedSpace::Run { unit, .. } => unit,
                     };
                     let entry = held.entry(unit).or_insert((0, piece));
                     entry.0 += 1;
@@ -63,7 +63,7 @@ impl Core {
                     }
                     members.push(self.members.index_of(unit));
                 }
-                if matches!(extent, super::extent::Extent::Plain(_))
+                if matches!(extent, super::extent::MappedExtent::Plain(_))
                     && members.len() == 2
                     && members[0] == members[1]
                 {

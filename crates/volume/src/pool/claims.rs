@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use underlay_sync::claims;
-pub(super) use underlay_sync::claims::{Access, Parts};
+pub(super) use underlay_sync::claims::{LockAccess, PartSet};
 
-use super::extents::Hashing;
+use super::extents::BuildNumberHasher;
 
 /// Many, so that requests on different extents don't wait for each other's lock.
 const SHARDS: usize = 64;
 
 /// By extent.
-pub(super) type Claims = claims::Claims<u32, Parts, Hashing>;
-pub(super) type Claim = claims::Claim<u32, Parts, Hashing>;
+pub(super) type ExtentLocks = claims::RangeLocks<u32, PartSet, BuildNumberHasher>;
+pub(super) type ExtentLock = claims::RangeLock<u32, PartSet, BuildNumberHasher>;
 
-pub(super) fn new() -> Arc<Claims> {
-    Arc::new(Claims::with_shards(SHARDS))
+pub(super) fn new() -> Arc<ExtentLocks> {
+    Arc::new(ExtentLocks::with_shards(SHARDS))
 }

@@ -5,48 +5,48 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use underlay_sync::{Mutex, RwLock};
 
-use underlay_storage::clock::Clock;
-use underlay_storage::device::{Completion, DeviceError, Done};
-use underlay_storage::layers::compress::Codec;
+use underlay_storage::clock::ModelClock;
+use underlay_storage::device::{CompletionCallback, DeviceCompletion, DeviceError};
+use underlay_storage::layers::compress::CompressionCodec;
 use underlay_storage::layers::mirror::Mirror;
-use underlay_storage::layers::workers::Workers;
+use underlay_storage::layers::workers::WorkerThreads;
 
-use super::claims::{self, Claims};
-use super::description::Access;
-use super::discards::Discards;
-use super::extent::{Piece, first_unit};
-use super::extents::Extents;
-use super::gate::Gate;
-use super::intents::Intents;
-use super::log::Log;
-use super::map::{Map, Outstanding};
-use super::member::Members;
-use super::record::Header;
-use super::space::Space;
-use crate::rate::{Limiter, Timer};
+use super::claims::{self, ExtentLocks};
+use super::description::SnapshotAccess;
+use super::discards::DiscardQueue;
+use super::extent::{ReleasedSpace, first_unit};
+use super::extents::ExtentTable;
+use super::gate::RequestGate;
+use super::intents::WriteIntents;
+use super::log::PoolLog;
+use super::map::{OutstandingChanges, VolumeMap};
+use super::member::PoolMembers;
+use super::record::VolumeHeader;
+use super::space::SlabAllocator;
+use crate::rate::{JobTimer, RateLimiter};
 
 /// What a volume counts for in the map, beside its extents.
 pub(super) const VOLUME_MAP_BYTES: u64 = 1024;
 
-pub(super) struct Core {
+pub(super) struct PoolCore {
     pub identity: u64,
-    pub members: Arc<Members>,
-    pub space: Space,
-    pub discards: Discards,
-    pub log: Log,
+    pub members: Arc<PoolMembers>,
+    pub space: SlabAllocator,
+    pub discards: DiscardQueue,
+    pub log: PoolLog,
     pub volumes: RwLock<BTreeMap<u32, Arc<VolumeCore>>>,
-    pub flusher: Mutex<Flusher>,
+    pub flusher: Mutex<PoolFlusher>,
     /// Flushes so far.
     pub epoch: AtomicU64,
-    pub outstanding: Arc<Outstanding>,
+    pub outstanding: Arc<OutstandingChanges>,
     pub map_limit_bytes: u64,
     /// This opening has made it.
     pub is_new: bool,
     /// What keeps the journal on two members, where there are two.
     pub journal_mirror: Option<Arc<Mirror>>,
-    pub timer: Timer,
-    pub clock: Arc<dyn Clock>,
-    pub workers: Workers,
+    pub timer: JobTimer,
+    pub clock: Arc<dyn ModelClock>,
+    pub workers: WorkerThreads,
     /// Held by whoever makes, changes or deletes volumes.
     pub admin: Mutex<()>,
     pub closed: AtomicBool,
@@ -55,38 +55,38 @@ pub(super) struct Core {
 pub(super) struct VolumeCore {
     pub number: u32,
     pub identity: u64,
-    pub header: RwLock<Header>,
+    pub header: RwLock<VolumeHeader>,
     pub capacity_bytes: AtomicU64,
-    pub compress: Option<Codec>,
+    pub compress: Option<CompressionCodec>,
     pub mirror: bool,
     pub read_only: bool,
-    pub map: Map,
-    pub claims: Arc<Claims>,
-    pub gate: Gate,
-    pub intents: Intents,
+    pub map: VolumeMap,
+    pub claims: Arc<ExtentLocks>,
+    pub gate: RequestGate,
+    pub intents: WriteIntents,
     pub limited: AtomicBool,
-    pub limiter: Mutex<Limiter>,
+    pub limiter: Mutex<RateLimiter>,
 }
 
 /// One flush at a time, since the journal must get changes in order; those that come meanwhile share the next
 /// one.
 #[derive(Default)]
-pub(super) struct Flusher {
+pub(super) struct PoolFlusher {
     pub flushing: bool,
-    pub waiters: Vec<Waiter>,
+    pub waiters: Vec<FlushWaiter>,
     /// What the maps of an uncommitted flush no longer point to.
-    pub held: Vec<Piece>,
+    pub held: Vec<ReleasedSpace>,
     /// The last commit failed: something may be in the tables and not in the journal.
     pub uncommitted: bool,
 }
 
-pub(super) struct Waiter {
+pub(super) struct FlushWaiter {
     /// Whose data it is about; none for the map alone.
     pub volume: Option<Arc<VolumeCore>>,
-    pub done: Done,
+    pub done: CompletionCallback,
 }
 
-impl Core {
+impl PoolCore {
     pub(super) fn volumes(&self) -> Vec<Arc<VolumeCore>> {
         self.volumes.read().values().cloned().collect()
     }
@@ -97,7 +97,12 @@ impl Core {
         volumes.values().map(|volume| volume.map.usage().map_bytes + VOLUME_MAP_BYTES).sum()
     }
 
-    pub(super) fn new_volume(&self, number: u32, header: &Header, extents: &Extents) -> Arc<VolumeCore> {
+    pub(super) fn new_volume(
+        &self,
+        number: u32,
+        header: &VolumeHeader,
+        extents: &ExtentTable,
+    ) -> Arc<VolumeCore> {
         let now = self.clock.now();
         Arc::new(VolumeCore {
             number,
@@ -107,21 +112,21 @@ impl Core {
             capacity_bytes: AtomicU64::new(header.spec.capacity_bytes),
             compress: header.spec.compress,
             mirror: header.spec.mirror,
-            read_only: header.access == Access::ReadOnly,
-            map: Map::new(number, extents, &self.outstanding),
+            read_only: header.access == SnapshotAccess::ReadOnly,
+            map: VolumeMap::new(number, extents, &self.outstanding),
             claims: claims::new(),
-            gate: Gate::default(),
-            intents: Intents::default(),
+            gate: RequestGate::default(),
+            intents: WriteIntents::default(),
             limited: AtomicBool::new(!header.spec.limits.is_unlimited()),
-            limiter: Mutex::new(Limiter::new(header.spec.limits, now)),
+            limiter: Mutex::new(RateLimiter::new(header.spec.limits, now)),
             header: RwLock::new(header.clone()),
         })
     }
 
-    pub(super) fn member_of(&self, piece: Piece) -> usize {
+    pub(super) fn member_of(&self, piece: ReleasedSpace) -> usize {
         match piece {
-            Piece::Slab(slab) => self.members.index_of(first_unit(slab)),
-            Piece::Run { unit, .. } => self.members.index_of(unit),
+            ReleasedSpace::Slab(slab) => self.members.index_of(first_unit(slab)),
+            ReleasedSpace::Run { unit, .. } => self.members.index_of(unit),
         }
     }
 
@@ -137,7 +142,7 @@ impl Core {
             return again(Err(DeviceError::NoSpace));
         }
         if self.outstanding.releasing.load(Ordering::Acquire) > 0 {
-            let flushed = move |completion: Completion| again(completion.map(|_| ()));
+            let flushed = move |completion: DeviceCompletion| again(completion.map(|_| ()));
             return self.flush(None, Box::new(flushed));
         }
         // Nothing on its way may mean that the space came between the failed attempt and this: it tries twice

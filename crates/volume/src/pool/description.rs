@@ -4,23 +4,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use underlay_storage::clock::{Clock, RealClock};
+use underlay_storage::clock::{ModelClock, RealClock};
 use underlay_storage::device::DeviceError;
 use underlay_storage::journal::JournalError;
-use underlay_storage::layers::compress::Codec;
+use underlay_storage::layers::compress::CompressionCodec;
 use underlay_storage::layers::mirror::MirrorError;
-use underlay_storage::layers::workers::Workers;
+use underlay_storage::layers::workers::WorkerThreads;
 
 use super::host_memory::HostMemory;
-use crate::rate::Limits;
+use crate::rate::RateLimits;
 
 /// How a pool is opened.
 #[derive(Clone)]
 pub struct PoolSettings {
     /// By which volumes are held to their limits: the clock of the modelled devices, so that slow motion slows both.
-    pub clock: Arc<dyn Clock>,
+    pub clock: Arc<dyn ModelClock>,
     /// Who compresses; on the caller's thread unless told.
-    pub workers: Workers,
+    pub workers: WorkerThreads,
     /// How long the map of all volumes may get when a pool is made; 256 bytes for each 256 KiB of the pool unless
     /// told. A pool that exists keeps its own.
     pub map_bytes: Option<u64>,
@@ -34,7 +34,7 @@ impl Default for PoolSettings {
     fn default() -> Self {
         PoolSettings {
             clock: Arc::new(RealClock::new(1.0)),
-            workers: Workers::at_once(),
+            workers: WorkerThreads::at_once(),
             map_bytes: None,
             host_memory: None,
             format: false,
@@ -48,23 +48,23 @@ pub struct VolumeSpec {
     /// A multiple of 4 KiB. Space is taken only for what is written.
     pub capacity_bytes: u64,
     /// In chunks of 16 KiB, each on its own.
-    pub compress: Option<Codec>,
+    pub compress: Option<CompressionCodec>,
     /// Two copies, on different members.
     pub mirror: bool,
-    pub limits: Limits,
+    pub limits: RateLimits,
 }
 
 impl VolumeSpec {
     /// Neither compressed nor mirrored nor limited.
     pub fn new(capacity_bytes: u64) -> VolumeSpec {
-        VolumeSpec { capacity_bytes, compress: None, mirror: false, limits: Limits::default() }
+        VolumeSpec { capacity_bytes, compress: None, mirror: false, limits: RateLimits::default() }
     }
 }
 
 /// What may be done to a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Access {
+pub enum SnapshotAccess {
     ReadOnly,
     Writable,
 }
@@ -76,10 +76,10 @@ pub struct VolumeInfo {
     /// Unlike any other volume's of any pool, and never used again.
     pub identity: u64,
     pub capacity_bytes: u64,
-    pub compress: Option<Codec>,
+    pub compress: Option<CompressionCodec>,
     pub mirror: bool,
-    pub limits: Limits,
-    pub access: Access,
+    pub limits: RateLimits,
+    pub access: SnapshotAccess,
     /// The volume that it is a snapshot of, if that still exists.
     pub origin: Option<String>,
     /// Written and not discarded.
@@ -145,7 +145,7 @@ pub struct PoolInfo {
     pub members: Vec<MemberInfo>,
 }
 
-/// What [`super::Pool::check`] found.
+/// What [`super::VolumePool::check`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckReport {
     pub volumes: usize,

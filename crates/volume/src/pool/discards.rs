@@ -8,12 +8,12 @@ use underlay_sync::Mutex;
 use super::extent::Slab;
 
 #[derive(Default)]
-pub(super) struct Discards {
-    pub state: Mutex<State>,
+pub(super) struct DiscardQueue {
+    pub state: Mutex<DiscardState>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct DiscardState {
     pub waiting: VecDeque<Range<Slab>>,
     /// Each does one after the other.
     pub lanes: usize,

@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use underlay_sync::Mutex;
 
-use self::kept::Kept;
+use self::kept::FlushHistoryFile;
 use super::host_memory::HostMemory;
 
 /// What is known about the flushes of one member.
 #[derive(Default)]
-pub(super) struct Doubt {
+pub(super) struct MemberFlushHistory {
     /// What could not be made durable, by this process or by one before it, has yet to be written again.
     owes: AtomicBool,
     /// How many have failed.
     failures: AtomicU64,
 }
 
-impl Doubt {
+impl MemberFlushHistory {
     /// How many of its flushes have failed.
     pub(super) fn failures(&self) -> u64 {
         self.failures.load(Ordering::SeqCst)
@@ -43,21 +43,21 @@ impl Doubt {
 
 /// Of all members of a pool.
 #[derive(Default)]
-pub(super) struct Doubts {
-    list: Mutex<Vec<Arc<Doubt>>>,
-    kept: Mutex<Option<Kept>>,
+pub(super) struct FlushHistories {
+    list: Mutex<Vec<Arc<MemberFlushHistory>>>,
+    kept: Mutex<Option<FlushHistoryFile>>,
 }
 
-impl Doubts {
+impl FlushHistories {
     /// Keeps them from now on. A member that was in doubt owes what it has.
     ///
     /// # Errors
     /// When they can't be kept.
     pub(super) fn begin(&self, memory: Option<&HostMemory>, identity: u64, members: usize) -> io::Result<()> {
-        let kept = memory.map(|memory| Kept::open(memory, identity)).transpose()?;
+        let kept = memory.map(|memory| FlushHistoryFile::open(memory, identity)).transpose()?;
         let doubt = |member: usize| {
             let owes = kept.as_ref().is_some_and(|kept| kept.has(member as u8));
-            Arc::new(Doubt { owes: AtomicBool::new(owes), ..Doubt::default() })
+            Arc::new(MemberFlushHistory { owes: AtomicBool::new(owes), ..MemberFlushHistory::default() })
         };
         *self.list.lock() = (0..members).map(doubt).collect();
         *self.kept.lock() = kept;
@@ -65,7 +65,7 @@ impl Doubts {
     }
 
     /// By member.
-    pub(super) fn all(&self) -> Vec<Arc<Doubt>> {
+    pub(super) fn all(&self) -> Vec<Arc<MemberFlushHistory>> {
         self.list.lock().clone()
     }
 

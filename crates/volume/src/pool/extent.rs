@@ -44,14 +44,14 @@ pub fn runs(mut bits: u64) -> impl Iterator<Item = (u32, u32)> {
 
 /// An extent that is mapped. What is not mapped reads as zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Extent {
-    Plain(Plain),
-    Packed(Arc<Packed>),
+pub enum MappedExtent {
+    Plain(PlainExtent),
+    Packed(Arc<PackedExtent>),
 }
 
 /// Stored as it is, in its own slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plain {
+pub struct PlainExtent {
     pub slab: Slab,
     /// Another slab with the same.
     pub copy: Option<Slab>,
@@ -61,23 +61,23 @@ pub struct Plain {
 
 /// Stored chunk by chunk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Packed {
-    pub chunks: [Option<Stored>; CHUNKS],
+pub struct PackedExtent {
+    pub chunks: [Option<StoredChunk>; CHUNKS],
     /// Absent where no chunk has a second copy.
     pub copies: Option<Box<[Option<Unit>; CHUNKS]>>,
 }
 
 /// Where a chunk lies, in one word: most of a compressed volume's memory is these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stored(std::num::NonZeroU64);
+pub struct StoredChunk(std::num::NonZeroU64);
 
-impl Stored {
+impl StoredChunk {
     /// `bytes` is 1 to 16384; a chunk that is as long as ever is stored as it is.
-    pub fn new(unit: Unit, bytes: u32) -> Option<Stored> {
+    pub fn new(unit: Unit, bytes: u32) -> Option<StoredChunk> {
         // 48 bits of unit, 16 of length. The length is never 0, so neither is the word, and an `Option` of it
         // is no longer.
         let fits = (1..=CHUNK_BYTES as u32).contains(&bytes) && unit < 1 << 48;
-        fits.then(|| std::num::NonZeroU64::new(unit << 16 | u64::from(bytes)).map(Stored)).flatten()
+        fits.then(|| std::num::NonZeroU64::new(unit << 16 | u64::from(bytes)).map(StoredChunk)).flatten()
     }
 
     pub fn unit(self) -> Unit {
@@ -95,16 +95,16 @@ impl Stored {
 
 /// Something that a map pointed to and no longer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum ReleasedSpace {
     Slab(Slab),
     Run { unit: Unit, units: u32 },
 }
 
-impl Piece {
+impl ReleasedSpace {
     pub fn slab(self) -> Slab {
         match self {
-            Piece::Slab(slab) => slab,
-            Piece::Run { unit, .. } => slab_of(unit),
+            ReleasedSpace::Slab(slab) => slab,
+            ReleasedSpace::Run { unit, .. } => slab_of(unit),
         }
     }
 }
@@ -124,19 +124,19 @@ pub struct ExtentUsage {
     pub single: u64,
 }
 
-impl Extent {
-    pub fn pieces(&self) -> Vec<Piece> {
+impl MappedExtent {
+    pub fn pieces(&self) -> Vec<ReleasedSpace> {
         match self {
-            Extent::Plain(plain) => {
-                [Some(plain.slab), plain.copy].into_iter().flatten().map(Piece::Slab).collect()
+            MappedExtent::Plain(plain) => {
+                [Some(plain.slab), plain.copy].into_iter().flatten().map(ReleasedSpace::Slab).collect()
             }
-            Extent::Packed(packed) => (0..CHUNKS).flat_map(|chunk| packed.pieces_of(chunk)).collect(),
+            MappedExtent::Packed(packed) => (0..CHUNKS).flat_map(|chunk| packed.pieces_of(chunk)).collect(),
         }
     }
 
     pub fn usage(&self) -> ExtentUsage {
         match self {
-            Extent::Plain(plain) => {
+            MappedExtent::Plain(plain) => {
                 let bytes = u64::from(plain.valid.count_ones()) * BLOCK_BYTES;
                 // The longest, so that a discard never makes the map longer.
                 let map_bytes = PLAIN_MAP_BYTES;
@@ -147,7 +147,7 @@ impl Extent {
                     single: u64::from(plain.copy.is_none()),
                 }
             }
-            Extent::Packed(packed) => {
+            MappedExtent::Packed(packed) => {
                 let mut usage =
                     ExtentUsage { map_bytes: self.encoded_bytes() as u64, ..ExtentUsage::default() };
                 for (chunk, stored) in packed.stored() {
@@ -162,12 +162,12 @@ impl Extent {
 
     pub fn is_empty(&self) -> bool {
         match self {
-            Extent::Plain(plain) => plain.valid == 0,
-            Extent::Packed(packed) => packed.stored().next().is_none(),
+            MappedExtent::Plain(plain) => plain.valid == 0,
+            MappedExtent::Packed(packed) => packed.stored().next().is_none(),
         }
     }
 
-    /// The length of [`Extent::encode`]'s output, with the record around it.
+    /// The length of [`MappedExtent::encode`]'s output, with the record around it.
     pub fn encoded_bytes(&self) -> usize {
         let mut bytes = Vec::with_capacity(160);
         self.encode(&mut bytes);
@@ -177,7 +177,7 @@ impl Extent {
 
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         match self {
-            Extent::Plain(Plain { slab, copy, valid }) => {
+            MappedExtent::Plain(PlainExtent { slab, copy, valid }) => {
                 let full = *valid == u64::MAX;
                 let copies = if copy.is_some() { WITH_COPIES } else { 0 };
                 bytes.push(PLAIN | copies | if full { FULL } else { 0 });
@@ -187,7 +187,7 @@ impl Extent {
                     bytes.extend(valid.to_le_bytes());
                 }
             }
-            Extent::Packed(packed) => {
+            MappedExtent::Packed(packed) => {
                 bytes.push(PACKED | if packed.copies.is_some() { WITH_COPIES } else { 0 });
                 let present = packed.stored().fold(0u16, |bits, (chunk, _)| bits | 1 << chunk);
                 bytes.extend(present.to_le_bytes());
@@ -211,7 +211,7 @@ impl Extent {
     }
 
     /// An extent at the beginning of `bytes`, and what follows it.
-    pub fn decode(bytes: &[u8]) -> Option<(Extent, &[u8])> {
+    pub fn decode(bytes: &[u8]) -> Option<(MappedExtent, &[u8])> {
         let (tag, mut rest) = bytes.split_first()?;
         let with_copies = tag & WITH_COPIES != 0;
         match tag & !(WITH_COPIES | FULL) {
@@ -219,19 +219,19 @@ impl Extent {
                 let slab = take_u32(&mut rest)?;
                 let copy = if with_copies { Some(take_u32(&mut rest)?) } else { None };
                 let valid = if tag & FULL != 0 { u64::MAX } else { take_u64(&mut rest)? };
-                Some((Extent::Plain(Plain { slab, copy, valid }), rest))
+                Some((MappedExtent::Plain(PlainExtent { slab, copy, valid }), rest))
             }
             PACKED if tag & FULL == 0 => {
                 let (present, after) = rest.split_first_chunk::<2>()?;
                 let present = u16::from_le_bytes(*present);
                 rest = after;
-                let mut packed = Packed::default();
+                let mut packed = PackedExtent::default();
                 let mut copies = Box::new([None; CHUNKS]);
                 let (mut expected, mut expected_copy) = (0u64, 0u64);
                 for chunk in (0..CHUNKS).filter(|chunk| present >> chunk & 1 == 1) {
                     let stored_bytes = u32::try_from(take_number(&mut rest)?).ok()?;
                     let unit = expected.wrapping_add(take_signed(&mut rest)? as u64);
-                    let stored = Stored::new(unit, stored_bytes)?;
+                    let stored = StoredChunk::new(unit, stored_bytes)?;
                     expected = unit + u64::from(stored.units());
                     packed.chunks[chunk] = Some(stored);
                     if with_copies {
@@ -239,7 +239,7 @@ impl Extent {
                         rest = after;
                         if *there != 0 {
                             let copy = expected_copy.wrapping_add(take_signed(&mut rest)? as u64);
-                            // Checked as `Stored::new` does, so that damaged bytes can't make the sum below
+                            // Checked as `StoredChunk::new` does, so that damaged bytes can't make the sum below
                             // overflow.
                             copies[chunk] = Some(copy).filter(|copy| *copy < 1 << 48)?.into();
                             expected_copy = copy + u64::from(stored.units());
@@ -247,15 +247,15 @@ impl Extent {
                     }
                 }
                 packed.copies = with_copies.then_some(copies);
-                Some((Extent::Packed(Arc::new(packed)), rest))
+                Some((MappedExtent::Packed(Arc::new(packed)), rest))
             }
             _ => None,
         }
     }
 }
 
-impl Packed {
-    pub fn stored(&self) -> impl Iterator<Item = (usize, Stored)> + '_ {
+impl PackedExtent {
+    pub fn stored(&self) -> impl Iterator<Item = (usize, StoredChunk)> + '_ {
         self.chunks.iter().enumerate().filter_map(|(chunk, stored)| stored.map(|stored| (chunk, stored)))
     }
 
@@ -263,16 +263,16 @@ impl Packed {
         self.copies.as_ref().and_then(|copies| copies[chunk])
     }
 
-    pub fn pieces_of(&self, chunk: usize) -> impl Iterator<Item = Piece> + use<> {
+    pub fn pieces_of(&self, chunk: usize) -> impl Iterator<Item = ReleasedSpace> + use<> {
         let stored = self.chunks[chunk];
         let copy = self.copy(chunk);
         stored.into_iter().flat_map(move |stored| {
             let units = stored.units();
-            std::iter::once(stored.unit()).chain(copy).map(move |unit| Piece::Run { unit, units })
+            std::iter::once(stored.unit()).chain(copy).map(move |unit| ReleasedSpace::Run { unit, units })
         })
     }
 
-    pub fn set(&mut self, chunk: usize, stored: Option<Stored>, copy: Option<Unit>) {
+    pub fn set(&mut self, chunk: usize, stored: Option<StoredChunk>, copy: Option<Unit>) {
         self.chunks[chunk] = stored;
         if copy.is_some() || self.copies.is_some() {
             self.copies.get_or_insert_with(|| Box::new([None; CHUNKS]))[chunk] = copy;
@@ -337,16 +337,16 @@ mod tests {
 
     use super::*;
 
-    fn extent() -> impl Strategy<Value = Extent> {
+    fn extent() -> impl Strategy<Value = MappedExtent> {
         let plain = (any::<u32>(), any::<Option<u32>>(), prop_oneof![Just(u64::MAX), any::<u64>()])
-            .prop_map(|(slab, copy, valid)| Extent::Plain(Plain { slab, copy, valid }));
+            .prop_map(|(slab, copy, valid)| MappedExtent::Plain(PlainExtent { slab, copy, valid }));
         let chunk = (0..CHUNKS, 0..1u64 << 38, 1..=CHUNK_BYTES as u32, prop::option::of(0..1u64 << 38));
         let packed = prop::collection::vec(chunk, 0..20).prop_map(|chunks| {
-            let mut packed = Packed::default();
+            let mut packed = PackedExtent::default();
             for (chunk, unit, bytes, copy) in chunks {
-                packed.set(chunk, Stored::new(unit, bytes), copy);
+                packed.set(chunk, StoredChunk::new(unit, bytes), copy);
             }
-            Extent::Packed(Arc::new(packed))
+            MappedExtent::Packed(Arc::new(packed))
         });
         prop_oneof![plain, packed]
     }
@@ -358,7 +358,7 @@ mod tests {
             extent.encode(&mut bytes);
             prop_assert_eq!(extent.encoded_bytes(), bytes.len() + 9);
             bytes.extend(&behind);
-            let (decoded, rest) = Extent::decode(&bytes).unwrap();
+            let (decoded, rest) = MappedExtent::decode(&bytes).unwrap();
             prop_assert_eq!(decoded, extent);
             prop_assert_eq!(rest, behind.as_slice());
         }

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::extent::Extent;
+use super::extent::MappedExtent;
 
 /// Numbers are spread by one multiplication: maps are asked at each request.
 #[derive(Clone, Copy, Default)]
 pub struct NumberHasher(u64);
 
-pub(super) type Hashing = BuildHasherDefault<NumberHasher>;
+pub(super) type BuildNumberHasher = BuildHasherDefault<NumberHasher>;
 
 impl Hasher for NumberHasher {
     fn finish(&self) -> u64 {
@@ -29,4 +29,4 @@ impl Hasher for NumberHasher {
     }
 }
 
-pub(super) type Extents = HashMap<u32, Extent, Hashing>;
+pub(super) type ExtentTable = HashMap<u32, MappedExtent, BuildNumberHasher>;

@@ -4,27 +4,27 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use underlay_sync::MutexGuard;
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 
-use underlay_storage::device::{DeviceError, Done};
-use underlay_storage::layers::join::{Next, repeat};
+use underlay_storage::device::{CompletionCallback, DeviceError};
+use underlay_storage::layers::join::{NextStep, repeat};
 
-use super::core::{Core, Flusher, VolumeCore, Waiter};
+use super::core::{FlushWaiter, PoolCore, PoolFlusher, VolumeCore};
 use super::description::MemberState;
-use super::extent::{Extent, Piece};
-use super::map::Changes;
-use super::record::Record;
+use super::extent::{MappedExtent, ReleasedSpace};
+use super::map::MapChanges;
+use super::record::PoolRecord;
 
-impl Core {
-    fn lock_flusher(&self) -> MutexGuard<'_, Flusher> {
+impl PoolCore {
+    fn lock_flusher(&self) -> MutexGuard<'_, PoolFlusher> {
         self.flusher.lock()
     }
 
     /// Makes durable what had been written when it was called.
-    pub(super) fn flush(self: &Arc<Self>, volume: Option<Arc<VolumeCore>>, done: Done) {
+    pub(super) fn flush(self: &Arc<Self>, volume: Option<Arc<VolumeCore>>, done: CompletionCallback) {
         {
             let mut flusher = self.lock_flusher();
-            flusher.waiters.push(Waiter { volume, done });
+            flusher.waiters.push(FlushWaiter { volume, done });
             if flusher.flushing {
                 return;
             }
@@ -43,17 +43,17 @@ impl Core {
 
     /// What no map points to once everything appended so far is durable. The caller has counted it as releasing, and
     /// flushes.
-    pub(super) fn release_after_commit(&self, pieces: Vec<Piece>) {
+    pub(super) fn release_after_commit(&self, pieces: Vec<ReleasedSpace>) {
         self.lock_flusher().held.extend(pieces);
     }
 
-    fn begin_flush(self: &Arc<Self>, next: Next) {
+    fn begin_flush(self: &Arc<Self>, next: NextStep) {
         let waiters = std::mem::take(&mut self.lock_flusher().waiters);
         // Before the maps are captured: whatever is captured was noted by then, or is noted twice.
         self.outstanding.unflushed.turn();
         let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         // Captured before the members are flushed: what the captured maps point to had been written by then.
-        let captured: Vec<(Arc<VolumeCore>, Changes)> = self
+        let captured: Vec<(Arc<VolumeCore>, MapChanges)> = self
             .volumes()
             .into_iter()
             .map(|volume| {
@@ -63,7 +63,7 @@ impl Core {
             .filter(|(_, changes)| !changes.extents.is_empty() || !changes.released.is_empty())
             .collect();
         let core = Arc::clone(self);
-        if is_planted(Bug::MapBeforeData) {
+        if is_planted(PlantedBug::MapBeforeData) {
             let results = vec![Ok(()); self.members.list.len()];
             return core.members_flushed(waiters, captured, &results, epoch, next);
         }
@@ -72,11 +72,11 @@ impl Core {
 
     fn members_flushed(
         self: &Arc<Self>,
-        waiters: Vec<Waiter>,
-        captured: Vec<(Arc<VolumeCore>, Changes)>,
+        waiters: Vec<FlushWaiter>,
+        captured: Vec<(Arc<VolumeCore>, MapChanges)>,
         results: &[Result<(), DeviceError>],
         epoch: u64,
-        next: Next,
+        next: NextStep,
     ) {
         for (index, _) in results.iter().enumerate().filter(|(_, result)| result.is_err()) {
             self.members.leave_out(index);
@@ -88,15 +88,15 @@ impl Core {
             for (index, state) in states.iter().enumerate() {
                 let out = *state != MemberState::InUse;
                 if out != self.log.with_tables(|tables| tables.out.contains(&(index as u8))) {
-                    records.push(Record::Member { member: index as u8, out });
+                    records.push(PoolRecord::Member { member: index as u8, out });
                 }
             }
         }
-        let durable = Durable { core: self, results, states: &states };
+        let durable = DurableFlush { core: self, results, states: &states };
         let mut hurt_volumes = BTreeSet::new();
         for (volume, mut changes) in captured {
             if failed.is_some() {
-                let lost = |(_, extent): &mut (u32, Option<Extent>)| {
+                let lost = |(_, extent): &mut (u32, Option<MappedExtent>)| {
                     extent.as_ref().is_some_and(|extent| !durable.holds(extent))
                 };
                 let extents: Vec<_> = changes.extents.extract_if(.., lost).collect();
@@ -105,11 +105,11 @@ impl Core {
                     hurt_volumes.insert(volume.number);
                     // It is no longer known which extent released what, so all of it goes back.
                     let released = std::mem::take(&mut changes.released);
-                    is_noted &= volume.map.give_back(Changes { extents, released }).is_ok();
+                    is_noted &= volume.map.give_back(MapChanges { extents, released }).is_ok();
                 }
             }
             released.append(&mut changes.released);
-            let extent = |(index, extent)| Record::Extent { volume: volume.number, index, extent };
+            let extent = |(index, extent)| PoolRecord::Extent { volume: volume.number, index, extent };
             records.extend(changes.extents.into_iter().map(extent));
         }
         self.log.append(records);
@@ -125,7 +125,7 @@ impl Core {
                 // Of what is there twice only one copy can be on the member that is left out.
                 let twice = volume.mirror && volume.map.usage().single == 0 && durable.is_survived();
                 // So is what it has given up since then, of which the journal knows no better.
-                let was_lost = |piece: &Piece| {
+                let was_lost = |piece: &ReleasedSpace| {
                     let is_out = durable.states[self.member_of(*piece)] == MemberState::Out;
                     let is_void = volume.mirror && is_out;
                     !is_void && !durable.is_flushed(*piece)
@@ -133,7 +133,7 @@ impl Core {
                 let moved =
                     || hurt_volumes.contains(&volume.number) || !twice && volume.map.any_released(was_lost);
                 let hurt = !twice && volume.map.any(|extent| !durable.holds(extent))
-                    || !is_planted(Bug::MovedForgotten) && moved();
+                    || !is_planted(PlantedBug::MovedForgotten) && moved();
                 hurt.then(|| error.clone())
             })
             .collect();
@@ -153,16 +153,16 @@ impl Core {
 
     fn end_flush(
         self: &Arc<Self>,
-        waiters: Vec<Waiter>,
+        waiters: Vec<FlushWaiter>,
         hurt: Vec<Option<DeviceError>>,
-        (mut released, held): (Vec<Piece>, usize),
+        (mut released, held): (Vec<ReleasedSpace>, usize),
         result: Result<(), DeviceError>,
-        next: Next,
+        next: NextStep,
     ) {
         {
             let mut flusher = self.lock_flusher();
             flusher.uncommitted = result.is_err();
-            if result.is_ok() || is_planted(Bug::FreedUncommitted) {
+            if result.is_ok() || is_planted(PlantedBug::FreedUncommitted) {
                 // Not before the commit: as long as the journal's map points there, a crash would find the
                 // next owner's data in the place of this one's.
                 released.extend(flusher.held.drain(..held));
@@ -193,14 +193,14 @@ impl Core {
 }
 
 /// What a flush of the members has made durable, once the journal has what it is told with it.
-struct Durable<'a> {
-    core: &'a Core,
+struct DurableFlush<'a> {
+    core: &'a PoolCore,
     results: &'a [Result<(), DeviceError>],
     /// As the journal hears of them by this flush: a member that is left out later does not count as out.
     states: &'a [MemberState],
 }
 
-impl Durable<'_> {
+impl DurableFlush<'_> {
     /// Whether at most one member failed, and it is out.
     fn is_survived(&self) -> bool {
         let mut failing = self.results.iter().zip(self.states).filter(|(result, _)| result.is_err());
@@ -208,28 +208,30 @@ impl Durable<'_> {
             && self.states.iter().filter(|state| **state == MemberState::Out).count() <= 1
     }
 
-    fn is_flushed(&self, piece: Piece) -> bool {
+    fn is_flushed(&self, piece: ReleasedSpace) -> bool {
         self.results[self.core.member_of(piece)].is_ok()
     }
 
     /// Whether everything in an extent is durable on each member from which it may be read again.
-    fn holds(&self, extent: &Extent) -> bool {
+    fn holds(&self, extent: &MappedExtent) -> bool {
         match extent {
-            Extent::Plain(plain) => self.holds_both(Piece::Slab(plain.slab), plain.copy.map(Piece::Slab)),
-            Extent::Packed(packed) => packed.stored().all(|(chunk, _)| {
+            MappedExtent::Plain(plain) => {
+                self.holds_both(ReleasedSpace::Slab(plain.slab), plain.copy.map(ReleasedSpace::Slab))
+            }
+            MappedExtent::Packed(packed) => packed.stored().all(|(chunk, _)| {
                 let mut pieces = packed.pieces_of(chunk);
                 pieces.next().is_none_or(|first| self.holds_both(first, pieces.next()))
             }),
         }
     }
 
-    fn holds_both(&self, first: Piece, second: Option<Piece>) -> bool {
+    fn holds_both(&self, first: ReleasedSpace, second: Option<ReleasedSpace>) -> bool {
         let Some(second) = second else { return self.is_flushed(first) };
         let state = |piece| self.states[self.core.member_of(piece)];
         let pair = [first, second];
         let one_lasts = pair.into_iter().any(|p| self.is_flushed(p) && state(p) == MemberState::InUse);
         // One durable copy is not enough while the other one is read: a power cut may make that old again.
         let none_is_old = pair.into_iter().all(|p| self.is_flushed(p) || state(p) == MemberState::Out);
-        one_lasts && (none_is_old || is_planted(Bug::FlushedWithOneCopy))
+        one_lasts && (none_is_old || is_planted(PlantedBug::FlushedWithOneCopy))
     }
 }

@@ -2,47 +2,47 @@
 
 use underlay_sync::{Condvar, Mutex, MutexGuard};
 
-use underlay_storage::device::{Done, Request};
+use underlay_storage::device::{CompletionCallback, DeviceRequest};
 
 #[derive(Default)]
-pub(super) struct Gate {
-    state: Mutex<State>,
+pub(super) struct RequestGate {
+    state: Mutex<GateState>,
     drained: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct GateState {
     under_way: u64,
     closed: bool,
     /// The volume was deleted, or the pool closed.
     gone: bool,
-    waiting: Vec<(Request, Done)>,
+    waiting: Vec<(DeviceRequest, CompletionCallback)>,
 }
 
 /// What becomes of a request at the gate.
-pub(super) enum Entry {
-    Admitted(Request, Done),
+pub(super) enum GateEntry {
+    Admitted(DeviceRequest, CompletionCallback),
     /// It will come again when the gate opens.
     Waits,
-    Gone(Done),
+    Gone(CompletionCallback),
 }
 
-impl Gate {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl RequestGate {
+    fn lock(&self) -> MutexGuard<'_, GateState> {
         self.state.lock()
     }
 
-    pub(super) fn enter(&self, request: Request, done: Done) -> Entry {
+    pub(super) fn enter(&self, request: DeviceRequest, done: CompletionCallback) -> GateEntry {
         let mut state = self.lock();
         if state.gone {
-            return Entry::Gone(done);
+            return GateEntry::Gone(done);
         }
         if state.closed {
             state.waiting.push((request, done));
-            return Entry::Waits;
+            return GateEntry::Waits;
         }
         state.under_way += 1;
-        Entry::Admitted(request, done)
+        GateEntry::Admitted(request, done)
     }
 
     pub(super) fn leave(&self) {
@@ -53,7 +53,7 @@ impl Gate {
         }
     }
 
-    /// Waits until no request is under way; those that come meanwhile wait for [`Gate::open`].
+    /// Waits until no request is under way; those that come meanwhile wait for [`RequestGate::open`].
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -63,14 +63,14 @@ impl Gate {
     }
 
     /// Returns the requests that waited; they have to enter again.
-    pub(super) fn open(&self) -> Vec<(Request, Done)> {
+    pub(super) fn open(&self) -> Vec<(DeviceRequest, CompletionCallback)> {
         let mut state = self.lock();
         state.closed = false;
         std::mem::take(&mut state.waiting)
     }
 
     /// Shuts it for good. Returns the requests that waited.
-    pub(super) fn shut(&self) -> Vec<(Request, Done)> {
+    pub(super) fn shut(&self) -> Vec<(DeviceRequest, CompletionCallback)> {
         let mut state = self.lock();
         state.gone = true;
         state.closed = false;

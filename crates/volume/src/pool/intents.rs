@@ -5,17 +5,17 @@ use std::collections::HashMap;
 use underlay_storage::device::DeviceError;
 use underlay_sync::{Mutex, MutexGuard};
 
-use super::extents::Hashing;
+use super::extents::BuildNumberHasher;
 
-type Start = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
+type IntentCallback = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
 
 #[derive(Default)]
-pub(super) struct Intents {
-    regions: Mutex<HashMap<u32, Region, Hashing>>,
+pub(super) struct WriteIntents {
+    regions: Mutex<HashMap<u32, IntentRegion, BuildNumberHasher>>,
 }
 
 #[derive(Default)]
-pub(super) struct Region {
+pub(super) struct IntentRegion {
     /// The journal knows of it durably.
     pub set: bool,
     pub under_way: u32,
@@ -23,11 +23,11 @@ pub(super) struct Region {
     pub last_epoch: u64,
     /// A write was answered with an error: the copies may differ until the pool is opened again.
     pub has_failed: bool,
-    pub waiting: Vec<Start>,
+    pub waiting: Vec<IntentCallback>,
 }
 
-impl Intents {
-    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<u32, Region, Hashing>> {
+impl WriteIntents {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<u32, IntentRegion, BuildNumberHasher>> {
         self.regions.lock()
     }
 }

@@ -29,7 +29,7 @@ const MAP_BYTES_PER_EXTENT: u64 = 256;
 const LOG_BYTES: u64 = 256 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Label {
+pub struct MemberLabel {
     pub identity: u64,
     pub journal_bytes: u64,
     pub map_bytes: u64,
@@ -45,10 +45,10 @@ pub struct Label {
 pub enum FirstBlock {
     Blank,
     Foreign,
-    Label(Label),
+    Label(MemberLabel),
 }
 
-impl Label {
+impl MemberLabel {
     pub fn encode(&self) -> Vec<u8> {
         let mut block = Vec::with_capacity(BLOCK_BYTES as usize);
         block.extend_from_slice(MAGIC);
@@ -70,10 +70,10 @@ impl Label {
         if block.iter().all(|byte| *byte == 0) {
             return FirstBlock::Blank;
         }
-        Label::fields(block).map_or(FirstBlock::Foreign, FirstBlock::Label)
+        MemberLabel::fields(block).map_or(FirstBlock::Foreign, FirstBlock::Label)
     }
 
-    fn fields(block: &[u8]) -> Option<Label> {
+    fn fields(block: &[u8]) -> Option<MemberLabel> {
         let (fields, mut crc) = block.get(..LABEL_BYTES)?.split_at(LABEL_BYTES - 4);
         if take_u32(&mut crc)? != crc32fast::hash(fields) {
             return None;
@@ -84,7 +84,7 @@ impl Label {
         let (first_slab, slabs) = (take_u32(&mut rest)?, take_u32(&mut rest)?);
         let (place, made) = (take_u32(&mut rest)?, take_u32(&mut rest)? == 1);
         let (members, index) = (place as u16, (place >> 16) as u16);
-        Some(Label { identity, journal_bytes, map_bytes, first_slab, slabs, members, index, made })
+        Some(MemberLabel { identity, journal_bytes, map_bytes, first_slab, slabs, members, index, made })
     }
 
     /// Where the first slab is.
@@ -105,7 +105,11 @@ pub fn journal_range_bytes(map_bytes: u64) -> u64 {
 ///
 /// # Errors
 /// When a member is too small, or the pool too large.
-pub fn lay_out(capacities: &[u64], map_bytes: Option<u64>, identity: u64) -> Result<Vec<Label>, PoolError> {
+pub fn lay_out(
+    capacities: &[u64],
+    map_bytes: Option<u64>,
+    identity: u64,
+) -> Result<Vec<MemberLabel>, PoolError> {
     let extents: u64 = capacities.iter().map(|bytes| bytes / EXTENT_BYTES).sum();
     let map_bytes = map_bytes.unwrap_or(extents * MAP_BYTES_PER_EXTENT).max(MIN_MAP_BYTES);
     let mut journal_bytes = journal_range_bytes(map_bytes);
@@ -113,10 +117,10 @@ pub fn lay_out(capacities: &[u64], map_bytes: Option<u64>, identity: u64) -> Res
         // What the mirror of the two journals keeps for itself.
         journal_bytes += ((64 << 10) + 256 * (journal_bytes >> 20).min(4096)).next_multiple_of(BLOCK_BYTES);
     }
-    let mut labels: Vec<Label> = Vec::new();
+    let mut labels: Vec<MemberLabel> = Vec::new();
     let mut first_slab = 0u32;
     for (index, &capacity_bytes) in capacities.iter().enumerate() {
-        let mut label = Label {
+        let mut label = MemberLabel {
             identity,
             journal_bytes,
             map_bytes,
@@ -149,12 +153,12 @@ mod tests {
     #[test]
     fn a_label_is_read_as_it_was_written_and_a_changed_one_not() {
         let label = lay_out(&[64 << 20, 1 << 30, 5 << 20], None, 77).unwrap()[2];
-        assert_eq!(Label::decode(&label.encode()), FirstBlock::Label(label));
-        assert_eq!(Label::decode(&[0; 4096]), FirstBlock::Blank);
+        assert_eq!(MemberLabel::decode(&label.encode()), FirstBlock::Label(label));
+        assert_eq!(MemberLabel::decode(&[0; 4096]), FirstBlock::Blank);
         for at in 0..LABEL_BYTES {
             let mut block = label.encode();
             block[at] ^= 4;
-            assert_eq!(Label::decode(&block), FirstBlock::Foreign, "byte {at}");
+            assert_eq!(MemberLabel::decode(&block), FirstBlock::Foreign, "byte {at}");
         }
     }
 

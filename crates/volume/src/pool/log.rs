@@ -3,48 +3,48 @@
 use std::sync::Arc;
 use underlay_sync::{Mutex, MutexGuard};
 
-use underlay_storage::journal::{CommitDone, Journal, Recovered, Snapshot};
+use underlay_storage::journal::{CommitDone, Journal, JournalSnapshot, RecoveredJournal};
 
-use super::record::{Record, Tables};
+use super::record::{PoolRecord, PoolTables};
 
 /// About how many bytes of ours go into one record of the journal.
 const RECORD_BYTES: usize = 64 << 10;
 
-pub(super) struct Log {
+pub(super) struct PoolLog {
     journal: Journal,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<LoggedTables>>,
 }
 
-struct Kept {
-    tables: Tables,
+struct LoggedTables {
+    tables: PoolTables,
     /// The journal's last record that is in the tables.
     appended: u64,
 }
 
-impl Log {
+impl PoolLog {
     /// # Errors
     /// What about the journal's content can't be.
-    pub(super) fn new(journal: Journal, recovered: &Recovered) -> Result<Log, String> {
-        let mut tables = Tables::default();
+    pub(super) fn new(journal: Journal, recovered: &RecoveredJournal) -> Result<PoolLog, String> {
+        let mut tables = PoolTables::default();
         tables.read(&recovered.snapshot)?;
         recovered.records.iter().try_for_each(|record| tables.read(record))?;
-        let kept = Arc::new(Mutex::new(Kept { tables, appended: 0 }));
+        let kept = Arc::new(Mutex::new(LoggedTables { tables, appended: 0 }));
         let source = Arc::clone(&kept);
         journal.set_source(move || {
             // Under the lock that `append` holds: the tables have all records up to `appended`, and no
             // others.
             let kept = source.lock();
-            Snapshot { state: kept.tables.encode(), covers: kept.appended }
+            JournalSnapshot { state: kept.tables.encode(), covers: kept.appended }
         });
-        Ok(Log { journal, kept })
+        Ok(PoolLog { journal, kept })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, LoggedTables> {
         self.kept.lock()
     }
 
     /// Adds records, in this order. They are durable after a later commit, or earlier.
-    pub(super) fn append(&self, records: impl IntoIterator<Item = Record>) {
+    pub(super) fn append(&self, records: impl IntoIterator<Item = PoolRecord>) {
         let mut kept = self.lock();
         let mut bytes = Vec::new();
         for record in records {
@@ -72,7 +72,7 @@ impl Log {
         self.journal.checkpoint_and_wait()
     }
 
-    pub(super) fn with_tables<T>(&self, look: impl FnOnce(&Tables) -> T) -> T {
+    pub(super) fn with_tables<T>(&self, look: impl FnOnce(&PoolTables) -> T) -> T {
         look(&self.lock().tables)
     }
 }

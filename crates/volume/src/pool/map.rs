@@ -6,34 +6,34 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_storage::device::DeviceError;
 
-use super::doubt::Doubts;
-use super::extent::{Extent, ExtentUsage, Piece, Plain};
-use super::extents::{Extents, Hashing};
-use super::record::Record;
-use super::unflushed::Unflushed;
+use super::doubt::FlushHistories;
+use super::extent::{ExtentUsage, MappedExtent, PlainExtent, ReleasedSpace};
+use super::extents::{BuildNumberHasher, ExtentTable};
+use super::record::PoolRecord;
+use super::unflushed::UnflushedNotes;
 
 const SHARDS: usize = 32;
 
 /// What the journal has yet to hear of, over all maps.
 #[derive(Default)]
-pub(super) struct Outstanding {
-    pub unflushed: Unflushed,
+pub(super) struct OutstandingChanges {
+    pub unflushed: UnflushedNotes,
     /// Pieces that maps no longer point to and that a flush has yet to give back.
     pub releasing: AtomicU64,
-    pub doubts: Doubts,
+    pub doubts: FlushHistories,
 }
 
 #[derive(Default)]
-pub(super) struct Map {
+pub(super) struct VolumeMap {
     /// The number of the volume.
     volume: u32,
-    outstanding: Arc<Outstanding>,
-    shards: [Mutex<Shard>; SHARDS],
+    outstanding: Arc<OutstandingChanges>,
+    shards: [Mutex<MapShard>; SHARDS],
     used_bytes: AtomicU64,
     stored_bytes: AtomicU64,
     map_bytes: AtomicU64,
@@ -41,24 +41,28 @@ pub(super) struct Map {
 }
 
 #[derive(Default)]
-struct Shard {
-    extents: Extents,
-    /// Changed since the last [`Map::capture`].
-    dirty: HashSet<u32, Hashing>,
+struct MapShard {
+    extents: ExtentTable,
+    /// Changed since the last [`VolumeMap::capture`].
+    dirty: HashSet<u32, BuildNumberHasher>,
     /// No longer pointed to, since then.
-    released: Vec<Piece>,
+    released: Vec<ReleasedSpace>,
 }
 
 /// What a flush takes along of one volume.
 #[derive(Default)]
-pub(super) struct Changes {
-    pub extents: Vec<(u32, Option<Extent>)>,
-    pub released: Vec<Piece>,
+pub(super) struct MapChanges {
+    pub extents: Vec<(u32, Option<MappedExtent>)>,
+    pub released: Vec<ReleasedSpace>,
 }
 
-impl Map {
-    pub(super) fn new(volume: u32, extents: &Extents, outstanding: &Arc<Outstanding>) -> Map {
-        let map = Map { volume, outstanding: Arc::clone(outstanding), ..Map::default() };
+impl VolumeMap {
+    pub(super) fn new(
+        volume: u32,
+        extents: &ExtentTable,
+        outstanding: &Arc<OutstandingChanges>,
+    ) -> VolumeMap {
+        let map = VolumeMap { volume, outstanding: Arc::clone(outstanding), ..VolumeMap::default() };
         for (index, extent) in extents {
             map.account(ExtentUsage::default(), extent.usage());
             map.shard(*index).extents.insert(*index, extent.clone());
@@ -66,23 +70,23 @@ impl Map {
         map
     }
 
-    fn shard(&self, index: u32) -> MutexGuard<'_, Shard> {
+    fn shard(&self, index: u32) -> MutexGuard<'_, MapShard> {
         self.shards[index as usize % SHARDS].lock()
     }
 
-    fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+    fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, MapShard>> {
         self.shards.iter().map(|shard| shard.lock())
     }
 
-    pub(super) fn get(&self, index: u32) -> Option<Extent> {
+    pub(super) fn get(&self, index: u32) -> Option<MappedExtent> {
         self.shard(index).extents.get(&index).cloned()
     }
 
-    fn note(&self, index: u32, extent: Option<&Extent>) -> Result<(), DeviceError> {
-        if is_planted(Bug::NoteSkipped) {
+    fn note(&self, index: u32, extent: Option<&MappedExtent>) -> Result<(), DeviceError> {
+        if is_planted(PlantedBug::NoteSkipped) {
             return Ok(());
         }
-        let record = Record::Extent { volume: self.volume, index, extent: extent.cloned() };
+        let record = PoolRecord::Extent { volume: self.volume, index, extent: extent.cloned() };
         self.outstanding.unflushed.note(&record)
     }
 
@@ -94,7 +98,7 @@ impl Map {
     pub(super) fn change(
         &self,
         index: u32,
-        change: impl FnOnce(Option<&Extent>) -> Option<(Option<Extent>, Vec<Piece>)>,
+        change: impl FnOnce(Option<&MappedExtent>) -> Option<(Option<MappedExtent>, Vec<ReleasedSpace>)>,
     ) -> Result<(), DeviceError> {
         let mut shard = self.shard(index);
         let shard = &mut *shard;
@@ -103,7 +107,7 @@ impl Map {
         self.outstanding.releasing.fetch_add(released.len() as u64, Ordering::AcqRel);
         shard.released.extend(released);
         shard.dirty.insert(index);
-        let new = extent.as_ref().map_or(ExtentUsage::default(), Extent::usage);
+        let new = extent.as_ref().map_or(ExtentUsage::default(), MappedExtent::usage);
         let old = match extent {
             Some(extent) => shard.extents.insert(index, extent),
             None => shard.extents.remove(&index),
@@ -118,9 +122,9 @@ impl Map {
     /// When the change can't be noted. It is not made then.
     pub(super) fn mark_valid(&self, index: u32, blocks: u64) -> Result<(), DeviceError> {
         self.change(index, |old| match old {
-            Some(Extent::Plain(plain)) if plain.valid & blocks != blocks => {
-                let more = Plain { valid: plain.valid | blocks, ..*plain };
-                Some((Some(Extent::Plain(more)), Vec::new()))
+            Some(MappedExtent::Plain(plain)) if plain.valid & blocks != blocks => {
+                let more = PlainExtent { valid: plain.valid | blocks, ..*plain };
+                Some((Some(MappedExtent::Plain(more)), Vec::new()))
             }
             _ => None,
         })
@@ -137,8 +141,8 @@ impl Map {
     }
 
     /// Everything that changed since the last time.
-    pub(super) fn capture(&self) -> Changes {
-        let mut changes = Changes::default();
+    pub(super) fn capture(&self) -> MapChanges {
+        let mut changes = MapChanges::default();
         for mut shard in self.shards() {
             let shard = &mut *shard;
             changes.released.append(&mut shard.released);
@@ -153,7 +157,7 @@ impl Map {
     ///
     /// # Errors
     /// When it can't be noted. It is given back nevertheless.
-    pub(super) fn give_back(&self, changes: Changes) -> Result<(), DeviceError> {
+    pub(super) fn give_back(&self, changes: MapChanges) -> Result<(), DeviceError> {
         let mut released = changes.released;
         let mut noted = Ok(());
         for (index, _) in changes.extents {
@@ -194,8 +198,8 @@ impl Map {
     }
 
     /// A copy of everything. Packed extents are shared with it.
-    pub(super) fn extents(&self) -> Extents {
-        let mut extents = Extents::default();
+    pub(super) fn extents(&self) -> ExtentTable {
+        let mut extents = ExtentTable::default();
         for shard in self.shards() {
             extents.extend(shard.extents.iter().map(|(index, extent)| (*index, extent.clone())));
         }
@@ -203,12 +207,12 @@ impl Map {
     }
 
     /// Whether there is an extent like that.
-    pub(super) fn any(&self, like: impl Fn(&Extent) -> bool) -> bool {
+    pub(super) fn any(&self, like: impl Fn(&MappedExtent) -> bool) -> bool {
         self.shards().any(|shard| shard.extents.values().any(&like))
     }
 
-    /// Whether there is a piece like that among those that were given up since the last [`Map::capture`].
-    pub(super) fn any_released(&self, like: impl Fn(&Piece) -> bool) -> bool {
+    /// Whether there is a piece like that among those that were given up since the last [`VolumeMap::capture`].
+    pub(super) fn any_released(&self, like: impl Fn(&ReleasedSpace) -> bool) -> bool {
         self.shards().any(|shard| shard.released.iter().any(&like))
     }
 

@@ -4,39 +4,41 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use underlay_sync::Mutex;
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
-use underlay_storage::layers::join::Gather;
+use underlay_storage::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
+use underlay_storage::layers::join::GatherJoin;
 
 use super::description::MemberState;
-use super::doubt::Doubt;
+use super::doubt::MemberFlushHistory;
 use super::extent::{BLOCK_BYTES, BLOCKS, EXTENT_BYTES, Slab, Unit, first_unit};
-use super::label::Label;
-use super::map::Outstanding;
-use super::record::Record;
+use super::label::MemberLabel;
+use super::map::OutstandingChanges;
+use super::record::PoolRecord;
 
 /// A part of a device.
-pub(super) struct Part {
+pub(super) struct MemberPart {
     pub device: Arc<dyn BlockDevice>,
     pub start_bytes: u64,
     pub length_bytes: u64,
 }
 
-impl BlockDevice for Part {
-    fn geometry(&self) -> Geometry {
-        Geometry { capacity_bytes: self.length_bytes, ..self.device.geometry() }
+impl BlockDevice for MemberPart {
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry { capacity_bytes: self.length_bytes, ..self.device.geometry() }
     }
 
-    fn submit(&self, mut request: Request, done: Done) {
+    fn submit(&self, mut request: DeviceRequest, done: CompletionCallback) {
         if let Err(error) = request.check(&self.geometry()) {
             return done(Err(error));
         }
         match &mut request {
-            Request::Read { offset_bytes, .. }
-            | Request::Write { offset_bytes, .. }
-            | Request::Discard { offset_bytes, .. } => *offset_bytes += self.start_bytes,
-            Request::Flush => {}
+            DeviceRequest::Read { offset_bytes, .. }
+            | DeviceRequest::Write { offset_bytes, .. }
+            | DeviceRequest::Discard { offset_bytes, .. } => *offset_bytes += self.start_bytes,
+            DeviceRequest::Flush => {}
         }
         self.device.submit(request, done);
     }
@@ -53,15 +55,15 @@ fn owing(member: usize) -> DeviceError {
     ))
 }
 
-pub(super) struct Member {
+pub(super) struct PoolMember {
     pub device: Arc<dyn BlockDevice>,
-    pub label: Label,
+    pub label: MemberLabel,
     state: AtomicU8,
     /// The turn in which it last went, or came back to be brought up to date.
     moved: AtomicU64,
     /// Its label has been read; absent where it was read at opening.
     is_known: Option<Arc<AtomicBool>>,
-    pub doubt: Arc<Doubt>,
+    pub doubt: Arc<MemberFlushHistory>,
     under_way: AtomicUsize,
     /// Something was written to it since its last flush began.
     written: AtomicBool,
@@ -69,7 +71,7 @@ pub(super) struct Member {
 
 const STATES: [MemberState; 3] = [MemberState::InUse, MemberState::Out, MemberState::Resyncing];
 
-impl Member {
+impl PoolMember {
     pub(super) fn state(&self) -> MemberState {
         STATES[usize::from(self.state.load(Ordering::SeqCst)) % STATES.len()]
     }
@@ -97,15 +99,15 @@ impl Member {
 
 /// Where something lies: once, or twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Places {
+pub(super) struct ExtentPlaces {
     pub first: Unit,
     pub second: Option<Unit>,
 }
 
-impl Places {
-    pub(super) fn shifted(self, blocks: u32) -> Places {
+impl ExtentPlaces {
+    pub(super) fn shifted(self, blocks: u32) -> ExtentPlaces {
         let blocks = u64::from(blocks);
-        Places { first: self.first + blocks, second: self.second.map(|unit| unit + blocks) }
+        ExtentPlaces { first: self.first + blocks, second: self.second.map(|unit| unit + blocks) }
     }
 
     fn units(self) -> impl Iterator<Item = Unit> {
@@ -114,9 +116,9 @@ impl Places {
 }
 
 /// A device of the pool, as it was found at opening.
-pub(super) struct Found {
+pub(super) struct FoundDevice {
     pub device: Arc<dyn BlockDevice>,
-    pub label: Label,
+    pub label: MemberLabel,
     /// The journal, or what was noted beside it, says that its copies are old.
     pub out: bool,
     /// Absent if its label was read.
@@ -125,29 +127,29 @@ pub(super) struct Found {
 
 /// A moment in the coming and going of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Turn(u64);
+pub(super) struct MemberTransition(u64);
 
-pub(super) struct Members {
-    pub list: Vec<Member>,
+pub(super) struct PoolMembers {
+    pub list: Vec<PoolMember>,
     /// Counts how often a member went or came back.
     turn: AtomicU64,
     /// Guards changes of states.
     changes: Mutex<()>,
-    outstanding: Arc<Outstanding>,
+    outstanding: Arc<OutstandingChanges>,
     /// Someone was left out or taken in, and the journal has yet to hear of it.
     changed: AtomicBool,
 }
 
-impl Members {
-    pub(super) fn new(found: Vec<Found>, outstanding: Arc<Outstanding>) -> Members {
+impl PoolMembers {
+    pub(super) fn new(found: Vec<FoundDevice>, outstanding: Arc<OutstandingChanges>) -> PoolMembers {
         let lacking = found.iter().filter(|found| found.out || found.is_known.is_some()).count();
         let doubts = outstanding.doubts.all();
-        let member = |(found, doubt): (Found, Arc<Doubt>)| {
+        let member = |(found, doubt): (FoundDevice, Arc<MemberFlushHistory>)| {
             // One that could not be read is left out if it alone is lacking. Beside another one it can't be, and has
             // missed nothing that was written before.
-            let alone = lacking == 1 || is_planted(Bug::StaleCopyServed);
+            let alone = lacking == 1 || is_planted(PlantedBug::StaleCopyServed);
             let out = found.out || (found.is_known.is_some() && alone);
-            Member {
+            PoolMember {
                 device: found.device,
                 label: found.label,
                 state: AtomicU8::new(u8::from(out)),
@@ -161,7 +163,7 @@ impl Members {
         };
         let list = found.into_iter().zip(doubts).map(member).collect();
         let (turn, changes) = (AtomicU64::new(0), Mutex::new(()));
-        Members { list, turn, changes, outstanding, changed: AtomicBool::new(true) }
+        PoolMembers { list, turn, changes, outstanding, changed: AtomicBool::new(true) }
     }
 
     pub(super) fn index_of(&self, unit: Unit) -> usize {
@@ -188,25 +190,25 @@ impl Members {
     }
 
     /// To be asked for before the states of members are looked at.
-    pub(super) fn turn(&self) -> Turn {
-        Turn(self.turn.load(Ordering::SeqCst))
+    pub(super) fn turn(&self) -> MemberTransition {
+        MemberTransition(self.turn.load(Ordering::SeqCst))
     }
 
     /// Whether a unit's member has neither gone nor come back since then.
-    fn has_stayed(&self, unit: Unit, since: Turn) -> bool {
+    fn has_stayed(&self, unit: Unit, since: MemberTransition) -> bool {
         self.list[self.index_of(unit)].moved.load(Ordering::SeqCst) <= since.0
     }
 
     /// Of places whose writing began after `since` and was answered with success, those that a map may list. A member that
     /// went and came back meanwhile may lack its copy, and whoever brought it up to date has not seen it in the map. One
     /// that is out gets it when it comes back, if the map lists it by then: so this is asked under the map's lock.
-    pub(super) fn listed(&self, places: Places, since: Turn) -> Option<Places> {
-        let Some(second) = places.second.filter(|_| !is_planted(Bug::FirstWriteMissesResync)) else {
+    pub(super) fn listed(&self, places: ExtentPlaces, since: MemberTransition) -> Option<ExtentPlaces> {
+        let Some(second) = places.second.filter(|_| !is_planted(PlantedBug::FirstWriteMissesResync)) else {
             return Some(places);
         };
         let holds = |unit| self.has_stayed(unit, since) && self.state_of(unit) != MemberState::Out;
         let may = |unit| self.has_stayed(unit, since) || self.state_of(unit) == MemberState::Out;
-        let once = |first| Some(Places { first, second: None });
+        let once = |first| Some(ExtentPlaces { first, second: None });
         match (places.first, second) {
             (first, second) if !holds(first) && !holds(second) => None,
             (first, second) if may(first) && may(second) => Some(places),
@@ -220,7 +222,7 @@ impl Members {
     /// for good when it comes back.
     pub(super) fn leave_out(&self, index: usize) -> bool {
         let _changes = self.changes.lock();
-        let lacks = |member: &Member| member.state() != MemberState::InUse || member.is_unread();
+        let lacks = |member: &PoolMember| member.state() != MemberState::InUse || member.is_unread();
         let mut others = self.list.iter().enumerate().filter(|(other, _)| *other != index);
         if self.list.len() < 2 || others.any(|(_, member)| lacks(member)) {
             return self.list[index].state() == MemberState::Out;
@@ -246,7 +248,7 @@ impl Members {
     }
 
     fn note(&self, index: usize, out: bool) -> bool {
-        self.outstanding.unflushed.note(&Record::Member { member: index as u8, out }).is_ok()
+        self.outstanding.unflushed.note(&PoolRecord::Member { member: index as u8, out }).is_ok()
     }
 
     /// False if the member's state was another one, or the change can't be noted.
@@ -264,7 +266,7 @@ impl Members {
     pub(super) fn take_changed(&self) -> (bool, Vec<MemberState>) {
         // Not between a note and the change that it is about: the flush is to know of it.
         let _changes = self.changes.lock();
-        let states = self.list.iter().map(Member::state).collect();
+        let states = self.list.iter().map(PoolMember::state).collect();
         (self.changed.swap(false, Ordering::AcqRel), states)
     }
 
@@ -278,7 +280,7 @@ impl Members {
 
     /// Reads from the copy whose member has less to do, and from the other one if that fails. An error where neither copy is
     /// used: what is there may be old.
-    pub(super) fn read(self: &Arc<Self>, places: Places, buffer: Vec<u8>, done: Done) {
+    pub(super) fn read(self: &Arc<Self>, places: ExtentPlaces, buffer: Vec<u8>, done: CompletionCallback) {
         let since = self.turn();
         let usable = |unit: &Unit| self.is_read(self.index_of(*unit));
         let load = |unit: &Unit| {
@@ -291,14 +293,14 @@ impl Members {
             Some(second) => match (usable(&places.first), usable(&second)) {
                 (true, false) => (places.first, None),
                 (false, true) => (second, None),
-                (false, false) if !is_planted(Bug::StaleCopyServed) => return done(Err(no_copy())),
+                (false, false) if !is_planted(PlantedBug::StaleCopyServed) => return done(Err(no_copy())),
                 _ if load(&second) < load(&places.first) => (second, Some(places.first)),
                 _ => (places.first, Some(second)),
             },
         };
         let Some(other) = other else { return self.read_one(unit, buffer, done) };
         let (members, length) = (Arc::clone(self), buffer.len());
-        let answered = move |completion: Completion| {
+        let answered = move |completion: DeviceCompletion| {
             let error = match completion {
                 // What was left out meanwhile may have lost what it had before it answered.
                 Ok(_) if !members.has_stayed(unit, since) => no_copy(),
@@ -318,7 +320,7 @@ impl Members {
         self.read_one(unit, buffer, Box::new(answered));
     }
 
-    fn read_one(self: &Arc<Self>, unit: Unit, buffer: Vec<u8>, done: Done) {
+    fn read_one(self: &Arc<Self>, unit: Unit, buffer: Vec<u8>, done: CompletionCallback) {
         let index = self.index_of(unit);
         let member = &self.list[index];
         member.under_way.fetch_add(1, Ordering::Relaxed);
@@ -327,13 +329,19 @@ impl Members {
             members.list[index].under_way.fetch_sub(1, Ordering::Relaxed);
             done(completion);
         };
-        let request = Request::Read { offset_bytes: member.offset(unit), buffer };
+        let request = DeviceRequest::Read { offset_bytes: member.offset(unit), buffer };
         member.device.submit(request, Box::new(answered));
     }
 
     /// Writes every copy that is used. A member that fails a copy of two is left out; where it can't be, as it is the second
     /// one, that is an error.
-    pub(super) fn write(self: &Arc<Self>, places: Places, data: Vec<u8>, fua: bool, done: Done) {
+    pub(super) fn write(
+        self: &Arc<Self>,
+        places: ExtentPlaces,
+        data: Vec<u8>,
+        fua: bool,
+        done: CompletionCallback,
+    ) {
         if places.second.is_none() {
             return self.write_one(places.first, data, fua, done);
         }
@@ -346,7 +354,7 @@ impl Members {
             return done(Err(no_copy()));
         }
         let (members, units) = (Arc::clone(self), targets.clone());
-        let gather = Gather::new(units.len(), move |completions: Vec<Completion>| {
+        let gather = GatherJoin::new(units.len(), move |completions: Vec<DeviceCompletion>| {
             // What a member holds that was left out meanwhile nobody will read.
             let is_read = |unit| members.is_read(members.index_of(unit)) && members.has_stayed(unit, since);
             let any = units.iter().zip(&completions).any(|(unit, done)| done.is_ok() && is_read(*unit));
@@ -369,12 +377,12 @@ impl Members {
         }
     }
 
-    fn write_one(self: &Arc<Self>, unit: Unit, data: Vec<u8>, fua: bool, done: Done) {
+    fn write_one(self: &Arc<Self>, unit: Unit, data: Vec<u8>, fua: bool, done: CompletionCallback) {
         let index = self.index_of(unit);
         let member = &self.list[index];
         member.under_way.fetch_add(1, Ordering::Relaxed);
         let members = Arc::clone(self);
-        let answered = move |completion: Completion| {
+        let answered = move |completion: DeviceCompletion| {
             let member = &members.list[index];
             member.under_way.fetch_sub(1, Ordering::Relaxed);
             if !fua || completion.is_err() {
@@ -384,7 +392,7 @@ impl Members {
             }
             done(completion);
         };
-        let request = Request::Write { offset_bytes: member.offset(unit), data, fua };
+        let request = DeviceRequest::Write { offset_bytes: member.offset(unit), data, fua };
         member.device.submit(request, Box::new(answered));
     }
 
@@ -400,12 +408,12 @@ impl Members {
             members.list[index].written.store(true, Ordering::Release);
             done();
         };
-        member.device.submit(Request::Discard { offset_bytes, length_bytes }, Box::new(answered));
+        member.device.submit(DeviceRequest::Discard { offset_bytes, length_bytes }, Box::new(answered));
     }
 
     /// Flushes every member that was written to; says by member what came of it.
     pub(super) fn flush(self: &Arc<Self>, done: impl FnOnce(Vec<Result<(), DeviceError>>) + Send + 'static) {
-        let gather = Gather::new(self.list.len(), done);
+        let gather = GatherJoin::new(self.list.len(), done);
         for index in 0..self.list.len() {
             let gather = Arc::clone(&gather);
             if self.list[index].doubt.owes() {
@@ -418,13 +426,13 @@ impl Members {
                 continue;
             }
             let members = Arc::clone(self);
-            let answered = move |completion: Completion| {
+            let answered = move |completion: DeviceCompletion| {
                 if completion.is_err() {
                     members.list[index].written.store(true, Ordering::Release);
                 }
                 gather.arrive(index, completion.map(|_| ()));
             };
-            self.list[index].device.submit(Request::Flush, Box::new(answered));
+            self.list[index].device.submit(DeviceRequest::Flush, Box::new(answered));
         }
     }
 }

@@ -2,37 +2,37 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 use underlay_sync::{Mutex, RwLock, channel};
 
 use underlay_storage::contents;
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Request};
+use underlay_storage::device::{BlockDevice, DeviceCompletion, DeviceError, DeviceRequest};
 use underlay_storage::journal::Journal;
 use underlay_storage::layers::mirror::{Mirror, MirrorSettings};
 
-use super::core::{Core, Flusher, VolumeCore};
+use super::core::{PoolCore, PoolFlusher, VolumeCore};
 use super::description::{MemberState, PoolError, PoolSettings};
-use super::discards::Discards;
-use super::extent::{BLOCK_BYTES, Extent, Plain, first_unit};
-use super::label::{self, FirstBlock, JOURNAL_MEMBERS, Label};
-use super::log::Log;
-use super::map::Outstanding;
-use super::member::{Found, Members, Part, Places};
+use super::discards::DiscardQueue;
+use super::extent::{BLOCK_BYTES, MappedExtent, PlainExtent, first_unit};
+use super::label::{self, FirstBlock, JOURNAL_MEMBERS, MemberLabel};
+use super::log::PoolLog;
+use super::map::OutstandingChanges;
+use super::member::{ExtentPlaces, FoundDevice, MemberPart, PoolMembers};
 use super::overwrite::REGION_EXTENTS;
 use super::plain::read_runs;
-use super::record::{Record, Tables};
+use super::record::{PoolRecord, PoolTables};
 use super::replay::LeftOver;
-use super::space::Space;
-use super::unflushed::{Owner, left_over};
-use super::unread::Unread;
-use super::witness::Witness;
-use crate::rate::Timer;
+use super::space::SlabAllocator;
+use super::unflushed::{NoteOwner, left_over};
+use super::unread::LabelProbeDevice;
+use super::witness::FlushMonitor;
+use crate::rate::JobTimer;
 
-const KIND: underlay_storage::journal::format::Kind = *b"volumes ";
+const KIND: underlay_storage::journal::format::JournalKind = *b"volumes ";
 
-type Devices = Vec<Arc<dyn BlockDevice>>;
+type OpenedDevices = Vec<Arc<dyn BlockDevice>>;
 
-pub(super) fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolError> {
+pub(super) fn open(devices: OpenedDevices, settings: PoolSettings) -> Result<Arc<PoolCore>, PoolError> {
     if !(1..256).contains(&devices.len()) {
         return Err(PoolError::Members(devices.len()));
     }
@@ -57,7 +57,7 @@ pub(super) fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>
     let map_limit_bytes = labels[0].map_bytes;
     let identity = labels[0].identity;
     let (devices, known) = ask_unread(devices, &labels, &unreadable);
-    let outstanding = Arc::new(Outstanding::default());
+    let outstanding = Arc::new(OutstandingChanges::default());
     let memory = settings.host_memory.as_ref();
     let directory = memory.map(|memory| memory.directory.clone()).unwrap_or_default();
     let unkept = |source| PoolError::HostMemory { directory: directory.clone(), source };
@@ -66,9 +66,9 @@ pub(super) fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>
     outstanding.doubts.begin(memory, identity, devices.len()).map_err(unkept)?;
     let doubts = outstanding.doubts.all();
     let witness = |(index, (device, doubt))| {
-        Arc::new(Witness::new(device, index as u8, doubt, &outstanding)) as Arc<dyn BlockDevice>
+        Arc::new(FlushMonitor::new(device, index as u8, doubt, &outstanding)) as Arc<dyn BlockDevice>
     };
-    let devices: Devices = devices.into_iter().zip(doubts).enumerate().map(witness).collect();
+    let devices: OpenedDevices = devices.into_iter().zip(doubts).enumerate().map(witness).collect();
     let journal_mirror = open_mirror(&devices, &labels)?;
     let journal_device: Arc<dyn BlockDevice> = match &journal_mirror {
         Some(mirror) => Arc::clone(mirror) as Arc<dyn BlockDevice>,
@@ -76,41 +76,41 @@ pub(super) fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>
     };
     let range = 0..label::journal_range_bytes(map_limit_bytes);
     let (journal, recovered) = Journal::open(journal_device, range, KIND)?;
-    let log = Log::new(journal, &recovered).map_err(PoolError::Map)?;
+    let log = PoolLog::new(journal, &recovered).map_err(PoolError::Map)?;
     if labels.iter().any(|label| !label.made) {
         finish_making(&devices, &labels, &log)?;
     }
     drop(recovered);
-    let tables = log.with_tables(Tables::clone);
-    let owner = Owner { identity, session: tables.session };
+    let tables = log.with_tables(PoolTables::clone);
+    let owner = NoteOwner { identity, session: tables.session };
     let noted = memory.map_or(Ok(Vec::new()), |memory| left_over(memory, owner)).map_err(unread)?;
     let left_over = LeftOver::new(noted);
     let out = left_over.out(&tables.out);
     let slabs: Vec<_> = labels.iter().map(|label| label.first_slab..label.first_slab + label.slabs).collect();
-    let space = Space::new(&slabs);
+    let space = SlabAllocator::new(&slabs);
     claim_all(&space, &tables).map_err(PoolError::Map)?;
     let found = devices.into_iter().zip(labels).zip(known).enumerate();
-    let found = found.map(|(index, ((device, label), is_known))| Found {
+    let found = found.map(|(index, ((device, label), is_known))| FoundDevice {
         device,
         label,
         out: out.contains(&(index as u8)),
         is_known,
     });
-    let members = Members::new(found.collect(), Arc::clone(&outstanding));
-    let core = Arc::new(Core {
+    let members = PoolMembers::new(found.collect(), Arc::clone(&outstanding));
+    let core = Arc::new(PoolCore {
         identity,
         members: Arc::new(members),
         space,
-        discards: Discards::default(),
+        discards: DiscardQueue::default(),
         log,
         volumes: RwLock::default(),
-        flusher: Mutex::new(Flusher::default()),
+        flusher: Mutex::new(PoolFlusher::default()),
         epoch: AtomicU64::new(0),
         outstanding,
         map_limit_bytes,
         is_new,
         journal_mirror,
-        timer: Timer::new(Arc::clone(&settings.clock)),
+        timer: JobTimer::new(Arc::clone(&settings.clock)),
         clock: settings.clock,
         workers: settings.workers,
         admin: Mutex::new(()),
@@ -131,27 +131,28 @@ pub(super) fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>
     let unflushed = &core.outstanding.unflushed;
     if let Some(memory) = memory {
         // Beside the older notes, which hold until the journal names this session.
-        unflushed.begin(memory, Owner { identity, session }, owner).map_err(unkept)?;
+        unflushed.begin(memory, NoteOwner { identity, session }, owner).map_err(unkept)?;
         // What a member that fails has kept from the journal.
         core.volumes().iter().try_for_each(|volume| volume.map.note_dirty())?;
     }
-    core.log.append([Record::Session { number: session }]);
+    core.log.append([PoolRecord::Session { number: session }]);
     core.flush_and_wait()?;
     unflushed.forget_former();
     Ok(core)
 }
 
 fn first_block(device: &dyn BlockDevice) -> Result<FirstBlock, DeviceError> {
-    let block = device.execute(Request::Read { offset_bytes: 0, buffer: vec![0; BLOCK_BYTES as usize] })?;
-    Ok(Label::decode(&block))
+    let block =
+        device.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; BLOCK_BYTES as usize] })?;
+    Ok(MemberLabel::decode(&block))
 }
 
 /// The labels of a pool that exists, and whose could not be read.
 fn known_labels(
-    devices: &Devices,
+    devices: &OpenedDevices,
     found: &[Result<FirstBlock, DeviceError>],
-    known: &Label,
-) -> Result<(Vec<Label>, Vec<bool>), PoolError> {
+    known: &MemberLabel,
+) -> Result<(Vec<MemberLabel>, Vec<bool>), PoolError> {
     let other = |index, problem: String| PoolError::OtherPool { index, problem };
     if usize::from(known.members) != devices.len() {
         let index = usize::from(known.index);
@@ -190,10 +191,10 @@ fn known_labels(
     // A member whose label can't be read has the slabs between its neighbours'; the last one's are told by
     // its capacity.
     let unreadable: Vec<bool> = labels.iter().map(Option::is_none).collect();
-    let mut complete: Vec<Label> = Vec::new();
+    let mut complete: Vec<MemberLabel> = Vec::new();
     for index in 0..labels.len() {
         let first_slab = complete.last().map_or(0, |before| before.first_slab + before.slabs);
-        let mut label = labels[index].unwrap_or(Label {
+        let mut label = labels[index].unwrap_or(MemberLabel {
             index: index as u16,
             first_slab,
             slabs: 0,
@@ -216,15 +217,15 @@ fn known_labels(
 
 /// Members whose label could not be read are asked for it again before anything else.
 fn ask_unread(
-    devices: Devices,
-    labels: &[Label],
+    devices: OpenedDevices,
+    labels: &[MemberLabel],
     unreadable: &[bool],
-) -> (Devices, Vec<Option<Arc<AtomicBool>>>) {
-    let ask = |((device, label), unreadable): ((Arc<dyn BlockDevice>, &Label), &bool)| {
+) -> (OpenedDevices, Vec<Option<Arc<AtomicBool>>>) {
+    let ask = |((device, label), unreadable): ((Arc<dyn BlockDevice>, &MemberLabel), &bool)| {
         if !*unreadable {
             return (device, None);
         }
-        let unread = Unread::new(device, *label);
+        let unread = LabelProbeDevice::new(device, *label);
         let is_known = unread.is_known();
         (Arc::new(unread) as Arc<dyn BlockDevice>, Some(is_known))
     };
@@ -233,10 +234,10 @@ fn ask_unread(
 
 /// Labels all members as those of a pool that is being made.
 fn make(
-    devices: &Devices,
+    devices: &OpenedDevices,
     found: &[Result<FirstBlock, DeviceError>],
     settings: &PoolSettings,
-) -> Result<Vec<Label>, PoolError> {
+) -> Result<Vec<MemberLabel>, PoolError> {
     let mut foreign = Vec::new();
     for (index, (device, found)) in devices.iter().zip(found).enumerate() {
         let is_foreign = match found {
@@ -260,34 +261,34 @@ fn make(
     let capacities: Vec<u64> = devices.iter().map(|device| device.geometry().capacity_bytes).collect();
     let labels = label::lay_out(&capacities, settings.map_bytes, identity)?;
     for (device, label) in devices.iter().zip(&labels) {
-        device.execute(Request::Write { offset_bytes: 0, data: label.encode(), fua: true })?;
+        device.execute(DeviceRequest::Write { offset_bytes: 0, data: label.encode(), fua: true })?;
         if usize::from(label.index) < JOURNAL_MEMBERS {
             let length_bytes = label.journal_bytes;
-            device.execute(Request::Discard { offset_bytes: BLOCK_BYTES, length_bytes })?;
-            device.execute(Request::Flush)?;
+            device.execute(DeviceRequest::Discard { offset_bytes: BLOCK_BYTES, length_bytes })?;
+            device.execute(DeviceRequest::Flush)?;
         }
     }
     Ok(labels)
 }
 
 /// From now on it is a pool.
-fn finish_making(devices: &Devices, labels: &[Label], log: &Log) -> Result<(), PoolError> {
+fn finish_making(devices: &OpenedDevices, labels: &[MemberLabel], log: &PoolLog) -> Result<(), PoolError> {
     if log.with_tables(|tables| !tables.volumes.is_empty()) {
         return Err(PoolError::Map("the pool was never completed, but has volumes".to_owned()));
     }
     for (device, label) in devices.iter().zip(labels) {
         // A crash in between does no harm: the next opening finds one finished label and finishes the others.
-        let data = Label { made: true, ..*label }.encode();
-        device.execute(Request::Write { offset_bytes: 0, data, fua: true })?;
+        let data = MemberLabel { made: true, ..*label }.encode();
+        device.execute(DeviceRequest::Write { offset_bytes: 0, data, fua: true })?;
     }
     Ok(())
 }
 
-fn journal_part(device: &Arc<dyn BlockDevice>, label: &Label) -> Part {
-    Part { device: Arc::clone(device), start_bytes: BLOCK_BYTES, length_bytes: label.journal_bytes }
+fn journal_part(device: &Arc<dyn BlockDevice>, label: &MemberLabel) -> MemberPart {
+    MemberPart { device: Arc::clone(device), start_bytes: BLOCK_BYTES, length_bytes: label.journal_bytes }
 }
 
-fn open_mirror(devices: &Devices, labels: &[Label]) -> Result<Option<Arc<Mirror>>, PoolError> {
+fn open_mirror(devices: &OpenedDevices, labels: &[MemberLabel]) -> Result<Option<Arc<Mirror>>, PoolError> {
     if devices.len() < JOURNAL_MEMBERS {
         return Ok(None);
     }
@@ -297,10 +298,10 @@ fn open_mirror(devices: &Devices, labels: &[Label]) -> Result<Option<Arc<Mirror>
 }
 
 /// Takes everything that maps point to.
-fn claim_all(space: &Space, tables: &Tables) -> Result<(), String> {
+fn claim_all(space: &SlabAllocator, tables: &PoolTables) -> Result<(), String> {
     for (number, table) in &tables.volumes {
         for (index, extent) in &table.extents {
-            let packed = matches!(extent, Extent::Packed(_));
+            let packed = matches!(extent, MappedExtent::Packed(_));
             if packed != table.header.spec.compress.is_some() {
                 return Err(format!(
                     "extent {index} of volume {number} is stored in another way than the volume"
@@ -319,12 +320,12 @@ fn claim_all(space: &Space, tables: &Tables) -> Result<(), String> {
 }
 
 /// Makes the copies alike of what was being written over when the pool was last in use.
-fn make_alike(core: &Arc<Core>, tables: &Tables) -> Result<(), PoolError> {
+fn make_alike(core: &Arc<PoolCore>, tables: &PoolTables) -> Result<(), PoolError> {
     let mut cleared = Vec::new();
     for volume in core.volumes() {
         for &region in tables.volumes.get(&volume.number).into_iter().flat_map(|table| &table.intents) {
             if make_region_alike(core, &volume, region)? {
-                cleared.push(Record::Intent { volume: volume.number, region, set: false });
+                cleared.push(PoolRecord::Intent { volume: volume.number, region, set: false });
             }
         }
     }
@@ -343,12 +344,12 @@ fn make_alike(core: &Arc<Core>, tables: &Tables) -> Result<(), PoolError> {
 }
 
 /// False if a member that should have a copy is out.
-fn make_region_alike(core: &Arc<Core>, volume: &VolumeCore, region: u32) -> Result<bool, PoolError> {
+fn make_region_alike(core: &Arc<PoolCore>, volume: &VolumeCore, region: u32) -> Result<bool, PoolError> {
     let mut is_alike = true;
     for extent in
         region.saturating_mul(REGION_EXTENTS)..region.saturating_add(1).saturating_mul(REGION_EXTENTS)
     {
-        let Some(Extent::Plain(plain)) = volume.map.get(extent) else { continue };
+        let Some(MappedExtent::Plain(plain)) = volume.map.get(extent) else { continue };
         let Some(second) = plain.copy else { continue };
         let slabs = [plain.slab, second];
         let members = slabs.map(|slab| core.members.index_of(first_unit(slab)));
@@ -358,7 +359,7 @@ fn make_region_alike(core: &Arc<Core>, volume: &VolumeCore, region: u32) -> Resu
         }
         if let Err((failed, error)) = copy_either(core, &plain, slabs) {
             is_alike = false;
-            let gone = if is_planted(Bug::HealthyMemberLeftOut) { Some(1) } else { failed };
+            let gone = if is_planted(PlantedBug::HealthyMemberLeftOut) { Some(1) } else { failed };
             if !gone.is_some_and(|which| core.members.leave_out(members[which])) {
                 return Err(PoolError::NotAlike { volume: volume.name(), members, error });
             }
@@ -369,7 +370,11 @@ fn make_region_alike(core: &Arc<Core>, volume: &VolumeCore, region: u32) -> Resu
 
 /// Either copy will do: each block of it is as it was before an unanswered write or after it. Says which of the two failed a
 /// request that the other one could not make up for; none where both did.
-fn copy_either(core: &Arc<Core>, plain: &Plain, slabs: [u32; 2]) -> Result<(), (Option<usize>, DeviceError)> {
+fn copy_either(
+    core: &Arc<PoolCore>,
+    plain: &PlainExtent,
+    slabs: [u32; 2],
+) -> Result<(), (Option<usize>, DeviceError)> {
     let mut error = DeviceError::Gone;
     for from in [0, 1] {
         let data = match read_slab(core, plain, slabs[from]) {
@@ -388,19 +393,23 @@ fn copy_either(core: &Arc<Core>, plain: &Plain, slabs: [u32; 2]) -> Result<(), (
     Err((None, error))
 }
 
-fn read_slab(core: &Arc<Core>, plain: &Plain, slab: u32) -> Result<Vec<(u32, Vec<u8>)>, DeviceError> {
+fn read_slab(
+    core: &Arc<PoolCore>,
+    plain: &PlainExtent,
+    slab: u32,
+) -> Result<Vec<(u32, Vec<u8>)>, DeviceError> {
     let (sender, receiver) = channel();
-    read_runs(core, &Plain { slab, copy: None, ..*plain }, plain.valid, move |read| {
+    read_runs(core, &PlainExtent { slab, copy: None, ..*plain }, plain.valid, move |read| {
         let _ = sender.send(read);
     });
     receiver.recv().unwrap_or(Err(DeviceError::Gone))
 }
 
-fn write_slab(core: &Arc<Core>, slab: u32, pieces: &[(u32, Vec<u8>)]) -> Result<(), DeviceError> {
+fn write_slab(core: &Arc<PoolCore>, slab: u32, pieces: &[(u32, Vec<u8>)]) -> Result<(), DeviceError> {
     for (block, data) in pieces {
         let (sender, receiver) = channel();
-        let place = Places { first: first_unit(slab), second: None }.shifted(*block);
-        let done = move |completion: Completion| {
+        let place = ExtentPlaces { first: first_unit(slab), second: None }.shifted(*block);
+        let done = move |completion: DeviceCompletion| {
             let _ = sender.send(completion);
         };
         core.members.write(place, data.clone(), false, Box::new(done));

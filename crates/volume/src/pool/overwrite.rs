@@ -6,17 +6,17 @@
 use std::sync::Arc;
 
 use underlay_storage::device::DeviceError;
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 
-use super::core::{Core, VolumeCore};
-use super::record::Record;
+use super::core::{PoolCore, VolumeCore};
+use super::record::PoolRecord;
 
 /// Extents in a region: 16 MiB.
 pub(super) const REGION_EXTENTS: u32 = 64;
 /// A region that was not written over for this many flushes counts as quiet.
 const QUIET_FLUSHES: u64 = 16;
 
-impl Core {
+impl PoolCore {
     /// Of all volumes.
     pub(super) fn clear_quiet(&self, epoch: u64) {
         for volume in self.volumes().iter().filter(|volume| volume.mirror && volume.compress.is_none()) {
@@ -29,7 +29,7 @@ impl VolumeCore {
     /// Before an extent is written over on two members. Each beginning that succeeds has its end.
     pub(super) fn begin_overwrite(
         self: &Arc<Self>,
-        core: &Arc<Core>,
+        core: &Arc<PoolCore>,
         extent: u32,
         start: impl FnOnce(Result<(), DeviceError>) + Send + 'static,
     ) {
@@ -37,7 +37,7 @@ impl VolumeCore {
         let mut regions = self.intents.lock();
         let state = regions.entry(region).or_default();
         state.under_way += 1;
-        if state.set || is_planted(Bug::IntentSkipped) {
+        if state.set || is_planted(PlantedBug::IntentSkipped) {
             drop(regions);
             return start(Ok(()));
         }
@@ -46,7 +46,7 @@ impl VolumeCore {
         if state.waiting.len() > 1 {
             return;
         }
-        core.log.append([Record::Intent { volume: self.number, region, set: true }]);
+        core.log.append([PoolRecord::Intent { volume: self.number, region, set: true }]);
         drop(regions);
         let volume = Arc::clone(self);
         core.log.commit(Box::new(move |result| {
@@ -74,7 +74,7 @@ impl VolumeCore {
     }
 
     /// Appends the clearing of regions that are quiet. What was written to them is durable on both members.
-    fn clear_quiet_regions(&self, core: &Core, epoch: u64) {
+    fn clear_quiet_regions(&self, core: &PoolCore, epoch: u64) {
         let mut regions = self.intents.lock();
         regions.retain(|region, state| {
             let quiet = state.set
@@ -83,7 +83,7 @@ impl VolumeCore {
                 && state.last_epoch + QUIET_FLUSHES < epoch;
             if quiet {
                 // Under the lock, or it might overtake the next setting.
-                core.log.append([Record::Intent { volume: self.number, region: *region, set: false }]);
+                core.log.append([PoolRecord::Intent { volume: self.number, region: *region, set: false }]);
             }
             !quiet
         });

@@ -3,35 +3,38 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use underlay_storage::device::{Completion, DeviceError, Done};
-use underlay_storage::layers::compress::{Codec, Packed as Image};
-use underlay_storage::layers::join::Gather;
+use underlay_storage::device::{CompletionCallback, DeviceCompletion, DeviceError};
+use underlay_storage::layers::compress::{CompressionCodec, PackedChunk as Image};
+use underlay_storage::layers::join::GatherJoin;
 
-use super::claims::{Access, Claim, Parts};
-use super::core::{Core, VolumeCore};
-use super::extent::{BLOCK_BYTES, CHUNK_BYTES, CHUNKS, Extent, Packed, Piece, Stored, Unit, mask, slab_of};
-use super::member::{Places, Turn};
-use super::volume::{ChangeDone, Part};
+use super::claims::{ExtentLock, LockAccess, PartSet};
+use super::core::{PoolCore, VolumeCore};
+use super::extent::{
+    BLOCK_BYTES, CHUNK_BYTES, CHUNKS, MappedExtent, PackedExtent, ReleasedSpace, StoredChunk, Unit, mask,
+    slab_of,
+};
+use super::member::{ExtentPlaces, MemberTransition};
+use super::volume::{ChangeDone, VolumePart};
 
 const CHUNK_BLOCKS: u32 = (CHUNK_BYTES / BLOCK_BYTES) as u32;
 /// The most that a chunk takes of the map, the start of its extent included.
 const CHUNK_MAP_BYTES: u64 = 32;
 
-type Fetched = Result<Vec<(usize, Stored, Vec<u8>)>, DeviceError>;
+type FetchResult = Result<Vec<(usize, StoredChunk, Vec<u8>)>, DeviceError>;
 /// Chunks and what is to become of them: nothing for zeros.
-type Images = Vec<(usize, Option<Image>)>;
+type ChunkImages = Vec<(usize, Option<Image>)>;
 
-fn chunks_of(part: &Part) -> Range<usize> {
+fn chunks_of(part: &VolumePart) -> Range<usize> {
     (part.blocks.start / CHUNK_BLOCKS) as usize..part.blocks.end.div_ceil(CHUNK_BLOCKS) as usize
 }
 
-fn parts_of(part: &Part) -> u64 {
+fn parts_of(part: &VolumePart) -> u64 {
     let chunks = chunks_of(part);
     mask(chunks.start as u32, (chunks.end - chunks.start) as u32)
 }
 
 /// The bytes of a chunk that a part covers, and where they are in the part.
-fn overlap(part: &Part, chunk: usize) -> (Range<usize>, usize) {
+fn overlap(part: &VolumePart, chunk: usize) -> (Range<usize>, usize) {
     let start = chunk as u32 * CHUNK_BLOCKS;
     let from = part.blocks.start.max(start);
     let to = part.blocks.end.min(start + CHUNK_BLOCKS);
@@ -40,23 +43,23 @@ fn overlap(part: &Part, chunk: usize) -> (Range<usize>, usize) {
 }
 
 impl VolumeCore {
-    fn packed(&self, extent: u32) -> Option<Arc<Packed>> {
+    fn packed(&self, extent: u32) -> Option<Arc<PackedExtent>> {
         match self.map.get(extent) {
-            Some(Extent::Packed(packed)) => Some(packed),
+            Some(MappedExtent::Packed(packed)) => Some(packed),
             _ => None,
         }
     }
 
     pub(super) fn read_packed(
         self: Arc<Self>,
-        core: Arc<Core>,
-        codec: Codec,
-        part: Part,
+        core: Arc<PoolCore>,
+        codec: CompressionCodec,
+        part: VolumePart,
         mut buffer: Vec<u8>,
-        done: Done,
+        done: CompletionCallback,
     ) {
         let claims = Arc::clone(&self.claims);
-        claims.claim(part.extent, Parts(parts_of(&part)), Access::Shared, move |claim| {
+        claims.claim(part.extent, PartSet(parts_of(&part)), LockAccess::Shared, move |claim| {
             let Some(packed) = self.packed(part.extent) else {
                 drop(claim);
                 buffer.fill(0);
@@ -87,14 +90,14 @@ impl VolumeCore {
     /// Without data it is a discard.
     pub(super) fn change_packed(
         self: Arc<Self>,
-        core: Arc<Core>,
-        codec: Codec,
-        part: Part,
+        core: Arc<PoolCore>,
+        codec: CompressionCodec,
+        part: VolumePart,
         data: Option<Vec<u8>>,
         done: ChangeDone,
     ) {
         let claims = Arc::clone(&self.claims);
-        claims.claim(part.extent, Parts(parts_of(&part)), Access::Exclusive, move |claim| {
+        claims.claim(part.extent, PartSet(parts_of(&part)), LockAccess::Exclusive, move |claim| {
             let packed = self.packed(part.extent).unwrap_or_default();
             let is_partial = |chunk: &usize| overlap(&part, *chunk).0.len() < CHUNK_BYTES as usize;
             let partial: Vec<usize> = chunks_of(&part).filter(is_partial).collect();
@@ -122,10 +125,10 @@ impl VolumeCore {
     /// Finds room for the chunks, writes them there, and then changes the map.
     fn place(
         self: Arc<Self>,
-        core: Arc<Core>,
+        core: Arc<PoolCore>,
         extent: u32,
-        images: Images,
-        claim: Claim,
+        images: ChunkImages,
+        claim: ExtentLock,
         attempt: u32,
         done: ChangeDone,
     ) {
@@ -153,15 +156,15 @@ impl VolumeCore {
             });
         };
         let mut rest = places.iter();
-        let mut writes: Vec<(Places, Vec<u8>)> = Vec::new();
-        let mut entries: Vec<(usize, Option<Stored>, Option<Unit>)> = Vec::with_capacity(images.len());
+        let mut writes: Vec<(ExtentPlaces, Vec<u8>)> = Vec::new();
+        let mut entries: Vec<(usize, Option<StoredChunk>, Option<Unit>)> = Vec::with_capacity(images.len());
         for (chunk, image) in images {
             let Some((image, places)) = image.and_then(|image| rest.next().map(|places| (image, *places)))
             else {
                 entries.push((chunk, None, None));
                 continue;
             };
-            entries.push((chunk, Stored::new(places.first, image.stored_bytes), places.second));
+            entries.push((chunk, StoredChunk::new(places.first, image.stored_bytes), places.second));
             match writes.last_mut() {
                 Some((start, data)) if continues(*start, units(data.len()), places) => {
                     data.extend(image.bytes)
@@ -171,7 +174,7 @@ impl VolumeCore {
         }
         let members = Arc::clone(&core.members);
         let since = members.turn();
-        let gather = Gather::new(writes.len(), move |completions: Vec<Completion>| {
+        let gather = GatherJoin::new(writes.len(), move |completions: Vec<DeviceCompletion>| {
             let written: Result<Vec<_>, DeviceError> = completions.into_iter().collect();
             let answer = written.and_then(|_| self.point_to(&core, extent, entries, since));
             // No map ever pointed to what is not listed, so this needs to wait for no commit.
@@ -192,11 +195,11 @@ impl VolumeCore {
     /// had the only one.
     fn point_to(
         &self,
-        core: &Core,
+        core: &PoolCore,
         extent: u32,
-        mut entries: Vec<(usize, Option<Stored>, Option<Unit>)>,
-        since: Turn,
-    ) -> Result<Vec<Piece>, DeviceError> {
+        mut entries: Vec<(usize, Option<StoredChunk>, Option<Unit>)>,
+        since: MemberTransition,
+    ) -> Result<Vec<ReleasedSpace>, DeviceError> {
         let mut unlisted = Ok(Vec::new());
         self.map.change(extent, |old| {
             unlisted = entries
@@ -208,24 +211,24 @@ impl VolumeCore {
                 return None;
             }
             let mut packed = match old {
-                Some(Extent::Packed(packed)) => Arc::clone(packed),
+                Some(MappedExtent::Packed(packed)) => Arc::clone(packed),
                 _ => Arc::default(),
             };
-            let released: Vec<Piece> =
+            let released: Vec<ReleasedSpace> =
                 entries.iter().flat_map(|(chunk, ..)| packed.pieces_of(*chunk)).collect();
             if released.is_empty() && entries.iter().all(|(_, stored, _)| stored.is_none()) {
                 return None;
             }
             let own = Arc::make_mut(&mut packed);
             entries.iter().for_each(|(chunk, stored, copy)| own.set(*chunk, *stored, *copy));
-            let new = Some(Extent::Packed(packed)).filter(|new| !new.is_empty());
+            let new = Some(MappedExtent::Packed(packed)).filter(|new| !new.is_empty());
             Some((new, released))
         })?;
         unlisted
     }
 
     /// Room for runs of these sizes: together if there is such room, else wherever each one fits.
-    fn take_runs(&self, core: &Core, sizes: &[u32]) -> Option<Vec<Places>> {
+    fn take_runs(&self, core: &PoolCore, sizes: &[u32]) -> Option<Vec<ExtentPlaces>> {
         if sizes.is_empty() {
             return Some(Vec::new());
         }
@@ -234,18 +237,18 @@ impl VolumeCore {
             let firsts = core.space.take_runs(sizes, |member| core.members.takes_data(member))?;
             if !twice {
                 return Some(
-                    firsts.into_iter().map(|first| Places { first, second: None }).collect::<Vec<_>>(),
+                    firsts.into_iter().map(|first| ExtentPlaces { first, second: None }).collect::<Vec<_>>(),
                 );
             }
             let other = core.members.index_of(*firsts.first()?);
             let allowed = |member| member != other && core.members.takes_data(member);
             let Some(seconds) = core.space.take_runs(sizes, allowed) else {
-                let firsts = firsts.into_iter().map(|first| Places { first, second: None });
+                let firsts = firsts.into_iter().map(|first| ExtentPlaces { first, second: None });
                 undo(core, &firsts.collect::<Vec<_>>(), sizes);
                 return None;
             };
             let both = firsts.into_iter().zip(seconds);
-            Some(both.map(|(first, second)| Places { first, second: Some(second) }).collect())
+            Some(both.map(|(first, second)| ExtentPlaces { first, second: Some(second) }).collect())
         };
         if let Some(places) = take(sizes) {
             return Some(places);
@@ -266,20 +269,20 @@ impl VolumeCore {
 
 /// Leaves of a chunk's places those that were written, and says which was not.
 fn list_written(
-    core: &Core,
-    stored: &mut Option<Stored>,
+    core: &PoolCore,
+    stored: &mut Option<StoredChunk>,
     copy: &mut Option<Unit>,
-    since: Turn,
-) -> Result<Option<Piece>, DeviceError> {
+    since: MemberTransition,
+) -> Result<Option<ReleasedSpace>, DeviceError> {
     let (Some(chunk), Some(second)) = (*stored, *copy) else { return Ok(None) };
-    let places = Places { first: chunk.unit(), second: Some(second) };
+    let places = ExtentPlaces { first: chunk.unit(), second: Some(second) };
     let listed = core.members.listed(places, since).ok_or(DeviceError::Gone)?;
     if listed == places {
         return Ok(None);
     }
     let unlisted = if listed.first == second { chunk.unit() } else { second };
-    (*stored, *copy) = (Stored::new(listed.first, chunk.bytes()), listed.second);
-    Ok(Some(Piece::Run { unit: unlisted, units: chunk.units() }))
+    (*stored, *copy) = (StoredChunk::new(listed.first, chunk.bytes()), listed.second);
+    Ok(Some(ReleasedSpace::Run { unit: unlisted, units: chunk.units() }))
 }
 
 fn units(bytes: usize) -> u32 {
@@ -287,22 +290,22 @@ fn units(bytes: usize) -> u32 {
 }
 
 /// Whether `next` lies behind `start`, at both places.
-fn continues(start: Places, units: u32, next: Places) -> bool {
+fn continues(start: ExtentPlaces, units: u32, next: ExtentPlaces) -> bool {
     start.shifted(units) == next
         && slab_of(start.first) == slab_of(next.first)
         && start.second.map(slab_of) == next.second.map(slab_of)
 }
 
-fn pieces(places: &[Places], sizes: &[u32]) -> Vec<Piece> {
-    let piece = |(places, &units): (&Places, &u32)| {
-        let run = move |unit| Piece::Run { unit, units };
+fn pieces(places: &[ExtentPlaces], sizes: &[u32]) -> Vec<ReleasedSpace> {
+    let piece = |(places, &units): (&ExtentPlaces, &u32)| {
+        let run = move |unit| ReleasedSpace::Run { unit, units };
         std::iter::once(places.first).chain(places.second).map(run).collect::<Vec<_>>()
     };
     places.iter().zip(sizes).flat_map(piece).collect()
 }
 
 /// Nothing was written there: it needs no discard.
-fn undo(core: &Core, places: &[Places], sizes: &[u32]) {
+fn undo(core: &PoolCore, places: &[ExtentPlaces], sizes: &[u32]) {
     for slab in pieces(places, sizes).into_iter().filter_map(|piece| core.space.release(piece)) {
         core.space.free(slab).into_iter().for_each(|job| job());
     }
@@ -310,18 +313,18 @@ fn undo(core: &Core, places: &[Places], sizes: &[u32]) {
 
 /// Fetches the stored bytes of those chunks that are stored.
 pub(super) fn fetch(
-    core: &Core,
-    packed: &Packed,
+    core: &PoolCore,
+    packed: &PackedExtent,
     chunks: Vec<usize>,
-    then: impl FnOnce(Fetched) + Send + 'static,
+    then: impl FnOnce(FetchResult) + Send + 'static,
 ) {
-    let wanted: Vec<(usize, Stored)> =
+    let wanted: Vec<(usize, StoredChunk)> =
         chunks.into_iter().filter_map(|chunk| packed.chunks[chunk].map(|stored| (chunk, stored))).collect();
     // Neighbours on the member are read by one request.
-    let mut reads: Vec<(Places, u32)> = Vec::new();
+    let mut reads: Vec<(ExtentPlaces, u32)> = Vec::new();
     let mut in_read: Vec<(usize, usize)> = Vec::new();
     for (chunk, stored) in &wanted {
-        let places = Places { first: stored.unit(), second: packed.copy(*chunk) };
+        let places = ExtentPlaces { first: stored.unit(), second: packed.copy(*chunk) };
         let last = reads.len().saturating_sub(1);
         match reads.last_mut() {
             Some((start, count)) if continues(*start, *count, places) => {
@@ -334,10 +337,10 @@ pub(super) fn fetch(
             }
         }
     }
-    let gather = Gather::new(reads.len(), move |completions: Vec<Completion>| {
+    let gather = GatherJoin::new(reads.len(), move |completions: Vec<DeviceCompletion>| {
         let parts: Result<Vec<Vec<u8>>, DeviceError> = completions.into_iter().collect();
         then(parts.map(|parts| {
-            let cut = |((chunk, stored), (part, at)): ((usize, Stored), (usize, usize))| {
+            let cut = |((chunk, stored), (part, at)): ((usize, StoredChunk), (usize, usize))| {
                 (chunk, stored, parts[part][at..at + stored.bytes() as usize].to_vec())
             };
             wanted.into_iter().zip(in_read).map(cut).collect()
@@ -351,11 +354,11 @@ pub(super) fn fetch(
 }
 
 fn prepare(
-    codec: Codec,
-    part: &Part,
+    codec: CompressionCodec,
+    part: &VolumePart,
     data: Option<&[u8]>,
-    old: Vec<(usize, Stored, Vec<u8>)>,
-) -> Result<Images, DeviceError> {
+    old: Vec<(usize, StoredChunk, Vec<u8>)>,
+) -> Result<ChunkImages, DeviceError> {
     let mut old = old.into_iter().peekable();
     let mut images = Vec::with_capacity(CHUNKS);
     for chunk in chunks_of(part) {

@@ -3,44 +3,50 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use underlay_storage::device::{Completion, DeviceError, Done};
-use underlay_storage::layers::join::Gather;
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_storage::device::{CompletionCallback, DeviceCompletion, DeviceError};
+use underlay_storage::layers::join::GatherJoin;
+use underlay_sync::planted::{PlantedBug, is_planted};
 
-use super::claims::{Access, Claim, Parts};
-use super::core::{Core, VolumeCore};
+use super::claims::{ExtentLock, LockAccess, PartSet};
+use super::core::{PoolCore, VolumeCore};
 use super::extent::{
-    BLOCK_BYTES, BLOCKS, EXTENT_BYTES, Extent, PLAIN_MAP_BYTES, Piece, Plain, Unit, first_unit, mask, runs,
-    slab_of,
+    BLOCK_BYTES, BLOCKS, EXTENT_BYTES, MappedExtent, PLAIN_MAP_BYTES, PlainExtent, ReleasedSpace, Unit,
+    first_unit, mask, runs, slab_of,
 };
-use super::member::{Places, Turn};
-use super::volume::{ChangeDone, Part};
+use super::member::{ExtentPlaces, MemberTransition};
+use super::volume::{ChangeDone, VolumePart};
 
 const WHOLE: u64 = u64::MAX;
 
-fn blocks_of(part: &Part) -> u64 {
+fn blocks_of(part: &VolumePart) -> u64 {
     mask(part.blocks.start, part.blocks.end - part.blocks.start)
 }
 
-pub(super) fn places(plain: &Plain, block: u32) -> Places {
-    Places { first: first_unit(plain.slab), second: plain.copy.map(first_unit) }.shifted(block)
+pub(super) fn places(plain: &PlainExtent, block: u32) -> ExtentPlaces {
+    ExtentPlaces { first: first_unit(plain.slab), second: plain.copy.map(first_unit) }.shifted(block)
 }
 
-fn pieces(plain: &Plain) -> Vec<Piece> {
-    Extent::Plain(*plain).pieces()
+fn pieces(plain: &PlainExtent) -> Vec<ReleasedSpace> {
+    MappedExtent::Plain(*plain).pieces()
 }
 
 impl VolumeCore {
-    fn plain(&self, extent: u32) -> Option<Plain> {
+    fn plain(&self, extent: u32) -> Option<PlainExtent> {
         match self.map.get(extent) {
-            Some(Extent::Plain(plain)) => Some(plain),
+            Some(MappedExtent::Plain(plain)) => Some(plain),
             _ => None,
         }
     }
 
-    pub(super) fn read_plain(self: Arc<Self>, core: Arc<Core>, part: Part, mut buffer: Vec<u8>, done: Done) {
+    pub(super) fn read_plain(
+        self: Arc<Self>,
+        core: Arc<PoolCore>,
+        part: VolumePart,
+        mut buffer: Vec<u8>,
+        done: CompletionCallback,
+    ) {
         let claims = Arc::clone(&self.claims);
-        claims.claim(part.extent, Parts(blocks_of(&part)), Access::Shared, move |claim| {
+        claims.claim(part.extent, PartSet(blocks_of(&part)), LockAccess::Shared, move |claim| {
             let plain = self.plain(part.extent);
             let wanted = blocks_of(&part);
             let valid = plain.map_or(0, |plain| plain.valid & wanted);
@@ -73,14 +79,14 @@ impl VolumeCore {
 
     pub(super) fn write_plain(
         self: Arc<Self>,
-        core: Arc<Core>,
-        part: Part,
+        core: Arc<PoolCore>,
+        part: VolumePart,
         data: Vec<u8>,
         fua: bool,
         done: ChangeDone,
     ) {
         let claims = Arc::clone(&self.claims);
-        claims.claim(part.extent, Parts(blocks_of(&part)), Access::Exclusive, move |claim| {
+        claims.claim(part.extent, PartSet(blocks_of(&part)), LockAccess::Exclusive, move |claim| {
             let own = self.plain(part.extent).filter(|plain| !is_shared(&core, plain));
             if let Some(plain) = own {
                 return self.write_in_place(core, plain, part, data, fua, claim, done);
@@ -89,7 +95,7 @@ impl VolumeCore {
             // The whole extent gets another place. The claim on a part is dropped first, or the one on the
             // whole would wait for it.
             let claims = Arc::clone(&self.claims);
-            claims.claim(part.extent, Parts(WHOLE), Access::Exclusive, move |claim| {
+            claims.claim(part.extent, PartSet(WHOLE), LockAccess::Exclusive, move |claim| {
                 // Looked at again: another write may have come between the two claims.
                 match self.plain(part.extent) {
                     Some(plain) if !is_shared(&core, &plain) => {
@@ -104,12 +110,12 @@ impl VolumeCore {
     #[allow(clippy::too_many_arguments)]
     fn write_in_place(
         self: Arc<Self>,
-        core: Arc<Core>,
-        plain: Plain,
-        part: Part,
+        core: Arc<PoolCore>,
+        plain: PlainExtent,
+        part: VolumePart,
         data: Vec<u8>,
         fua: bool,
-        claim: Claim,
+        claim: ExtentLock,
         done: ChangeDone,
     ) {
         let blocks = blocks_of(&part);
@@ -125,7 +131,7 @@ impl VolumeCore {
             let (place, members) = (places(&plain, part.blocks.start), Arc::clone(&core.members));
             // With it the write alone is durable, if the journal knows all that it needs.
             let fua = fua && plain.valid & blocks == blocks && !volume.map.is_dirty(part.extent);
-            let written = move |completion: Completion| {
+            let written = move |completion: DeviceCompletion| {
                 let answer = completion.and_then(|_| volume.map.mark_valid(part.extent, blocks));
                 if overwrites {
                     let epoch = core.epoch.load(Ordering::Acquire);
@@ -148,11 +154,11 @@ impl VolumeCore {
     #[allow(clippy::too_many_arguments)]
     fn write_elsewhere(
         self: Arc<Self>,
-        core: Arc<Core>,
-        old: Option<Plain>,
-        part: Part,
+        core: Arc<PoolCore>,
+        old: Option<PlainExtent>,
+        part: VolumePart,
         data: Vec<u8>,
-        claim: Claim,
+        claim: ExtentLock,
         attempt: u32,
         done: ChangeDone,
     ) {
@@ -206,17 +212,17 @@ impl VolumeCore {
     #[allow(clippy::too_many_arguments)]
     fn write_new(
         self: Arc<Self>,
-        core: Arc<Core>,
-        old: Option<Plain>,
-        new: Plain,
+        core: Arc<PoolCore>,
+        old: Option<PlainExtent>,
+        new: PlainExtent,
         extent: u32,
         writes: Vec<(u32, Vec<u8>)>,
-        claim: Claim,
+        claim: ExtentLock,
         done: ChangeDone,
     ) {
         let members = Arc::clone(&core.members);
         let since = members.turn();
-        let gather = Gather::new(writes.len(), move |completions: Vec<Completion>| {
+        let gather = GatherJoin::new(writes.len(), move |completions: Vec<DeviceCompletion>| {
             let written: Result<Vec<_>, DeviceError> = completions.into_iter().collect();
             let released = old.as_ref().map(pieces).unwrap_or_default();
             let listed = written.and_then(|_| self.list_new(&core, extent, new, since, released));
@@ -236,32 +242,32 @@ impl VolumeCore {
     /// Points the map to those copies that were written; an error where a member that went meanwhile had the only one.
     fn list_new(
         &self,
-        core: &Core,
+        core: &PoolCore,
         extent: u32,
-        new: Plain,
-        since: Turn,
-        released: Vec<Piece>,
-    ) -> Result<Plain, DeviceError> {
+        new: PlainExtent,
+        since: MemberTransition,
+        released: Vec<ReleasedSpace>,
+    ) -> Result<PlainExtent, DeviceError> {
         let mut listed = Err(DeviceError::Gone);
         self.map.change(extent, |_| {
             let places = core.members.listed(places(&new, 0), since)?;
-            let plain = Plain { slab: slab_of(places.first), copy: places.second.map(slab_of), ..new };
+            let plain = PlainExtent { slab: slab_of(places.first), copy: places.second.map(slab_of), ..new };
             listed = Ok(plain);
-            Some((Some(Extent::Plain(plain)), released))
+            Some((Some(MappedExtent::Plain(plain)), released))
         })?;
         listed
     }
 
-    fn take_slabs(&self, core: &Core) -> Option<Plain> {
+    fn take_slabs(&self, core: &PoolCore) -> Option<PlainExtent> {
         let slab = core.space.take_slab(|member| core.members.takes_data(member))?;
-        let mut plain = Plain { slab, copy: None, valid: 0 };
+        let mut plain = PlainExtent { slab, copy: None, valid: 0 };
         // With one member in use a mirrored volume goes on with one copy.
         if self.mirror && core.members.in_use() > 1 {
             let first = core.members.index_of(first_unit(slab));
             plain.copy = core.space.take_slab(|member| member != first && core.members.takes_data(member));
             if plain.copy.is_none() {
                 // Nothing was written: it needs no discard.
-                core.space.release(Piece::Slab(slab)).into_iter().for_each(|slab| {
+                core.space.release(ReleasedSpace::Slab(slab)).into_iter().for_each(|slab| {
                     core.space.free(slab).into_iter().for_each(|job| job());
                 });
                 return None;
@@ -270,15 +276,15 @@ impl VolumeCore {
         Some(plain)
     }
 
-    pub(super) fn discard_plain(self: Arc<Self>, part: &Part, done: ChangeDone) {
+    pub(super) fn discard_plain(self: Arc<Self>, part: &VolumePart, done: ChangeDone) {
         let (extent, blocks) = (part.extent, blocks_of(part));
         let claims = Arc::clone(&self.claims);
-        claims.claim(extent, Parts(WHOLE), Access::Exclusive, move |claim| {
+        claims.claim(extent, PartSet(WHOLE), LockAccess::Exclusive, move |claim| {
             let changed = self.map.change(extent, |old| match old {
-                Some(Extent::Plain(plain)) if plain.valid & !blocks == 0 => Some((None, pieces(plain))),
-                Some(Extent::Plain(plain)) if plain.valid & blocks != 0 => {
-                    let rest = Plain { valid: plain.valid & !blocks, ..*plain };
-                    Some((Some(Extent::Plain(rest)), Vec::new()))
+                Some(MappedExtent::Plain(plain)) if plain.valid & !blocks == 0 => Some((None, pieces(plain))),
+                Some(MappedExtent::Plain(plain)) if plain.valid & blocks != 0 => {
+                    let rest = PlainExtent { valid: plain.valid & !blocks, ..*plain };
+                    Some((Some(MappedExtent::Plain(rest)), Vec::new()))
                 }
                 _ => None,
             });
@@ -288,8 +294,8 @@ impl VolumeCore {
     }
 }
 
-fn is_shared(core: &Core, plain: &Plain) -> bool {
-    if is_planted(Bug::SharedWrittenOver) {
+fn is_shared(core: &PoolCore, plain: &PlainExtent) -> bool {
+    if is_planted(PlantedBug::SharedWrittenOver) {
         return false;
     }
     core.space.is_shared(plain.slab) || plain.copy.is_some_and(|copy| core.space.is_shared(copy))
@@ -299,15 +305,15 @@ type ReadRuns = Result<Vec<(u32, Vec<u8>)>, DeviceError>;
 
 /// Reads these blocks of an extent; the answer is (first block, bytes).
 pub(super) fn read_runs(
-    core: &Core,
-    plain: &Plain,
+    core: &PoolCore,
+    plain: &PlainExtent,
     blocks: u64,
     then: impl FnOnce(ReadRuns) + Send + 'static,
 ) {
     let wanted: Vec<(u32, u32)> = runs(blocks).collect();
     debug_assert!(wanted.iter().all(|(first, count)| first + count <= BLOCKS));
     let firsts: Vec<u32> = wanted.iter().map(|(first, _)| *first).collect();
-    let gather = Gather::new(wanted.len(), move |completions: Vec<Completion>| {
+    let gather = GatherJoin::new(wanted.len(), move |completions: Vec<DeviceCompletion>| {
         let bytes: Result<Vec<Vec<u8>>, DeviceError> = completions.into_iter().collect();
         then(bytes.map(|bytes| firsts.into_iter().zip(bytes).collect()));
     });
@@ -321,23 +327,23 @@ pub(super) fn read_runs(
 
 /// Copies these blocks of a place to another one that nobody reads yet.
 pub(super) fn copy_to(
-    core: &Arc<Core>,
-    from: Places,
+    core: &Arc<PoolCore>,
+    from: ExtentPlaces,
     to: Unit,
     blocks: u64,
     then: impl FnOnce(Result<(), DeviceError>) + Send + 'static,
 ) {
     let members = Arc::clone(&core.members);
     let wanted: Vec<(u32, u32)> = runs(blocks).collect();
-    let gather = Gather::new(wanted.len(), move |completions: Vec<Completion>| {
+    let gather = GatherJoin::new(wanted.len(), move |completions: Vec<DeviceCompletion>| {
         then(completions.into_iter().collect::<Result<Vec<_>, DeviceError>>().map(|_| ()));
     });
     for (part, (first, count)) in wanted.into_iter().enumerate() {
         let (gather, members) = (Arc::clone(&gather), Arc::clone(&members));
         let next = Arc::clone(&members);
-        let read = move |completion: Completion| match completion {
+        let read = move |completion: DeviceCompletion| match completion {
             Ok(data) => {
-                let place = Places { first: to, second: None }.shifted(first);
+                let place = ExtentPlaces { first: to, second: None }.shifted(first);
                 let arrive = move |completion| gather.arrive(part, completion);
                 next.write(place, data, false, Box::new(arrive));
             }

@@ -6,19 +6,19 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use underlay_storage::layers::join::{Next, repeat};
+use underlay_storage::layers::join::{NextStep, repeat};
 
-use super::core::Core;
-use super::extent::{Piece, Slab, first_unit};
+use super::core::PoolCore;
+use super::extent::{ReleasedSpace, Slab, first_unit};
 
 /// Discards under way at most, over all members.
 const MAX_UNDER_WAY: usize = 16;
 /// 1 GiB by one request at most: a longer one would hold up a member.
 const MAX_SLABS: u32 = 4096;
 
-impl Core {
+impl PoolCore {
     /// Gives back what no map of the journal points to.
-    pub(super) fn release(self: &Arc<Self>, pieces: impl IntoIterator<Item = Piece>) {
+    pub(super) fn release(self: &Arc<Self>, pieces: impl IntoIterator<Item = ReleasedSpace>) {
         let mut slabs: Vec<Slab> = pieces.into_iter().filter_map(|piece| self.space.release(piece)).collect();
         if slabs.is_empty() {
             return;
@@ -49,7 +49,7 @@ impl Core {
             && self.members.index_of(first_unit(slabs.start)) == self.members.index_of(first_unit(slab))
     }
 
-    fn discard_next(self: &Arc<Self>, next: Next) {
+    fn discard_next(self: &Arc<Self>, next: NextStep) {
         let slabs = {
             let mut state = self.discards.state.lock();
             let Some(slabs) = state.waiting.pop_front() else {

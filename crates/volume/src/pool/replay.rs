@@ -3,28 +3,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::core::Core;
-use super::extent::{Extent, Piece};
-use super::record::Record;
+use super::core::PoolCore;
+use super::extent::{MappedExtent, ReleasedSpace};
+use super::record::PoolRecord;
 
 /// What was noted last about each extent and member.
 pub(super) struct LeftOver {
     /// By volume and extent.
-    extents: BTreeMap<(u32, u32), Option<Extent>>,
+    extents: BTreeMap<(u32, u32), Option<MappedExtent>>,
     /// Whether it is out.
     members: BTreeMap<u8, bool>,
 }
 
 impl LeftOver {
     /// Of notes in the order in which they were made.
-    pub(super) fn new(noted: Vec<Record>) -> LeftOver {
+    pub(super) fn new(noted: Vec<PoolRecord>) -> LeftOver {
         let mut left = LeftOver { extents: BTreeMap::new(), members: BTreeMap::new() };
         for record in noted {
             match record {
-                Record::Extent { volume, index, extent } => {
+                PoolRecord::Extent { volume, index, extent } => {
                     left.extents.insert((volume, index), extent);
                 }
-                Record::Member { member, out } => {
+                PoolRecord::Member { member, out } => {
                     left.members.insert(member, out);
                 }
                 // Nothing else is noted.
@@ -48,7 +48,7 @@ impl LeftOver {
     }
 }
 
-impl Core {
+impl PoolCore {
     /// Changes the maps, which are as the journal has them, as they were changed before: the next flush takes it along.
     /// Notes may be older than what the journal knows of a volume that was deleted or made shorter since.
     ///
@@ -63,14 +63,15 @@ impl Core {
             if index >= end || old == new {
                 continue;
             }
-            let is_packed = |extent: &Extent| matches!(extent, Extent::Packed(_));
+            let is_packed = |extent: &MappedExtent| matches!(extent, MappedExtent::Packed(_));
             if new.as_ref().is_some_and(|new| is_packed(new) != volume.compress.is_some()) {
                 return Err(format!(
                     "extent {index} of volume {number} is recorded in another way than it is stored"
                 ));
             }
-            let pieces = |extent: &Option<Extent>| extent.as_ref().map(Extent::pieces).unwrap_or_default();
-            let (before, after): (Vec<Piece>, Vec<Piece>) = (pieces(&old), pieces(&new));
+            let pieces =
+                |extent: &Option<MappedExtent>| extent.as_ref().map(MappedExtent::pieces).unwrap_or_default();
+            let (before, after): (Vec<ReleasedSpace>, Vec<ReleasedSpace>) = (pieces(&old), pieces(&new));
             for piece in after.iter().filter(|piece| !before.contains(piece)) {
                 // It was free in the journal's eyes when it was given out, and is until the journal hears of it.
                 if self.space.is_held(*piece) || !self.space.claim(*piece) {

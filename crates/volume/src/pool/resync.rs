@@ -3,17 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 use underlay_sync::channel;
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 use underlay_sync::thread;
 
-use underlay_storage::device::{DeviceError, Request};
+use underlay_storage::device::{DeviceError, DeviceRequest};
 
-use super::claims::{Access, Parts};
-use super::core::{Core, VolumeCore};
+use super::claims::{LockAccess, PartSet};
+use super::core::{PoolCore, VolumeCore};
 use super::description::{MemberState, PoolError};
-use super::extent::{BLOCK_BYTES, BLOCKS, Extent, Packed, Piece, Plain, Unit, first_unit, mask};
+use super::extent::{
+    BLOCK_BYTES, BLOCKS, MappedExtent, PackedExtent, PlainExtent, ReleasedSpace, Unit, first_unit, mask,
+};
 use super::label::JOURNAL_MEMBERS;
-use super::member::Places;
+use super::member::ExtentPlaces;
 use super::plain::{copy_to, places};
 
 /// How often the journal's mirror is asked to look for a member, and the pause in between.
@@ -25,13 +27,13 @@ fn journal_waits() -> DeviceError {
     DeviceError::Io(problem.into())
 }
 
-type Copied = Result<(), DeviceError>;
+type CopyResult = Result<(), DeviceError>;
 
-impl Core {
+impl PoolCore {
     pub(super) fn resync(self: &Arc<Self>, index: usize) -> Result<(), PoolError> {
         let member = self.members.list.get(index).ok_or(PoolError::NoMember(index))?;
         // One that was never read since the opening shows its label by it.
-        let probe = Request::Read { offset_bytes: 0, buffer: vec![0; BLOCK_BYTES as usize] };
+        let probe = DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; BLOCK_BYTES as usize] };
         member.device.execute(probe).map_err(|error| PoolError::MemberFails(index, error))?;
         self.settle(index)?;
         // That may be out by itself: a member may have failed the journal and nothing else.
@@ -52,7 +54,7 @@ impl Core {
         // From here on it gets every write, so what is copied stays right. It is flushed before it counts as
         // in use: a power cut must not make its copies old again.
         let copied = self.copy_all(index).and_then(|()| {
-            member.device.execute(Request::Flush)?;
+            member.device.execute(DeviceRequest::Flush)?;
             Ok(())
         });
         if let Err(error) = copied {
@@ -89,12 +91,12 @@ impl Core {
         }
     }
 
-    fn copy_all(self: &Arc<Self>, index: usize) -> Copied {
+    fn copy_all(self: &Arc<Self>, index: usize) -> CopyResult {
         for volume in self.volumes().into_iter().filter(|volume| volume.mirror) {
             for extent in volume.map.mapped_in(0..u32::MAX) {
                 volume.wait_on(self, extent, move |core, _, mapped, done| match mapped {
-                    Some(Extent::Plain(plain)) => core.copy_plain(index, &plain, done),
-                    Some(Extent::Packed(packed)) => core.copy_packed(index, &packed, done),
+                    Some(MappedExtent::Plain(plain)) => core.copy_plain(index, &plain, done),
+                    Some(MappedExtent::Packed(packed)) => core.copy_packed(index, &packed, done),
                     None => done(Ok(())),
                 })?;
             }
@@ -109,10 +111,10 @@ impl Core {
         {
             for extent in volume.map.mapped_in(0..u32::MAX) {
                 volume.wait_on(self, extent, move |core, volume, mapped, done| match mapped {
-                    Some(Extent::Plain(plain)) if plain.copy.is_none() => {
+                    Some(MappedExtent::Plain(plain)) if plain.copy.is_none() => {
                         core.second_plain(volume, extent, plain, done);
                     }
-                    Some(Extent::Packed(packed)) => core.second_packed(volume, extent, &packed, done),
+                    Some(MappedExtent::Packed(packed)) => core.second_packed(volume, extent, &packed, done),
                     _ => done(Ok(())),
                 })?;
             }
@@ -121,7 +123,12 @@ impl Core {
     }
 
     /// To the place that the member has for it; nothing where it has none.
-    fn copy_plain(self: &Arc<Self>, index: usize, plain: &Plain, done: impl FnOnce(Copied) + Send + 'static) {
+    fn copy_plain(
+        self: &Arc<Self>,
+        index: usize,
+        plain: &PlainExtent,
+        done: impl FnOnce(CopyResult) + Send + 'static,
+    ) {
         let slabs = [Some(plain.slab), plain.copy];
         let of_member = |slab: &u32| self.members.index_of(first_unit(*slab)) == index;
         match slabs {
@@ -137,10 +144,10 @@ impl Core {
     }
 
     /// Where to copy from: a member that is out as well has old data, which would take the place of better.
-    fn source(&self, unit: Unit) -> Result<Places, DeviceError> {
+    fn source(&self, unit: Unit) -> Result<ExtentPlaces, DeviceError> {
         let index = self.members.index_of(unit);
-        if self.members.is_read(index) || is_planted(Bug::StaleCopyServed) {
-            return Ok(Places { first: unit, second: None });
+        if self.members.is_read(index) || is_planted(PlantedBug::StaleCopyServed) {
+            return Ok(ExtentPlaces { first: unit, second: None });
         }
         Err(DeviceError::Io(format!("member {index}, which has the other copy of something, is out as well")))
     }
@@ -148,8 +155,8 @@ impl Core {
     fn copy_packed(
         self: &Arc<Self>,
         index: usize,
-        packed: &Packed,
-        done: impl FnOnce(Copied) + Send + 'static,
+        packed: &PackedExtent,
+        done: impl FnOnce(CopyResult) + Send + 'static,
     ) {
         let mut runs: Vec<(Unit, Unit, u32)> = Vec::new();
         for (chunk, stored) in packed.stored() {
@@ -170,8 +177,8 @@ impl Core {
         self: &Arc<Self>,
         volume: &Arc<VolumeCore>,
         extent: u32,
-        plain: Plain,
-        done: impl FnOnce(Copied) + Send + 'static,
+        plain: PlainExtent,
+        done: impl FnOnce(CopyResult) + Send + 'static,
     ) {
         let first = self.members.index_of(first_unit(plain.slab));
         // What snapshots share stays as it is: their maps would have to change with it.
@@ -184,10 +191,10 @@ impl Core {
         };
         let (core, volume) = (Arc::clone(self), Arc::clone(volume));
         copy_to(self, places(&plain, 0), first_unit(copy), plain.valid, move |copied| {
-            let whole = Extent::Plain(Plain { copy: Some(copy), ..plain });
+            let whole = MappedExtent::Plain(PlainExtent { copy: Some(copy), ..plain });
             let made = copied.and_then(|()| volume.map.change(extent, |_| Some((Some(whole), Vec::new()))));
             if made.is_err() {
-                core.release([Piece::Slab(copy)]);
+                core.release([ReleasedSpace::Slab(copy)]);
             }
             done(made);
         });
@@ -197,8 +204,8 @@ impl Core {
         self: &Arc<Self>,
         volume: &Arc<VolumeCore>,
         extent: u32,
-        packed: &Arc<Packed>,
-        done: impl FnOnce(Copied) + Send + 'static,
+        packed: &Arc<PackedExtent>,
+        done: impl FnOnce(CopyResult) + Send + 'static,
     ) {
         let mut runs: Vec<(usize, Unit, Unit, u32)> = Vec::new();
         for (chunk, stored) in packed.stored().filter(|(chunk, _)| packed.copy(*chunk).is_none()) {
@@ -210,7 +217,8 @@ impl Core {
                 }
                 None => {
                     self.release(
-                        runs.iter().map(|(_, _, unit, units)| Piece::Run { unit: *unit, units: *units }),
+                        runs.iter()
+                            .map(|(_, _, unit, units)| ReleasedSpace::Run { unit: *unit, units: *units }),
                     );
                     return done(Err(DeviceError::NoSpace));
                 }
@@ -221,15 +229,15 @@ impl Core {
         }
         let (core, volume) = (Arc::clone(self), Arc::clone(volume));
         let copies = runs.iter().map(|(_, from, to, units)| (*from, *to, *units)).collect();
-        let mut packed = Packed::clone(packed);
+        let mut packed = PackedExtent::clone(packed);
         copy_runs(self, copies, move |copied| {
             for (chunk, _, to, _) in &runs {
                 packed.set(*chunk, packed.chunks[*chunk], Some(*to));
             }
-            let whole = Extent::Packed(Arc::new(packed));
+            let whole = MappedExtent::Packed(Arc::new(packed));
             let made = copied.and_then(|()| volume.map.change(extent, |_| Some((Some(whole), Vec::new()))));
             if made.is_err() {
-                let piece = |(_, _, unit, units): &(usize, Unit, Unit, u32)| Piece::Run {
+                let piece = |(_, _, unit, units): &(usize, Unit, Unit, u32)| ReleasedSpace::Run {
                     unit: *unit,
                     units: *units,
                 };
@@ -250,30 +258,36 @@ impl Core {
 }
 
 /// Runs of units, each from one place to another.
-fn copy_runs(core: &Arc<Core>, mut runs: Vec<(Unit, Unit, u32)>, done: impl FnOnce(Copied) + Send + 'static) {
+fn copy_runs(
+    core: &Arc<PoolCore>,
+    mut runs: Vec<(Unit, Unit, u32)>,
+    done: impl FnOnce(CopyResult) + Send + 'static,
+) {
     let Some((from, to, units)) = runs.pop() else { return done(Ok(())) };
     debug_assert!(units <= BLOCKS);
-    let (next, from) = (Arc::clone(core), Places { first: from, second: None });
-    let done: Box<dyn FnOnce(Copied) + Send> = Box::new(done);
+    let (next, from) = (Arc::clone(core), ExtentPlaces { first: from, second: None });
+    let done: Box<dyn FnOnce(CopyResult) + Send> = Box::new(done);
     copy_to(core, from, to, mask(0, units), move |copied| match copied {
         Ok(()) => copy_runs(&next, runs, done),
         Err(error) => done(Err(error)),
     });
 }
 
-type Then = Box<dyn FnOnce(Copied) + Send>;
+type ExtentContinuation = Box<dyn FnOnce(CopyResult) + Send>;
 
 impl VolumeCore {
     /// Does something to an extent while nobody else does, and waits for it.
     pub(super) fn wait_on(
         self: &Arc<Self>,
-        core: &Arc<Core>,
+        core: &Arc<PoolCore>,
         extent: u32,
-        act: impl FnOnce(&Arc<Core>, &Arc<VolumeCore>, Option<Extent>, Then) + Send + 'static,
-    ) -> Copied {
+        act: impl FnOnce(&Arc<PoolCore>, &Arc<VolumeCore>, Option<MappedExtent>, ExtentContinuation)
+        + Send
+        + 'static,
+    ) -> CopyResult {
         let (sender, receiver) = channel();
         let (core, volume) = (Arc::clone(core), Arc::clone(self));
-        self.claims.claim(extent, Parts(u64::MAX), Access::Exclusive, move |claim| {
+        self.claims.claim(extent, PartSet(u64::MAX), LockAccess::Exclusive, move |claim| {
             let mapped = volume.map.get(extent);
             let done = move |copied| {
                 drop(claim);

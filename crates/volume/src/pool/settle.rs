@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use underlay_storage::device::DeviceError;
 
-use super::core::Core;
+use super::core::PoolCore;
 use super::description::{MemberState, PoolError};
-use super::extent::{Extent, Unit, first_unit, mask};
-use super::member::Places;
+use super::extent::{MappedExtent, Unit, first_unit, mask};
+use super::member::ExtentPlaces;
 use super::plain::copy_to;
 
-impl Core {
+impl PoolCore {
     /// At opening: writes again what is on members that could not be flushed. Where one still fails
     /// the pool opens nevertheless, for the sake of what is elsewhere; flushes of what is on this one fail until a resync or
     /// another opening has made up for it.
@@ -43,7 +43,7 @@ impl Core {
     }
 
     /// Each part of an extent that is on this member: where to read it, where it is, and which blocks from there on it has.
-    fn runs_on(&self, index: usize, extent: &Extent) -> Vec<(Unit, Unit, u64)> {
+    fn runs_on(&self, index: usize, extent: &MappedExtent) -> Vec<(Unit, Unit, u64)> {
         let run = |unit: Unit, other: Option<Unit>, blocks: u64| {
             let other = other.map(|unit| (unit, self.members.index_of(unit)));
             // A copy on a member that is out is not used before it is brought up to date.
@@ -62,10 +62,10 @@ impl Core {
             run(first, second, blocks).into_iter().chain(second_run)
         };
         match extent {
-            Extent::Plain(plain) => {
+            MappedExtent::Plain(plain) => {
                 both(first_unit(plain.slab), plain.copy.map(first_unit), plain.valid).collect()
             }
-            Extent::Packed(packed) => packed
+            MappedExtent::Packed(packed) => packed
                 .stored()
                 .flat_map(|(chunk, stored)| both(stored.unit(), packed.copy(chunk), mask(0, stored.units())))
                 .collect(),
@@ -80,7 +80,7 @@ impl Core {
     ) {
         let Some((from, unit, blocks)) = runs.pop() else { return done(Ok(())) };
         let next = Arc::clone(self);
-        copy_to(self, Places { first: from, second: None }, unit, blocks, move |copied| match copied {
+        copy_to(self, ExtentPlaces { first: from, second: None }, unit, blocks, move |copied| match copied {
             Ok(()) => next.write_again(runs, done),
             Err(error) => done(Err(error)),
         });

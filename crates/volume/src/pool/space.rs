@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use underlay_sync::{Mutex, MutexGuard};
 
-use super::extent::{BLOCKS, Piece, Slab, Unit, first_unit, mask, slab_of};
-use super::extents::Hashing;
+use super::extent::{BLOCKS, ReleasedSpace, Slab, Unit, first_unit, mask, slab_of};
+use super::extents::BuildNumberHasher;
 
 /// In `plain`: the slab is cut into units.
 const CUT: u32 = u32::MAX;
@@ -14,18 +14,18 @@ const CUT: u32 = u32::MAX;
 /// Gives out slabs, and units of slabs that are cut, and counts the maps that point to each.
 ///
 /// A slab is free, plain (counted as a whole), cut (its units counted by run), or on its way back to free.
-pub(super) struct Space {
+pub(super) struct SlabAllocator {
     /// By slab: how many maps point to it, or [`CUT`]. Changed only under the lock of `state`; atomic, since
     /// each write looks at it without that lock.
     plain: Vec<AtomicU32>,
-    state: Mutex<State>,
+    state: Mutex<SlabState>,
 }
 
-struct State {
+struct SlabState {
     members: Vec<MemberSpace>,
-    cut: HashMap<Slab, Cut, Hashing>,
+    cut: HashMap<Slab, CutSlab, BuildNumberHasher>,
     /// Nobody points to them, but the member has yet to hear that they are discarded.
-    leaving: HashSet<Slab, Hashing>,
+    leaving: HashSet<Slab, BuildNumberHasher>,
     /// Jobs that wait for space that is on its way.
     starved: Vec<Box<dyn FnOnce() + Send>>,
     /// Where the search for a member begins, so that equals take turns.
@@ -46,7 +46,7 @@ struct MemberSpace {
     filling: Option<Slab>,
 }
 
-struct Cut {
+struct CutSlab {
     used: u64,
     /// By a run's first unit: how many maps point to it, and its length.
     runs: [(u16, u8); BLOCKS as usize],
@@ -117,9 +117,9 @@ impl MemberSpace {
     }
 }
 
-impl Space {
+impl SlabAllocator {
     /// All free. `members` are each one's slabs, without gaps.
-    pub(super) fn new(members: &[Range<Slab>]) -> Space {
+    pub(super) fn new(members: &[Range<Slab>]) -> SlabAllocator {
         let count = members.last().map_or(0, |slabs| slabs.end);
         let member = |slabs: &Range<Slab>| {
             let free = slabs.end - slabs.start;
@@ -133,17 +133,17 @@ impl Space {
                 filling: None,
             }
         };
-        let state = State {
+        let state = SlabState {
             members: members.iter().map(member).collect(),
             cut: HashMap::default(),
             leaving: HashSet::default(),
             starved: Vec::new(),
             turn: 0,
         };
-        Space { plain: (0..count).map(|_| AtomicU32::new(0)).collect(), state: Mutex::new(state) }
+        SlabAllocator { plain: (0..count).map(|_| AtomicU32::new(0)).collect(), state: Mutex::new(state) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SlabState> {
         self.state.lock()
     }
 
@@ -181,10 +181,10 @@ impl Space {
     }
 
     /// One more map points to a piece that is in use; false if it is not, or by more maps than can be counted.
-    pub(super) fn share(&self, piece: Piece) -> bool {
+    pub(super) fn share(&self, piece: ReleasedSpace) -> bool {
         let mut state = self.lock();
         match piece {
-            Piece::Slab(slab) => {
+            ReleasedSpace::Slab(slab) => {
                 let count = &self.plain[slab as usize];
                 let held = count.load(Ordering::Acquire);
                 if held == 0 || held >= CUT - 1 {
@@ -193,7 +193,7 @@ impl Space {
                 count.store(held + 1, Ordering::Release);
                 true
             }
-            Piece::Run { unit, units } => state.run(unit).is_some_and(|run| {
+            ReleasedSpace::Run { unit, units } => state.run(unit).is_some_and(|run| {
                 let fits = run.0 > 0 && run.0 < u16::MAX && u32::from(run.1) == units;
                 run.0 += u16::from(fits);
                 fits
@@ -202,11 +202,11 @@ impl Space {
     }
 
     /// At opening: a map points to a piece, the first or a further one. False if that can't be.
-    pub(super) fn claim(&self, piece: Piece) -> bool {
+    pub(super) fn claim(&self, piece: ReleasedSpace) -> bool {
         let slab = piece.slab();
         let lies_inside = match piece {
-            Piece::Slab(slab) => (slab as usize) < self.plain.len(),
-            Piece::Run { unit, .. } => unit / u64::from(BLOCKS) < self.plain.len() as u64,
+            ReleasedSpace::Slab(slab) => (slab as usize) < self.plain.len(),
+            ReleasedSpace::Run { unit, .. } => unit / u64::from(BLOCKS) < self.plain.len() as u64,
         };
         if !lies_inside {
             return false;
@@ -216,15 +216,15 @@ impl Space {
             let taken = state.member_of(slab).is_taken(slab);
             let cut = self.plain[slab as usize].load(Ordering::Acquire) == CUT;
             match piece {
-                Piece::Slab(_) if cut => return false,
-                Piece::Slab(_) if !taken => {
+                ReleasedSpace::Slab(_) if cut => return false,
+                ReleasedSpace::Slab(_) if !taken => {
                     let member = state.member_of(slab);
                     member.mark(slab - member.slabs.start, true);
                     self.plain[slab as usize].store(1, Ordering::Release);
                     return true;
                 }
-                Piece::Run { .. } if taken && !cut => return false,
-                Piece::Run { unit, units } => {
+                ReleasedSpace::Run { .. } if taken && !cut => return false,
+                ReleasedSpace::Run { unit, units } => {
                     let inside = (unit % u64::from(BLOCKS)) as u32;
                     if units == 0 || inside + units > BLOCKS {
                         return false;
@@ -239,18 +239,18 @@ impl Space {
                         return state.hold_run(unit, units);
                     }
                 }
-                Piece::Slab(_) => {}
+                ReleasedSpace::Slab(_) => {}
             }
         }
         self.share(piece)
     }
 
     /// Whether any map points to something in a piece.
-    pub(super) fn is_held(&self, piece: Piece) -> bool {
+    pub(super) fn is_held(&self, piece: ReleasedSpace) -> bool {
         let slab = piece.slab();
         let held = self.plain.get(slab as usize).map_or(0, |held| held.load(Ordering::Acquire));
         match piece {
-            Piece::Run { unit, units } if held == CUT => {
+            ReleasedSpace::Run { unit, units } if held == CUT => {
                 let bits = mask((unit % u64::from(BLOCKS)) as u32, units);
                 self.lock().cut.get(&slab).is_some_and(|cut| cut.used & bits != 0)
             }
@@ -258,12 +258,13 @@ impl Space {
         }
     }
 
-    /// A map no longer points to a piece. Says which slab is to be discarded, and then given to [`Space::free`].
-    pub(super) fn release(&self, piece: Piece) -> Option<Slab> {
+    /// A map no longer points to a piece. Says which slab is to be discarded, and then given to
+    /// [`SlabAllocator::free`].
+    pub(super) fn release(&self, piece: ReleasedSpace) -> Option<Slab> {
         let mut state = self.lock();
         let slab = piece.slab();
         match piece {
-            Piece::Slab(_) => {
+            ReleasedSpace::Slab(_) => {
                 let count = &self.plain[slab as usize];
                 let held = count.load(Ordering::Acquire);
                 debug_assert!(held > 0 && held != CUT, "slab {slab} is given back too often");
@@ -272,7 +273,7 @@ impl Space {
                     return None;
                 }
             }
-            Piece::Run { unit, units } => {
+            ReleasedSpace::Run { unit, units } => {
                 let run = state.run(unit)?;
                 debug_assert!(run.0 > 0 && u32::from(run.1) == units, "unit {unit} is given back too often");
                 run.0 = run.0.saturating_sub(1);
@@ -323,15 +324,15 @@ impl Space {
     }
 
     /// What differs from what maps say of all pieces; `held` counts, for each piece, the maps that point to it.
-    pub(super) fn differences(&self, held: &HashMap<Unit, (u32, Piece)>) -> Vec<String> {
+    pub(super) fn differences(&self, held: &HashMap<Unit, (u32, ReleasedSpace)>) -> Vec<String> {
         let state = self.lock();
         let mut problems = Vec::new();
         for (count, piece) in held.values() {
             let found = match piece {
-                Piece::Slab(slab) => {
+                ReleasedSpace::Slab(slab) => {
                     self.plain.get(*slab as usize).map_or(0, |held| held.load(Ordering::Acquire))
                 }
-                Piece::Run { unit, units } => state.cut.get(&slab_of(*unit)).map_or(0, |cut| {
+                ReleasedSpace::Run { unit, units } => state.cut.get(&slab_of(*unit)).map_or(0, |cut| {
                     let (held, length) = cut.runs[(unit % u64::from(BLOCKS)) as usize];
                     if u32::from(length) == *units { u32::from(held) } else { 0 }
                 }),
@@ -343,8 +344,8 @@ impl Space {
         let mut units: HashMap<Slab, u64> = HashMap::new();
         for (_, piece) in held.values() {
             let bits = match piece {
-                Piece::Slab(_) => u64::MAX,
-                Piece::Run { unit, units } => mask((unit % u64::from(BLOCKS)) as u32, *units),
+                ReleasedSpace::Slab(_) => u64::MAX,
+                ReleasedSpace::Run { unit, units } => mask((unit % u64::from(BLOCKS)) as u32, *units),
             };
             let used = units.entry(piece.slab()).or_default();
             if *used & bits != 0 {
@@ -385,7 +386,7 @@ impl Space {
     }
 }
 
-impl State {
+impl SlabState {
     fn member_of(&mut self, slab: Slab) -> &mut MemberSpace {
         let index = self.members.partition_point(|member| member.slabs.end <= slab);
         &mut self.members[index]
@@ -433,13 +434,13 @@ impl State {
 
     fn cut_slab(&mut self, slab: Slab, plain: &[AtomicU32]) {
         plain[slab as usize].store(CUT, Ordering::Release);
-        self.cut.insert(slab, Cut { used: 0, runs: [(0, 0); BLOCKS as usize] });
+        self.cut.insert(slab, CutSlab { used: 0, runs: [(0, 0); BLOCKS as usize] });
         let member = self.member_of(slab);
         member.room.insert((BLOCKS, slab));
         member.free_units += u64::from(BLOCKS);
     }
 
-    fn change_cut(&mut self, slab: Slab, change: impl FnOnce(&mut Cut)) {
+    fn change_cut(&mut self, slab: Slab, change: impl FnOnce(&mut CutSlab)) {
         let Some(cut) = self.cut.get_mut(&slab) else { return };
         let before = cut.used;
         change(cut);
@@ -484,15 +485,15 @@ mod tests {
         ) {
             let mut start = 0;
             let members: Vec<Range<Slab>> = sizes.iter().map(|size| { start += size; start - size..start }).collect();
-            let space = Space::new(&members);
-            let mut held: Vec<Piece> = Vec::new();
+            let space = SlabAllocator::new(&members);
+            let mut held: Vec<ReleasedSpace> = Vec::new();
             for (what, count, which) in steps {
                 match what {
-                    0 | 1 => held.extend(space.take_slab(|_| true).map(Piece::Slab)),
+                    0 | 1 => held.extend(space.take_slab(|_| true).map(ReleasedSpace::Slab)),
                     2..=4 => {
                         let sizes = [count, 1 + count % 3];
                         let runs = space.take_runs(&sizes, |_| true).into_iter().flatten().zip(sizes);
-                        held.extend(runs.map(|(unit, units)| Piece::Run { unit, units }));
+                        held.extend(runs.map(|(unit, units)| ReleasedSpace::Run { unit, units }));
                     }
                     5 if !held.is_empty() => {
                         let piece = held[which.index(held.len())];
@@ -507,17 +508,17 @@ mod tests {
                     }
                     _ => {}
                 }
-                let mut counts: HashMap<Unit, (u32, Piece)> = HashMap::new();
+                let mut counts: HashMap<Unit, (u32, ReleasedSpace)> = HashMap::new();
                 for piece in &held {
                     let key = match piece {
-                        Piece::Slab(slab) => first_unit(*slab),
-                        Piece::Run { unit, .. } => *unit,
+                        ReleasedSpace::Slab(slab) => first_unit(*slab),
+                        ReleasedSpace::Run { unit, .. } => *unit,
                     };
                     counts.entry(key).or_insert((0, *piece)).0 += 1;
                 }
                 prop_assert_eq!(space.differences(&counts), Vec::<String>::new());
                 // What a pool finds in its journal makes the same space.
-                let again = Space::new(&members);
+                let again = SlabAllocator::new(&members);
                 prop_assert!(held.iter().all(|piece| again.claim(*piece)));
                 prop_assert_eq!(again.differences(&counts), Vec::<String>::new());
             }
@@ -526,7 +527,7 @@ mod tests {
 
     #[test]
     fn slabs_are_dealt_round_by_share_of_free_space() {
-        let space = Space::new(&[0..100, 100..200, 200..400]);
+        let space = SlabAllocator::new(&[0..100, 100..200, 200..400]);
         let mut dealt = [0; 3];
         for _ in 0..200 {
             let slab = space.take_slab(|_| true).unwrap();

@@ -33,7 +33,7 @@ use underlay_storage::device::DeviceError;
 
 use super::extent::{take_u32, take_u64};
 use super::host_memory::{BOOT_BYTES, HostMemory, boot_field};
-use super::record::Record;
+use super::record::PoolRecord;
 use underlay_files::plain_file;
 
 const MAGIC: &[u8; 8] = b"UNDLYUF1";
@@ -45,22 +45,22 @@ const MAX_BYTES: u64 = 16 << 30;
 const FILES: [[&str; 2]; 2] = [["unflushed.0", "unflushed.1"], ["unflushed.2", "unflushed.3"]];
 /// Whose notes they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct NoteOwner {
     pub identity: u64,
     pub session: u64,
 }
 
 /// The beginning of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
-    pub owner: Owner,
+pub struct NotesHeader {
+    pub owner: NoteOwner,
     pub generation: u64,
     pub boot: [u8; BOOT_BYTES],
 }
 
-impl Header {
-    pub fn new(owner: Owner, generation: u64, boot: &str) -> Header {
-        Header { owner, generation, boot: boot_field(boot) }
+impl NotesHeader {
+    pub fn new(owner: NoteOwner, generation: u64, boot: &str) -> NotesHeader {
+        NotesHeader { owner, generation, boot: boot_field(boot) }
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -76,7 +76,7 @@ impl Header {
 }
 
 /// Appends a note to `bytes`.
-pub fn encode_note(generation: u64, record: &Record, bytes: &mut Vec<u8>) {
+pub fn encode_note(generation: u64, record: &PoolRecord, bytes: &mut Vec<u8>) {
     let start = bytes.len();
     bytes.extend([0; FRAME_BYTES]);
     record.encode(bytes);
@@ -87,7 +87,7 @@ pub fn encode_note(generation: u64, record: &Record, bytes: &mut Vec<u8>) {
 }
 
 /// A file's header and its notes, as far as they can be read; nothing where it has no header.
-pub fn decode(file: &[u8]) -> Option<(Header, Vec<Record>)> {
+pub fn decode(file: &[u8]) -> Option<(NotesHeader, Vec<PoolRecord>)> {
     let header = decode_header(file)?;
     let mut notes = &file[HEADER_BYTES..];
     let mut records = Vec::new();
@@ -98,14 +98,14 @@ pub fn decode(file: &[u8]) -> Option<(Header, Vec<Record>)> {
     Some((header, records))
 }
 
-fn header_of(path: &Path) -> io::Result<Option<Header>> {
+fn header_of(path: &Path) -> io::Result<Option<NotesHeader>> {
     let Some(file) = plain_file::open(path)? else { return Ok(None) };
     let mut bytes = [0; HEADER_BYTES];
     file.read_exact_at(&mut bytes, 0)?;
     Ok(decode_header(&bytes))
 }
 
-fn decode_header(file: &[u8]) -> Option<Header> {
+fn decode_header(file: &[u8]) -> Option<NotesHeader> {
     let (fields, mut crc) = file.get(..HEADER_BYTES)?.split_at(HEADER_BYTES - 4);
     if take_u32(&mut crc)? != crc32fast::hash(fields) {
         return None;
@@ -113,16 +113,20 @@ fn decode_header(file: &[u8]) -> Option<Header> {
     let mut rest = fields.strip_prefix(MAGIC)?;
     let (identity, session) = (take_u64(&mut rest)?, take_u64(&mut rest)?);
     let generation = take_u64(&mut rest)?;
-    Some(Header { owner: Owner { identity, session }, generation, boot: *rest.first_chunk::<BOOT_BYTES>()? })
+    Some(NotesHeader {
+        owner: NoteOwner { identity, session },
+        generation,
+        boot: *rest.first_chunk::<BOOT_BYTES>()?,
+    })
 }
 
-fn decode_note(generation: u64, mut bytes: &[u8]) -> Option<(Record, &[u8])> {
+fn decode_note(generation: u64, mut bytes: &[u8]) -> Option<(PoolRecord, &[u8])> {
     let (length, crc) = (take_u32(&mut bytes)? as usize, take_u32(&mut bytes)?);
     let (record, behind) = bytes.split_at_checked(length)?;
     if checksum(generation, record) != crc {
         return None;
     }
-    let (record, rest) = Record::decode(record)?;
+    let (record, rest) = PoolRecord::decode(record)?;
     rest.is_empty().then_some((record, behind))
 }
 
@@ -137,11 +141,11 @@ fn checksum(generation: u64, record: &[u8]) -> u32 {
 ///
 /// # Errors
 /// When a file is there and can't be read.
-pub fn left_over(memory: &HostMemory, owner: Owner) -> io::Result<Vec<Record>> {
+pub fn left_over(memory: &HostMemory, owner: NoteOwner) -> io::Result<Vec<PoolRecord>> {
     let mut found = Vec::new();
     for name in FILES.as_flattened() {
         let Some(file) = plain_file::read(&memory.directory.join(name), MAX_BYTES)? else { continue };
-        let ours = |header: &Header| *header == Header::new(owner, header.generation, &memory.boot);
+        let ours = |header: &NotesHeader| *header == NotesHeader::new(owner, header.generation, &memory.boot);
         found.extend(decode(&file).filter(|(header, _)| ours(header)));
     }
     found.sort_by_key(|(header, _)| header.generation);
@@ -150,17 +154,18 @@ pub fn left_over(memory: &HostMemory, owner: Owner) -> io::Result<Vec<Record>> {
 
 /// Keeps notes once it was begun; until then, or where nobody begins it, noting does nothing.
 #[derive(Default)]
-pub struct Unflushed {
+pub struct UnflushedNotes {
     keeps: AtomicBool,
-    /// Bytes in the current file after which [`Unflushed::is_long`] says so, and how many more until it says so again.
+    /// Bytes in the current file after which [`UnflushedNotes::is_long`] says so, and how many more until it says so
+    /// again.
     long_bytes: AtomicU64,
     step_bytes: AtomicU64,
     current_bytes: AtomicU64,
-    turns: Mutex<Option<Turns>>,
+    turns: Mutex<Option<NoteFiles>>,
 }
 
-struct Turns {
-    header: Header,
+struct NoteFiles {
+    header: NotesHeader,
     names: [&'static str; 2],
     files: [File; 2],
     /// Of the session before.
@@ -172,8 +177,8 @@ struct Turns {
     note: Vec<u8>,
 }
 
-impl Unflushed {
-    fn lock(&self) -> MutexGuard<'_, Option<Turns>> {
+impl UnflushedNotes {
+    fn lock(&self) -> MutexGuard<'_, Option<NoteFiles>> {
         self.turns.lock()
     }
 
@@ -182,7 +187,7 @@ impl Unflushed {
     ///
     /// # Errors
     /// When the files can't be made.
-    pub fn begin(&self, memory: &HostMemory, owner: Owner, previous: Owner) -> io::Result<()> {
+    pub fn begin(&self, memory: &HostMemory, owner: NoteOwner, previous: NoteOwner) -> io::Result<()> {
         let is_formers = |name: &&str| {
             let header = header_of(&memory.directory.join(name));
             header.is_ok_and(|header| header.is_some_and(|header| header.owner == previous))
@@ -192,12 +197,12 @@ impl Unflushed {
         let names = FILES[pair];
         let files = [open(names[0])?, open(names[1])?];
         let previous = FILES[1 - pair].map(|name| memory.directory.join(name));
-        let header = Header::new(owner, 1, &memory.boot);
+        let header = NotesHeader::new(owner, 1, &memory.boot);
         files[0].write_all_at(&header.encode(), 0)?;
         let end_bytes = HEADER_BYTES as u64;
         let note = Vec::new();
         let turns =
-            Turns { header, names, files, previous, current: 0, end_bytes, other_is_free: true, note };
+            NoteFiles { header, names, files, previous, current: 0, end_bytes, other_is_free: true, note };
         *self.lock() = Some(turns);
         self.step_bytes.store(memory.long_bytes.max(1), Ordering::Relaxed);
         self.count(end_bytes);
@@ -217,7 +222,7 @@ impl Unflushed {
     ///
     /// # Errors
     /// When it can't be written. The change must not be made then.
-    pub fn note(&self, record: &Record) -> Result<(), DeviceError> {
+    pub fn note(&self, record: &PoolRecord) -> Result<(), DeviceError> {
         if !self.keeps.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -240,11 +245,11 @@ impl Unflushed {
     /// Before a flush takes the changes of maps along: what is noted from now on it need not know.
     pub fn turn(&self) {
         let mut turns = self.lock();
-        let has_notes = |turns: &&mut Turns| turns.end_bytes > HEADER_BYTES as u64;
+        let has_notes = |turns: &&mut NoteFiles| turns.end_bytes > HEADER_BYTES as u64;
         let Some(turns) = turns.as_mut().filter(|turns| turns.other_is_free).filter(has_notes) else {
             return;
         };
-        let header = Header { generation: turns.header.generation + 1, ..turns.header.clone() };
+        let header = NotesHeader { generation: turns.header.generation + 1, ..turns.header.clone() };
         let other = 1 - turns.current;
         // Where it can't be written the current file goes on, and the next flush tries again.
         // Older notes stay behind the header: their checksums are of an older generation, so they end the
@@ -297,20 +302,20 @@ mod tests {
 
     use super::*;
 
-    const OWNER: Owner = Owner { identity: 7, session: 8 };
-    const FORMER: Owner = Owner { identity: 7, session: 3 };
+    const OWNER: NoteOwner = NoteOwner { identity: 7, session: 8 };
+    const FORMER: NoteOwner = NoteOwner { identity: 7, session: 3 };
 
     fn memory(directory: &Path) -> HostMemory {
         HostMemory { directory: directory.to_owned(), boot: "first".into(), long_bytes: 1000 }
     }
 
-    fn record(index: u32) -> Record {
-        Record::Extent { volume: 3, index, extent: None }
+    fn record(index: u32) -> PoolRecord {
+        PoolRecord::Extent { volume: 3, index, extent: None }
     }
 
-    fn indices(memory: &HostMemory, owner: Owner) -> Vec<u32> {
+    fn indices(memory: &HostMemory, owner: NoteOwner) -> Vec<u32> {
         let index = |record| match record {
-            Record::Extent { index, .. } => index,
+            PoolRecord::Extent { index, .. } => index,
             other => panic!("{other:?} was never noted"),
         };
         left_over(memory, owner).unwrap().into_iter().map(index).collect()
@@ -324,7 +329,7 @@ mod tests {
         fn what_is_read_ends_the_history_and_begins_early_enough(steps in prop::collection::vec(0..10u8, 1..80)) {
             let folder = tempfile::tempdir().unwrap();
             let memory = memory(folder.path());
-            let unflushed = Unflushed::default();
+            let unflushed = UnflushedNotes::default();
             unflushed.begin(&memory, OWNER, FORMER).unwrap();
             let (mut noted, mut needed_from, mut captured) = (0u32, 0u32, None);
             for step in steps {
@@ -358,7 +363,7 @@ mod tests {
             cut in any::<prop::sample::Index>(),
             flip in 1..=255u8,
         ) {
-            let header = Header::new(OWNER, 5, "boot");
+            let header = NotesHeader::new(OWNER, 5, "boot");
             let mut file = header.encode();
             let mut ends = vec![file.len()];
             for index in 0..count {
@@ -385,13 +390,13 @@ mod tests {
     fn another_boot_session_or_pool_is_not_believed_and_an_end_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let memory = memory(folder.path());
-        let unflushed = Unflushed::default();
+        let unflushed = UnflushedNotes::default();
         unflushed.note(&record(1)).unwrap();
         assert!(indices(&memory, OWNER).is_empty(), "nothing was begun");
         unflushed.begin(&memory, OWNER, FORMER).unwrap();
         unflushed.note(&record(2)).unwrap();
         assert_eq!(indices(&memory, OWNER), [2]);
-        for other in [Owner { session: 9, ..OWNER }, Owner { identity: 9, ..OWNER }] {
+        for other in [NoteOwner { session: 9, ..OWNER }, NoteOwner { identity: 9, ..OWNER }] {
             assert!(indices(&memory, other).is_empty());
         }
         let later = HostMemory { boot: "second".into(), ..memory.clone() };
@@ -406,19 +411,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let memory = memory(folder.path());
         let begin = |owner, previous, number| {
-            let unflushed = Unflushed::default();
+            let unflushed = UnflushedNotes::default();
             unflushed.begin(&memory, owner, previous).unwrap();
             unflushed.note(&record(number)).unwrap();
             unflushed
         };
         begin(OWNER, FORMER, 1);
-        let next = Owner { session: 9, ..OWNER };
+        let next = NoteOwner { session: 9, ..OWNER };
         // Several are begun and end before the journal has them.
         for number in 2..5 {
             begin(next, OWNER, number);
             assert_eq!((indices(&memory, OWNER), indices(&memory, next)), (vec![1], vec![number]));
         }
-        let last = Owner { session: 10, ..OWNER };
+        let last = NoteOwner { session: 10, ..OWNER };
         begin(last, OWNER, 5).forget_former();
         assert_eq!((indices(&memory, OWNER), indices(&memory, last)), (vec![], vec![5]));
         begin(OWNER, last, 6).forget_former();
@@ -428,7 +433,7 @@ mod tests {
     #[test]
     fn it_says_once_that_it_is_long_and_again_after_as_much_more() {
         let folder = tempfile::tempdir().unwrap();
-        let unflushed = Unflushed::default();
+        let unflushed = UnflushedNotes::default();
         unflushed.begin(&memory(folder.path()), OWNER, FORMER).unwrap();
         assert!(!unflushed.is_long());
         for (current_bytes, says) in [(1000, true), (1001, false), (2000, true), (2000, false)] {

@@ -3,22 +3,24 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_storage::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
 
 use super::extent::BLOCK_BYTES;
-use super::label::{FirstBlock, Label};
+use super::label::{FirstBlock, MemberLabel};
 
 /// Asks the device for its label before anything else, until it has shown it once: it may be another device than the
 /// pool had, and nothing may be read from or written to that.
-pub(super) struct Unread {
+pub(super) struct LabelProbeDevice {
     device: Arc<dyn BlockDevice>,
-    expected: Label,
+    expected: MemberLabel,
     is_known: Arc<AtomicBool>,
 }
 
-impl Unread {
-    pub(super) fn new(device: Arc<dyn BlockDevice>, expected: Label) -> Unread {
-        Unread { device, expected, is_known: Arc::default() }
+impl LabelProbeDevice {
+    pub(super) fn new(device: Arc<dyn BlockDevice>, expected: MemberLabel) -> LabelProbeDevice {
+        LabelProbeDevice { device, expected, is_known: Arc::default() }
     }
 
     /// Whether it has shown the label that it must have; shared with the device, and stays true.
@@ -27,28 +29,29 @@ impl Unread {
     }
 }
 
-impl BlockDevice for Unread {
-    fn geometry(&self) -> Geometry {
+impl BlockDevice for LabelProbeDevice {
+    fn geometry(&self) -> DeviceGeometry {
         self.device.geometry()
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         if self.is_known.load(Ordering::Acquire) {
             return self.device.submit(request, done);
         }
         let (device, expected) = (Arc::clone(&self.device), self.expected);
         let is_known = Arc::clone(&self.is_known);
-        let shown = move |completion: Completion| match completion.map(|block| Label::decode(&block)) {
-            Ok(FirstBlock::Label(label)) if Label { made: true, ..label } == expected => {
-                is_known.store(true, Ordering::Release);
-                device.submit(request, done);
-            }
-            Ok(_) => done(Err(DeviceError::Io(
-                "it does not have the label of the member that it stands for".into(),
-            ))),
-            Err(error) => done(Err(error)),
-        };
-        let label = Request::Read { offset_bytes: 0, buffer: vec![0; BLOCK_BYTES as usize] };
+        let shown =
+            move |completion: DeviceCompletion| match completion.map(|block| MemberLabel::decode(&block)) {
+                Ok(FirstBlock::Label(label)) if MemberLabel { made: true, ..label } == expected => {
+                    is_known.store(true, Ordering::Release);
+                    device.submit(request, done);
+                }
+                Ok(_) => done(Err(DeviceError::Io(
+                    "it does not have the label of the member that it stands for".into(),
+                ))),
+                Err(error) => done(Err(error)),
+            };
+        let label = DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; BLOCK_BYTES as usize] };
         self.device.submit(label, Box::new(shown));
     }
 }

@@ -4,25 +4,27 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
-use underlay_storage::layers::join::Gather;
+use underlay_storage::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
+use underlay_storage::layers::join::GatherJoin;
 
-use super::core::{Core, VolumeCore};
+use super::core::{PoolCore, VolumeCore};
 use super::description::VolumeInfo;
 use super::extent::{BLOCK_BYTES, EXTENT_BYTES};
-use super::gate::Entry;
+use super::gate::GateEntry;
 
 /// A volume; a handle: clones are the same volume. Requests are answered with `Gone` once it is deleted or the pool
 /// is closed.
 #[derive(Clone)]
-pub struct Volume {
-    pub(super) core: Arc<Core>,
+pub struct VolumeHandle {
+    pub(super) core: Arc<PoolCore>,
     pub(super) volume: Arc<VolumeCore>,
 }
 
 /// The part of a request that lies in one extent.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct VolumePart {
     pub extent: u32,
     /// In blocks of the extent.
     pub blocks: Range<u32>,
@@ -30,24 +32,24 @@ pub(super) struct Part {
     pub at_bytes: usize,
 }
 
-impl Part {
+impl VolumePart {
     pub(super) fn bytes(&self) -> usize {
         (self.blocks.end - self.blocks.start) as usize * BLOCK_BYTES as usize
     }
 }
 
 /// Whether a change is durable already, where that was asked for.
-pub(super) type Changed = Result<bool, DeviceError>;
+pub(super) type ChangeDurability = Result<bool, DeviceError>;
 
-pub(super) type ChangeDone = Box<dyn FnOnce(Changed) + Send>;
+pub(super) type ChangeDone = Box<dyn FnOnce(ChangeDurability) + Send>;
 
-fn parts(offset_bytes: u64, length_bytes: u64) -> impl Iterator<Item = Part> {
+fn parts(offset_bytes: u64, length_bytes: u64) -> impl Iterator<Item = VolumePart> {
     let end = offset_bytes + length_bytes;
     (offset_bytes / EXTENT_BYTES..end.div_ceil(EXTENT_BYTES)).map(move |extent| {
         let start = extent * EXTENT_BYTES;
         let from = offset_bytes.max(start);
         let blocks = (from - start) / BLOCK_BYTES..(end.min(start + EXTENT_BYTES) - start) / BLOCK_BYTES;
-        Part {
+        VolumePart {
             extent: extent as u32,
             blocks: blocks.start as u32..blocks.end as u32,
             at_bytes: (from - offset_bytes) as usize,
@@ -55,7 +57,7 @@ fn parts(offset_bytes: u64, length_bytes: u64) -> impl Iterator<Item = Part> {
     })
 }
 
-impl Volume {
+impl VolumeHandle {
     pub fn info(&self) -> VolumeInfo {
         let header = self.volume.header.read().clone();
         let volumes = self.core.volumes();
@@ -79,11 +81,11 @@ impl Volume {
     }
 
     /// At once or, if it is over the volume's limits, when it is time.
-    fn within_limits(&self, request: Request, done: Done) {
+    fn within_limits(&self, request: DeviceRequest, done: CompletionCallback) {
         let bytes = match &request {
-            Request::Read { buffer, .. } => buffer.len(),
-            Request::Write { data, .. } => data.len(),
-            Request::Flush | Request::Discard { .. } => return self.enter(request, done),
+            DeviceRequest::Read { buffer, .. } => buffer.len(),
+            DeviceRequest::Write { data, .. } => data.len(),
+            DeviceRequest::Flush | DeviceRequest::Discard { .. } => return self.enter(request, done),
         };
         if !self.volume.limited.load(Ordering::Relaxed) {
             return self.enter(request, done);
@@ -100,9 +102,9 @@ impl Volume {
         self.core.timer.run_at(at, Box::new(move || volume.enter(request, done)));
     }
 
-    pub(super) fn enter(&self, request: Request, done: Done) {
+    pub(super) fn enter(&self, request: DeviceRequest, done: CompletionCallback) {
         match self.volume.gate.enter(request, done) {
-            Entry::Admitted(request, done) => {
+            GateEntry::Admitted(request, done) => {
                 let volume = Arc::clone(&self.volume);
                 let left = move |completion| {
                     volume.gate.leave();
@@ -114,36 +116,38 @@ impl Volume {
                     Err(error) => left(Err(error)),
                 }
             }
-            Entry::Waits => {}
-            Entry::Gone(done) => done(Err(DeviceError::Gone)),
+            GateEntry::Waits => {}
+            GateEntry::Gone(done) => done(Err(DeviceError::Gone)),
         }
     }
 
-    pub(super) fn perform(&self, request: Request, done: Done) {
+    pub(super) fn perform(&self, request: DeviceRequest, done: CompletionCallback) {
         let (core, volume) = (&self.core, &self.volume);
-        let changes = matches!(&request, Request::Write { .. } | Request::Discard { .. });
+        let changes = matches!(&request, DeviceRequest::Write { .. } | DeviceRequest::Discard { .. });
         if changes && volume.read_only {
             return done(Err(DeviceError::Io("the volume is a read-only snapshot".into())));
         }
         match request {
-            Request::Read { buffer, .. } if buffer.is_empty() => done(Ok(buffer)),
-            Request::Read { offset_bytes, buffer } => self.read(offset_bytes, buffer, done),
-            Request::Flush => core.flush(Some(Arc::clone(volume)), done),
+            DeviceRequest::Read { buffer, .. } if buffer.is_empty() => done(Ok(buffer)),
+            DeviceRequest::Read { offset_bytes, buffer } => self.read(offset_bytes, buffer, done),
+            DeviceRequest::Flush => core.flush(Some(Arc::clone(volume)), done),
             request if request.extent().1 == 0 => done(Ok(Vec::new())),
-            Request::Write { offset_bytes, data, fua } => self.write(offset_bytes, data, fua, done),
-            Request::Discard { offset_bytes, length_bytes } => self.discard(offset_bytes, length_bytes, done),
+            DeviceRequest::Write { offset_bytes, data, fua } => self.write(offset_bytes, data, fua, done),
+            DeviceRequest::Discard { offset_bytes, length_bytes } => {
+                self.discard(offset_bytes, length_bytes, done)
+            }
         }
     }
 
-    fn read(&self, offset_bytes: u64, mut buffer: Vec<u8>, done: Done) {
-        let mut parts: Vec<Part> = parts(offset_bytes, buffer.len() as u64).collect();
+    fn read(&self, offset_bytes: u64, mut buffer: Vec<u8>, done: CompletionCallback) {
+        let mut parts: Vec<VolumePart> = parts(offset_bytes, buffer.len() as u64).collect();
         if let [_] = parts[..]
             && let Some(part) = parts.pop()
         {
             return self.read_part(part, buffer, done);
         }
         let places: Vec<Range<usize>> = parts.iter().map(|p| p.at_bytes..p.at_bytes + p.bytes()).collect();
-        let gather = Gather::new(parts.len(), move |completions: Vec<Completion>| {
+        let gather = GatherJoin::new(parts.len(), move |completions: Vec<DeviceCompletion>| {
             for (place, completion) in places.into_iter().zip(completions) {
                 match completion {
                     Ok(bytes) => buffer[place].copy_from_slice(&bytes),
@@ -158,7 +162,7 @@ impl Volume {
         }
     }
 
-    fn read_part(&self, part: Part, buffer: Vec<u8>, done: Done) {
+    fn read_part(&self, part: VolumePart, buffer: Vec<u8>, done: CompletionCallback) {
         let (core, volume) = (Arc::clone(&self.core), Arc::clone(&self.volume));
         match volume.compress {
             None => volume.read_plain(core, part, buffer, done),
@@ -166,8 +170,8 @@ impl Volume {
         }
     }
 
-    fn write(&self, offset_bytes: u64, data: Vec<u8>, fua: bool, done: Done) {
-        let mut parts: Vec<Part> = parts(offset_bytes, data.len() as u64).collect();
+    fn write(&self, offset_bytes: u64, data: Vec<u8>, fua: bool, done: CompletionCallback) {
+        let mut parts: Vec<VolumePart> = parts(offset_bytes, data.len() as u64).collect();
         let done = self.durably(fua, done);
         if let [_] = parts[..]
             && let Some(part) = parts.pop()
@@ -182,14 +186,14 @@ impl Volume {
         }
     }
 
-    fn discard(&self, offset_bytes: u64, length_bytes: u64, done: Done) {
+    fn discard(&self, offset_bytes: u64, length_bytes: u64, done: CompletionCallback) {
         let done = self.durably(false, done);
         let ends = offset_bytes / EXTENT_BYTES..(offset_bytes + length_bytes).div_ceil(EXTENT_BYTES);
         // Over what is mapped, not over the range: a discard of a whole volume is cheap.
         let mapped =
             self.volume.map.mapped_in(ends.start as u32..u32::try_from(ends.end).unwrap_or(u32::MAX));
         let end = offset_bytes + length_bytes;
-        let parts: Vec<Part> = mapped
+        let parts: Vec<VolumePart> = mapped
             .into_iter()
             .flat_map(|extent| {
                 let start = u64::from(extent) * EXTENT_BYTES;
@@ -205,7 +209,7 @@ impl Volume {
     }
 
     /// Without data it is a discard.
-    fn write_part(&self, part: Part, data: Option<Vec<u8>>, fua: bool, done: ChangeDone) {
+    fn write_part(&self, part: VolumePart, data: Option<Vec<u8>>, fua: bool, done: ChangeDone) {
         let (core, volume) = (Arc::clone(&self.core), Arc::clone(&self.volume));
         match (volume.compress, data) {
             (None, Some(data)) => volume.write_plain(core, part, data, fua, done),
@@ -215,7 +219,7 @@ impl Volume {
     }
 
     /// Flushes after a change that has to be durable and is not yet.
-    fn durably(&self, fua: bool, done: Done) -> ChangeDone {
+    fn durably(&self, fua: bool, done: CompletionCallback) -> ChangeDone {
         let (core, volume) = (Arc::clone(&self.core), Arc::clone(&self.volume));
         Box::new(move |changed| {
             if core.outstanding.unflushed.is_long() {
@@ -230,23 +234,23 @@ impl Volume {
     }
 }
 
-fn gather_changes(parts: usize, done: ChangeDone) -> Arc<Gather<Changed>> {
-    Gather::new(parts, move |changes: Vec<Changed>| {
+fn gather_changes(parts: usize, done: ChangeDone) -> Arc<GatherJoin<ChangeDurability>> {
+    GatherJoin::new(parts, move |changes: Vec<ChangeDurability>| {
         let all: Result<Vec<bool>, DeviceError> = changes.into_iter().collect();
         done(all.map(|durable| durable.into_iter().all(|durable| durable)));
     })
 }
 
-impl BlockDevice for Volume {
-    fn geometry(&self) -> Geometry {
-        Geometry {
+impl BlockDevice for VolumeHandle {
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry {
             capacity_bytes: self.volume.capacity_bytes.load(Ordering::Acquire),
             block_bytes: BLOCK_BYTES as u32,
             optimal_io_bytes: EXTENT_BYTES as u32,
         }
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         match request.check(&self.geometry()) {
             Ok(()) => self.within_limits(request, done),
             Err(error) => done(Err(error)),

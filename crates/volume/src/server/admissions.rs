@@ -5,22 +5,22 @@ use std::path::{Path, PathBuf};
 
 use super::error::ServerError;
 use super::whole_file;
-use crate::pool_file::Admission;
+use crate::pool_file::VolumeAdmission;
 
 const FILE: &str = "hosts.json";
 
 /// By the volume's name. A volume that is not in it admits any host.
 #[derive(Debug)]
-pub(super) struct Admissions {
+pub(super) struct VolumeAdmissions {
     path: PathBuf,
-    volumes: BTreeMap<String, Admission>,
+    volumes: BTreeMap<String, VolumeAdmission>,
     /// Writing failed: the file may say one or the other.
     is_file_uncertain: bool,
 }
 
-impl Admissions {
+impl VolumeAdmissions {
     /// Reads them. A file that makes no sense is an error: taken for empty it would let everybody in.
-    pub(super) fn open(directory: &Path) -> Result<Admissions, ServerError> {
+    pub(super) fn open(directory: &Path) -> Result<VolumeAdmissions, ServerError> {
         let path = directory.join(FILE);
         let volumes = match whole_file::read(&path) {
             Ok(Some(text)) => serde_json::from_slice(&text).map_err(|error| {
@@ -33,20 +33,20 @@ impl Admissions {
             Ok(None) => BTreeMap::new(),
             Err(error) => return Err(ServerError::io("read", path, error)),
         };
-        Ok(Admissions { path, volumes, is_file_uncertain: false })
+        Ok(VolumeAdmissions { path, volumes, is_file_uncertain: false })
     }
 
-    pub(super) fn of(&self, volume: &str) -> Admission {
+    pub(super) fn of(&self, volume: &str) -> VolumeAdmission {
         self.volumes.get(volume).cloned().unwrap_or_default()
     }
 
     /// Durable once it returns. In force only then: what is not in the file would be forgotten by a restart.
-    pub(super) fn set(&mut self, volume: &str, admission: Admission) -> Result<(), ServerError> {
+    pub(super) fn set(&mut self, volume: &str, admission: VolumeAdmission) -> Result<(), ServerError> {
         if self.of(volume) == admission && !self.is_file_uncertain {
             return Ok(());
         }
         let mut volumes = self.volumes.clone();
-        match admission == Admission::default() {
+        match admission == VolumeAdmission::default() {
             true => volumes.remove(volume),
             false => volumes.insert(volume.to_owned(), admission),
         };
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn they_are_found_again_and_nonsense_lets_nobody_in() {
         let folder = tempfile::tempdir().unwrap();
-        let some = Admission {
+        let some = VolumeAdmission {
             hosts: vec!["nqn.2014-08.org.example:a".into()],
             secrets: SecretPlaces {
                 secret_env: Some("S".into()),
@@ -80,15 +80,15 @@ mod tests {
             },
             shared: true,
         };
-        let mut admissions = Admissions::open(folder.path()).unwrap();
-        assert_eq!(admissions.of("data"), Admission::default());
+        let mut admissions = VolumeAdmissions::open(folder.path()).unwrap();
+        assert_eq!(admissions.of("data"), VolumeAdmission::default());
         admissions.set("data", some.clone()).unwrap();
-        let mut again = Admissions::open(folder.path()).unwrap();
+        let mut again = VolumeAdmissions::open(folder.path()).unwrap();
         assert_eq!(again.of("data"), some);
-        again.set("data", Admission::default()).unwrap();
-        assert_eq!(Admissions::open(folder.path()).unwrap().of("data"), Admission::default());
+        again.set("data", VolumeAdmission::default()).unwrap();
+        assert_eq!(VolumeAdmissions::open(folder.path()).unwrap().of("data"), VolumeAdmission::default());
         fs::write(folder.path().join(FILE), "{").unwrap();
-        assert!(Admissions::open(folder.path()).unwrap_err().to_string().contains("is not valid"));
+        assert!(VolumeAdmissions::open(folder.path()).unwrap_err().to_string().contains("is not valid"));
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
         let text = r#"{ "data": { "hosts": ["nqn.2014-08.org.example:a"], "secret_env": "S", "shared": false },
                         "logs": { "hosts": ["nqn.2014-08.org.example:a"], "secret_env": null, "shared": true } }"#;
         fs::write(folder.path().join(FILE), text).unwrap();
-        let admissions = Admissions::open(folder.path()).unwrap();
+        let admissions = VolumeAdmissions::open(folder.path()).unwrap();
         let (data, logs) = (admissions.of("data"), admissions.of("logs"));
         let known = SecretPlaces { secret_env: Some("S".into()), ..SecretPlaces::default() };
         assert_eq!((data.hosts.len(), data.secrets, data.shared), (1, known, false));
@@ -108,22 +108,23 @@ mod tests {
     #[test]
     fn what_could_not_be_written_is_not_in_force_and_is_written_the_next_time() {
         let folder = tempfile::tempdir().unwrap();
-        let some = Admission { hosts: vec!["nqn.2014-08.org.example:a".into()], ..Admission::default() };
-        let mut admissions = Admissions::open(folder.path()).unwrap();
+        let some =
+            VolumeAdmission { hosts: vec!["nqn.2014-08.org.example:a".into()], ..VolumeAdmission::default() };
+        let mut admissions = VolumeAdmissions::open(folder.path()).unwrap();
         // Nothing can be put in its place.
         let obstacle = folder.path().join("hosts.json.part");
         fs::create_dir(&obstacle).unwrap();
         assert!(admissions.set("data", some.clone()).is_err());
-        assert_eq!(admissions.of("data"), Admission::default());
+        assert_eq!(admissions.of("data"), VolumeAdmission::default());
         fs::remove_dir(&obstacle).unwrap();
         admissions.set("data", some.clone()).unwrap();
-        assert_eq!(Admissions::open(folder.path()).unwrap().of("data"), some);
+        assert_eq!(VolumeAdmissions::open(folder.path()).unwrap().of("data"), some);
         // Which of the two the file has is not known: it is written again even for what is in force.
         fs::create_dir(&obstacle).unwrap();
-        assert!(admissions.set("data", Admission::default()).is_err());
+        assert!(admissions.set("data", VolumeAdmission::default()).is_err());
         fs::remove_dir(&obstacle).unwrap();
         fs::remove_file(folder.path().join(FILE)).unwrap();
         admissions.set("data", some.clone()).unwrap();
-        assert_eq!(Admissions::open(folder.path()).unwrap().of("data"), some);
+        assert_eq!(VolumeAdmissions::open(folder.path()).unwrap().of("data"), some);
     }
 }

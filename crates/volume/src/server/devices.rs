@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use underlay_storage::contents;
 use underlay_storage::device::BlockDevice;
-use underlay_storage::stack::{BackingSpec, Node, Pace, Stack, StackSpec, VolumeSpec};
+use underlay_storage::stack::{BackingSpec, PacingMode, Stack, StackNode, StackSpec, VolumeSpec};
 
 use super::error::ServerError;
 use super::real_device::RealDevice;
-use crate::pool_file::{Devices, PoolFile};
+use crate::pool_file::{PoolDevices, PoolFile};
 
 /// What a server leaves in the directory of a pool that was in use.
 const NOTES: [&str; 4] = ["unflushed.0", "unflushed.2", "doubtful", "writers.json"];
@@ -66,8 +66,8 @@ pub(super) fn has_notes(file: &PoolFile) -> bool {
 /// Whether none of the modelled devices has a file yet.
 pub(super) fn is_blank(file: &PoolFile) -> bool {
     let devices = match &file.devices {
-        Devices::Modelled { .. } => file.modelled(),
-        Devices::Paths(_) => return false,
+        PoolDevices::Modelled { .. } => file.modelled(),
+        PoolDevices::Paths(_) => return false,
     };
     devices.iter().all(|device| match &device.backing {
         BackingSpec::File(path) => !path.exists(),
@@ -75,10 +75,10 @@ pub(super) fn is_blank(file: &PoolFile) -> bool {
     })
 }
 
-pub(super) type Opened = (Option<Stack>, Vec<String>, Vec<Arc<dyn BlockDevice>>);
+pub(super) type OpenedMembers = (Option<Stack>, Vec<String>, Vec<Arc<dyn BlockDevice>>);
 
 /// Each device is a volume of the stack, in fast-forward until the pool is open.
-pub(super) fn open_modelled(file: &PoolFile) -> Result<Opened, ServerError> {
+pub(super) fn open_modelled(file: &PoolFile) -> Result<OpenedMembers, ServerError> {
     let devices = file.modelled();
     let names: Vec<String> = devices.iter().map(|device| device.name.clone()).collect();
     for device in &devices {
@@ -98,12 +98,12 @@ pub(super) fn open_modelled(file: &PoolFile) -> Result<Opened, ServerError> {
         }
     }
     let volumes =
-        devices.into_iter().map(|device| VolumeSpec::new(device.name.clone(), Node::Device(device)));
+        devices.into_iter().map(|device| VolumeSpec::new(device.name.clone(), StackNode::Device(device)));
     let spec = StackSpec { volumes: volumes.collect(), dilation: file.dilation, seed: SEED };
     let stack = Stack::open(&spec).map_err(|error| {
         ServerError::Failed(format!("the devices of '{}' can't be opened: {error}", file.name))
     })?;
-    stack.set_pace(Pace::Immediate);
+    stack.set_pace(PacingMode::Immediate);
     let members = stack.volumes().to_vec();
     Ok((Some(stack), names, members))
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::protocol::{FailureKind, Reply};
+use super::protocol::{FailureKind, PoolReply};
 use crate::pool::PoolError;
 
 #[derive(Debug, thiserror::Error)]
@@ -47,9 +47,9 @@ impl ServerError {
         }
     }
 
-    pub(super) fn into_reply(self) -> Reply {
+    pub(super) fn into_reply(self) -> PoolReply {
         let kind = if self.is_mistake() { FailureKind::Mistake } else { FailureKind::Failed };
-        Reply::Failed { kind, problem: self.to_string() }
+        PoolReply::Failed { kind, problem: self.to_string() }
     }
 }
 

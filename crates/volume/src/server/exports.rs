@@ -8,40 +8,40 @@ use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_nvme::auth::{ControllerSecrets, read_secrets};
 use underlay_nvme::target::{
-    Hosts, NamespaceConfig, Subsystem, SubsystemConfig, SubsystemError, Subsystems, Target, TargetConfig,
-    TargetError, Writers,
+    AllowedHosts, NamespaceConfig, NvmSubsystem, NvmeTarget, SubsystemConfig, SubsystemError, SubsystemTable,
+    TargetConfig, TargetError, WriterPolicy,
 };
 
 use super::error::ServerError;
 use super::nqn;
-use super::protocol::Traffic;
+use super::protocol::VolumeTraffic;
 use super::writers::KnownWriters;
-use crate::pool::{Access, Volume, VolumeInfo};
-use crate::pool_file::Admission;
+use crate::pool::{SnapshotAccess, VolumeHandle, VolumeInfo};
+use crate::pool_file::VolumeAdmission;
 
 /// Each subsystem has one.
 const NSID: u32 = 1;
 
-pub(super) struct Exports {
+pub(super) struct VolumeExports {
     pool: String,
     writers: Arc<KnownWriters>,
-    subsystems: Arc<Subsystems>,
-    volumes: Mutex<BTreeMap<String, Exported>>,
+    subsystems: Arc<SubsystemTable>,
+    volumes: Mutex<BTreeMap<String, ExportedVolume>>,
     /// Once it listens, and until it is stopped.
-    target: Mutex<Option<Target>>,
+    target: Mutex<Option<NvmeTarget>>,
     wanted: SocketAddr,
     address: OnceLock<SocketAddr>,
 }
 
-struct Exported {
-    subsystem: Arc<Subsystem>,
+struct ExportedVolume {
+    subsystem: Arc<NvmSubsystem>,
     since: Instant,
 }
 
-impl Exports {
+impl VolumeExports {
     /// Nobody hears of them yet.
-    pub(super) fn new(pool: &str, listen: SocketAddr, writers: Arc<KnownWriters>) -> Exports {
-        Exports {
+    pub(super) fn new(pool: &str, listen: SocketAddr, writers: Arc<KnownWriters>) -> VolumeExports {
+        VolumeExports {
             pool: pool.to_owned(),
             writers,
             wanted: listen,
@@ -56,7 +56,7 @@ impl Exports {
     pub(super) fn listen(&self) -> Result<(), ServerError> {
         let config = TargetConfig { listen: vec![self.wanted], ..TargetConfig::default() };
         let target =
-            Target::start_with(config, Arc::clone(&self.subsystems)).map_err(|error| match error {
+            NvmeTarget::start_with(config, Arc::clone(&self.subsystems)).map_err(|error| match error {
                 TargetError::Listen { address, error } => ServerError::Listen { address, source: error },
                 other => ServerError::Failed(other.to_string()),
             })?;
@@ -76,8 +76,8 @@ impl Exports {
     pub(super) fn add(
         &self,
         info: &VolumeInfo,
-        volume: Volume,
-        admission: &Admission,
+        volume: VolumeHandle,
+        admission: &VolumeAdmission,
     ) -> Result<(), ServerError> {
         let config = SubsystemConfig {
             nqn: nqn::of_volume(&self.pool, &info.name),
@@ -90,12 +90,12 @@ impl Exports {
         let subsystem = self.subsystems.add(config).map_err(refused)?;
         let namespace = NamespaceConfig { nsid: NSID, uuid: uuid(info.identity), device: Arc::new(volume) };
         // What is read-only refuses writes by itself.
-        let writers = match admission.shared || info.access == Access::ReadOnly {
-            true => Writers::All,
-            false => Writers::OneStored(self.writers.of(&info.name, info.identity)),
+        let writers = match admission.shared || info.access == SnapshotAccess::ReadOnly {
+            true => WriterPolicy::All,
+            false => WriterPolicy::OneStored(self.writers.of(&info.name, info.identity)),
         };
         subsystem.add_namespace_for(namespace, writers).map_err(refused)?;
-        self.lock().insert(info.name.clone(), Exported { subsystem, since: Instant::now() });
+        self.lock().insert(info.name.clone(), ExportedVolume { subsystem, since: Instant::now() });
         Ok(())
     }
 
@@ -131,15 +131,15 @@ impl Exports {
         subsystem.queues().iter().any(|queue| queue.host_nqn == writer).then_some(writer)
     }
 
-    pub(super) fn traffic(&self, volume: &str) -> Traffic {
+    pub(super) fn traffic(&self, volume: &str) -> VolumeTraffic {
         let volumes = self.lock();
         let Some((exported, namespace)) =
             volumes.get(volume).and_then(|exported| Some((exported, exported.subsystem.namespace(NSID)?)))
         else {
-            return Traffic::default();
+            return VolumeTraffic::default();
         };
         let counters = namespace.counters();
-        Traffic {
+        VolumeTraffic {
             reads: counters.reads,
             writes: counters.writes,
             flushes: counters.flushes,
@@ -158,13 +158,13 @@ impl Exports {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Exported>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ExportedVolume>> {
         self.volumes.lock()
     }
 }
 
 /// Whether a volume could be served to these hosts.
-pub(super) fn check(admission: &Admission) -> Result<(), ServerError> {
+pub(super) fn check(admission: &VolumeAdmission) -> Result<(), ServerError> {
     for host in &admission.hosts {
         crate::pool_file::check_nqn(host).map_err(|expected| {
             ServerError::Mistake(format!("the host '{}': {expected}", host.escape_debug()))
@@ -173,16 +173,16 @@ pub(super) fn check(admission: &Admission) -> Result<(), ServerError> {
     hosts(admission).map(|_| ())
 }
 
-fn hosts(admission: &Admission) -> Result<Hosts, ServerError> {
+fn hosts(admission: &VolumeAdmission) -> Result<AllowedHosts, ServerError> {
     let variable = |name: &str| std::env::var(name).ok();
     let secrets = read_secrets(&admission.secrets, variable).map_err(|error| {
         ServerError::Mistake(format!("the secrets of {} and its server: {error}", admission.hosts.join(", ")))
     })?;
     let secrets = secrets.map(|(host, controller)| ControllerSecrets { host, controller });
     if admission.hosts.is_empty() {
-        return Ok(Hosts::Any(secrets));
+        return Ok(AllowedHosts::Any(secrets));
     }
-    Ok(Hosts::Listed(admission.hosts.iter().map(|host| (host.clone(), secrets.clone())).collect()))
+    Ok(AllowedHosts::Listed(admission.hosts.iter().map(|host| (host.clone(), secrets.clone())).collect()))
 }
 
 /// What hosts recognize a volume by; of version 8, for custom identifiers (RFC 9562, section 5.8).
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_secret_that_is_not_there_is_named() {
-        let admission = Admission {
+        let admission = VolumeAdmission {
             hosts: vec!["nqn.2014-08.org.example:a".into()],
             secrets: SecretPlaces {
                 secret_env: Some("UNDERLAY_TEST_NO_SUCH_VARIABLE".into()),
@@ -221,7 +221,7 @@ mod tests {
         };
         let problem = check(&admission).unwrap_err().to_string();
         assert!(problem.contains("UNDERLAY_TEST_NO_SUCH_VARIABLE is not set"), "{problem}");
-        let admission = Admission { hosts: vec!["my-host".into()], ..Admission::default() };
+        let admission = VolumeAdmission { hosts: vec!["my-host".into()], ..VolumeAdmission::default() };
         assert!(check(&admission).unwrap_err().to_string().contains("my-host"));
     }
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use underlay_storage::faults::{Fault, FaultError};
+use underlay_storage::faults::{DeviceFault, FaultError};
 use underlay_storage::stack::Stack;
 use underlay_sync::Mutex;
 
@@ -15,15 +15,15 @@ const FILE: &str = "faults.json";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+struct KnownFault {
     device: String,
-    fault: Fault,
+    fault: DeviceFault,
 }
 
 /// What is wrong with the devices, as the file has it.
 pub(super) struct KnownFaults {
     path: PathBuf,
-    known: Mutex<Vec<Known>>,
+    known: Mutex<Vec<KnownFault>>,
 }
 
 impl KnownFaults {
@@ -34,7 +34,7 @@ impl KnownFaults {
             let path = path.display();
             ServerError::Failed(format!("{path} is not valid ({problem}): remove it to start without faults"))
         };
-        let known: Vec<Known> = match whole_file::read(&path) {
+        let known: Vec<KnownFault> = match whole_file::read(&path) {
             Ok(Some(text)) => serde_json::from_slice(&text).map_err(|error| no_sense(error.to_string()))?,
             Ok(None) => Vec::new(),
             Err(error) => return Err(ServerError::io("read", path, error)),
@@ -52,10 +52,10 @@ impl KnownFaults {
         is_any.then(|| format!("{path} has faults for modelled devices: remove it to start without them"))
     }
 
-    pub(super) fn inject(&self, stack: &Stack, device: &str, fault: Fault) -> Result<(), ServerError> {
+    pub(super) fn inject(&self, stack: &Stack, device: &str, fault: DeviceFault) -> Result<(), ServerError> {
         let mut known = self.known.lock();
         stack.inject(device, fault.clone()).map_err(mistake)?;
-        known.push(Known { device: device.to_owned(), fault });
+        known.push(KnownFault { device: device.to_owned(), fault });
         self.write(&known)
     }
 
@@ -74,11 +74,11 @@ impl KnownFaults {
     pub(super) fn bring_back(&self, stack: &Stack, device: &str) -> Result<(), ServerError> {
         let mut known = self.known.lock();
         stack.bring_back(device).map_err(mistake)?;
-        known.retain(|one| one.device != device || one.fault != Fault::Vanish);
+        known.retain(|one| one.device != device || one.fault != DeviceFault::Vanish);
         self.write(&known)
     }
 
-    fn write(&self, known: &[Known]) -> Result<(), ServerError> {
+    fn write(&self, known: &[KnownFault]) -> Result<(), ServerError> {
         let text =
             serde_json::to_vec_pretty(known).map_err(|error| ServerError::Failed(error.to_string()))?;
         whole_file::replace(&self.path, &text).map_err(|error| ServerError::io("write", &self.path, error))

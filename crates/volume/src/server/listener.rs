@@ -6,13 +6,13 @@ use std::path::Path;
 
 use underlay_files::control_socket::{Answer, ControlSocket};
 
-use super::protocol::{Command, FailureKind, MAX_LINE_BYTES, Reply, parse};
+use super::protocol::{FailureKind, MAX_LINE_BYTES, PoolCommand, PoolReply, parse};
 
 /// Makes the socket, for this user alone, and does what commands say by `obey`, which several threads call at once. A socket
 /// that is there is taken for what a killed server left: the caller holds the pool's lock.
 pub(super) fn listen(
     path: &Path,
-    obey: impl Fn(Command) -> Reply + Send + Sync + 'static,
+    obey: impl Fn(PoolCommand) -> PoolReply + Send + Sync + 'static,
 ) -> io::Result<ControlSocket> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -20,7 +20,7 @@ pub(super) fn listen(
     }
     let answer = move |line: &[u8]| match parse(line) {
         Ok(command) => Answer::from(obey(command)),
-        Err(problem) => Answer::from(Reply::Failed { kind: FailureKind::Mistake, problem }),
+        Err(problem) => Answer::from(PoolReply::Failed { kind: FailureKind::Mistake, problem }),
     };
     ControlSocket::listen(path, MAX_LINE_BYTES, answer)
 }
@@ -31,7 +31,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::net::{UnixListener, UnixStream};
 
-    use super::super::connection::Connection;
+    use super::super::connection::PoolConnection;
     use super::*;
 
     #[test]
@@ -40,16 +40,16 @@ mod tests {
         let path = folder.path().join("control");
         // A killed server leaves its socket.
         drop(UnixListener::bind(&path).unwrap());
-        let obey = |command: Command| match command {
-            Command::Ping => Reply::Done,
-            _ => Reply::Failed { kind: FailureKind::Failed, problem: "no".into() },
+        let obey = |command: PoolCommand| match command {
+            PoolCommand::Ping => PoolReply::Done,
+            _ => PoolReply::Failed { kind: FailureKind::Failed, problem: "no".into() },
         };
         let listener = listen(&path, obey).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let mut connection = Connection::open(&path).unwrap();
-        assert_eq!(connection.ask(&Command::Ping).unwrap(), Reply::Done);
-        assert!(matches!(connection.ask(&Command::List).unwrap(), Reply::Failed { .. }));
-        assert_eq!(connection.ask(&Command::Ping).unwrap(), Reply::Done);
+        let mut connection = PoolConnection::open(&path).unwrap();
+        assert_eq!(connection.ask(&PoolCommand::Ping).unwrap(), PoolReply::Done);
+        assert!(matches!(connection.ask(&PoolCommand::List).unwrap(), PoolReply::Failed { .. }));
+        assert_eq!(connection.ask(&PoolCommand::Ping).unwrap(), PoolReply::Done);
         let mut noise = UnixStream::connect(&path).unwrap();
         noise.write_all(b"what?\n").unwrap();
         let mut answer = String::new();
@@ -57,6 +57,6 @@ mod tests {
         assert!(answer.contains("not a command"), "{answer}");
         drop(listener);
         assert!(!path.exists());
-        assert!(Connection::is_nobody(&Connection::open(&path).unwrap_err()));
+        assert!(PoolConnection::is_nobody(&PoolConnection::open(&path).unwrap_err()));
     }
 }

@@ -13,7 +13,7 @@ const MAX_BYTES: u64 = 64;
 
 /// Held until it is dropped or its process ends, however that ends.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct PoolLock {
     _file: File,
 }
 
@@ -24,9 +24,9 @@ pub(super) enum LockError {
     Io(io::Error),
 }
 
-impl Lock {
+impl PoolLock {
     /// Takes the pool of this directory.
-    pub(super) fn take(directory: &Folder) -> Result<Lock, LockError> {
+    pub(super) fn take(directory: &Folder) -> Result<PoolLock, LockError> {
         let mut file = directory.file(FILE).map_err(LockError::Io)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
@@ -42,7 +42,7 @@ impl Lock {
             .set_len(0)
             .and_then(|()| file.seek(SeekFrom::Start(0)))
             .and_then(|_| writeln!(file, "{}", std::process::id()));
-        Ok(Lock { _file: file })
+        Ok(PoolLock { _file: file })
     }
 }
 
@@ -54,12 +54,12 @@ mod tests {
     fn a_second_one_learns_who_has_it() {
         let folder = tempfile::tempdir().unwrap();
         let folder = Folder::open(folder.path()).unwrap();
-        let first = Lock::take(&folder).unwrap();
-        match Lock::take(&folder) {
+        let first = PoolLock::take(&folder).unwrap();
+        match PoolLock::take(&folder) {
             Err(LockError::Taken(Some(pid))) => assert_eq!(pid, std::process::id()),
             other => panic!("{other:?}"),
         }
         drop(first);
-        Lock::take(&folder).unwrap();
+        PoolLock::take(&folder).unwrap();
     }
 }

@@ -10,25 +10,26 @@ use underlay_sync::{Mutex, MutexGuard};
 use underlay_config::units::format_bytes;
 use underlay_files::Folder;
 use underlay_storage::clock::RealClock;
-use underlay_storage::faults::{DeviceFaults, Fault};
-use underlay_storage::layers::compress::Codec;
-use underlay_storage::layers::workers::Workers;
-use underlay_storage::stack::{Pace, Stack};
+use underlay_storage::faults::{DeviceFault, DeviceFaults};
+use underlay_storage::layers::compress::CompressionCodec;
+use underlay_storage::layers::workers::WorkerThreads;
+use underlay_storage::stack::{PacingMode, Stack};
 
-use super::admissions::Admissions;
+use super::admissions::VolumeAdmissions;
 use super::devices::{
     check_devices_are_there, check_holds_something, directory_error, has_notes, not_blank, open_modelled,
     open_real,
 };
 use super::error::ServerError;
 use super::faults::KnownFaults;
-use super::lock::{Lock, LockError};
+use super::lock::{LockError, PoolLock};
 use super::nqn;
-use super::protocol::{Member, PoolState, Traffic, VolumeState};
+use super::protocol::{MemberStatus, PoolState, VolumeState, VolumeTraffic};
 use crate::pool::{
-    Access, HostMemory, MemberInfo, Pool, PoolError, PoolInfo, PoolSettings, Volume, VolumeInfo,
+    HostMemory, MemberInfo, PoolError, PoolInfo, PoolSettings, SnapshotAccess, VolumeHandle, VolumeInfo,
+    VolumePool,
 };
-use crate::pool_file::{Admission, Devices, PoolFile, VolumeFile};
+use crate::pool_file::{PoolDevices, PoolFile, VolumeAdmission, VolumeFile};
 
 /// From this many bytes on, or this share of a member, the user is told what the journal takes.
 const NOTABLE_JOURNAL_BYTES: u64 = 1 << 30;
@@ -37,8 +38,8 @@ const NOTABLE_JOURNAL_SHARE: f64 = 0.05;
 /// Nobody else can open it while it lives.
 pub struct OpenPool {
     name: String,
-    pool: Pool,
-    admissions: Mutex<Admissions>,
+    pool: VolumePool,
+    admissions: Mutex<VolumeAdmissions>,
     members: Vec<String>,
     /// The modelled devices; absent where they are real.
     stack: Option<Stack>,
@@ -47,7 +48,7 @@ pub struct OpenPool {
     /// One change of these at a time: what a power cut makes sure of must hold until it is done. A resync doesn't wait for it.
     faulting: Mutex<()>,
     is_closed: AtomicBool,
-    _lock: Lock,
+    _lock: PoolLock,
 }
 
 impl Drop for OpenPool {
@@ -79,16 +80,16 @@ impl OpenPool {
         // about the pool.
         let folder = Folder::make(directory, underlay_files::Access::Private)
             .map_err(|error| directory_error(directory, error))?;
-        let lock = Lock::take(&folder).map_err(|error| match error {
+        let lock = PoolLock::take(&folder).map_err(|error| match error {
             LockError::Taken(pid) => ServerError::Taken { pool: file.name.clone(), pid },
             LockError::Io(error) => ServerError::io("lock", directory, error),
         })?;
         check_devices_are_there(file)?;
         let had_notes = has_notes(file);
-        let admissions = Mutex::new(Admissions::open(directory)?);
+        let admissions = Mutex::new(VolumeAdmissions::open(directory)?);
         let (stack, names, devices) = match &file.devices {
-            Devices::Modelled { .. } => open_modelled(file)?,
-            Devices::Paths(paths) => {
+            PoolDevices::Modelled { .. } => open_modelled(file)?,
+            PoolDevices::Paths(paths) => {
                 let opened = paths.iter().map(|path| open_real(path)).collect::<Result<Vec<_>, _>>()?;
                 let names = paths.iter().map(|path| path.display().to_string()).collect();
                 (None, names, opened)
@@ -99,7 +100,7 @@ impl OpenPool {
         }
         let faults = stack.as_ref().map(|stack| KnownFaults::open(directory, stack)).transpose()?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = Workers::start(threads).map_err(|error| {
+        let workers = WorkerThreads::start(threads).map_err(|error| {
             ServerError::Failed(format!("no thread for compressing could be started: {error}"))
         })?;
         let clock = Arc::new(RealClock::new(file.dilation));
@@ -112,7 +113,7 @@ impl OpenPool {
             format,
             ..PoolSettings::default()
         };
-        let pool = Pool::open(devices.clone(), settings).map_err(|source| {
+        let pool = VolumePool::open(devices.clone(), settings).map_err(|source| {
             if let PoolError::NotBlank { index } = source {
                 return not_blank(&names[index], &*devices[index]);
             }
@@ -123,7 +124,7 @@ impl OpenPool {
             }
         })?;
         if let Some(stack) = &stack {
-            stack.set_pace(Pace::Modelled);
+            stack.set_pace(PacingMode::Modelled);
         }
         Ok(OpenPool {
             name: file.name.clone(),
@@ -167,7 +168,7 @@ impl OpenPool {
         Ok(())
     }
 
-    pub(super) fn create(&self, wanted: &VolumeFile) -> Result<Volume, ServerError> {
+    pub(super) fn create(&self, wanted: &VolumeFile) -> Result<VolumeHandle, ServerError> {
         check_name(&wanted.name)?;
         if self.pool.volume(&wanted.name).is_ok() {
             return Err(crate::pool::PoolError::Exists(wanted.name.clone()).into());
@@ -190,7 +191,12 @@ impl OpenPool {
     }
 
     /// A snapshot is for the hosts that its source is for.
-    pub(super) fn snapshot(&self, source: &str, name: &str, writable: bool) -> Result<Volume, ServerError> {
+    pub(super) fn snapshot(
+        &self,
+        source: &str,
+        name: &str,
+        writable: bool,
+    ) -> Result<VolumeHandle, ServerError> {
         check_name(name)?;
         self.pool.volume(source)?;
         if self.pool.volume(name).is_ok() {
@@ -198,14 +204,14 @@ impl OpenPool {
         }
         let admission = self.admissions().of(source);
         self.admissions().set(name, admission)?;
-        let access = if writable { Access::Writable } else { Access::ReadOnly };
+        let access = if writable { SnapshotAccess::Writable } else { SnapshotAccess::ReadOnly };
         Ok(self.pool.snapshot(source, name, access)?)
     }
 
     pub(super) fn delete(&self, name: &str) -> Result<(), ServerError> {
         // Only once the volume is gone for good: an error may mean that it comes back.
         self.pool.delete(name)?;
-        self.admissions().set(name, Admission::default())
+        self.admissions().set(name, VolumeAdmission::default())
     }
 
     /// Brings a member that was left out up to date; by the name that `state` has for it.
@@ -220,10 +226,10 @@ impl OpenPool {
         Ok(self.pool.resync(index)?)
     }
 
-    pub(super) fn inject(&self, device: &str, fault: Fault) -> Result<(), ServerError> {
+    pub(super) fn inject(&self, device: &str, fault: DeviceFault) -> Result<(), ServerError> {
         let (stack, faults) = self.modelled()?;
         // What the pool's journal takes for durable it never writes again, so a power cut would leave its two copies unlike.
-        if matches!(fault, Fault::IgnoreFlushes) {
+        if matches!(fault, DeviceFault::IgnoreFlushes) {
             return Err(ServerError::Mistake(format!(
                 "{device} belongs to a pool, whose devices can't ignore flushes: try this fault on the devices of a mount"
             )));
@@ -251,11 +257,11 @@ impl OpenPool {
         self.pool.list()
     }
 
-    pub(super) fn volume(&self, name: &str) -> Result<Volume, ServerError> {
+    pub(super) fn volume(&self, name: &str) -> Result<VolumeHandle, ServerError> {
         Ok(self.pool.volume(name)?)
     }
 
-    pub(super) fn admission(&self, volume: &str) -> Admission {
+    pub(super) fn admission(&self, volume: &str) -> VolumeAdmission {
         self.admissions().of(volume)
     }
 
@@ -299,7 +305,7 @@ impl OpenPool {
     /// The pool without what only its server knows.
     pub fn state(&self) -> PoolState {
         let info = self.pool.info();
-        let member = |(name, member): (&String, MemberInfo)| Member {
+        let member = |(name, member): (&String, MemberInfo)| MemberStatus {
             name: name.clone(),
             space_bytes: member.space_bytes,
             free_bytes: member.free_bytes,
@@ -314,12 +320,12 @@ impl OpenPool {
             compress: volume.compress.map(|codec| codec_name(codec).to_owned()),
             mirror: volume.mirror,
             degraded: volume.degraded,
-            writable: volume.access == Access::Writable,
+            writable: volume.access == SnapshotAccess::Writable,
             snapshot_of: volume.origin,
             limits: volume.limits,
             clients: 0,
             writer: None,
-            traffic: Traffic::default(),
+            traffic: VolumeTraffic::default(),
             name: volume.name,
         };
         PoolState {
@@ -341,12 +347,12 @@ impl OpenPool {
             return Ok(());
         }
         if let Some(stack) = &self.stack {
-            stack.set_pace(Pace::Immediate);
+            stack.set_pace(PacingMode::Immediate);
         }
         self.pool.close().map_err(|source| ServerError::Pool { pool: self.name.clone(), source })
     }
 
-    fn admissions(&self) -> MutexGuard<'_, Admissions> {
+    fn admissions(&self) -> MutexGuard<'_, VolumeAdmissions> {
         self.admissions.lock()
     }
 }
@@ -373,7 +379,7 @@ fn check_change(found: &VolumeInfo, wanted: &VolumeFile) -> Result<(), ServerErr
             format_bytes(wanted.spec.capacity_bytes)
         )));
     }
-    let as_stored = |codec: Option<Codec>| codec.map_or("none", codec_name);
+    let as_stored = |codec: Option<CompressionCodec>| codec.map_or("none", codec_name);
     let (is, shall_be) = (as_stored(found.compress), as_stored(wanted.spec.compress));
     if is != shall_be || found.mirror != wanted.spec.mirror {
         return Err(ServerError::Mistake(format!(
@@ -385,10 +391,10 @@ fn check_change(found: &VolumeInfo, wanted: &VolumeFile) -> Result<(), ServerErr
     Ok(())
 }
 
-fn codec_name(codec: Codec) -> &'static str {
+fn codec_name(codec: CompressionCodec) -> &'static str {
     match codec {
-        Codec::Lz4 => "lz4",
-        Codec::Zstd(_) => "zstd",
+        CompressionCodec::Lz4 => "lz4",
+        CompressionCodec::Zstd(_) => "zstd",
     }
 }
 
@@ -424,7 +430,7 @@ mod tests {
             name: "tank".into(),
             listen: ([127, 0, 0, 1], 0).into(),
             directory: directory.join("tank.pool"),
-            devices: Devices::Paths(vec![path]),
+            devices: PoolDevices::Paths(vec![path]),
             power_cut: false,
             volumes: Vec::new(),
             dilation: 1.0,
@@ -489,7 +495,7 @@ mod tests {
             name: "tank".into(),
             listen: PoolFile::usual_address(),
             directory: directory.join("tank.pool"),
-            devices: Devices::Modelled { devices, initial: InitialState::Fresh },
+            devices: PoolDevices::Modelled { devices, initial: InitialState::Fresh },
             power_cut: true,
             volumes: Vec::new(),
             dilation: 1.0,

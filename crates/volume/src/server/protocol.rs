@@ -29,19 +29,19 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use underlay_record::{DeviceActivity, DeviceGlance};
-use underlay_storage::faults::{DeviceFaults, Fault, PowerCut, Survival};
-use underlay_storage::stack::Pace;
+use underlay_storage::faults::{DeviceFault, DeviceFaults, PowerCut, WriteSurvival};
+use underlay_storage::stack::PacingMode;
 
 use crate::pool::MemberState;
-use crate::pool_file::{Admission, VolumeFile};
-use crate::rate::Limits;
+use crate::pool_file::{VolumeAdmission, VolumeFile};
+use crate::rate::RateLimits;
 
 /// The longest command, in bytes with its newline.
 pub const MAX_LINE_BYTES: u64 = 64 << 10;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Command {
+pub enum PoolCommand {
     Ping,
     List,
     Create {
@@ -70,7 +70,7 @@ pub enum Command {
     Check,
     Fault {
         device: String,
-        fault: Fault,
+        fault: DeviceFault,
     },
     ClearFaults {
         #[serde(default)]
@@ -85,7 +85,7 @@ pub enum Command {
     },
     Faults,
     SetPace {
-        pace: Pace,
+        pace: PacingMode,
     },
     BeginMeasurement {
         interval_s: f64,
@@ -97,7 +97,7 @@ pub enum Command {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
-pub enum Reply {
+pub enum PoolReply {
     Done,
     Pong { pool: String, address: SocketAddr, pid: u32 },
     State(PoolState),
@@ -105,7 +105,7 @@ pub enum Reply {
     Activity { devices: Vec<DeviceActivity> },
     Glance { devices: Vec<DeviceGlance> },
     Faults { devices: Vec<DeviceFaults> },
-    Cut(Survival),
+    Cut(WriteSurvival),
     Failed { kind: FailureKind, problem: String },
 }
 
@@ -123,7 +123,7 @@ pub struct PoolState {
     pub pool: String,
     /// Absent while it is not served.
     pub address: Option<SocketAddr>,
-    pub members: Vec<Member>,
+    pub members: Vec<MemberStatus>,
     /// What volumes can use of the members, before compression and mirroring.
     pub space_bytes: u64,
     pub free_bytes: u64,
@@ -131,7 +131,7 @@ pub struct PoolState {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Member {
+pub struct MemberStatus {
     pub name: String,
     pub space_bytes: u64,
     pub free_bytes: u64,
@@ -157,19 +157,19 @@ pub struct VolumeState {
     pub writable: bool,
     /// The volume that it was made of.
     pub snapshot_of: Option<String>,
-    pub limits: Limits,
-    pub admission: Admission,
+    pub limits: RateLimits,
+    pub admission: VolumeAdmission,
     /// Hosts connected now.
     pub clients: u32,
     /// The one host that writes, connected or for a time on its way back.
     #[serde(default)]
     pub writer: Option<String>,
-    pub traffic: Traffic,
+    pub traffic: VolumeTraffic,
 }
 
 /// What a volume did since the server started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Traffic {
+pub struct VolumeTraffic {
     pub reads: u64,
     pub writes: u64,
     pub flushes: u64,
@@ -184,13 +184,13 @@ pub struct Traffic {
 ///
 /// # Errors
 /// What was expected.
-pub fn parse(line: &[u8]) -> Result<Command, String> {
+pub fn parse(line: &[u8]) -> Result<PoolCommand, String> {
     if line.len() as u64 > MAX_LINE_BYTES {
         return Err(format!("a command has at most {MAX_LINE_BYTES} bytes, this one has {}", line.len()));
     }
     let command = serde_json::from_slice(line).map_err(|error| format!("not a command: {error}"))?;
     match command {
-        Command::BeginMeasurement { interval_s } if !(0.001..=86_400.0).contains(&interval_s) => {
+        PoolCommand::BeginMeasurement { interval_s } if !(0.001..=86_400.0).contains(&interval_s) => {
             Err(format!("an interval of {interval_s} s: expected 0.001 to 86400"))
         }
         command => Ok(command),
@@ -205,27 +205,27 @@ mod tests {
 
     #[test]
     fn the_documented_lines_are_understood() {
-        assert_eq!(parse(b"{\"command\":\"ping\"}\n"), Ok(Command::Ping));
-        assert_eq!(parse(br#"{"command":"list"}"#), Ok(Command::List));
+        assert_eq!(parse(b"{\"command\":\"ping\"}\n"), Ok(PoolCommand::Ping));
+        assert_eq!(parse(br#"{"command":"list"}"#), Ok(PoolCommand::List));
         assert_eq!(
             parse(br#"{"command":"resize","volume":"data","capacity_bytes":1073741824,"shrink":false}"#),
-            Ok(Command::Resize { volume: "data".into(), capacity_bytes: 1 << 30, shrink: false })
+            Ok(PoolCommand::Resize { volume: "data".into(), capacity_bytes: 1 << 30, shrink: false })
         );
         assert_eq!(
             parse(br#"{"command":"snapshot","volume":"data","snapshot":"monday","writable":false}"#),
-            Ok(Command::Snapshot { volume: "data".into(), snapshot: "monday".into(), writable: false })
+            Ok(PoolCommand::Snapshot { volume: "data".into(), snapshot: "monday".into(), writable: false })
         );
         assert_eq!(
             parse(br#"{"command":"delete","volume":"data"}"#),
-            Ok(Command::Delete { volume: "data".into(), connected: false })
+            Ok(PoolCommand::Delete { volume: "data".into(), connected: false })
         );
         assert_eq!(
             parse(br#"{"command":"set-pace","pace":"immediate"}"#),
-            Ok(Command::SetPace { pace: Pace::Immediate })
+            Ok(PoolCommand::SetPace { pace: PacingMode::Immediate })
         );
         assert_eq!(
             parse(br#"{"command":"resync","member":"nvme-9300-max.1"}"#),
-            Ok(Command::Resync { member: "nvme-9300-max.1".into() })
+            Ok(PoolCommand::Resync { member: "nvme-9300-max.1".into() })
         );
     }
 

@@ -11,7 +11,9 @@ use underlay_sync::{SendError, Sender, channel};
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_storage::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
 use underlay_storage::exclusive;
 use underlay_storage::failed_sync::BelievableSync;
 
@@ -23,13 +25,13 @@ const MAX_ZEROS_BYTES: u64 = 1 << 20;
 /// Reads and writes through the page cache of this machine; a flush is `fdatasync`, so what was flushed outlives a power cut
 /// as far as the device does, and after a failed one none succeeds.
 pub(super) struct RealDevice {
-    threads: BelievableSync<Threads>,
+    threads: BelievableSync<BlockingThreads>,
 }
 
 /// The calls that block, each on a thread.
-struct Threads {
-    geometry: Geometry,
-    queue: Option<Sender<(Request, Done)>>,
+struct BlockingThreads {
+    geometry: DeviceGeometry,
+    queue: Option<Sender<(DeviceRequest, CompletionCallback)>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -55,7 +57,7 @@ impl RealDevice {
         exclusive::claim(&file)?;
         // The metadata of a block device says 0 bytes, but its end can be sought.
         let capacity_bytes = file.seek(SeekFrom::End(0))? / u64::from(BLOCK_BYTES) * u64::from(BLOCK_BYTES);
-        let (queue, received) = channel::<(Request, Done)>();
+        let (queue, received) = channel::<(DeviceRequest, CompletionCallback)>();
         let (file, received) = (Arc::new(file), Arc::new(Mutex::new(received)));
         let mut threads = Vec::new();
         for _ in 0..THREADS {
@@ -66,10 +68,11 @@ impl RealDevice {
                 let Ok((request, done)) = next else { return };
                 done(carry_out(&file, request));
             };
-            threads.push(underlay_sync::thread::Builder::new().name("member".into()).spawn(work)?);
+            threads.push(underlay_sync::thread::ThreadBuilder::new().name("member".into()).spawn(work)?);
         }
-        let geometry = Geometry { capacity_bytes, block_bytes: BLOCK_BYTES, optimal_io_bytes: BLOCK_BYTES };
-        let threads = Threads { geometry, queue: Some(queue), threads };
+        let geometry =
+            DeviceGeometry { capacity_bytes, block_bytes: BLOCK_BYTES, optimal_io_bytes: BLOCK_BYTES };
+        let threads = BlockingThreads { geometry, queue: Some(queue), threads };
         Ok(RealDevice { threads: BelievableSync::new(threads) })
     }
 }
@@ -85,16 +88,16 @@ fn in_use(error: io::Error) -> io::Error {
 }
 
 impl BlockDevice for RealDevice {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> DeviceGeometry {
         self.threads.geometry()
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         self.threads.submit(request, done);
     }
 }
 
-impl Drop for Threads {
+impl Drop for BlockingThreads {
     fn drop(&mut self) {
         drop(self.queue.take());
         let own = std::thread::current().id();
@@ -107,12 +110,12 @@ impl Drop for Threads {
     }
 }
 
-impl BlockDevice for Threads {
-    fn geometry(&self) -> Geometry {
+impl BlockDevice for BlockingThreads {
+    fn geometry(&self) -> DeviceGeometry {
         self.geometry
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         if let Err(error) = request.check(&self.geometry) {
             return done(Err(error));
         }
@@ -123,15 +126,15 @@ impl BlockDevice for Threads {
     }
 }
 
-fn carry_out(file: &File, request: Request) -> Completion {
+fn carry_out(file: &File, request: DeviceRequest) -> DeviceCompletion {
     let outcome = match request {
-        Request::Read { offset_bytes, mut buffer } => {
+        DeviceRequest::Read { offset_bytes, mut buffer } => {
             return file.read_exact_at(&mut buffer, offset_bytes).map(|()| buffer).map_err(device_error);
         }
         // A forced write is followed by a flush, which is asked for on its own.
-        Request::Write { offset_bytes, data, fua: _ } => file.write_all_at(&data, offset_bytes),
-        Request::Flush => file.sync_data(),
-        Request::Discard { offset_bytes, length_bytes } => discard(file, offset_bytes, length_bytes),
+        DeviceRequest::Write { offset_bytes, data, fua: _ } => file.write_all_at(&data, offset_bytes),
+        DeviceRequest::Flush => file.sync_data(),
+        DeviceRequest::Discard { offset_bytes, length_bytes } => discard(file, offset_bytes, length_bytes),
     };
     outcome.map(|()| Vec::new()).map_err(device_error)
 }
@@ -188,15 +191,15 @@ mod tests {
             RealDevice::open(&path).err().map(|error| error.kind()),
             Some(io::ErrorKind::ResourceBusy)
         );
-        device.execute(Request::Write { offset_bytes: 4096, data: vec![7; 8192], fua: true }).unwrap();
-        device.execute(Request::Discard { offset_bytes: 8192, length_bytes: 4096 }).unwrap();
-        device.execute(Request::Flush).unwrap();
-        let read = device.execute(Request::Read { offset_bytes: 0, buffer: vec![9; 16384] }).unwrap();
+        device.execute(DeviceRequest::Write { offset_bytes: 4096, data: vec![7; 8192], fua: true }).unwrap();
+        device.execute(DeviceRequest::Discard { offset_bytes: 8192, length_bytes: 4096 }).unwrap();
+        device.execute(DeviceRequest::Flush).unwrap();
+        let read = device.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![9; 16384] }).unwrap();
         assert!(read[..4096].iter().all(|&byte| byte == 1) && read[4096..8192].iter().all(|&byte| byte == 7));
         assert!(
             read[8192..12288].iter().all(|&byte| byte == 0) && read[12288..].iter().all(|&byte| byte == 1)
         );
-        let outside = device.execute(Request::Read { offset_bytes: 1 << 20, buffer: vec![0; 4096] });
+        let outside = device.execute(DeviceRequest::Read { offset_bytes: 1 << 20, buffer: vec![0; 4096] });
         assert!(matches!(outside, Err(DeviceError::OutOfRange { .. })));
     }
 

@@ -16,7 +16,7 @@ use super::whole_file;
 const FILE: &str = "writers.json";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Writer {
+struct VolumeWriter {
     /// The volume's name, for people: another volume may get it.
     volume: String,
     host_nqn: String,
@@ -33,7 +33,7 @@ struct Writer {
 #[derive(Debug)]
 pub(super) struct KnownWriters {
     path: PathBuf,
-    volumes: Mutex<BTreeMap<u64, Writer>>,
+    volumes: Mutex<BTreeMap<u64, VolumeWriter>>,
 }
 
 impl KnownWriters {
@@ -69,21 +69,21 @@ impl KnownWriters {
 
     /// The place of one volume.
     pub(super) fn of(self: &Arc<KnownWriters>, volume: &str, identity: u64) -> Arc<dyn LeaseStore> {
-        Arc::new(Place { writers: Arc::clone(self), volume: volume.to_owned(), identity })
+        Arc::new(WriterPlace { writers: Arc::clone(self), volume: volume.to_owned(), identity })
     }
 }
 
-struct Place {
+struct WriterPlace {
     writers: Arc<KnownWriters>,
     volume: String,
     identity: u64,
 }
 
-impl LeaseStore for Place {
+impl LeaseStore for WriterPlace {
     fn load(&self) -> Option<(HostIdentity, bool)> {
         let volumes = self.writers.volumes.lock();
         let writer = volumes.get(&self.identity)?;
-        let Writer { host_id, instance, is_held, .. } = *writer;
+        let VolumeWriter { host_id, instance, is_held, .. } = *writer;
         Some((HostIdentity { nqn: writer.host_nqn.clone(), id: host_id, instance }, is_held))
     }
 
@@ -92,7 +92,7 @@ impl LeaseStore for Place {
         let mut changed = volumes.clone();
         let HostIdentity { nqn, id, instance } = writer.clone();
         let volume = self.volume.clone();
-        let writer = Writer { volume, host_nqn: nqn, host_id: id, instance, is_held };
+        let writer = VolumeWriter { volume, host_nqn: nqn, host_id: id, instance, is_held };
         changed.insert(self.identity, writer);
         whole_file::replace(&self.writers.path, &serde_json::to_vec_pretty(&changed)?)?;
         *volumes = changed;

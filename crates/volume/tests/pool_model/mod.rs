@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use underlay_storage::device::{BlockDevice, Request};
-use underlay_volume::Volume;
+use underlay_storage::device::{BlockDevice, DeviceRequest};
+use underlay_volume::VolumeHandle;
 
 use super::power_device::{BLOCK, Pick};
 
@@ -51,7 +51,7 @@ pub(crate) struct VolumeModel {
     pub read_only: bool,
     /// It must be there; otherwise it may be.
     pub certain: bool,
-    pub handle: Option<Volume>,
+    pub handle: Option<VolumeHandle>,
 }
 
 impl VolumeModel {
@@ -92,9 +92,9 @@ impl VolumeModel {
         let known = Arc::clone(&self.known);
         let offset_bytes = (range.start * BLOCK) as u64;
         let request = if content == 0 {
-            Request::Discard { offset_bytes, length_bytes: (range.len() * BLOCK) as u64 }
+            DeviceRequest::Discard { offset_bytes, length_bytes: (range.len() * BLOCK) as u64 }
         } else {
-            Request::Write { offset_bytes, data: bytes_of(content).repeat(range.len()), fua }
+            DeviceRequest::Write { offset_bytes, data: bytes_of(content).repeat(range.len()), fua }
         };
         let done = move |answer: Result<_, _>| {
             let mut known = known.lock().unwrap();
@@ -127,7 +127,7 @@ impl VolumeModel {
             }
             outcome(answer.is_ok());
         };
-        handle.submit(Request::Flush, Box::new(done));
+        handle.submit(DeviceRequest::Flush, Box::new(done));
     }
 
     /// With nothing under way: what it holds, which must be what was written last.
@@ -192,7 +192,7 @@ impl Known {
     }
 }
 
-pub(crate) fn read_all(volume: &Volume) -> Vec<u64> {
+pub(crate) fn read_all(volume: &VolumeHandle) -> Vec<u64> {
     let mut contents = Vec::new();
     let capacity_bytes = volume.geometry().capacity_bytes;
     // Not in step with extents and chunks.
@@ -200,7 +200,8 @@ pub(crate) fn read_all(volume: &Volume) -> Vec<u64> {
     let mut offset_bytes = 0;
     while offset_bytes < capacity_bytes {
         let length = piece.min(capacity_bytes - offset_bytes) as usize;
-        let read = volume.execute(Request::Read { offset_bytes, buffer: vec![1; length] }).expect("it reads");
+        let read =
+            volume.execute(DeviceRequest::Read { offset_bytes, buffer: vec![1; length] }).expect("it reads");
         contents.extend(read.chunks(BLOCK).map(content_of));
         offset_bytes += length as u64;
     }

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_storage::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
 
 pub(crate) const BLOCK: usize = 4096;
 
@@ -37,7 +39,7 @@ pub(crate) struct Supply {
 }
 
 /// With how many writes had completed when it was submitted.
-type Queued = (Arc<Shared>, Request, u64, Done);
+type Queued = (Arc<Shared>, DeviceRequest, u64, CompletionCallback);
 
 #[derive(Clone)]
 pub(crate) struct PowerDevice {
@@ -51,12 +53,12 @@ struct Shared {
     fails_writes: AtomicBool,
     fails: Mutex<Option<Like>>,
     holds: Mutex<Option<Like>>,
-    held: Mutex<Vec<(Request, u64, Done)>>,
+    held: Mutex<Vec<(DeviceRequest, u64, CompletionCallback)>>,
     state: Mutex<State>,
 }
 
 /// Which requests something is said of.
-type Like = Box<dyn FnMut(&Request) -> bool + Send>;
+type Like = Box<dyn FnMut(&DeviceRequest) -> bool + Send>;
 
 struct State {
     durable: Vec<u8>,
@@ -148,12 +150,12 @@ impl PowerDevice {
     }
 
     /// Requests like that fail, until something else is said. A write has then reached some of its blocks.
-    pub(crate) fn fail_when(&self, fails: impl FnMut(&Request) -> bool + Send + 'static) {
+    pub(crate) fn fail_when(&self, fails: impl FnMut(&DeviceRequest) -> bool + Send + 'static) {
         *self.shared.fails.lock().unwrap() = Some(Box::new(fails));
     }
 
     /// Requests like that wait until [`PowerDevice::let_go`].
-    pub(crate) fn hold_when(&self, holds: impl FnMut(&Request) -> bool + Send + 'static) {
+    pub(crate) fn hold_when(&self, holds: impl FnMut(&DeviceRequest) -> bool + Send + 'static) {
         *self.shared.holds.lock().unwrap() = Some(Box::new(holds));
     }
 
@@ -201,7 +203,7 @@ impl Shared {
         self.state.lock().unwrap()
     }
 
-    fn answer(&self, request: Request, writes: u64, done: Done) {
+    fn answer(&self, request: DeviceRequest, writes: u64, done: CompletionCallback) {
         let left = self.supply.left.fetch_sub(1, Ordering::SeqCst);
         if left <= 1 {
             if left == 1 {
@@ -213,7 +215,8 @@ impl Shared {
             return done(Err(DeviceError::Gone));
         }
         let fails = self.fails.lock().unwrap().as_mut().is_some_and(|fails| fails(&request));
-        if fails || self.fails_writes.load(Ordering::SeqCst) && matches!(request, Request::Write { .. }) {
+        if fails || self.fails_writes.load(Ordering::SeqCst) && matches!(request, DeviceRequest::Write { .. })
+        {
             self.lock().perform_partly(&request, &mut self.supply.pick.lock().unwrap());
             return done(Err(DeviceError::Io("a test says so".into())));
         }
@@ -242,25 +245,25 @@ impl State {
         }
     }
 
-    fn perform(&mut self, request: Request, writes: u64) -> Completion {
+    fn perform(&mut self, request: DeviceRequest, writes: u64) -> DeviceCompletion {
         match request {
-            Request::Read { offset_bytes, mut buffer } => {
+            DeviceRequest::Read { offset_bytes, mut buffer } => {
                 self.read(offset_bytes, &mut buffer);
                 return Ok(buffer);
             }
-            Request::Write { offset_bytes, data, fua } => {
+            DeviceRequest::Write { offset_bytes, data, fua } => {
                 self.writes += 1;
                 for (index, content) in data.chunks(BLOCK).enumerate() {
                     self.write(offset_bytes as usize / BLOCK + index, content, fua);
                 }
             }
-            Request::Discard { offset_bytes, length_bytes } => {
+            DeviceRequest::Discard { offset_bytes, length_bytes } => {
                 self.writes += 1;
                 for block in 0..length_bytes as usize / BLOCK {
                     self.write(offset_bytes as usize / BLOCK + block, &[0; BLOCK], false);
                 }
             }
-            Request::Flush => {
+            DeviceRequest::Flush => {
                 // What had been written when it was submitted, and no more.
                 let durable = &mut self.durable;
                 self.versions.retain(|&block, versions| {
@@ -276,16 +279,16 @@ impl State {
         Ok(Vec::new())
     }
 
-    fn perform_partly(&mut self, request: &Request, pick: &mut Pick) {
+    fn perform_partly(&mut self, request: &DeviceRequest, pick: &mut Pick) {
         self.writes += 1;
         let (offset_bytes, length_bytes) = request.extent();
         for index in 0..length_bytes as usize / BLOCK {
             let block = offset_bytes as usize / BLOCK + index;
             match request {
-                Request::Write { data, .. } if pick.below(2) == 0 => {
+                DeviceRequest::Write { data, .. } if pick.below(2) == 0 => {
                     self.write(block, &data[index * BLOCK..][..BLOCK], false);
                 }
-                Request::Discard { .. } if pick.below(2) == 0 => self.write(block, &[0; BLOCK], false),
+                DeviceRequest::Discard { .. } if pick.below(2) == 0 => self.write(block, &[0; BLOCK], false),
                 _ => {}
             }
         }
@@ -293,15 +296,15 @@ impl State {
 }
 
 impl BlockDevice for PowerDevice {
-    fn geometry(&self) -> Geometry {
-        Geometry {
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry {
             capacity_bytes: self.shared.capacity_bytes,
             block_bytes: BLOCK as u32,
             optimal_io_bytes: BLOCK as u32,
         }
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         if let Err(error) = request.check(&self.geometry()) {
             return done(Err(error));
         }

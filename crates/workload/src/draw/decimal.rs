@@ -8,11 +8,11 @@ const ASCII_ZEROS: u64 = 0x3030_3030_3030_3030;
 const EIGHT_DIGITS: u64 = 100_000_000;
 
 /// The digits of a number in three words of eight, the highest first.
-pub(crate) type Words = [u64; WIDTH / 8];
+pub(crate) type DigitWords = [u64; WIDTH / 8];
 
 /// The three parts of a number that have eight digits each.
 #[inline]
-pub(crate) fn parts(number: u64) -> Words {
+pub(crate) fn parts(number: u64) -> DigitWords {
     let rest = number % (EIGHT_DIGITS * EIGHT_DIGITS);
     [number / (EIGHT_DIGITS * EIGHT_DIGITS), rest / EIGHT_DIGITS, rest % EIGHT_DIGITS]
 }
@@ -36,7 +36,7 @@ pub(crate) fn spread(part: u64) -> u64 {
 /// Writes the digits of words that were [`spread`], and says where the number's first digit stands: that of zero is the
 /// last one.
 #[inline]
-pub(crate) fn write([high, middle, low]: Words, text: &mut [u8; WIDTH]) -> usize {
+pub(crate) fn write([high, middle, low]: DigitWords, text: &mut [u8; WIDTH]) -> usize {
     text[..8].copy_from_slice(&(high | ASCII_ZEROS).to_le_bytes());
     text[8..16].copy_from_slice(&(middle | ASCII_ZEROS).to_le_bytes());
     text[16..].copy_from_slice(&(low | ASCII_ZEROS).to_le_bytes());

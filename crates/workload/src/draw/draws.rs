@@ -8,23 +8,23 @@ use std::sync::Arc;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::client::Fields;
+use crate::client::FieldSelection;
 use crate::draw::distribution::KeyChooser;
-use crate::draw::keys::Names;
+use crate::draw::keys::RecordKeys;
 use crate::draw::values::LengthChooser;
-use crate::mix::{Mix, MixKind, OperationChooser, OperationKind};
+use crate::mix::{MixKind, OperationChooser, OperationKind, OperationMix};
 use crate::run::lanes;
 use crate::run::series::KINDS;
-use crate::workload::Workload;
+use crate::workload::CoreWorkload;
 
 /// An operation as it was drawn.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Drawn {
+pub(crate) struct DrawnOperation {
     pub kind: OperationKind,
     /// What is read.
-    pub fields: Fields,
+    pub fields: FieldSelection,
     /// What is written; `None` where nothing is.
-    pub written: Option<Fields>,
+    pub written: Option<FieldSelection>,
     pub scan_length: u32,
     /// A record that is added: its key is made when it is sent.
     pub is_added: bool,
@@ -32,18 +32,25 @@ pub(crate) struct Drawn {
     pub is_prompt: bool,
 }
 
-impl Drawn {
+impl DrawnOperation {
     /// Of all fields, where fields are read or written.
     pub(crate) fn whole(kind: OperationKind, is_added: bool) -> Self {
         use OperationKind::{Insert, ReadModifyWrite, Update};
-        let written = matches!(kind, Insert | Update | ReadModifyWrite).then_some(Fields::All);
-        Drawn { kind, fields: Fields::All, written, scan_length: 0, is_added, is_prompt: false }
+        let written = matches!(kind, Insert | Update | ReadModifyWrite).then_some(FieldSelection::All);
+        DrawnOperation {
+            kind,
+            fields: FieldSelection::All,
+            written,
+            scan_length: 0,
+            is_added,
+            is_prompt: false,
+        }
     }
 }
 
 /// Random numbers of each use by themselves: what is drawn does not depend on how many operations are drawn at once.
 #[derive(Debug)]
-struct Streams {
+struct RandomStreams {
     kinds: Pcg64Mcg,
     keys: Pcg64Mcg,
     redraws: Pcg64Mcg,
@@ -52,33 +59,33 @@ struct Streams {
 
 /// Draws operations and keeps those that were not taken yet.
 #[derive(Debug)]
-pub(crate) struct Draws {
-    workload: Arc<Workload>,
-    streams: Streams,
+pub(crate) struct OperationDraws {
+    workload: Arc<CoreWorkload>,
+    streams: RandomStreams,
     /// `None` where all operations are of one kind.
     kinds: Option<OperationChooser>,
     only: OperationKind,
     keys: KeyChooser,
     scan_lengths: LengthChooser,
     /// What operations of each kind have in common.
-    templates: [Drawn; KINDS],
+    templates: [DrawnOperation; KINDS],
     /// No record is added.
     adds_none: bool,
     /// Beside kind and key, something is drawn: a field, or how far to scan.
     has_details: bool,
-    drawn: Vec<Drawn>,
+    drawn: Vec<DrawnOperation>,
     /// The names of their records, in the same places.
-    names: Names,
+    names: RecordKeys,
     numbers: Vec<u64>,
     /// The place of the next one that is taken.
     next: usize,
 }
 
-impl Draws {
+impl OperationDraws {
     /// Draws up to `most` at once. Names are made fast for records up to the number `highest`.
     pub(crate) fn new(
-        workload: &Arc<Workload>,
-        mix: &Mix,
+        workload: &Arc<CoreWorkload>,
+        mix: &OperationMix,
         keys: KeyChooser,
         highest: u64,
         most: usize,
@@ -90,20 +97,20 @@ impl Draws {
             MixKind::Delete => (None, OperationKind::Delete),
         };
         let mut stream = || Pcg64Mcg::from_rng(rng);
-        let streams = Streams { kinds: stream(), keys: stream(), redraws: stream(), details: stream() };
+        let streams = RandomStreams { kinds: stream(), keys: stream(), redraws: stream(), details: stream() };
         // A load knows the numbers of its records before.
         let adds = |kind| kind == OperationKind::Insert && !mix.visits_every_record();
-        let mut draws = Draws {
+        let mut draws = OperationDraws {
             streams,
             kinds,
             only,
             keys,
             scan_lengths: workload.scan_lengths_for(mix),
-            templates: OperationKind::ALL.map(|kind| Drawn::whole(kind, adds(kind))),
+            templates: OperationKind::ALL.map(|kind| DrawnOperation::whole(kind, adds(kind))),
             adds_none: mix.share(OperationKind::Insert) == 0.0,
             has_details: true,
             drawn: Vec::with_capacity(most),
-            names: Names::new(workload.key_naming, highest, most),
+            names: RecordKeys::new(workload.key_naming, highest, most),
             numbers: vec![0; most],
             next: 0,
             workload: Arc::clone(workload),
@@ -113,7 +120,7 @@ impl Draws {
     }
 
     /// Finds out whether anything but kinds and keys is to be drawn.
-    pub(crate) fn look_for_details(&mut self, mix: &Mix, makes_values: bool) {
+    pub(crate) fn look_for_details(&mut self, mix: &OperationMix, makes_values: bool) {
         use OperationKind::{Read, ReadModifyWrite, Scan, Update};
         let any = |kinds: &[OperationKind]| kinds.iter().any(|&kind| mix.share(kind) > 0.0);
         let reads_one = any(&[Read, Scan, ReadModifyWrite]) && !self.workload.read_all_fields;
@@ -132,14 +139,14 @@ impl Draws {
 
     /// The next operation and its place.
     #[inline]
-    pub(crate) fn take(&mut self) -> Option<(usize, Drawn)> {
+    pub(crate) fn take(&mut self) -> Option<(usize, DrawnOperation)> {
         let place = self.next;
         let drawn = *self.drawn.get(place)?;
         self.next += 1;
         Some((place, drawn))
     }
 
-    /// Whether the next operation was drawn already and is [`Drawn::is_prompt`].
+    /// Whether the next operation was drawn already and is [`DrawnOperation::is_prompt`].
     #[inline]
     pub(crate) fn has_prompt(&self) -> bool {
         self.drawn.get(self.next).is_some_and(|drawn| drawn.is_prompt)
@@ -147,7 +154,7 @@ impl Draws {
 
     /// [`Self::take`] if it [`has_prompt`](Self::has_prompt).
     #[inline]
-    pub(crate) fn take_prompt(&mut self) -> Option<(usize, Drawn)> {
+    pub(crate) fn take_prompt(&mut self) -> Option<(usize, DrawnOperation)> {
         if self.has_prompt() { self.take() } else { None }
     }
 
@@ -186,7 +193,7 @@ impl Draws {
     fn draw(&mut self, count: usize, visited: Option<u64>, last_acknowledged: u64) {
         self.next = 0;
         self.drawn.clear();
-        let Streams { kinds: kind_bits, keys, redraws, .. } = &mut self.streams;
+        let RandomStreams { kinds: kind_bits, keys, redraws, .. } = &mut self.streams;
         if let Some(kinds) = &self.kinds
             && self.adds_none
             && self.keys.takes_bits()
@@ -226,10 +233,10 @@ impl Draws {
 
     fn draw_details(&mut self) {
         use OperationKind::{Read, ReadModifyWrite, Scan, Update};
-        let Workload { field_count, read_all_fields, write_all_fields, .. } = *self.workload;
+        let CoreWorkload { field_count, read_all_fields, write_all_fields, .. } = *self.workload;
         let rng = &mut self.streams.details;
         let fields = |all: bool, rng: &mut Pcg64Mcg| {
-            if all { Fields::All } else { Fields::One(rng.random_range(0..field_count)) }
+            if all { FieldSelection::All } else { FieldSelection::One(rng.random_range(0..field_count)) }
         };
         for drawn in &mut self.drawn {
             if matches!(drawn.kind, Read | Scan | ReadModifyWrite) {

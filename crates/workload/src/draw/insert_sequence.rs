@@ -8,7 +8,7 @@ const IDLE: u64 = u64::MAX;
 /// One thread's insert under way, alone on its cache line.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Pending(AtomicU64);
+struct PendingInsert(AtomicU64);
 
 /// Gives out record numbers and knows the highest one up to which every insert was answered, so that no reader
 /// asks for a record that may not be there yet. Its memory is one cache line a thread, and nobody waits.
@@ -18,7 +18,7 @@ struct Pending(AtomicU64);
 pub(crate) struct InsertSequence {
     next: AtomicU64,
     last_acknowledged: AtomicU64,
-    pending: Vec<Pending>,
+    pending: Vec<PendingInsert>,
 }
 
 impl InsertSequence {
@@ -27,7 +27,7 @@ impl InsertSequence {
         InsertSequence {
             next: AtomicU64::new(first),
             last_acknowledged: AtomicU64::new(first.saturating_sub(1)),
-            pending: (0..threads).map(|_| Pending(AtomicU64::new(IDLE))).collect(),
+            pending: (0..threads).map(|_| PendingInsert(AtomicU64::new(IDLE))).collect(),
         }
     }
 

@@ -9,9 +9,9 @@ use std::io::Write as _;
 
 use underlay_record::{WrongValue, WrongValueProblem};
 
-use crate::client::{FieldValues, Fields};
+use crate::client::{FieldSelection, FieldValues};
 use crate::draw::values::{self, WordStream};
-use crate::workload::Workload;
+use crate::workload::CoreWorkload;
 
 /// The version's place at the start of a value, in printable bytes of six bits.
 const VERSION_BYTES: usize = 8;
@@ -74,7 +74,7 @@ fn fill_as_ycsb(value: &mut Vec<u8>, key: &[u8], field_name: &str, field: u32, l
 
 /// What a reader knows of the values it may be given.
 #[derive(Clone, Debug)]
-pub struct Expected {
+pub struct ExpectedValues {
     pub field_count: u32,
     pub field_bytes: u32,
     pub compressibility: f64,
@@ -82,10 +82,10 @@ pub struct Expected {
     pub field_name: String,
 }
 
-impl Expected {
+impl ExpectedValues {
     /// Of a workload's values.
-    pub(crate) fn of(workload: &Workload) -> Expected {
-        Expected {
+    pub(crate) fn of(workload: &CoreWorkload) -> ExpectedValues {
+        ExpectedValues {
             field_count: workload.field_count,
             field_bytes: workload.field_length.max_bytes(),
             compressibility: workload.compressibility,
@@ -100,7 +100,7 @@ impl Expected {
     pub fn verify(
         &self,
         key: &[u8],
-        fields: Fields,
+        fields: FieldSelection,
         found: &FieldValues,
         scratch: &mut Vec<u8>,
     ) -> Result<(), WrongValue> {
@@ -109,8 +109,8 @@ impl Expected {
             Err(WrongValue { record, problem })
         };
         let wanted = match fields {
-            Fields::All => self.field_count as usize,
-            Fields::One(_) => 1,
+            FieldSelection::All => self.field_count as usize,
+            FieldSelection::One(_) => 1,
         };
         if found.len() != wanted {
             let (found, expected) = (found.len() as u64, wanted as u64);
@@ -119,8 +119,8 @@ impl Expected {
         let mut seen: u128 = 0;
         for (position, (field, value)) in found.iter().enumerate() {
             let known = match fields {
-                Fields::One(one) => field == one,
-                Fields::All => field < self.field_count,
+                FieldSelection::One(one) => field == one,
+                FieldSelection::All => field < self.field_count,
             };
             // Repetition is looked for in the first 128 fields: enough for any schema that YCSB bindings create.
             let repeated = field < 128 && seen & (1 << field) != 0;

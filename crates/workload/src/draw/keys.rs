@@ -108,9 +108,9 @@ impl KeyNaming {
     /// The longest padding: far above the 20 digits that a number can have.
     pub const MAX_ZERO_PADDING: u32 = 1000;
 
-    /// The name of record `number`. To make many, use [`Names`].
+    /// The name of record `number`. To make many, use [`RecordKeys`].
     pub fn name(&self, number: u64) -> Vec<u8> {
-        let mut names = Names::new(*self, number, 1);
+        let mut names = RecordKeys::new(*self, number, 1);
         names.write(0, number);
         names.get(0).to_vec()
     }
@@ -128,10 +128,10 @@ impl KeyNaming {
 
 /// The names of some records, each in its own place, where they are made over and over without moving a byte.
 #[derive(Clone, Debug)]
-pub struct Names {
+pub struct RecordKeys {
     naming: KeyNaming,
     hash: NumberHash,
-    places: Vec<Place>,
+    places: Vec<KeyBuffer>,
     /// All places, one after the other. Each ends with its name's last digit; what stands before the last
     /// [`decimal::WIDTH`] digits, and is not the prefix, is zeros of the padding.
     text: Vec<u8>,
@@ -141,14 +141,14 @@ pub struct Names {
 }
 
 /// Where a name begins in its place.
-type Place = usize;
+type KeyBuffer = usize;
 
-impl Names {
+impl RecordKeys {
     /// Room for `places` names. Record numbers up to `most` are fast; any number is right.
     pub fn new(naming: KeyNaming, most: u64, places: usize) -> Self {
         let digits = decimal::WIDTH.max(naming.zero_padding as usize);
         let place_bytes = (KeyNaming::PREFIX.len() + digits).next_multiple_of(8);
-        Names {
+        RecordKeys {
             naming,
             hash: NumberHash::up_to(most),
             places: vec![place_bytes; places],
@@ -203,7 +203,7 @@ impl Names {
 
 /// Writes a number's digits to the end of a place, and the prefix before them. Says where the name begins.
 #[inline(always)]
-fn write(words: decimal::Words, zero_padding: u32, text: &mut [u8]) -> Place {
+fn write(words: decimal::DigitWords, zero_padding: u32, text: &mut [u8]) -> KeyBuffer {
     let end = text.len();
     let digits = text.last_chunk_mut().expect("a place has room for a number's digits");
     let first = end - decimal::WIDTH + decimal::write(words, digits);

@@ -9,18 +9,18 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use underlay_record::WrongValue;
 
-use crate::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
+use crate::client::{Client, ClientError, FieldSelection, FieldValues, FoundRecords, OperationOutcome};
 use crate::draw::distribution::{
-    Counter, Exponential, Hotspot, KeyChooser, KeyRange, Latest, RequestDistribution, ScrambledZipfian,
-    Sequential, Uniform,
+    CounterDistribution, Exponential, Hotspot, KeyChooser, KeyRange, Latest, RequestDistribution,
+    ScrambledZipfian, Sequential, Uniform,
 };
-use crate::draw::draws::{Drawn, Draws};
+use crate::draw::draws::{DrawnOperation, OperationDraws};
 use crate::draw::insert_sequence::InsertSequence;
-use crate::draw::integrity::Expected;
+use crate::draw::integrity::ExpectedValues;
 use crate::draw::values;
 use crate::draw::written_values::WrittenValues;
-use crate::mix::{Mix, OperationKind};
-use crate::workload::Workload;
+use crate::mix::{OperationKind, OperationMix};
+use crate::workload::CoreWorkload;
 
 /// A keyspace that grows is foreseen up to this many times the records that are there: beyond it, most draws would
 /// hit nothing and be repeated.
@@ -34,14 +34,14 @@ const PARTS_OF_A_SHARE: u64 = 8;
 /// What the threads of a run share.
 #[derive(Debug)]
 pub(crate) struct SharedOperations {
-    workload: Arc<Workload>,
-    mix: Mix,
+    workload: Arc<CoreWorkload>,
+    mix: OperationMix,
     range: KeyRange,
     inserts: InsertSequence,
     /// Load and delete: the records not visited yet.
-    unvisited: Option<Counter>,
+    unvisited: Option<CounterDistribution>,
     /// Operations that the run may still start.
-    budget: Option<Counter>,
+    budget: Option<CounterDistribution>,
     sequential: Arc<Sequential>,
     operation_limit: Option<u64>,
     threads: u32,
@@ -58,18 +58,19 @@ impl SharedOperations {
     /// # Errors
     /// When the workload has no records to ask for.
     pub(crate) fn new(
-        workload: Arc<Workload>,
-        mix: Mix,
+        workload: Arc<CoreWorkload>,
+        mix: OperationMix,
         threads: u32,
         operation_limit: Option<u64>,
     ) -> Result<Self, String> {
         let range = workload.key_range()?;
-        let unvisited = mix.visits_every_record().then(|| Counter::new(range.first(), range.last() + 1));
+        let unvisited =
+            mix.visits_every_record().then(|| CounterDistribution::new(range.first(), range.last() + 1));
         Ok(SharedOperations {
             range,
             inserts: InsertSequence::new(workload.record_count, threads),
             unvisited,
-            budget: operation_limit.map(|limit| Counter::new(0, limit)),
+            budget: operation_limit.map(|limit| CounterDistribution::new(0, limit)),
             sequential: Arc::new(Sequential::new(range)),
             operation_limit,
             threads: threads.max(1),
@@ -145,7 +146,7 @@ impl SharedOperations {
 
 /// The operation that comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Preparation {
+pub(crate) struct NextOperation {
     pub kind: OperationKind,
     /// It was there already: preparing it took no time to speak of, and neither will launching it.
     pub is_at_hand: bool,
@@ -153,7 +154,7 @@ pub(crate) struct Preparation {
 
 /// What came of checking the records that one operation gave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Checked {
+pub(crate) struct VerifiedRecords {
     pub records: u32,
     pub mismatches: u32,
     pub first_mismatch: Option<WrongValue>,
@@ -163,12 +164,12 @@ pub(crate) struct Checked {
 pub(crate) struct OperationSource<'a> {
     shared: &'a SharedOperations,
     thread: u32,
-    expected: Option<Expected>,
+    expected: Option<ExpectedValues>,
     makes_values: bool,
     most_at_once: u64,
-    draws: Draws,
+    draws: OperationDraws,
     // The operation that was prepared last, its place among the draws, and what it writes.
-    current: Drawn,
+    current: DrawnOperation,
     place: usize,
     written: WrittenValues,
     retries: u32,
@@ -191,15 +192,16 @@ impl<'a> OperationSource<'a> {
         let highest = shared.foreseen_range().last();
         let keys = shared.key_chooser();
         let written = WrittenValues::new(workload, &mut rng);
-        let draws = Draws::new(workload, &shared.mix, keys, highest, most_at_once as usize, &mut rng);
+        let draws =
+            OperationDraws::new(workload, &shared.mix, keys, highest, most_at_once as usize, &mut rng);
         OperationSource {
             shared,
             thread,
-            expected: workload.data_integrity.then(|| Expected::of(workload)),
+            expected: workload.data_integrity.then(|| ExpectedValues::of(workload)),
             makes_values: true,
             most_at_once,
             draws,
-            current: Drawn::whole(OperationKind::Read, false),
+            current: DrawnOperation::whole(OperationKind::Read, false),
             place: 0,
             written,
             retries: 0,
@@ -246,7 +248,7 @@ impl<'a> OperationSource<'a> {
     /// Prepares the next operation before the clock is read; `None` when there are no more. [`Self::launch`] completes
     /// it.
     #[inline]
-    pub(crate) fn prepare(&mut self) -> Option<Preparation> {
+    pub(crate) fn prepare(&mut self) -> Option<NextOperation> {
         let mut is_at_hand = true;
         if self.draws.left() == 0 {
             if !self.draw_more() {
@@ -270,7 +272,7 @@ impl<'a> OperationSource<'a> {
                 self.retries = self.shared.workload.insert_retries;
             }
         }
-        Some(Preparation { kind, is_at_hand })
+        Some(NextOperation { kind, is_at_hand })
     }
 
     /// Whether [`Self::take_prompt`] has something.
@@ -302,7 +304,7 @@ impl<'a> OperationSource<'a> {
             let number = self.shared.inserts.begin(self.thread);
             self.draws.set_number(self.place, number);
             if self.makes_values {
-                self.written.make(Fields::All, self.draws.name(self.place));
+                self.written.make(FieldSelection::All, self.draws.name(self.place));
             }
         }
     }
@@ -314,7 +316,7 @@ impl<'a> OperationSource<'a> {
         &mut self,
         client: &mut dyn Client,
         now_ns: impl FnOnce() -> u64,
-    ) -> Result<Outcome, ClientError> {
+    ) -> Result<OperationOutcome, ClientError> {
         let key = self.draws.name(self.place);
         let current = self.current;
         match current.kind {
@@ -332,7 +334,7 @@ impl<'a> OperationSource<'a> {
             OperationKind::ReadModifyWrite => {
                 self.read_end_ns = None;
                 match client.read(key, current.fields, &mut self.found)? {
-                    Outcome::Found => {
+                    OperationOutcome::Found => {
                         self.read_end_ns = Some(now_ns());
                         client.update(key, self.written.values())
                     }
@@ -345,10 +347,12 @@ impl<'a> OperationSource<'a> {
 
     /// Whether the insert that was answered so is to be sent again.
     #[inline]
-    pub(crate) fn may_try_again(&self, answer: &Result<Outcome, ClientError>) -> bool {
+    pub(crate) fn may_try_again(&self, answer: &Result<OperationOutcome, ClientError>) -> bool {
         // Not after a lost connection: the worker makes a new one, and the insert counts as failed.
-        let failed =
-            matches!(answer, Err(ClientError::System(_) | ClientError::Timeout(_)) | Ok(Outcome::Throttled));
+        let failed = matches!(
+            answer,
+            Err(ClientError::System(_) | ClientError::Timeout(_)) | Ok(OperationOutcome::Throttled)
+        );
         failed && self.retries > 0 && self.current.kind == OperationKind::Insert
     }
 
@@ -375,10 +379,10 @@ impl<'a> OperationSource<'a> {
     }
 
     /// After the answer and outside the timing: checks what was read, where that is asked for.
-    pub(crate) fn check(&mut self, answer: &Result<Outcome, ClientError>) -> Checked {
-        let Some(expected) = &self.expected else { return Checked::default() };
+    pub(crate) fn check(&mut self, answer: &Result<OperationOutcome, ClientError>) -> VerifiedRecords {
+        let Some(expected) = &self.expected else { return VerifiedRecords::default() };
         let (fields, scratch) = (self.current.fields, &mut self.scratch);
-        let mut checked = Checked::default();
+        let mut checked = VerifiedRecords::default();
         let mut check = |key: &[u8], found: &FieldValues| {
             checked.records += 1;
             if let Err(mismatch) = expected.verify(key, fields, found, scratch) {
@@ -387,12 +391,14 @@ impl<'a> OperationSource<'a> {
             }
         };
         match (self.current.kind, answer) {
-            (OperationKind::Read, Ok(Outcome::Found)) => check(self.draws.name(self.place), &self.found),
+            (OperationKind::Read, Ok(OperationOutcome::Found)) => {
+                check(self.draws.name(self.place), &self.found)
+            }
             // What was read was read, whatever became of the update.
             (OperationKind::ReadModifyWrite, _) if self.read_end_ns.is_some() => {
                 check(self.draws.name(self.place), &self.found);
             }
-            (OperationKind::Scan, Ok(Outcome::Found)) => {
+            (OperationKind::Scan, Ok(OperationOutcome::Found)) => {
                 self.scanned.iter().for_each(|(key, found)| check(key, found));
             }
             _ => {}
@@ -407,18 +413,18 @@ mod tests {
     use crate::NullClient;
 
     fn shared(mix: &str, threads: u32, limit: Option<u64>) -> SharedOperations {
-        let workload = Arc::new(Workload::new(5_000, 4, 100));
-        SharedOperations::new(workload, Mix::parse(mix).unwrap(), threads, limit).unwrap()
+        let workload = Arc::new(CoreWorkload::new(5_000, 4, 100));
+        SharedOperations::new(workload, OperationMix::parse(mix).unwrap(), threads, limit).unwrap()
     }
 
     /// The next operations of a source: kind, key, what is read, how far is scanned, what is written.
     fn operations(source: &mut OperationSource<'_>, count: usize) -> Vec<String> {
         let mut shown = Vec::new();
         while shown.len() < count {
-            let Some(Preparation { kind, .. }) = source.prepare() else { break };
+            let Some(NextOperation { kind, .. }) = source.prepare() else { break };
             source.launch();
             let key = String::from_utf8(source.draws.name(source.place).to_vec()).unwrap();
-            let Drawn { fields, scan_length, .. } = source.current;
+            let DrawnOperation { fields, scan_length, .. } = source.current;
             let written: Vec<u32> = match source.current.written {
                 Some(_) => source.written.values().iter().map(|(field, _)| field).collect(),
                 None => Vec::new(),
@@ -443,12 +449,14 @@ mod tests {
             ("load", Zipfian),
             ("delete", Zipfian),
         ] {
-            let mut workload = Workload::new(10, 4, 100);
+            let mut workload = CoreWorkload::new(10, 4, 100);
             workload.request_distribution = Some(distribution);
             workload.read_all_fields = false;
             let workload = Arc::new(workload);
-            let shared =
-                || SharedOperations::new(Arc::clone(&workload), Mix::parse(mix).unwrap(), 1, None).unwrap();
+            let shared = || {
+                SharedOperations::new(Arc::clone(&workload), OperationMix::parse(mix).unwrap(), 1, None)
+                    .unwrap()
+            };
             let (together, one_by_one) = (shared(), shared());
             let mut fast = OperationSource::new(&together, 0, 9);
             let mut slow = OperationSource::new(&one_by_one, 0, 9);
@@ -498,9 +506,10 @@ mod tests {
         let shown = operations(&mut source, 200);
         assert!(shown.iter().any(|one| one.starts_with("update")));
         assert!(shown.iter().all(|one| one.ends_with("[]")), "{shown:?}");
-        let mut checked = Workload::new(100, 1, 100);
+        let mut checked = CoreWorkload::new(100, 1, 100);
         checked.data_integrity = true;
-        let shared = SharedOperations::new(Arc::new(checked), Mix::parse("a").unwrap(), 1, None).unwrap();
+        let shared =
+            SharedOperations::new(Arc::new(checked), OperationMix::parse("a").unwrap(), 1, None).unwrap();
         let mut source = OperationSource::new(&shared, 0, 1);
         source.leave_out_values();
         assert!(

@@ -3,10 +3,10 @@
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
-use crate::client::{FieldValues, Fields};
+use crate::client::{FieldSelection, FieldValues};
 use crate::draw::integrity;
 use crate::draw::values::{self, LengthChooser, WordStream};
-use crate::workload::Workload;
+use crate::workload::CoreWorkload;
 
 /// One thread's maker of values.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct WrittenValues {
 }
 
 impl WrittenValues {
-    pub(crate) fn new(workload: &Workload, rng: &mut Pcg64Mcg) -> Self {
+    pub(crate) fn new(workload: &CoreWorkload, rng: &mut Pcg64Mcg) -> Self {
         use rand::RngExt;
         WrittenValues {
             words: WordStream::new(rng.random()),
@@ -46,10 +46,10 @@ impl WrittenValues {
     }
 
     /// Makes values of the record `key` for these fields.
-    pub(crate) fn make(&mut self, fields: Fields, key: &[u8]) {
+    pub(crate) fn make(&mut self, fields: FieldSelection, key: &[u8]) {
         let range = match fields {
-            Fields::One(field) => field..field + 1,
-            Fields::All => 0..self.field_count,
+            FieldSelection::One(field) => field..field + 1,
+            FieldSelection::All => 0..self.field_count,
         };
         if let (LengthChooser::Constant(length), false) = (&self.lengths, self.are_checked) {
             return self.make_alike(range, *length as usize);
@@ -104,17 +104,17 @@ mod tests {
             compressibility in 0.0f64..=1.0,
             asked in proptest::collection::vec(proptest::option::of(0u32..6), 1..20),
         ) {
-            let mut workload = Workload::new(100, count, length);
+            let mut workload = CoreWorkload::new(100, count, length);
             workload.compressibility = compressibility;
             let mut made = WrittenValues::new(&workload, &mut Pcg64Mcg::seed_from_u64(3));
             let mut words = made.words;
             for one in asked {
-                let fields = one.map_or(Fields::All, |field| Fields::One(field % count));
+                let fields = one.map_or(FieldSelection::All, |field| FieldSelection::One(field % count));
                 made.make(fields, b"user1");
                 let mut expected = FieldValues::default();
                 let range = match fields {
-                    Fields::One(field) => field..field + 1,
-                    Fields::All => 0..count,
+                    FieldSelection::One(field) => field..field + 1,
+                    FieldSelection::All => 0..count,
                 };
                 for field in range {
                     values::fill(expected.push_zeroed(field, length as usize), &mut words, compressibility);
@@ -126,21 +126,21 @@ mod tests {
 
     #[test]
     fn values_of_any_length_and_checked_ones_are_made_for_the_fields_that_are_asked_for() {
-        let mut workload = Workload::new(100, 3, 40);
+        let mut workload = CoreWorkload::new(100, 3, 40);
         workload.field_length = FieldLength::Uniform(1, 40);
         let mut made = WrittenValues::new(&workload, &mut Pcg64Mcg::seed_from_u64(3));
-        made.make(Fields::All, b"user1");
+        made.make(FieldSelection::All, b"user1");
         assert_eq!(made.values().iter().map(|(field, _)| field).collect::<Vec<_>>(), [0, 1, 2]);
-        let mut workload = Workload::new(100, 3, 40);
+        let mut workload = CoreWorkload::new(100, 3, 40);
         workload.data_integrity = true;
         let mut made = WrittenValues::new(&workload, &mut Pcg64Mcg::seed_from_u64(3));
-        let expected = integrity::Expected {
+        let expected = integrity::ExpectedValues {
             field_count: 3,
             field_bytes: 40,
             compressibility: 0.5,
             field_name: "field".to_owned(),
         };
-        for fields in [Fields::One(2), Fields::All, Fields::One(0)] {
+        for fields in [FieldSelection::One(2), FieldSelection::All, FieldSelection::One(0)] {
             made.make(fields, b"user7");
             assert_eq!(expected.verify(b"user7", fields, made.values(), &mut Vec::new()), Ok(()));
             assert!(expected.verify(b"user8", fields, made.values(), &mut Vec::new()).is_err());

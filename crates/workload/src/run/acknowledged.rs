@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use underlay_record::{LostWrite, LostWriteProblem, ReadBackRecord};
 use underlay_sync::Mutex;
 
-use crate::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
-use crate::draw::integrity::Expected;
-use crate::workload::Workload;
+use crate::client::{Client, ClientError, FieldSelection, FieldValues, FoundRecords, OperationOutcome};
+use crate::draw::integrity::ExpectedValues;
+use crate::workload::CoreWorkload;
 
 /// So many records are noted at most, a few kilobytes each at the worst; of more, a sample.
 const MAX_NOTED: u64 = 20_000;
@@ -29,11 +29,11 @@ const PAUSE: Duration = Duration::from_millis(200);
 const HOPELESS: u64 = 40;
 
 /// A value by its hash; `None` where it was deleted.
-type Digest = Option<u64>;
+type ValueDigest = Option<u64>;
 
 #[derive(Clone, Copy, Debug)]
-struct Write {
-    digest: Digest,
+struct ClientWrite {
+    digest: ValueDigest,
     begun: u64,
     /// `None` while it is under way, and for good if it failed: it may be there or not.
     answered: Option<u64>,
@@ -41,23 +41,23 @@ struct Write {
 
 /// What one field may hold.
 #[derive(Debug, Default)]
-struct Field {
-    writes: Vec<Write>,
-    replaced: Vec<Digest>,
+struct FieldHistory {
+    writes: Vec<ClientWrite>,
+    replaced: Vec<ValueDigest>,
     /// There were more writes than are kept.
     may_be_anything: bool,
     /// A write deleted it, or may have.
     was_deleted: bool,
 }
 
-impl Field {
-    fn begin(&mut self, digest: Digest, begun: u64) {
+impl FieldHistory {
+    fn begin(&mut self, digest: ValueDigest, begun: u64) {
         self.was_deleted |= digest.is_none();
         if self.writes.len() >= UNANSWERED_KEPT {
             self.may_be_anything = true;
             return;
         }
-        self.writes.push(Write { digest, begun, answered: None });
+        self.writes.push(ClientWrite { digest, begun, answered: None });
     }
 
     fn answered(&mut self, begun: u64, now: u64) {
@@ -81,24 +81,24 @@ impl Field {
     }
 
     /// What is to be said of finding this. `is_sound`: it is a value that was written to this field at some time.
-    fn judge(&self, found: Digest, is_sound: &dyn Fn() -> bool) -> Judged {
+    fn judge(&self, found: ValueDigest, is_sound: &dyn Fn() -> bool) -> FieldVerdict {
         let was_acknowledged =
             !self.replaced.is_empty() || self.writes.iter().any(|write| write.answered.is_some());
         if self.may_be_anything {
             // What was there and nobody deleted is there.
             let may_be_missing = self.was_deleted || !was_acknowledged;
             return match found {
-                None if !may_be_missing => Judged::Lost(LostWriteProblem::Missing),
-                _ => Judged::Unknown,
+                None if !may_be_missing => FieldVerdict::Lost(LostWriteProblem::Missing),
+                _ => FieldVerdict::Unknown,
             };
         }
         if self.writes.iter().all(|write| write.answered.is_none()) {
-            return Judged::Unknown;
+            return FieldVerdict::Unknown;
         }
         if self.writes.iter().any(|write| write.digest == found) {
-            return Judged::Right;
+            return FieldVerdict::Right;
         }
-        Judged::Lost(match found {
+        FieldVerdict::Lost(match found {
             None => LostWriteProblem::Missing,
             Some(_) if self.replaced.contains(&found) || is_sound() => LostWriteProblem::Older,
             Some(_) => LostWriteProblem::Wrong,
@@ -108,7 +108,7 @@ impl Field {
 
 /// What can be said of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Judged {
+enum FieldVerdict {
     /// It is what it should be, or may be.
     Right,
     Lost(LostWriteProblem),
@@ -116,20 +116,20 @@ enum Judged {
     Unknown,
 }
 
-type Records = HashMap<Vec<u8>, HashMap<u32, Field>>;
+type RecordHistory = HashMap<Vec<u8>, HashMap<u32, FieldHistory>>;
 
 /// The writes of all clients of a run. Memory is bounded: of many records, a sample is noted.
 #[derive(Debug)]
 pub struct AcknowledgedWrites {
     one_in: u64,
     fields: u32,
-    expected: Option<Expected>,
+    expected: Option<ExpectedValues>,
     /// Begins and answers of writes, in the order in which clients saw them.
     tick: AtomicU64,
     noted: AtomicU64,
     acknowledged: AtomicU64,
     left_out: AtomicU64,
-    parts: Vec<Mutex<Records>>,
+    parts: Vec<Mutex<RecordHistory>>,
 }
 
 /// How reading back is bounded.
@@ -143,11 +143,11 @@ pub struct ReadBack<'a> {
 
 impl AcknowledgedWrites {
     /// Nothing yet, of a run of this workload.
-    pub fn of(workload: &Workload) -> AcknowledgedWrites {
+    pub fn of(workload: &CoreWorkload) -> AcknowledgedWrites {
         AcknowledgedWrites {
             one_in: workload.record_count.div_ceil(MAX_NOTED).max(1),
             fields: workload.field_count,
-            expected: workload.data_integrity.then(|| Expected::of(workload)),
+            expected: workload.data_integrity.then(|| ExpectedValues::of(workload)),
             tick: AtomicU64::new(0),
             noted: AtomicU64::new(0),
             acknowledged: AtomicU64::new(0),
@@ -166,13 +166,13 @@ impl AcknowledgedWrites {
     }
 
     /// The part that a record of the sample is in.
-    fn part(&self, key: &[u8]) -> Option<&Mutex<Records>> {
+    fn part(&self, key: &[u8]) -> Option<&Mutex<RecordHistory>> {
         let hash = hash(key);
         hash.is_multiple_of(self.one_in).then(|| &self.parts[(hash / self.one_in) as usize % PARTS])
     }
 
     /// Notes a write that is about to be sent. `None` where it is not of the sample.
-    fn begin(&self, key: &[u8], digests: &[(u32, Digest)]) -> Option<u64> {
+    fn begin(&self, key: &[u8], digests: &[(u32, ValueDigest)]) -> Option<u64> {
         let mut records = self.part(key)?.lock();
         if !records.contains_key(key) {
             // Twice as many as there were at first have been inserted meanwhile: the sample is large enough.
@@ -190,21 +190,21 @@ impl AcknowledgedWrites {
         Some(begun)
     }
 
-    fn ended(&self, key: &[u8], begun: u64, answer: &Result<Outcome, ClientError>) {
+    fn ended(&self, key: &[u8], begun: u64, answer: &Result<OperationOutcome, ClientError>) {
         let Some(part) = self.part(key) else { return };
         let mut records = part.lock();
         let now = self.tick();
         let fields = records.get_mut(key).into_iter().flat_map(HashMap::values_mut);
         for field in fields {
             match answer {
-                Ok(Outcome::Found) => field.answered(begun, now),
-                Ok(Outcome::Missing | Outcome::Throttled) => field.refused(begun),
+                Ok(OperationOutcome::Found) => field.answered(begun, now),
+                Ok(OperationOutcome::Missing | OperationOutcome::Throttled) => field.refused(begun),
                 Err(_) => {}
             }
         }
     }
 
-    fn digests(values: &FieldValues) -> Vec<(u32, Digest)> {
+    fn digests(values: &FieldValues) -> Vec<(u32, ValueDigest)> {
         values.iter().map(|(field, value)| (field, Some(hash(value)))).collect()
     }
 
@@ -215,9 +215,9 @@ impl AcknowledgedWrites {
         connect: &(dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Sync),
         how: &ReadBack<'_>,
     ) -> ReadBackRecord {
-        let records: Vec<(Vec<u8>, HashMap<u32, Field>)> =
+        let records: Vec<(Vec<u8>, HashMap<u32, FieldHistory>)> =
             self.parts.iter().flat_map(|part| std::mem::take(&mut *part.lock())).collect();
-        let reading = Reading {
+        let reading = ReadBackShared {
             records: &records,
             expected: self.expected.as_ref(),
             next: AtomicUsize::new(0),
@@ -249,9 +249,9 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 /// What the threads that read back have in common.
-struct Reading<'a> {
-    records: &'a [(Vec<u8>, HashMap<u32, Field>)],
-    expected: Option<&'a Expected>,
+struct ReadBackShared<'a> {
+    records: &'a [(Vec<u8>, HashMap<u32, FieldHistory>)],
+    expected: Option<&'a ExpectedValues>,
     next: AtomicUsize,
     /// Records that could not be read since one could.
     silent: AtomicU64,
@@ -260,7 +260,7 @@ struct Reading<'a> {
     found: Mutex<ReadBackRecord>,
 }
 
-impl Reading<'_> {
+impl ReadBackShared<'_> {
     fn read(&self, connect: &dyn Fn() -> Result<Box<dyn Client>, ClientError>) {
         let (mut client, mut values) = (None, FieldValues::default());
         while Instant::now() < self.deadline && !self.stop.load(Ordering::Relaxed) {
@@ -274,7 +274,7 @@ impl Reading<'_> {
             match self.read_one(&mut client, connect, key, &mut values) {
                 Some(outcome) => {
                     self.silent.store(0, Ordering::Relaxed);
-                    self.judge(key, fields, (outcome == Outcome::Found).then_some(&values));
+                    self.judge(key, fields, (outcome == OperationOutcome::Found).then_some(&values));
                 }
                 None => {
                     self.silent.fetch_add(1, Ordering::Relaxed);
@@ -290,7 +290,7 @@ impl Reading<'_> {
         connect: &dyn Fn() -> Result<Box<dyn Client>, ClientError>,
         key: &[u8],
         values: &mut FieldValues,
-    ) -> Option<Outcome> {
+    ) -> Option<OperationOutcome> {
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 if Instant::now() >= self.deadline || self.stop.load(Ordering::Relaxed) {
@@ -302,9 +302,9 @@ impl Reading<'_> {
                 *client = connect().ok();
             }
             let Some(connected) = client.as_mut() else { continue };
-            match connected.read(key, Fields::All, values) {
-                Ok(outcome @ (Outcome::Found | Outcome::Missing)) => return Some(outcome),
-                Ok(Outcome::Throttled) | Err(ClientError::System(_) | ClientError::Timeout(_)) => {}
+            match connected.read(key, FieldSelection::All, values) {
+                Ok(outcome @ (OperationOutcome::Found | OperationOutcome::Missing)) => return Some(outcome),
+                Ok(OperationOutcome::Throttled) | Err(ClientError::System(_) | ClientError::Timeout(_)) => {}
                 Err(ClientError::Lost(_)) => *client = None,
             }
         }
@@ -312,10 +312,10 @@ impl Reading<'_> {
     }
 
     /// `values` is `None` where there is no such record.
-    fn judge(&self, key: &[u8], fields: &HashMap<u32, Field>, values: Option<&FieldValues>) {
+    fn judge(&self, key: &[u8], fields: &HashMap<u32, FieldHistory>, values: Option<&FieldValues>) {
         let is_sound = || {
-            let verify = |(expected, values): (&Expected, &FieldValues)| {
-                expected.verify(key, Fields::All, values, &mut Vec::new()).is_ok()
+            let verify = |(expected, values): (&ExpectedValues, &FieldValues)| {
+                expected.verify(key, FieldSelection::All, values, &mut Vec::new()).is_ok()
             };
             self.expected.zip(values).is_some_and(verify)
         };
@@ -325,9 +325,9 @@ impl Reading<'_> {
             let value = values.and_then(|values| values.iter().find(|(number, _)| *number == field));
             match written.judge(value.map(|(_, value)| hash(value)), &is_sound) {
                 // What was acknowledged behind so many writes is not even noted.
-                Judged::Unknown => is_partly_unknown |= written.may_be_anything,
-                Judged::Right => is_judged = true,
-                Judged::Lost(problem) => {
+                FieldVerdict::Unknown => is_partly_unknown |= written.may_be_anything,
+                FieldVerdict::Right => is_judged = true,
+                FieldVerdict::Lost(problem) => {
                     is_judged = true;
                     worst = worst.max(Some((problem, field)));
                 }
@@ -360,12 +360,12 @@ impl NotedClient {
     fn write(
         &mut self,
         key: &[u8],
-        digests: &[(u32, Digest)],
-        write: impl FnOnce(&mut dyn Client) -> Result<Outcome, ClientError>,
-    ) -> Result<Outcome, ClientError> {
+        digests: &[(u32, ValueDigest)],
+        write: impl FnOnce(&mut dyn Client) -> Result<OperationOutcome, ClientError>,
+    ) -> Result<OperationOutcome, ClientError> {
         let begun = self.writes.begin(key, digests);
         let answer = write(self.client.as_mut());
-        if matches!(answer, Ok(Outcome::Found)) {
+        if matches!(answer, Ok(OperationOutcome::Found)) {
             self.writes.acknowledged.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(begun) = begun {
@@ -375,17 +375,27 @@ impl NotedClient {
     }
 
     /// Of values that are noted; hashing the others would only take time.
-    fn digests(&self, key: &[u8], values: &FieldValues) -> Vec<(u32, Digest)> {
+    fn digests(&self, key: &[u8], values: &FieldValues) -> Vec<(u32, ValueDigest)> {
         self.writes.part(key).map_or_else(Vec::new, |_| AcknowledgedWrites::digests(values))
     }
 }
 
 impl Client for NotedClient {
-    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError> {
+    fn read(
+        &mut self,
+        key: &[u8],
+        fields: FieldSelection,
+        values: &mut FieldValues,
+    ) -> Result<OperationOutcome, ClientError> {
         self.client.read(key, fields, values)
     }
 
-    fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
+    fn scan(
+        &mut self,
+        start: &[u8],
+        limit: u32,
+        fields: FieldSelection,
+    ) -> Result<(OperationOutcome, u32), ClientError> {
         self.client.scan(start, limit, fields)
     }
 
@@ -393,24 +403,24 @@ impl Client for NotedClient {
         &mut self,
         start: &[u8],
         limit: u32,
-        fields: Fields,
+        fields: FieldSelection,
         found: &mut FoundRecords,
-    ) -> Result<(Outcome, u32), ClientError> {
+    ) -> Result<(OperationOutcome, u32), ClientError> {
         self.client.scan_records(start, limit, fields, found)
     }
 
-    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         let digests = self.digests(key, values);
         self.write(key, &digests, |client| client.update(key, values))
     }
 
-    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         let digests = self.digests(key, values);
         self.write(key, &digests, |client| client.insert(key, values))
     }
 
-    fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError> {
-        let digests: Vec<(u32, Digest)> = (0..self.writes.fields).map(|field| (field, None)).collect();
+    fn delete(&mut self, key: &[u8]) -> Result<OperationOutcome, ClientError> {
+        let digests: Vec<(u32, ValueDigest)> = (0..self.writes.fields).map(|field| (field, None)).collect();
         self.write(key, &digests, |client| client.delete(key))
     }
 
@@ -443,28 +453,33 @@ mod tests {
     struct Unreliable {
         store: MemoryStore,
         /// The next write is acknowledged, or fails, and is not done.
-        drops: Option<Result<Outcome, ClientError>>,
+        drops: Option<Result<OperationOutcome, ClientError>>,
     }
 
     impl Client for Unreliable {
         fn read(
             &mut self,
             key: &[u8],
-            fields: Fields,
+            fields: FieldSelection,
             values: &mut FieldValues,
-        ) -> Result<Outcome, ClientError> {
+        ) -> Result<OperationOutcome, ClientError> {
             self.store.client().read(key, fields, values)
         }
-        fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
+        fn scan(
+            &mut self,
+            start: &[u8],
+            limit: u32,
+            fields: FieldSelection,
+        ) -> Result<(OperationOutcome, u32), ClientError> {
             self.store.client().scan(start, limit, fields)
         }
-        fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
             self.drops.take().unwrap_or_else(|| self.store.client().update(key, values))
         }
-        fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
             self.drops.take().unwrap_or_else(|| self.store.client().insert(key, values))
         }
-        fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError> {
+        fn delete(&mut self, key: &[u8]) -> Result<OperationOutcome, ClientError> {
             self.store.client().delete(key)
         }
     }
@@ -472,7 +487,7 @@ mod tests {
     fn unreliable(
         writes: &Arc<AcknowledgedWrites>,
         store: &MemoryStore,
-        drops: Option<Result<Outcome, ClientError>>,
+        drops: Option<Result<OperationOutcome, ClientError>>,
     ) -> Box<dyn Client> {
         writes.noted(Box::new(Unreliable { store: store.clone(), drops }))
     }
@@ -480,9 +495,9 @@ mod tests {
     #[test]
     fn what_is_lost_is_found_and_what_was_not_promised_is_not() {
         let (store, writes) =
-            (MemoryStore::new(), Arc::new(AcknowledgedWrites::of(&Workload::new(100, 1, 9))));
+            (MemoryStore::new(), Arc::new(AcknowledgedWrites::of(&CoreWorkload::new(100, 1, 9))));
         let sound = || unreliable(&writes, &store, None);
-        let lying = || unreliable(&writes, &store, Some(Ok(Outcome::Found)));
+        let lying = || unreliable(&writes, &store, Some(Ok(OperationOutcome::Found)));
         let failing = || unreliable(&writes, &store, Some(Err(ClientError::System("no".to_owned()))));
         for key in ["kept", "older", "wrong", "deleted", "uncertain"] {
             sound().insert(key.as_bytes(), &values("first")).unwrap();
@@ -505,7 +520,7 @@ mod tests {
 
     #[test]
     fn many_records_are_sampled_and_nobody_waits_for_a_system_that_is_gone() {
-        let workload = Workload::new(10 * MAX_NOTED, 1, 9);
+        let workload = CoreWorkload::new(10 * MAX_NOTED, 1, 9);
         let writes = Arc::new(AcknowledgedWrites::of(&workload));
         let store = MemoryStore::new();
         let mut client = unreliable(&writes, &store, None);
@@ -525,7 +540,7 @@ mod tests {
     #[test]
     fn what_can_t_be_judged_is_not_said_to_be_there() {
         let store = MemoryStore::new();
-        let writes = Arc::new(AcknowledgedWrites::of(&Workload::new(100, 1, 9)));
+        let writes = Arc::new(AcknowledgedWrites::of(&CoreWorkload::new(100, 1, 9)));
         let failing = |key: &[u8]| {
             let lost = Some(Err(ClientError::Timeout(LIMIT)));
             unreliable(&writes, &store, lost).update(key, &values("lost")).unwrap_err();
@@ -535,7 +550,9 @@ mod tests {
             unreliable(&writes, &store, None).insert(key, &values("first")).unwrap();
             (0..=UNANSWERED_KEPT).for_each(|_| failing(key));
         }
-        unreliable(&writes, &store, Some(Ok(Outcome::Found))).update(b"hot", &values("last")).unwrap();
+        unreliable(&writes, &store, Some(Ok(OperationOutcome::Found)))
+            .update(b"hot", &values("last"))
+            .unwrap();
         store.client().delete(b"old").unwrap();
         failing(b"new");
         let found = read_back(&writes, &store);
@@ -546,7 +563,7 @@ mod tests {
         /// A store that does what it says loses nothing, whatever is written in whatever order.
         #[test]
         fn a_sound_store_is_found_sound(steps in proptest::collection::vec((0u8..5, 0u8..4, any::<u8>()), 1..80)) {
-            let (store, writes) = (MemoryStore::new(), Arc::new(AcknowledgedWrites::of(&Workload::new(9, 1, 9))));
+            let (store, writes) = (MemoryStore::new(), Arc::new(AcknowledgedWrites::of(&CoreWorkload::new(9, 1, 9))));
             let mut client = unreliable(&writes, &store, None);
             for (key, act, value) in steps {
                 let (key, values) = ([key], values(&value.to_string()));
@@ -567,18 +584,18 @@ mod tests {
         /// Of writes at once, any may be the last; of those one after the other only the last.
         #[test]
         fn the_last_of_writes_in_order_is_the_only_one(count in 1usize..300) {
-            let mut field = Field::default();
+            let mut field = FieldHistory::default();
             for number in 0..count as u64 {
                 field.begin(Some(number), 2 * number + 1);
                 field.answered(2 * number + 1, 2 * number + 2);
             }
             let last = count as u64 - 1;
-            prop_assert_eq!(field.judge(Some(last), &|| false), Judged::Right);
-            prop_assert_eq!(field.judge(None, &|| false), Judged::Lost(LostWriteProblem::Missing));
+            prop_assert_eq!(field.judge(Some(last), &|| false), FieldVerdict::Right);
+            prop_assert_eq!(field.judge(None, &|| false), FieldVerdict::Lost(LostWriteProblem::Missing));
             if last > 0 {
-                prop_assert_eq!(field.judge(Some(last - 1), &|| false), Judged::Lost(LostWriteProblem::Older));
+                prop_assert_eq!(field.judge(Some(last - 1), &|| false), FieldVerdict::Lost(LostWriteProblem::Older));
             }
-            prop_assert_eq!(field.judge(Some(u64::MAX), &|| false), Judged::Lost(LostWriteProblem::Wrong));
+            prop_assert_eq!(field.judge(Some(u64::MAX), &|| false), FieldVerdict::Lost(LostWriteProblem::Wrong));
             prop_assert!(field.writes.len() <= 1 && field.replaced.len() <= REPLACED_KEPT);
         }
     }

@@ -5,21 +5,21 @@ use std::sync::{Arc, OnceLock};
 use underlay_record::BesideMeasured;
 
 use crate::draw::operations::SharedOperations;
-use crate::run::recorder::{Merged, ThreadRecord};
-use crate::run::series::Series;
-use crate::run::spec::{Beside, RunSpec};
+use crate::run::recorder::{MergedRecorder, ThreadRecord};
+use crate::run::series::IntervalSeries;
+use crate::run::spec::{BackgroundWork, RunSpec};
 
 /// What its threads share.
 #[derive(Debug)]
 pub(crate) struct BesideStage {
     pub operations: SharedOperations,
-    pub series: OnceLock<Arc<Series>>,
+    pub series: OnceLock<Arc<IntervalSeries>>,
 }
 
 impl BesideStage {
     /// # Errors
     /// When the workload has no records to ask for.
-    pub(crate) fn new(beside: &Beside, spec: &RunSpec) -> Result<BesideStage, String> {
+    pub(crate) fn new(beside: &BackgroundWork, spec: &RunSpec) -> Result<BesideStage, String> {
         let operations =
             SharedOperations::new(Arc::clone(&spec.workload), beside.mix.clone(), beside.threads, None)?;
         Ok(BesideStage { operations, series: OnceLock::new() })
@@ -28,11 +28,11 @@ impl BesideStage {
     /// What came of it.
     pub(crate) fn measured(
         &self,
-        beside: &Beside,
+        beside: &BackgroundWork,
         records: &[ThreadRecord],
         duration_s: f64,
     ) -> Option<BesideMeasured> {
-        let merged = Merged::of(records, self.series.get()?);
+        let merged = MergedRecorder::of(records, self.series.get()?);
         Some(BesideMeasured {
             mix: beside.mix.name().to_owned(),
             threads: beside.threads,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::run::control::Control;
+use crate::run::control::RunHandle;
 use crate::run::null_client::NullClient;
 use crate::run::runner::{RunError, run};
 use crate::run::spec::RunSpec;
-use crate::workload::Workload;
+use crate::workload::CoreWorkload;
 
 /// How long the generator runs against nothing to find its ceiling, on the wall clock.
 const CEILING_DURATION: Duration = Duration::from_millis(300);
@@ -42,7 +42,7 @@ fn highest_up_to<E>(enough: f64, mut look: impl FnMut() -> Result<f64, E>) -> Re
 /// # Errors
 /// As [`run`]: a specification that cannot be run.
 pub fn null_ceiling(spec: &RunSpec) -> Result<f64, RunError> {
-    let mut workload = Workload::clone(&spec.workload);
+    let mut workload = CoreWorkload::clone(&spec.workload);
     if spec.mix.visits_every_record() {
         // More records than can be visited in the time.
         workload.insert_start = 0;
@@ -62,7 +62,7 @@ pub fn null_ceiling(spec: &RunSpec) -> Result<f64, RunError> {
         series_intervals: 1,
         ..spec.clone()
     };
-    let measured = run(&spec, &|_| Ok(Box::new(NullClient)), &Control::new())?;
+    let measured = run(&spec, &|_| Ok(Box::new(NullClient)), &RunHandle::new())?;
     Ok(measured.throughput_per_s)
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A thread's view of time, in nanoseconds since an origin that all threads of a run share.
-pub(crate) trait Clock {
+pub(crate) trait RunClock {
     fn now_ns(&self) -> u64;
 
     /// Waits for `instant_ns`, or until `stop` is set; at once when it is past. Returns the time at the end.
@@ -36,19 +36,19 @@ const MIN_CHECK_NS: u64 = 100_000_000;
 /// The machine's monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MonotonicClock {
-    source: Source,
+    source: ClockSource,
     spins: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Source {
-    Counter(Counter),
+enum ClockSource {
+    Counter(TimestampCounter),
     Kernel { origin: Instant },
 }
 
 /// The processor's time stamp counter from an origin on.
 #[derive(Clone, Copy, Debug)]
-struct Counter {
+struct TimestampCounter {
     origin_ticks: u64,
     /// What the kernel's clock said then.
     origin_kernel_ns: u64,
@@ -56,7 +56,7 @@ struct Counter {
     scale: u64,
 }
 
-impl Counter {
+impl TimestampCounter {
     #[inline]
     fn ns_at(self, ticks: u64) -> u64 {
         // The origin may have been read on a core that is a few ticks ahead.
@@ -68,35 +68,33 @@ impl Counter {
 impl MonotonicClock {
     /// Counts from now on. `spins` burns the last 60 us of every wait: more punctual, at the cost of a core.
     pub(crate) fn start(spins: bool) -> Self {
-        let counter = counter_scale().zip(paired_reading()).map(|(scale, (kernel_ns, ticks))| Counter {
-            origin_ticks: ticks,
-            origin_kernel_ns: kernel_ns,
-            scale,
+        let counter = counter_scale().zip(paired_reading()).map(|(scale, (kernel_ns, ticks))| {
+            TimestampCounter { origin_ticks: ticks, origin_kernel_ns: kernel_ns, scale }
         });
         match counter {
-            Some(counter) => MonotonicClock { source: Source::Counter(counter), spins },
+            Some(counter) => MonotonicClock { source: ClockSource::Counter(counter), spins },
             None => MonotonicClock::of_kernel(spins),
         }
     }
 
     /// The same by the kernel's clock alone.
     pub(crate) fn of_kernel(spins: bool) -> Self {
-        MonotonicClock { source: Source::Kernel { origin: Instant::now() }, spins }
+        MonotonicClock { source: ClockSource::Kernel { origin: Instant::now() }, spins }
     }
 
     /// What the clock reads.
     #[cfg(test)]
     fn name(&self) -> &'static str {
         match self.source {
-            Source::Counter(_) => "tsc",
-            Source::Kernel { .. } => "kernel",
+            ClockSource::Counter(_) => "tsc",
+            ClockSource::Kernel { .. } => "kernel",
         }
     }
 
     /// By how much this clock has gone faster than the kernel's since its origin: 1e-6 is a microsecond in a second. Zero
     /// while too little time has passed to tell.
     pub(crate) fn drift(&self) -> f64 {
-        let Source::Counter(counter) = self.source else { return 0.0 };
+        let ClockSource::Counter(counter) = self.source else { return 0.0 };
         let Some((kernel_ns, ticks)) = paired_reading() else { return 0.0 };
         let passed_ns = kernel_ns.saturating_sub(counter.origin_kernel_ns);
         if passed_ns < MIN_CHECK_NS {
@@ -106,12 +104,12 @@ impl MonotonicClock {
     }
 }
 
-impl Clock for MonotonicClock {
+impl RunClock for MonotonicClock {
     #[inline]
     fn now_ns(&self) -> u64 {
         match self.source {
-            Source::Counter(counter) => counter.ns_at(ticks()),
-            Source::Kernel { origin } => origin.elapsed().as_nanos() as u64,
+            ClockSource::Counter(counter) => counter.ns_at(ticks()),
+            ClockSource::Kernel { origin } => origin.elapsed().as_nanos() as u64,
         }
     }
 
@@ -255,7 +253,7 @@ mod tests {
     #[test]
     fn a_counter_of_three_gigahertz_is_read_in_nanoseconds() {
         let scale = scale_of(&[(0, 77), (10_000_000, 30_000_077), (20_000_000, 60_000_077)]).unwrap();
-        let counter = Counter { origin_ticks: 77, origin_kernel_ns: 0, scale };
+        let counter = TimestampCounter { origin_ticks: 77, origin_kernel_ns: 0, scale };
         for (seconds, ticks) in [(1u64, 3_000_000_000u64), (86_400, 259_200_000_000_000)] {
             let found_ns = counter.ns_at(ticks + 77);
             assert!(found_ns.abs_diff(seconds * 1_000_000_000) <= 1 + seconds, "{found_ns}");
@@ -316,12 +314,12 @@ mod tests {
     #[test]
     fn a_counter_that_went_on_while_the_kernels_clock_stood_still_shows_as_drift() {
         let clock = MonotonicClock::start(false);
-        let Source::Counter(mut counter) = clock.source else { return };
+        let ClockSource::Counter(mut counter) = clock.source else { return };
         // Of eleven tenths of a second the kernel leaves out one.
         let ticks = (1_100_000_000u128 << 32) / u128::from(counter.scale);
         counter.origin_ticks = counter.origin_ticks.saturating_sub(ticks as u64);
         counter.origin_kernel_ns = counter.origin_kernel_ns.saturating_sub(1_000_000_000);
-        let drift = MonotonicClock { source: Source::Counter(counter), ..clock }.drift();
+        let drift = MonotonicClock { source: ClockSource::Counter(counter), ..clock }.drift();
         assert!((drift - 0.1).abs() < 0.01, "{drift}");
     }
 }

@@ -8,12 +8,12 @@ use underlay_record::Histogram;
 use underlay_sync::Mutex;
 
 use crate::mix::OperationKind;
-use crate::run::particulars::Particulars;
+use crate::run::particulars::YcsbStatistics;
 use crate::run::raw::RawLog;
-use crate::run::series::{IntervalLatencies, Series, TimelineInterval};
+use crate::run::series::{IntervalLatencies, IntervalSeries, TimelineInterval};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Phase {
+pub enum RunPhase {
     #[default]
     Connecting,
     WarmingUp,
@@ -25,8 +25,8 @@ pub enum Phase {
 
 /// What a run is doing now. Rates and latencies run in modelled time, durations on the wall clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Progress {
-    pub phase: Phase,
+pub struct RunProgress {
+    pub phase: RunPhase,
     /// Answered since the run began, warm-up included.
     pub operations: u64,
     /// Failed since the run began, warm-up included.
@@ -47,7 +47,7 @@ pub struct Progress {
 
 /// What a run found out about itself that is no measurement of the system.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Aftermath {
+pub struct RunAftermath {
     /// Share of the wall clock that the hypervisor took from this machine's cores while measuring, 0 to 1.
     pub steal_share: f64,
     /// Open loop: operations whose time came within the measured window and that were never sent, because the
@@ -102,40 +102,40 @@ impl RunWindow {
     }
 }
 
-type Callback<'a> = Box<dyn Fn() + Send + Sync + 'a>;
-type Timekeeper<'a> = Box<dyn Fn(Instant) + Send + Sync + 'a>;
-type Starter<'a> = Box<dyn Fn() -> Option<Instant> + Send + Sync + 'a>;
+type PhaseCallback<'a> = Box<dyn Fn() + Send + Sync + 'a>;
+type StartTimer<'a> = Box<dyn Fn(Instant) + Send + Sync + 'a>;
+type StartTrigger<'a> = Box<dyn Fn() -> Option<Instant> + Send + Sync + 'a>;
 
 /// A run's handle: shared with whoever watches it. Its callbacks may borrow for `'a`.
 #[derive(Default)]
-pub struct Control<'a> {
+pub struct RunHandle<'a> {
     /// Set it to end the run as soon as the operations under way are answered.
     pub stop: Arc<AtomicBool>,
     /// Called on the thread that called `run` when all connections are made. It says when to begin, and may wait for that to
     /// be known; `None` ends the run as a stop does. Without it a run begins at once.
-    pub on_connected: Option<Starter<'a>>,
+    pub on_connected: Option<StartTrigger<'a>>,
     /// Called on the thread that called `run` with the instant at which the measured window begins: with no warm-up, a moment before,
     /// and after what follows.
-    pub on_window: Option<Timekeeper<'a>>,
+    pub on_window: Option<StartTimer<'a>>,
     /// Called on the thread that called `run` when the measured window begins; with no warm-up, before, for as long as it takes.
-    pub on_measurement_started: Option<Callback<'a>>,
+    pub on_measurement_started: Option<PhaseCallback<'a>>,
     /// Called on the same thread when the window ends. Always called when the other was.
-    pub on_measurement_ended: Option<Callback<'a>>,
+    pub on_measurement_ended: Option<PhaseCallback<'a>>,
     /// Set it to have what a stopped run had measured by then. Otherwise, and where it had measured nothing, it ends with
     /// [`RunError::Stopped`](crate::RunError::Stopped).
     pub keeps_stopped_run: bool,
-    /// Set it to have [`Control::intervals`] after the run.
+    /// Set it to have [`RunHandle::intervals`] after the run.
     pub keeps_intervals: bool,
-    /// Set it to have [`Control::particulars`] after the run.
+    /// Set it to have [`RunHandle::particulars`] after the run.
     pub keeps_particulars: bool,
-    /// Above 0, each interval of the time series is cut into so many for [`Control::timeline`].
+    /// Above 0, each interval of the time series is cut into so many for [`RunHandle::timeline`].
     pub timeline_parts: u32,
-    progress: Mutex<Progress>,
-    aftermath: Mutex<Aftermath>,
+    progress: Mutex<RunProgress>,
+    aftermath: Mutex<RunAftermath>,
     intervals: Mutex<Vec<IntervalLatencies>>,
-    particulars: Mutex<Particulars>,
+    particulars: Mutex<YcsbStatistics>,
     timeline: Mutex<Vec<TimelineInterval>>,
-    series: Mutex<Option<Arc<Series>>>,
+    series: Mutex<Option<Arc<IntervalSeries>>>,
     raw_log: Mutex<Option<RawLog>>,
 }
 
@@ -149,14 +149,14 @@ pub struct LatenciesSoFar {
     pub service: Option<Histogram>,
 }
 
-impl Control<'_> {
+impl RunHandle<'_> {
     pub fn new() -> Self {
-        Control::default()
+        RunHandle::default()
     }
 
     /// A control that is stopped by a flag that exists already, such as a signal handler's.
     pub fn with_stop(stop: Arc<AtomicBool>) -> Self {
-        Control { stop, ..Control::default() }
+        RunHandle { stop, ..RunHandle::default() }
     }
 
     pub fn is_stopped(&self) -> bool {
@@ -164,30 +164,30 @@ impl Control<'_> {
     }
 
     /// The latest progress, a quarter of a second old at most while the machine keeps up.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> RunProgress {
         *self.progress.lock()
     }
 
     /// Complete once `run` has returned.
-    pub fn aftermath(&self) -> Aftermath {
+    pub fn aftermath(&self) -> RunAftermath {
         *self.aftermath.lock()
     }
 
     /// The latencies of each interval of the time series by kind of operation, once `run` has returned: taken out, and
-    /// empty unless [`Control::keeps_intervals`] was set.
+    /// empty unless [`RunHandle::keeps_intervals`] was set.
     pub fn intervals(&self) -> Vec<IntervalLatencies> {
         std::mem::take(&mut *self.intervals.lock())
     }
 
     /// What was answered and what failed in each part of an interval, once `run` has returned: taken out, and empty unless
-    /// [`Control::timeline_parts`] was set.
+    /// [`RunHandle::timeline_parts`] was set.
     pub fn timeline(&self) -> Vec<TimelineInterval> {
         std::mem::take(&mut *self.timeline.lock())
     }
 
     /// What the run has to tell beside its measurement, once `run` has returned: taken out, and empty unless
-    /// [`Control::keeps_particulars`] was set.
-    pub fn particulars(&self) -> Particulars {
+    /// [`RunHandle::keeps_particulars`] was set.
+    pub fn particulars(&self) -> YcsbStatistics {
         std::mem::take(&mut *self.particulars.lock())
     }
 
@@ -203,11 +203,11 @@ impl Control<'_> {
         OperationKind::ALL.into_iter().filter_map(so_far).collect()
     }
 
-    pub(crate) fn share_series(&self, series: &Arc<Series>) {
+    pub(crate) fn share_series(&self, series: &Arc<IntervalSeries>) {
         *self.series.lock() = Some(Arc::clone(series));
     }
 
-    pub(crate) fn set_particulars(&self, particulars: Particulars) {
+    pub(crate) fn set_particulars(&self, particulars: YcsbStatistics) {
         *self.particulars.lock() = particulars;
     }
 
@@ -228,18 +228,18 @@ impl Control<'_> {
         *self.timeline.lock() = timeline;
     }
 
-    pub(crate) fn set_progress(&self, progress: Progress) {
+    pub(crate) fn set_progress(&self, progress: RunProgress) {
         *self.progress.lock() = progress;
     }
 
-    pub(crate) fn set_phase(&self, phase: Phase) {
+    pub(crate) fn set_phase(&self, phase: RunPhase) {
         let mut progress = self.progress.lock();
         progress.phase = phase;
         progress.phase_elapsed = Duration::ZERO;
         progress.phase_length = None;
     }
 
-    pub(crate) fn set_aftermath(&self, aftermath: Aftermath) {
+    pub(crate) fn set_aftermath(&self, aftermath: RunAftermath) {
         *self.aftermath.lock() = aftermath;
     }
 }

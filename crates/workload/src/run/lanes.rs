@@ -30,7 +30,7 @@ mod tests {
     use super::*;
     use crate::draw::distribution::KeyRange;
     use crate::draw::distribution::ScrambledZipfian;
-    use crate::draw::keys::{InsertOrder, KeyNaming, Names};
+    use crate::draw::keys::{InsertOrder, KeyNaming, RecordKeys};
 
     proptest! {
         /// Records and their names, whatever the processor can do.
@@ -42,13 +42,13 @@ mod tests {
             zero_padding in 0u32..40,
         ) {
             let zipfian = ScrambledZipfian::new(KeyRange::new(0, records).unwrap());
-            let mut names = Names::new(KeyNaming { order, zero_padding }, records, bits.len());
+            let mut names = RecordKeys::new(KeyNaming { order, zero_padding }, records, bits.len());
             let mut narrow = bits.clone();
             zipfian.replace_all(&mut narrow);
             let mut wide = bits;
             widest(#[inline(always)] || zipfian.replace_all(&mut wide));
             prop_assert_eq!(&narrow, &wide);
-            let made = |names: &Names| (0..wide.len()).map(|place| names.get(place).to_vec()).collect::<Vec<_>>();
+            let made = |names: &RecordKeys| (0..wide.len()).map(|place| names.get(place).to_vec()).collect::<Vec<_>>();
             names.write_all(&mut narrow);
             let narrow_names = made(&names);
             let mut numbers = wide.clone();

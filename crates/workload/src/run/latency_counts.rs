@@ -15,18 +15,18 @@ const BLOCK_BITS: u32 = 10;
 const BLOCKS: usize = 33;
 
 /// What counts: 64 bits, or 32 where a table is emptied before they overflow.
-pub(crate) trait Count: Copy + Default + Into<u64> {
+pub(crate) trait LatencyCount: Copy + Default + Into<u64> {
     fn increment(&mut self);
 }
 
-impl Count for u32 {
+impl LatencyCount for u32 {
     #[inline]
     fn increment(&mut self) {
         *self += 1;
     }
 }
 
-impl Count for u64 {
+impl LatencyCount for u64 {
     #[inline]
     fn increment(&mut self) {
         *self += 1;
@@ -41,7 +41,7 @@ pub(crate) struct LatencyCounts<C> {
     touched: u64,
 }
 
-impl<C: Count> std::fmt::Debug for LatencyCounts<C> {
+impl<C: LatencyCount> std::fmt::Debug for LatencyCounts<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.recorded()).finish()
     }
@@ -69,7 +69,7 @@ fn lowest_of(bucket: usize) -> u64 {
     ((bucket - (shift << BLOCK_BITS)) as u64) << shift
 }
 
-impl<C: Count> LatencyCounts<C> {
+impl<C: LatencyCount> LatencyCounts<C> {
     /// Counts one latency.
     #[inline]
     pub(crate) fn add(&mut self, ns: u64) {

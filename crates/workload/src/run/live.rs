@@ -70,7 +70,7 @@ impl LiveCounters {
 
 /// The counters of all threads at one time.
 #[derive(Clone, Debug)]
-struct Snapshot {
+struct CounterSnapshot {
     wall_ns: u64,
     operations: u64,
     errors: u64,
@@ -80,7 +80,7 @@ struct Snapshot {
 /// Turns counters into rates over the last second or so.
 #[derive(Debug, Default)]
 pub(crate) struct LiveMeter {
-    snapshots: VecDeque<Snapshot>,
+    snapshots: VecDeque<CounterSnapshot>,
 }
 
 /// What the meter shows, on the wall clock; latencies in modelled time.
@@ -103,7 +103,7 @@ impl LiveMeter {
         };
         let latencies: Vec<u64> =
             (0..BUCKETS).map(|bucket| sum(&|thread| &thread.latencies[bucket])).collect();
-        let latest = Snapshot {
+        let latest = CounterSnapshot {
             wall_ns,
             operations: latencies.iter().sum(),
             errors: sum(&|thread| &thread.errors),

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use underlay_sync::{Mutex, MutexGuard};
 
-use crate::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
+use crate::client::{Client, ClientError, FieldSelection, FieldValues, FoundRecords, OperationOutcome};
 
-type Record = BTreeMap<u32, Vec<u8>>;
-type Records = BTreeMap<Vec<u8>, Record>;
+type RecordFields = BTreeMap<u32, Vec<u8>>;
+type RecordTable = BTreeMap<Vec<u8>, RecordFields>;
 
 /// The records, shared by all clients of one store.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
-    records: Arc<Mutex<Records>>,
+    records: Arc<Mutex<RecordTable>>,
 }
 
 impl MemoryStore {
@@ -36,7 +36,7 @@ impl MemoryStore {
         self.lock().keys().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Records> {
+    fn lock(&self) -> MutexGuard<'_, RecordTable> {
         self.records.lock()
     }
 }
@@ -47,28 +47,38 @@ pub struct MemoryClient {
     store: MemoryStore,
 }
 
-fn copy(record: &Record, fields: Fields, values: &mut FieldValues) {
+fn copy(record: &RecordFields, fields: FieldSelection, values: &mut FieldValues) {
     for (&field, value) in record {
-        if fields == Fields::All || fields == Fields::One(field) {
+        if fields == FieldSelection::All || fields == FieldSelection::One(field) {
             values.push(field, value);
         }
     }
 }
 
-fn found(there: bool) -> Outcome {
-    if there { Outcome::Found } else { Outcome::Missing }
+fn found(there: bool) -> OperationOutcome {
+    if there { OperationOutcome::Found } else { OperationOutcome::Missing }
 }
 
 impl Client for MemoryClient {
-    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError> {
+    fn read(
+        &mut self,
+        key: &[u8],
+        fields: FieldSelection,
+        values: &mut FieldValues,
+    ) -> Result<OperationOutcome, ClientError> {
         values.clear();
         let records = self.store.lock();
-        let Some(record) = records.get(key) else { return Ok(Outcome::Missing) };
+        let Some(record) = records.get(key) else { return Ok(OperationOutcome::Missing) };
         copy(record, fields, values);
-        Ok(Outcome::Found)
+        Ok(OperationOutcome::Found)
     }
 
-    fn scan(&mut self, start: &[u8], limit: u32, _fields: Fields) -> Result<(Outcome, u32), ClientError> {
+    fn scan(
+        &mut self,
+        start: &[u8],
+        limit: u32,
+        _fields: FieldSelection,
+    ) -> Result<(OperationOutcome, u32), ClientError> {
         let records = self.store.lock();
         let count = records.range(start.to_vec()..).take(limit as usize).count() as u32;
         Ok((found(count > 0), count))
@@ -78,9 +88,9 @@ impl Client for MemoryClient {
         &mut self,
         start: &[u8],
         limit: u32,
-        fields: Fields,
+        fields: FieldSelection,
         found_records: &mut FoundRecords,
-    ) -> Result<(Outcome, u32), ClientError> {
+    ) -> Result<(OperationOutcome, u32), ClientError> {
         found_records.clear();
         let records = self.store.lock();
         for (key, record) in records.range(start.to_vec()..).take(limit as usize) {
@@ -90,20 +100,20 @@ impl Client for MemoryClient {
         Ok((found(count > 0), count))
     }
 
-    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         let mut records = self.store.lock();
-        let Some(record) = records.get_mut(key) else { return Ok(Outcome::Missing) };
+        let Some(record) = records.get_mut(key) else { return Ok(OperationOutcome::Missing) };
         record.extend(values.iter().map(|(field, value)| (field, value.to_vec())));
-        Ok(Outcome::Found)
+        Ok(OperationOutcome::Found)
     }
 
-    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         let record = values.iter().map(|(field, value)| (field, value.to_vec())).collect();
         self.store.lock().insert(key.to_vec(), record);
-        Ok(Outcome::Found)
+        Ok(OperationOutcome::Found)
     }
 
-    fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError> {
+    fn delete(&mut self, key: &[u8]) -> Result<OperationOutcome, ClientError> {
         Ok(found(self.store.lock().remove(key).is_some()))
     }
 }

@@ -1,37 +1,47 @@
 //! A system that does nothing: what the load generator itself costs.
 
-use crate::client::{Client, ClientError, FieldValues, Fields, Outcome};
+use crate::client::{Client, ClientError, FieldSelection, FieldValues, OperationOutcome};
 
 /// Answers everything at once. Reads find a record without fields.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NullClient;
 
 impl Client for NullClient {
-    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError> {
+    fn read(
+        &mut self,
+        key: &[u8],
+        fields: FieldSelection,
+        values: &mut FieldValues,
+    ) -> Result<OperationOutcome, ClientError> {
         values.clear();
         // The optimiser must not find out that nobody looks at what was prepared.
         std::hint::black_box((key, fields));
-        Ok(Outcome::Found)
+        Ok(OperationOutcome::Found)
     }
 
-    fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
+    fn scan(
+        &mut self,
+        start: &[u8],
+        limit: u32,
+        fields: FieldSelection,
+    ) -> Result<(OperationOutcome, u32), ClientError> {
         std::hint::black_box((start, fields));
-        Ok((Outcome::Found, limit))
+        Ok((OperationOutcome::Found, limit))
     }
 
-    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         std::hint::black_box((key, values));
-        Ok(Outcome::Found)
+        Ok(OperationOutcome::Found)
     }
 
-    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         std::hint::black_box((key, values));
-        Ok(Outcome::Found)
+        Ok(OperationOutcome::Found)
     }
 
-    fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError> {
+    fn delete(&mut self, key: &[u8]) -> Result<OperationOutcome, ClientError> {
         std::hint::black_box(key);
-        Ok(Outcome::Found)
+        Ok(OperationOutcome::Found)
     }
 }
 
@@ -40,23 +50,33 @@ impl Client for NullClient {
 pub struct KeysOnlyClient;
 
 impl Client for KeysOnlyClient {
-    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError> {
+    fn read(
+        &mut self,
+        key: &[u8],
+        fields: FieldSelection,
+        values: &mut FieldValues,
+    ) -> Result<OperationOutcome, ClientError> {
         NullClient.read(key, fields, values)
     }
 
-    fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
+    fn scan(
+        &mut self,
+        start: &[u8],
+        limit: u32,
+        fields: FieldSelection,
+    ) -> Result<(OperationOutcome, u32), ClientError> {
         NullClient.scan(start, limit, fields)
     }
 
-    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         NullClient.update(key, values)
     }
 
-    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
         NullClient.insert(key, values)
     }
 
-    fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError> {
+    fn delete(&mut self, key: &[u8]) -> Result<OperationOutcome, ClientError> {
         NullClient.delete(key)
     }
 

@@ -7,7 +7,7 @@ use crate::run::rate_profile::RateProfile;
 
 /// How the operations of an open loop follow one another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Arrivals {
+pub enum ArrivalProcess {
     /// Evenly, over all threads together.
     #[default]
     Constant,
@@ -15,33 +15,33 @@ pub enum Arrivals {
     Poisson,
 }
 
-impl Arrivals {
-    pub const ALL: [Arrivals; 2] = [Arrivals::Constant, Arrivals::Poisson];
+impl ArrivalProcess {
+    pub const ALL: [ArrivalProcess; 2] = [ArrivalProcess::Constant, ArrivalProcess::Poisson];
 
     pub fn name(self) -> &'static str {
         match self {
-            Arrivals::Constant => "constant",
-            Arrivals::Poisson => "poisson",
+            ArrivalProcess::Constant => "constant",
+            ArrivalProcess::Poisson => "poisson",
         }
     }
 
     pub fn parse(name: &str) -> Option<Self> {
-        Arrivals::ALL.into_iter().find(|arrivals| arrivals.name() == name)
+        ArrivalProcess::ALL.into_iter().find(|arrivals| arrivals.name() == name)
     }
 }
 
 /// One thread's share of an open loop: the instants at which its operations are meant to start, in rising order,
 /// whether or not the thread is free then. None is ever left out.
 #[derive(Clone, Debug)]
-pub(crate) struct Schedule {
+pub(crate) struct ThreadSchedule {
     start_ns: u64,
     next_ns: u64,
     profile: RateProfile,
-    order: Order,
+    order: ScheduleOrder,
 }
 
 #[derive(Clone, Debug)]
-enum Order {
+enum ScheduleOrder {
     /// Operation `number` of all threads is next: threads take turns.
     Turns { number: u64, threads: u64 },
     /// Each thread has its own Poisson process, of rate 1 in units of operations: independent ones add up to
@@ -49,10 +49,10 @@ enum Order {
     Independent { number: f64, threads: f64, rng: Box<Pcg64Mcg> },
 }
 
-impl Schedule {
+impl ThreadSchedule {
     /// The share of `thread` of `threads` in what `profile` offers per second of wall time, from `start_ns` on.
     pub(crate) fn new(
-        arrivals: Arrivals,
+        arrivals: ArrivalProcess,
         profile: RateProfile,
         thread: u32,
         threads: u32,
@@ -60,19 +60,21 @@ impl Schedule {
         seed: u64,
     ) -> Self {
         let order = match arrivals {
-            Arrivals::Constant => Order::Turns { number: u64::from(thread), threads: u64::from(threads) },
-            Arrivals::Poisson => Order::Independent {
+            ArrivalProcess::Constant => {
+                ScheduleOrder::Turns { number: u64::from(thread), threads: u64::from(threads) }
+            }
+            ArrivalProcess::Poisson => ScheduleOrder::Independent {
                 number: 0.0,
                 threads: f64::from(threads),
                 // A separate stream: arrival times must not depend on which operations are drawn.
                 rng: Box::new(Pcg64Mcg::seed_from_u64(seed ^ 0xa881_7a15)),
             },
         };
-        let mut schedule = Schedule { start_ns, next_ns: 0, profile, order };
+        let mut schedule = ThreadSchedule { start_ns, next_ns: 0, profile, order };
         match schedule.order {
             // Thread 0's first operation is due at the start; a Poisson process begins with a distance.
-            Order::Turns { .. } => schedule.set_next(),
-            Order::Independent { .. } => schedule.advance(),
+            ScheduleOrder::Turns { .. } => schedule.set_next(),
+            ScheduleOrder::Independent { .. } => schedule.advance(),
         }
         schedule
     }
@@ -84,9 +86,9 @@ impl Schedule {
 
     pub(crate) fn advance(&mut self) {
         match &mut self.order {
-            Order::Turns { number, threads } => *number += *threads,
+            ScheduleOrder::Turns { number, threads } => *number += *threads,
             // -ln(1 - u) is exponential, and u < 1 keeps the logarithm finite.
-            Order::Independent { number, rng, .. } => *number += -(-rng.random::<f64>()).ln_1p(),
+            ScheduleOrder::Independent { number, rng, .. } => *number += -(-rng.random::<f64>()).ln_1p(),
         }
         self.set_next();
     }
@@ -94,8 +96,8 @@ impl Schedule {
     fn set_next(&mut self) {
         // From the start each time, not from the last: rounding must not add up.
         let number = match &self.order {
-            Order::Turns { number, .. } => *number as f64,
-            Order::Independent { number, threads, .. } => number * threads,
+            ScheduleOrder::Turns { number, .. } => *number as f64,
+            ScheduleOrder::Independent { number, threads, .. } => number * threads,
         };
         let offset_ns = (self.profile.due_s(number) * 1e9).round();
         self.next_ns = self.start_ns.saturating_add(offset_ns as u64);

@@ -25,13 +25,13 @@ pub struct BothLatencies {
 /// What a run has to tell beside its measurement, in modelled time. Operations are counted that were sent within the
 /// measured time, by either start.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Particulars {
+pub struct YcsbStatistics {
     /// Operations that did not end well, by how they ended.
     pub failed: BTreeMap<(OperationKind, RawAnswer), BothLatencies>,
     /// The reads and the updates that read-modify-writes consist of, by how they ended.
     pub parts: BTreeMap<(OperationKind, RawAnswer), BothLatencies>,
     /// Where the record's latencies, which count what was due, are those of other operations than what was sent.
-    pub edges: BTreeMap<OperationKind, Edges>,
+    pub edges: BTreeMap<OperationKind, EdgeLatencies>,
     /// How long it took to check a record's values.
     pub checks: Histogram,
     /// How long it took to close each connection.
@@ -41,7 +41,7 @@ pub struct Particulars {
 /// Latencies from the intended start of operations of an open loop whose intended and actual start lie on two sides of an edge
 /// of the measured time.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Edges {
+pub struct EdgeLatencies {
     /// Due within it, and sent after it or never.
     pub unsent: Histogram,
     /// Due before it, and sent within it.
@@ -50,14 +50,14 @@ pub struct Edges {
 
 /// The latencies of one part of an operation, or of one that failed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Timed {
+pub(crate) struct TimedPart {
     pub intended_ns: u64,
     pub service_ns: u64,
 }
 
 /// On which side of an edge the intended start lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Edge {
+pub(crate) enum EdgeSide {
     Unsent,
     Overdue,
 }
@@ -69,7 +69,7 @@ struct BothCounts {
 }
 
 impl BothCounts {
-    fn add(&mut self, timed: Timed) {
+    fn add(&mut self, timed: TimedPart) {
         self.intended.add(timed.intended_ns);
         self.service.add(timed.service_ns);
     }
@@ -81,7 +81,7 @@ impl BothCounts {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct EndingCounts {
     failed: BTreeMap<(OperationKind, RawAnswer), BothCounts>,
     parts: BTreeMap<(OperationKind, RawAnswer), BothCounts>,
     unsent: BTreeMap<OperationKind, LatencyCounts<u64>>,
@@ -90,20 +90,20 @@ pub(crate) struct Counts {
     closings: LatencyCounts<u64>,
 }
 
-impl Counts {
-    pub(crate) fn add_failed(&mut self, kind: OperationKind, answer: RawAnswer, timed: Timed) {
+impl EndingCounts {
+    pub(crate) fn add_failed(&mut self, kind: OperationKind, answer: RawAnswer, timed: TimedPart) {
         self.failed.entry((kind, answer)).or_default().add(timed);
     }
 
-    pub(crate) fn add_part(&mut self, kind: OperationKind, answer: RawAnswer, timed: Timed) {
+    pub(crate) fn add_part(&mut self, kind: OperationKind, answer: RawAnswer, timed: TimedPart) {
         self.parts.entry((kind, answer)).or_default().add(timed);
     }
 
     /// An operation of the record's that was not sent within the measured time, or the other way round.
-    pub(crate) fn add_edge(&mut self, kind: OperationKind, edge: Edge, intended_ns: u64) {
+    pub(crate) fn add_edge(&mut self, kind: OperationKind, edge: EdgeSide, intended_ns: u64) {
         let counts = match edge {
-            Edge::Unsent => &mut self.unsent,
-            Edge::Overdue => &mut self.overdue,
+            EdgeSide::Unsent => &mut self.unsent,
+            EdgeSide::Overdue => &mut self.overdue,
         };
         counts.entry(kind).or_default().add(intended_ns);
     }
@@ -123,18 +123,18 @@ impl Counts {
 /// Where the threads of a run count them.
 #[derive(Debug, Default)]
 pub(crate) struct ParticularCounts {
-    places: [Mutex<Counts>; PLACES],
+    places: [Mutex<EndingCounts>; PLACES],
 }
 
 impl ParticularCounts {
     /// One thread's place.
-    pub(crate) fn place(&self, thread: u32) -> &Mutex<Counts> {
+    pub(crate) fn place(&self, thread: u32) -> &Mutex<EndingCounts> {
         &self.places[thread as usize % PLACES]
     }
 
     /// Everything that was counted.
-    pub(crate) fn sum(&self) -> Particulars {
-        let mut sum = Particulars::default();
+    pub(crate) fn sum(&self) -> YcsbStatistics {
+        let mut sum = YcsbStatistics::default();
         for counts in self.places.iter().map(Mutex::lock) {
             for (&key, both) in &counts.failed {
                 both.add_to(sum.failed.entry(key).or_default());
@@ -164,10 +164,10 @@ mod tests {
         let counts = ParticularCounts::default();
         for thread in [0, 1, 16] {
             let mut place = counts.place(thread).lock();
-            let timed = Timed { intended_ns: 2_000, service_ns: 1_000 };
+            let timed = TimedPart { intended_ns: 2_000, service_ns: 1_000 };
             place.add_failed(OperationKind::Read, RawAnswer::Missing, timed);
             place.add_part(OperationKind::Update, RawAnswer::Found, timed);
-            place.add_edge(OperationKind::Scan, Edge::Unsent, 9_000);
+            place.add_edge(OperationKind::Scan, EdgeSide::Unsent, 9_000);
             place.add_checks(3, 500);
             place.add_closing(70);
         }

@@ -24,7 +24,7 @@ const CLOCKS_APART: Duration = Duration::from_millis(1);
 
 /// A time in which the thread should have woken up and did not.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Gap {
+struct WakeupGap {
     from: Instant,
     until: Instant,
     /// How much of it the machine was suspended.
@@ -32,25 +32,25 @@ struct Gap {
 }
 
 #[derive(Debug)]
-struct Seen {
-    gaps: VecDeque<Gap>,
+struct ObservedGaps {
+    gaps: VecDeque<WakeupGap>,
     /// When the thread last woke up, and how far the clock that goes on in suspension was ahead then.
     last: Instant,
     ahead: Duration,
 }
 
-impl Seen {
-    fn new(now: Instant, ahead: Duration) -> Seen {
-        Seen { gaps: VecDeque::new(), last: now, ahead }
+impl ObservedGaps {
+    fn new(now: Instant, ahead: Duration) -> ObservedGaps {
+        ObservedGaps { gaps: VecDeque::new(), last: now, ahead }
     }
 
     /// The gap that ends now, if the last wake-up was too long ago.
-    fn gap_until(&self, now: Instant, ahead: Duration) -> Option<Gap> {
+    fn gap_until(&self, now: Instant, ahead: Duration) -> Option<WakeupGap> {
         let suspended = ahead.saturating_sub(self.ahead);
         let suspended = if suspended > CLOCKS_APART { suspended } else { Duration::ZERO };
         let from = self.last + PERIOD;
         let length = now.saturating_duration_since(from);
-        (length.as_secs_f64() >= DELAY_WALL_S || !suspended.is_zero()).then_some(Gap {
+        (length.as_secs_f64() >= DELAY_WALL_S || !suspended.is_zero()).then_some(WakeupGap {
             from: from.min(now),
             until: now,
             suspended,
@@ -69,7 +69,7 @@ impl Seen {
     }
 
     /// What of the gaps lies between two instants, of which the second is now or past.
-    fn between(&self, begin: Instant, end: Instant, open: Option<Gap>) -> Pauses {
+    fn between(&self, begin: Instant, end: Instant, open: Option<WakeupGap>) -> Pauses {
         let mut pauses = Pauses::default();
         for gap in self.gaps.iter().copied().chain(open) {
             let inside_s = gap.until.min(end).saturating_duration_since(gap.from.max(begin)).as_secs_f64();
@@ -94,7 +94,7 @@ impl Seen {
 /// Watches this process until it is dropped.
 #[derive(Debug)]
 pub struct PauseWatch {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<ObservedGaps>>,
     over: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -102,7 +102,7 @@ pub struct PauseWatch {
 impl PauseWatch {
     /// Where no thread can be had, nothing is seen until somebody asks: then everything since was one pause.
     pub fn start() -> PauseWatch {
-        let seen = Arc::new(Mutex::new(Seen::new(Instant::now(), ahead())));
+        let seen = Arc::new(Mutex::new(ObservedGaps::new(Instant::now(), ahead())));
         let kept = Arc::clone(&seen);
         let (over, ended) = mpsc::channel::<()>();
         let thread = std::thread::Builder::new().name("pause-watch".to_owned()).spawn(move || {
@@ -175,8 +175,8 @@ mod tests {
     }
 
     /// Wake-ups at these milliseconds.
-    fn woken(begin: Instant, wakes: &[u64]) -> Seen {
-        let mut seen = Seen::new(begin, AHEAD);
+    fn woken(begin: Instant, wakes: &[u64]) -> ObservedGaps {
+        let mut seen = ObservedGaps::new(begin, AHEAD);
         wakes.iter().for_each(|&at| seen.wake(begin + ms(at), AHEAD));
         seen
     }
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn a_stop_in_the_warm_up_counts_where_its_backlog_is_left() {
         let begin = Instant::now();
-        let mut seen = Seen::new(begin, ahead());
+        let mut seen = ObservedGaps::new(begin, ahead());
         // It stands still for 3.9 s of a warm-up of 5 s, and is late by 40 ms behind that.
         [10, 3_920, 3_970].into_iter().for_each(|at| seen.wake(begin + ms(at), ahead()));
         seen.last = begin + ms(9_000);
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded() {
         let begin = Instant::now();
-        let mut seen = Seen::new(begin, AHEAD);
+        let mut seen = ObservedGaps::new(begin, AHEAD);
         (1..=MAX_GAPS as u64 + 10).for_each(|number| seen.wake(begin + ms(number * 40), AHEAD));
         assert_eq!(seen.gaps.len(), MAX_GAPS);
     }

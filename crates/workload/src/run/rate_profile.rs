@@ -6,11 +6,11 @@ use std::time::Duration;
 /// evenly. What comes after the last piece has its last rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateProfile {
-    pieces: Vec<Piece>,
+    pieces: Vec<ProfilePiece>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Piece {
+struct ProfilePiece {
     begin_s: f64,
     /// Infinite for the last one.
     length_s: f64,
@@ -20,7 +20,7 @@ struct Piece {
     before: f64,
 }
 
-impl Piece {
+impl ProfilePiece {
     /// By how much the rate rises each second.
     fn slope(&self) -> f64 {
         if self.length_s.is_finite() { (self.to_per_s - self.from_per_s) / self.length_s } else { 0.0 }
@@ -42,7 +42,7 @@ pub enum RatePart {
 impl RateProfile {
     /// One rate forever, above 0.
     pub fn constant(rate_per_s: f64) -> Self {
-        let piece = Piece {
+        let piece = ProfilePiece {
             begin_s: 0.0,
             length_s: f64::INFINITY,
             from_per_s: rate_per_s,
@@ -60,7 +60,7 @@ impl RateProfile {
         if parts.is_empty() {
             return Err("a rate without parts: expected at least one".to_owned());
         }
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut pieces: Vec<ProfilePiece> = Vec::new();
         let (mut begin_s, mut before) = (0.0, 0.0);
         for (place, part) in (1..).zip(parts) {
             let (from_per_s, to_per_s, length) = match *part {
@@ -81,7 +81,7 @@ impl RateProfile {
                 return Err(format!("part {place} of the rate has no length: expected more than 0 s"));
             }
             let length_s = length.as_secs_f64();
-            let piece = Piece { begin_s, length_s, from_per_s, to_per_s, before };
+            let piece = ProfilePiece { begin_s, length_s, from_per_s, to_per_s, before };
             before += piece.due_within(length_s);
             begin_s += length_s;
             pieces.push(piece);
@@ -91,13 +91,19 @@ impl RateProfile {
             return Err("a rate that ends at 0: expected its last part to end above 0".to_owned());
         }
         // Every piece search ends here at the latest, however long the run lasts.
-        pieces.push(Piece { begin_s, length_s: f64::INFINITY, from_per_s: last, to_per_s: last, before });
+        pieces.push(ProfilePiece {
+            begin_s,
+            length_s: f64::INFINITY,
+            from_per_s: last,
+            to_per_s: last,
+            before,
+        });
         Ok(RateProfile { pieces })
     }
 
     /// The same in slow motion: every rate divided by `dilation`, every time multiplied by it.
     pub fn dilated(&self, dilation: f64) -> Self {
-        let stretch = |piece: &Piece| Piece {
+        let stretch = |piece: &ProfilePiece| ProfilePiece {
             begin_s: piece.begin_s * dilation,
             length_s: piece.length_s * dilation,
             from_per_s: piece.from_per_s / dilation,
@@ -140,7 +146,7 @@ impl RateProfile {
     }
 
     /// The last piece that `begins`, of pieces of which the first few do; the first one when none does.
-    fn piece(&self, begins: impl Fn(&Piece) -> bool) -> &Piece {
+    fn piece(&self, begins: impl Fn(&ProfilePiece) -> bool) -> &ProfilePiece {
         let count = self.pieces.partition_point(begins);
         &self.pieces[count.saturating_sub(1)]
     }

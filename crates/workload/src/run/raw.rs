@@ -5,7 +5,7 @@
 
 use std::sync::mpsc::{self, Receiver, SyncSender};
 
-use crate::client::{ClientError, Outcome};
+use crate::client::{ClientError, OperationOutcome};
 use crate::mix::OperationKind;
 
 /// Operations that all threads together keep before they pass them on.
@@ -47,11 +47,11 @@ impl RawAnswer {
         }
     }
 
-    pub(crate) fn of(answer: &Result<Outcome, ClientError>) -> Self {
+    pub(crate) fn of(answer: &Result<OperationOutcome, ClientError>) -> Self {
         match answer {
-            Ok(Outcome::Found) => RawAnswer::Found,
-            Ok(Outcome::Missing) => RawAnswer::Missing,
-            Ok(Outcome::Throttled) => RawAnswer::Throttled,
+            Ok(OperationOutcome::Found) => RawAnswer::Found,
+            Ok(OperationOutcome::Missing) => RawAnswer::Missing,
+            Ok(OperationOutcome::Throttled) => RawAnswer::Throttled,
             Err(ClientError::Timeout(_)) => RawAnswer::Timeout,
             Err(_) => RawAnswer::Error,
         }

@@ -2,30 +2,30 @@
 
 use std::collections::BTreeMap;
 
-use underlay_record::{Histogram, IntegrityRecord, Latency, OperationStats, WrongValue};
+use underlay_record::{Histogram, IntegrityRecord, OperationStats, RecordedLatency, WrongValue};
 use underlay_sync::Mutex;
 
-use crate::client::{ClientError, Outcome};
-use crate::draw::operations::Checked;
+use crate::client::{ClientError, OperationOutcome};
+use crate::draw::operations::VerifiedRecords;
 use crate::mix::OperationKind;
 use crate::run::lanes;
 use crate::run::latency_counts::bucket_of;
 use crate::run::live::LiveCounters;
-use crate::run::particulars::{Counts, Edge, Timed};
+use crate::run::particulars::{EdgeSide, EndingCounts, TimedPart};
 use crate::run::raw::{RawAnswer, RawThread};
-use crate::run::series::{KINDS, Series, ThreadSeries};
+use crate::run::series::{IntervalSeries, KINDS, ThreadSeries};
 
 /// Errors that are kept word for word, and wrong values that are kept.
 const MAX_SAMPLES: usize = 10;
 
 /// The measured time, in nanoseconds of the run's clock: from `begin_ns` up to `end_ns`, which is outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
+pub(crate) struct MeasuredSpan {
     pub begin_ns: u64,
     pub end_ns: u64,
 }
 
-impl Window {
+impl MeasuredSpan {
     pub(crate) fn contains(self, instant_ns: u64) -> bool {
         (self.begin_ns..self.end_ns).contains(&instant_ns)
     }
@@ -33,12 +33,12 @@ impl Window {
 
 /// The first errors and wrong values of a run, each once. Locked on these only.
 #[derive(Debug, Default)]
-pub(crate) struct Samples {
+pub(crate) struct ErrorSamples {
     errors: Mutex<Vec<String>>,
     wrong_values: Mutex<Vec<WrongValue>>,
 }
 
-impl Samples {
+impl ErrorSamples {
     pub(crate) fn add_error(&self, text: String) {
         add(&self.errors, text);
     }
@@ -62,7 +62,7 @@ fn add<T: PartialEq>(samples: &Mutex<Vec<T>>, sample: T) {
 
 /// The times of one operation on the run's clock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
+pub(crate) struct OperationTimes {
     /// When it was due: the actual start in a closed loop.
     pub intended_ns: u64,
     pub start_ns: u64,
@@ -73,34 +73,34 @@ pub(crate) struct Times {
 
 /// Operations that follow one another, and room to work out where they count.
 #[derive(Debug)]
-pub(crate) struct Burst {
-    kinds: [OperationKind; Burst::MAX],
-    ends_ns: [u64; Burst::MAX],
+pub(crate) struct OperationBurst {
+    kinds: [OperationKind; OperationBurst::MAX],
+    ends_ns: [u64; OperationBurst::MAX],
     count: usize,
-    latencies_ns: [u64; Burst::MAX],
-    buckets: [usize; Burst::MAX],
-    live_buckets: [usize; Burst::MAX],
+    latencies_ns: [u64; OperationBurst::MAX],
+    buckets: [usize; OperationBurst::MAX],
+    live_buckets: [usize; OperationBurst::MAX],
 }
 
-impl Default for Burst {
+impl Default for OperationBurst {
     fn default() -> Self {
-        Burst {
-            kinds: [OperationKind::Read; Burst::MAX],
-            ends_ns: [0; Burst::MAX],
+        OperationBurst {
+            kinds: [OperationKind::Read; OperationBurst::MAX],
+            ends_ns: [0; OperationBurst::MAX],
             count: 0,
-            latencies_ns: [0; Burst::MAX],
-            buckets: [0; Burst::MAX],
-            live_buckets: [0; Burst::MAX],
+            latencies_ns: [0; OperationBurst::MAX],
+            buckets: [0; OperationBurst::MAX],
+            live_buckets: [0; OperationBurst::MAX],
         }
     }
 }
 
-impl Burst {
+impl OperationBurst {
     /// The most operations in a burst.
     pub(crate) const MAX: usize = 64;
 
     pub(crate) fn is_full(&self) -> bool {
-        self.count == Burst::MAX
+        self.count == OperationBurst::MAX
     }
 
     /// Adds one; the burst must not be full ([`Self::is_full`]).
@@ -114,7 +114,7 @@ impl Burst {
 
 /// What is counted of a kind of operation beside its latencies.
 #[derive(Clone, Copy, Debug, Default)]
-struct Answers {
+struct AnswerCounts {
     missing: u64,
     throttled: u64,
     errors: u64,
@@ -130,20 +130,20 @@ struct Answers {
 ///   its end does not vanish; service time those *sent* within it;
 /// - errors count if either is true. They have no latency, except timeouts, which took at least as long as they did.
 #[derive(Debug)]
-pub(crate) struct Recorder<'a> {
-    window: Window,
+pub(crate) struct ThreadRecorder<'a> {
+    window: MeasuredSpan,
     open_loop: bool,
     /// Modelled time passes as the wall clock's.
     is_undilated: bool,
     modelled_per_wall: f64,
-    answers: [Answers; KINDS],
+    answers: [AnswerCounts; KINDS],
     series: ThreadSeries<'a>,
     live: &'a LiveCounters,
-    samples: &'a Samples,
+    samples: &'a ErrorSamples,
     /// Keeps every operation, where that is asked for.
     raw: Option<RawThread>,
     /// Keeps what a record does not, where that is asked for.
-    particulars: Option<&'a Mutex<Counts>>,
+    particulars: Option<&'a Mutex<EndingCounts>>,
     unstarted: u64,
     /// Timeouts among the latencies.
     timed_timeouts: u64,
@@ -155,21 +155,21 @@ pub(crate) struct Recorder<'a> {
     caught_up_ns: u64,
 }
 
-impl<'a> Recorder<'a> {
+impl<'a> ThreadRecorder<'a> {
     pub(crate) fn new(
-        window: Window,
+        window: MeasuredSpan,
         open_loop: bool,
         dilation: f64,
         series: ThreadSeries<'a>,
         live: &'a LiveCounters,
-        samples: &'a Samples,
+        samples: &'a ErrorSamples,
     ) -> Self {
-        Recorder {
+        ThreadRecorder {
             window,
             open_loop,
             is_undilated: dilation == 1.0,
             modelled_per_wall: 1.0 / dilation,
-            answers: [Answers::default(); KINDS],
+            answers: [AnswerCounts::default(); KINDS],
             series,
             live,
             samples,
@@ -203,12 +203,12 @@ impl<'a> Recorder<'a> {
     }
 
     /// Keeps particulars from now on.
-    pub(crate) fn keep_particulars(&mut self, particulars: Option<&'a Mutex<Counts>>) {
+    pub(crate) fn keep_particulars(&mut self, particulars: Option<&'a Mutex<EndingCounts>>) {
         self.particulars = particulars;
     }
 
     /// True when it took time. The times' differences are the latencies that were recorded, to the nanosecond.
-    fn log(&mut self, kind: OperationKind, times: Times, answer: RawAnswer) -> bool {
+    fn log(&mut self, kind: OperationKind, times: OperationTimes, answer: RawAnswer) -> bool {
         if self.raw.is_none() {
             return false;
         }
@@ -256,13 +256,13 @@ impl<'a> Recorder<'a> {
     pub(crate) fn record(
         &mut self,
         kind: OperationKind,
-        times: Times,
-        answer: &Result<Outcome, ClientError>,
+        times: OperationTimes,
+        answer: &Result<OperationOutcome, ClientError>,
     ) -> bool {
         // Due no later than sent, sent no later than answered: if both ends are inside, so is the start.
         let is_inside = times.intended_ns >= self.window.begin_ns && times.end_ns < self.window.end_ns;
         match answer {
-            Ok(outcome @ (Outcome::Found | Outcome::Missing)) if is_inside => {
+            Ok(outcome @ (OperationOutcome::Found | OperationOutcome::Missing)) if is_inside => {
                 self.last_end_ns = times.end_ns;
                 let latency_ns = self.span_ns(times.intended_ns, times.end_ns);
                 self.live.answered(latency_ns);
@@ -275,7 +275,7 @@ impl<'a> Recorder<'a> {
                 }
                 let answers = &mut self.answers[kind as usize];
                 answers.is_there = true;
-                if *outcome == Outcome::Missing {
+                if *outcome == OperationOutcome::Missing {
                     answers.missing += 1;
                     self.record_failed(kind, times, RawAnswer::Missing);
                 }
@@ -303,8 +303,8 @@ impl<'a> Recorder<'a> {
     /// Operations that found their records, one after the other from `begin_ns` on, before [`Self::burst_end_ns`]. Takes
     /// them out of the burst.
     #[inline]
-    pub(crate) fn record_burst(&mut self, begin_ns: u64, burst: &mut Burst) {
-        let Burst { kinds, ends_ns, count, latencies_ns, buckets, live_buckets } = burst;
+    pub(crate) fn record_burst(&mut self, begin_ns: u64, burst: &mut OperationBurst) {
+        let OperationBurst { kinds, ends_ns, count, latencies_ns, buckets, live_buckets } = burst;
         let count = std::mem::take(count);
         let ends_ns = &ends_ns[..count];
         let Some(&last_end_ns) = ends_ns.last() else { return };
@@ -326,7 +326,7 @@ impl<'a> Recorder<'a> {
         lanes::widest(
             #[inline(always)]
             || {
-                for place in 0..Burst::MAX {
+                for place in 0..OperationBurst::MAX {
                     buckets[place] = bucket_of(latencies_ns[place]);
                     live_buckets[place] = LiveCounters::bucket_of(latencies_ns[place]);
                 }
@@ -342,7 +342,12 @@ impl<'a> Recorder<'a> {
 
     /// What failed, was refused, or crosses an edge of the window.
     #[cold]
-    fn record_rare(&mut self, kind: OperationKind, times: Times, answer: &Result<Outcome, ClientError>) {
+    fn record_rare(
+        &mut self,
+        kind: OperationKind,
+        times: OperationTimes,
+        answer: &Result<OperationOutcome, ClientError>,
+    ) {
         self.last_end_ns = times.end_ns;
         let due = self.window.contains(times.intended_ns);
         let sent = self.window.contains(times.start_ns);
@@ -353,23 +358,23 @@ impl<'a> Recorder<'a> {
             Ok(_) => self.live.answered(latency_ns),
             Err(_) => self.live.failed(),
         }
-        if !answered && matches!(answer, Ok(Outcome::Found | Outcome::Missing)) {
+        if !answered && matches!(answer, Ok(OperationOutcome::Found | OperationOutcome::Missing)) {
             self.outside += 1;
         }
         if !(due || sent || answered) {
             return;
         }
         self.log(kind, times, RawAnswer::of(answer));
-        if *answer != Ok(Outcome::Found) {
+        if *answer != Ok(OperationOutcome::Found) {
             self.record_failed(kind, times, RawAnswer::of(answer));
         }
-        if answered && matches!(answer, Ok(Outcome::Throttled) | Err(_)) {
+        if answered && matches!(answer, Ok(OperationOutcome::Throttled) | Err(_)) {
             self.series.add_failed(times.end_ns);
         }
         let answers = &mut self.answers[kind as usize];
         answers.is_there = true;
         let outcome = match answer {
-            Ok(Outcome::Throttled) => {
+            Ok(OperationOutcome::Throttled) => {
                 // A refusal is fast: as a throughput or a latency it would flatter the system.
                 answers.throttled += 1;
                 return;
@@ -389,7 +394,7 @@ impl<'a> Recorder<'a> {
         // A timeout is no answer, whenever it comes.
         let answered = answered && outcome.is_some();
         if answered {
-            answers.missing += u64::from(outcome == Some(Outcome::Missing));
+            answers.missing += u64::from(outcome == Some(OperationOutcome::Missing));
             self.series.advance_to(times.end_ns);
         }
         let open_loop = self.open_loop;
@@ -401,8 +406,8 @@ impl<'a> Recorder<'a> {
             (false, false) => {}
         }
         match (due, sent) {
-            (true, false) => self.record_edge(kind, Edge::Unsent, latency_ns),
-            (false, true) => self.record_edge(kind, Edge::Overdue, latency_ns),
+            (true, false) => self.record_edge(kind, EdgeSide::Unsent, latency_ns),
+            (false, true) => self.record_edge(kind, EdgeSide::Overdue, latency_ns),
             (true, true) | (false, false) => {}
         }
         let counts = self.series.kind(kind);
@@ -414,7 +419,7 @@ impl<'a> Recorder<'a> {
 
     /// The record counts an operation that was not sent within the window, or leaves out one that was.
     #[cold]
-    fn record_edge(&mut self, kind: OperationKind, edge: Edge, latency_ns: u64) {
+    fn record_edge(&mut self, kind: OperationKind, edge: EdgeSide, latency_ns: u64) {
         if let Some(place) = self.particulars {
             place.lock().add_edge(kind, edge, latency_ns);
         }
@@ -422,10 +427,10 @@ impl<'a> Recorder<'a> {
 
     /// An operation that did not end well takes its time in the particulars too.
     #[cold]
-    fn record_failed(&mut self, kind: OperationKind, times: Times, answer: RawAnswer) {
+    fn record_failed(&mut self, kind: OperationKind, times: OperationTimes, answer: RawAnswer) {
         let Some(place) = self.particulars else { return };
         if self.window.contains(times.start_ns) {
-            let timed = Timed {
+            let timed = TimedPart {
                 intended_ns: self.span_ns(times.intended_ns, times.end_ns),
                 service_ns: self.span_ns(times.start_ns, times.end_ns),
             };
@@ -438,8 +443,8 @@ impl<'a> Recorder<'a> {
     pub(crate) fn record_repeated(
         &mut self,
         kind: OperationKind,
-        times: Times,
-        answer: &Result<Outcome, ClientError>,
+        times: OperationTimes,
+        answer: &Result<OperationOutcome, ClientError>,
     ) {
         let answer = match RawAnswer::of(answer) {
             // What counts is how long its last attempt takes: this one is an error, which has no time in the record.
@@ -456,17 +461,21 @@ impl<'a> Recorder<'a> {
 
     /// The read and the update that a read-modify-write consists of, each as an operation of its kind. They count where the whole
     /// was sent within the window.
-    pub(crate) fn record_parts(&mut self, times: Times, answer: &Result<Outcome, ClientError>) {
+    pub(crate) fn record_parts(
+        &mut self,
+        times: OperationTimes,
+        answer: &Result<OperationOutcome, ClientError>,
+    ) {
         let Some(place) = self.particulars else { return };
         if !self.window.contains(times.start_ns) {
             return;
         }
         let answer = RawAnswer::of(answer);
-        let timed = |intended_ns: u64, start_ns: u64, end_ns: u64| Timed {
+        let timed = |intended_ns: u64, start_ns: u64, end_ns: u64| TimedPart {
             intended_ns: self.span_ns(intended_ns, end_ns),
             service_ns: self.span_ns(start_ns, end_ns),
         };
-        let Times { intended_ns, start_ns, end_ns, read_end_ns } = times;
+        let OperationTimes { intended_ns, start_ns, end_ns, read_end_ns } = times;
         let mut counts = place.lock();
         let (read_answer, read_end_ns) = match read_end_ns {
             // In a closed loop the update is due when it is sent.
@@ -482,7 +491,7 @@ impl<'a> Recorder<'a> {
 
     /// The records of an answer were checked, which took `took_ns`. Wrong values are counted apart from
     /// errors, and whenever they come: the answer stays counted.
-    pub(crate) fn record_check(&mut self, kind: OperationKind, checked: &Checked, took_ns: u64) {
+    pub(crate) fn record_check(&mut self, kind: OperationKind, checked: &VerifiedRecords, took_ns: u64) {
         self.checked += u64::from(checked.records);
         if let Some(place) = self.particulars {
             let each_ns = self.modelled_ns(took_ns / u64::from(checked.records.max(1)));
@@ -523,11 +532,11 @@ impl<'a> Recorder<'a> {
         self.answers[kind as usize].is_there = true;
         self.log(
             kind,
-            Times { intended_ns, start_ns: end_ns, end_ns, read_end_ns: None },
+            OperationTimes { intended_ns, start_ns: end_ns, end_ns, read_end_ns: None },
             RawAnswer::Unstarted,
         );
         self.series.kind(kind).beyond.get_or_insert_default().add(waited_ns);
-        self.record_edge(kind, Edge::Unsent, waited_ns);
+        self.record_edge(kind, EdgeSide::Unsent, waited_ns);
     }
 
     /// Hands over what the shared series has not got yet. To be called once, at the thread's end.
@@ -552,7 +561,7 @@ impl<'a> Recorder<'a> {
 /// What is left of a thread. Its latencies are in the series.
 #[derive(Debug)]
 pub(crate) struct ThreadRecord {
-    answers: [Answers; KINDS],
+    answers: [AnswerCounts; KINDS],
     open_loop: bool,
     pub unstarted: u64,
     pub timed_timeouts: u64,
@@ -575,7 +584,7 @@ impl ThreadRecord {
 
 /// All threads together.
 #[derive(Debug, Default)]
-pub(crate) struct Merged {
+pub(crate) struct MergedRecorder {
     pub operations: u64,
     pub errors: u64,
     pub latency: Histogram,
@@ -585,10 +594,10 @@ pub(crate) struct Merged {
     pub integrity: IntegrityRecord,
 }
 
-impl Merged {
+impl MergedRecorder {
     /// Of threads that are done, and the series that they counted in.
-    pub(crate) fn of(threads: &[ThreadRecord], series: &Series) -> Merged {
-        let mut merged = Merged::default();
+    pub(crate) fn of(threads: &[ThreadRecord], series: &IntervalSeries) -> MergedRecorder {
+        let mut merged = MergedRecorder::default();
         let open_loop = threads.iter().any(|thread| thread.open_loop);
         for kind in OperationKind::ALL {
             let mut stats = OperationStats::default();
@@ -610,8 +619,8 @@ impl Merged {
             merged.latency.merge(&latencies.latency);
             let service =
                 if open_loop { latencies.service.unwrap_or_default() } else { latencies.latency.clone() };
-            stats.service = Latency::of(service);
-            stats.latency = Latency::of(latencies.latency);
+            stats.service = RecordedLatency::of(service);
+            stats.latency = RecordedLatency::of(latencies.latency);
             merged.by_operation.insert(kind.name().to_owned(), stats);
         }
         merged.integrity = IntegrityRecord {

@@ -6,26 +6,28 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, ScopedJoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use underlay_record::{Generator, IntegrityRecord, Latency, Measured, Pauses};
+use underlay_record::{GeneratorCost, IntegrityRecord, MeasuredWindow, Pauses, RecordedLatency};
 use underlay_sync::{Condvar, Mutex};
 
 use crate::client::{Client, ClientError};
 use crate::draw::operations::{OperationSource, SharedOperations};
 use crate::draw::values;
 use crate::run::beside::BesideStage;
-use crate::run::clock::{Clock, MonotonicClock, TOLERATED_DRIFT, make_sleeps_punctual};
-use crate::run::control::{Aftermath, Control, Phase, Progress, RunWindow};
+use crate::run::clock::{MonotonicClock, RunClock, TOLERATED_DRIFT, make_sleeps_punctual};
+use crate::run::control::{RunAftermath, RunHandle, RunPhase, RunProgress, RunWindow};
 use crate::run::live::{LiveCounters, LiveMeter};
 use crate::run::machine_use::{MachineSnapshot, MachineUse};
-use crate::run::pacing::Schedule;
+use crate::run::pacing::ThreadSchedule;
 use crate::run::particulars::ParticularCounts;
 use crate::run::pauses::PauseWatch;
 use crate::run::rate_profile::RateProfile;
 use crate::run::raw::RawLog;
-use crate::run::recorder::{Burst, Merged, Recorder, Samples, ThreadRecord, Window};
-use crate::run::series::{Cut, Series};
-use crate::run::spec::{Beside, RunSpec};
-use crate::run::worker::{Ending, Worker, WorkerReport};
+use crate::run::recorder::{
+    ErrorSamples, MeasuredSpan, MergedRecorder, OperationBurst, ThreadRecord, ThreadRecorder,
+};
+use crate::run::series::{IntervalCut, IntervalSeries};
+use crate::run::spec::{BackgroundWork, RunSpec};
+use crate::run::worker::{ThreadEnding, WorkerReport, WorkerThread};
 
 /// What the names of the threads begin with that each stand for a client.
 pub const CLIENT_THREADS: &str = "client-";
@@ -45,7 +47,7 @@ pub enum RunError {
     /// Every thread lost its connection and could not make it again.
     #[error("all {threads} connections were lost, the last with: {source}{}", first_words(samples))]
     AllLost { threads: u32, source: ClientError, samples: Vec<String> },
-    /// It was stopped by its [`Control`].
+    /// It was stopped by its [`RunHandle`].
     #[error("the run was stopped")]
     Stopped,
     #[error(
@@ -74,17 +76,17 @@ fn first_words(samples: &[String]) -> String {
 }
 
 /// Makes a thread's connection; threads call it at the same time.
-pub type Connect<'a> = &'a (dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Sync);
+pub type ThreadConnector<'a> = &'a (dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Sync);
 
 /// Connected threads wait here for a common start.
 #[derive(Debug, Default)]
-struct Gate {
+struct StartGate {
     /// `Some(None)` sends everyone home.
     start_ns: Mutex<Option<Option<u64>>>,
     opened: Condvar,
 }
 
-impl Gate {
+impl StartGate {
     fn open(&self, start_ns: Option<u64>) {
         *self.start_ns.lock() = Some(start_ns);
         self.opened.notify_all();
@@ -115,20 +117,20 @@ impl Drop for EndSignal<'_> {
 }
 
 /// What the threads of a run share; times count from `origin`.
-struct Stage<'a> {
+struct ThreadShared<'a> {
     spec: &'a RunSpec,
-    connect: Connect<'a>,
+    connect: ThreadConnector<'a>,
     stop: &'a AtomicBool,
     operations: SharedOperations,
     beside: Option<BesideStage>,
     clock: MonotonicClock,
-    gate: Gate,
-    samples: Samples,
+    gate: StartGate,
+    samples: ErrorSamples,
     live: Vec<LiveCounters>,
     active: AtomicU32,
     /// When the coordinating thread saw that the run was stopped.
     stopped_ns: std::sync::OnceLock<u64>,
-    series: std::sync::OnceLock<Arc<Series>>,
+    series: std::sync::OnceLock<Arc<IntervalSeries>>,
     particulars: Option<ParticularCounts>,
     raw_log: Option<RawLog>,
 }
@@ -139,12 +141,16 @@ struct Stage<'a> {
 /// way is answered, which a client's timeout bounds.
 ///
 /// # Errors
-/// [`RunError`]. Errors of single operations are counted and sampled in [`Measured`] and end nothing.
-pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Measured, RunError> {
+/// [`RunError`]. Errors of single operations are counted and sampled in [`MeasuredWindow`] and end nothing.
+pub fn run(
+    spec: &RunSpec,
+    connect: ThreadConnector<'_>,
+    control: &RunHandle,
+) -> Result<MeasuredWindow, RunError> {
     // Taken before anything can fail: its reader waits until it is gone.
     let raw_log = control.take_raw_log();
     spec.check().map_err(|problems| RunError::Spec { problems })?;
-    control.set_phase(Phase::Connecting);
+    control.set_phase(RunPhase::Connecting);
     let operations = SharedOperations::new(
         Arc::clone(&spec.workload),
         spec.mix.clone(),
@@ -158,15 +164,15 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
     let cores = thread::available_parallelism().map_or(1, usize::from);
     // A spinning thread takes a core from the system under test: only where most cores are left.
     let spins = all_threads as usize * 2 <= cores;
-    let stage = Stage {
+    let stage = ThreadShared {
         spec,
         connect,
         stop: &control.stop,
         operations,
         beside,
         clock: MonotonicClock::start(spins),
-        gate: Gate::default(),
-        samples: Samples::default(),
+        gate: StartGate::default(),
+        samples: ErrorSamples::default(),
         live: (0..all_threads).map(|_| LiveCounters::default()).collect(),
         active: AtomicU32::new(all_threads),
         stopped_ns: std::sync::OnceLock::new(),
@@ -218,27 +224,27 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
         let reports = join(threads)?;
         let watched = watched.map(|(machine_use, ended)| {
             let seen = stage.seen(window, ended, &reports);
-            Watched { machine_use, pauses: watch.over(&seen), window: seen }
+            ProcessObservation { machine_use, pauses: watch.over(&seen), window: seen }
         });
         Ok((window, watched, reports))
     });
-    control.set_phase(Phase::Ended);
+    control.set_phase(RunPhase::Ended);
     let (window, watched, reports) = outcome?;
     stage.conclude(window, watched, reports, control)
 }
 
 /// What was seen of this process and this machine while a run was measured.
 #[derive(Clone, Copy, Debug)]
-struct Watched {
+struct ProcessObservation {
     machine_use: MachineUse,
     pauses: Pauses,
     window: RunWindow,
 }
 
-type Joined<'scope> = ScopedJoinHandle<'scope, Option<WorkerReport>>;
+type JoinedThread<'scope> = ScopedJoinHandle<'scope, Option<WorkerReport>>;
 
 /// By the numbers of their threads.
-fn join(threads: Vec<Joined<'_>>) -> Result<Vec<(u32, WorkerReport)>, RunError> {
+fn join(threads: Vec<JoinedThread<'_>>) -> Result<Vec<(u32, WorkerReport)>, RunError> {
     let mut reports = Vec::new();
     let mut failure = None;
     for (thread, handle) in threads.into_iter().enumerate() {
@@ -257,7 +263,7 @@ fn join(threads: Vec<Joined<'_>>) -> Result<Vec<(u32, WorkerReport)>, RunError> 
     failure.map_or(Ok(reports), Err)
 }
 
-impl Stage<'_> {
+impl ThreadShared<'_> {
     fn client_thread(
         &self,
         thread: u32,
@@ -300,9 +306,9 @@ impl Stage<'_> {
                 Some((beside, _)) => (self.number_in_stream(thread), beside.threads),
                 None => (number, all),
             };
-            Schedule::new(spec.arrivals, profile, number, all, start_ns, seed)
+            ThreadSchedule::new(spec.arrivals, profile, number, all, start_ns, seed)
         });
-        let mut recorder = Recorder::new(
+        let mut recorder = ThreadRecorder::new(
             window,
             schedule.is_some(),
             spec.dilation,
@@ -317,7 +323,7 @@ impl Stage<'_> {
         }
         let reconnect = || (self.connect)(thread);
         self.clock.wait_until_ns(start_ns, self.stop);
-        let worker = Worker {
+        let worker = WorkerThread {
             clock: self.clock,
             client,
             reconnect: &reconnect,
@@ -327,13 +333,13 @@ impl Stage<'_> {
             window,
             stop: self.stop,
             dilation: spec.dilation,
-            burst: Burst::default(),
+            burst: OperationBurst::default(),
         };
         Some(worker.run())
     }
 
     /// What a thread belongs to, where that is not the measured stream.
-    fn beside_of(&self, thread: u32) -> Option<(&Beside, &BesideStage)> {
+    fn beside_of(&self, thread: u32) -> Option<(&BackgroundWork, &BesideStage)> {
         if thread < self.spec.threads {
             return None;
         }
@@ -345,14 +351,14 @@ impl Stage<'_> {
         thread.checked_sub(self.spec.threads).unwrap_or(thread)
     }
 
-    fn window(&self, start_ns: u64) -> Window {
+    fn window(&self, start_ns: u64) -> MeasuredSpan {
         let ns = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).min(MAX_WINDOW_NS);
         let begin_ns = start_ns.saturating_add(ns(self.spec.warmup));
-        Window { begin_ns, end_ns: begin_ns.saturating_add(ns(self.spec.duration)) }
+        MeasuredSpan { begin_ns, end_ns: begin_ns.saturating_add(ns(self.spec.duration)) }
     }
 
     /// Opens the gate; with no warm-up, the measurement is announced before.
-    fn start(&self, control: &Control, begin: Option<Instant>) -> Window {
+    fn start(&self, control: &RunHandle, begin: Option<Instant>) -> MeasuredSpan {
         if self.spec.warmup.is_zero() {
             announce(&control.on_measurement_started);
         }
@@ -369,14 +375,14 @@ impl Stage<'_> {
         let cut = if self.spec.is_limited() {
             // Short enough for a run of a moment, and doubled for a longer one.
             let first_wall_ns = (length_ns / u64::from(intervals)).clamp(1_000_000, 20_000_000);
-            Cut::Growing { first_wall_ns, most: intervals as usize * 2 }
+            IntervalCut::Growing { first_wall_ns, most: intervals as usize * 2 }
         } else {
-            Cut::Width { wall_ns: length_ns.div_ceil(u64::from(intervals)) }
+            IntervalCut::Width { wall_ns: length_ns.div_ceil(u64::from(intervals)) }
         };
-        let series = self.series.get_or_init(|| Arc::new(Series::new(window.begin_ns, cut)));
+        let series = self.series.get_or_init(|| Arc::new(IntervalSeries::new(window.begin_ns, cut)));
         control.share_series(series);
         if let Some(beside) = &self.beside {
-            beside.series.get_or_init(|| Arc::new(Series::new(window.begin_ns, cut)));
+            beside.series.get_or_init(|| Arc::new(IntervalSeries::new(window.begin_ns, cut)));
         }
         self.gate.open(Some(start_ns));
         window
@@ -384,12 +390,12 @@ impl Stage<'_> {
 
     /// Follows the run from the caller's thread until its window is over, and announces the window's edges. Says what it used of the machine, and
     /// when it was over.
-    fn watch(&self, window: Window, control: &Control) -> Option<(MachineUse, Instant)> {
+    fn watch(&self, window: MeasuredSpan, control: &RunHandle) -> Option<(MachineUse, Instant)> {
         let mut meter = LiveMeter::default();
         let announced_before = self.spec.warmup.is_zero();
         if !announced_before {
-            control.set_phase(Phase::WarmingUp);
-            self.follow(Phase::WarmingUp, self.spec.warmup, window.begin_ns, &mut meter, control);
+            control.set_phase(RunPhase::WarmingUp);
+            self.follow(RunPhase::WarmingUp, self.spec.warmup, window.begin_ns, &mut meter, control);
             if self.is_over(control) {
                 return None;
             }
@@ -397,18 +403,18 @@ impl Stage<'_> {
             announce(&control.on_measurement_started);
         }
         let before = MachineSnapshot::take();
-        control.set_phase(Phase::Measuring);
-        self.follow(Phase::Measuring, self.spec.duration, window.end_ns, &mut meter, control);
+        control.set_phase(RunPhase::Measuring);
+        self.follow(RunPhase::Measuring, self.spec.duration, window.end_ns, &mut meter, control);
         // Before the callback: what it does is not the generator's use of the machine in the window.
         let machine_use = before.until(&MachineSnapshot::take());
         let ended = Instant::now();
         announce(&control.on_measurement_ended);
-        control.set_phase(Phase::Finishing);
+        control.set_phase(RunPhase::Finishing);
         Some((machine_use, ended))
     }
 
     /// The window by the clock that everybody has, once the threads of both streams have told what they still owed as it began.
-    fn seen(&self, window: Window, ended: Instant, reports: &[(u32, WorkerReport)]) -> RunWindow {
+    fn seen(&self, window: MeasuredSpan, ended: Instant, reports: &[(u32, WorkerReport)]) -> RunWindow {
         let caught_up_ns = reports.iter().filter_map(|(_, report)| report.record.caught_up_ns).min();
         let behind_since = caught_up_ns.filter(|&caught_up_ns| caught_up_ns < window.begin_ns);
         RunWindow {
@@ -420,7 +426,7 @@ impl Stage<'_> {
     }
 
     /// When the window begins, or has begun a moment ago, by the clock that everybody has.
-    fn tell_window(&self, window: Window, control: &Control) {
+    fn tell_window(&self, window: MeasuredSpan, control: &RunHandle) {
         let Some(timekeeper) = &control.on_window else { return };
         timekeeper(self.instant_of(window.begin_ns));
     }
@@ -433,19 +439,26 @@ impl Stage<'_> {
         now.checked_sub(since).unwrap_or(now) + until
     }
 
-    fn is_over(&self, control: &Control) -> bool {
+    fn is_over(&self, control: &RunHandle) -> bool {
         self.active.load(Ordering::SeqCst) == 0 || control.is_stopped()
     }
 
     /// Publishes progress until `end_ns`, or until no thread is left.
-    fn follow(&self, phase: Phase, length: Duration, end_ns: u64, meter: &mut LiveMeter, control: &Control) {
+    fn follow(
+        &self,
+        phase: RunPhase,
+        length: Duration,
+        end_ns: u64,
+        meter: &mut LiveMeter,
+        control: &RunHandle,
+    ) {
         let begin_ns = self.clock.now_ns();
         let operation_limit = self.spec.operations_in_all();
         let phase_length = (length < Duration::MAX).then_some(length);
         loop {
             let now_ns = self.clock.now_ns();
             let reading = meter.read(now_ns, &self.live);
-            control.set_progress(Progress {
+            control.set_progress(RunProgress {
                 phase,
                 operations: reading.operations,
                 errors: reading.errors,
@@ -470,11 +483,11 @@ impl Stage<'_> {
 
     fn conclude(
         self,
-        planned: Window,
-        watched: Option<Watched>,
+        planned: MeasuredSpan,
+        watched: Option<ProcessObservation>,
         reports: Vec<(u32, WorkerReport)>,
-        control: &Control,
-    ) -> Result<Measured, RunError> {
+        control: &RunHandle,
+    ) -> Result<MeasuredWindow, RunError> {
         let spec = self.spec;
         let (own, others): (Vec<_>, Vec<_>) =
             reports.into_iter().partition(|(thread, _)| self.beside_of(*thread).is_none());
@@ -483,23 +496,24 @@ impl Stage<'_> {
         };
         let (reports, others) = (without_numbers(own), without_numbers(others));
         let lost_beside =
-            others.iter().filter(|report| matches!(report.ending, Ending::Lost(_))).count() as u32;
+            others.iter().filter(|report| matches!(report.ending, ThreadEnding::Lost(_))).count() as u32;
         let reconnections_beside: u32 = others.iter().map(|report| report.reconnections).sum();
         let (samples, wrong_values) = self.samples.into_parts();
-        let lost = reports.iter().filter(|report| matches!(report.ending, Ending::Lost(_))).count() as u32;
+        let lost =
+            reports.iter().filter(|report| matches!(report.ending, ThreadEnding::Lost(_))).count() as u32;
         let all_lost = reports.iter().rev().find_map(|report| match &report.ending {
-            Ending::Lost(error) if lost == spec.threads => Some(error.clone()),
+            ThreadEnding::Lost(error) if lost == spec.threads => Some(error.clone()),
             _ => None,
         });
         let reconnections =
             reports.iter().map(|report| report.reconnections).sum::<u32>() + reconnections_beside;
-        let exhausted = reports.iter().any(|report| report.ending == Ending::Exhausted);
-        let was_stopped = reports.iter().any(|report| report.ending == Ending::Stopped);
+        let exhausted = reports.iter().any(|report| report.ending == ThreadEnding::Exhausted);
+        let was_stopped = reports.iter().any(|report| report.ending == ThreadEnding::Stopped);
         let nothing = || if was_stopped { RunError::Stopped } else { RunError::NothingMeasured };
         let seen_by_threads = reports.iter().filter_map(|report| report.stopped_ns).min();
         let stopped_ns = seen_by_threads.into_iter().chain(self.stopped_ns.get().copied()).min();
         let records: Vec<ThreadRecord> = reports.into_iter().map(|report| report.record).collect();
-        control.set_aftermath(Aftermath {
+        control.set_aftermath(RunAftermath {
             steal_share: watched.map_or(0.0, |watched| watched.machine_use.steal_share),
             unstarted: records.iter().map(|record| record.unstarted).sum(),
             timed_timeouts: records.iter().map(|record| record.timed_timeouts).sum(),
@@ -524,7 +538,9 @@ impl Stage<'_> {
             _ if exhausted || was_stopped => last_end_ns.min(planned.end_ns),
             _ => planned.end_ns,
         };
-        let (Some(Watched { machine_use, pauses, .. }), Some(series)) = (watched, self.series.get()) else {
+        let (Some(ProcessObservation { machine_use, pauses, .. }), Some(series)) =
+            (watched, self.series.get())
+        else {
             return Err(nothing());
         };
         if end_ns <= planned.begin_ns {
@@ -545,20 +561,20 @@ impl Stage<'_> {
         }
         let wall_s = (end_ns - planned.begin_ns) as f64 / 1e9;
         let duration_s = wall_s / spec.dilation;
-        let merged = Merged::of(&records, series);
+        let merged = MergedRecorder::of(&records, series);
         let others: Vec<ThreadRecord> = others.into_iter().map(|report| report.record).collect();
         let beside = spec.beside.as_ref().zip(self.beside.as_ref());
         let beside = beside.and_then(|(beside, stage)| stage.measured(beside, &others, duration_s));
-        Ok(Measured {
+        Ok(MeasuredWindow {
             duration_s,
             wall_s,
             operations: merged.operations,
             errors: merged.errors,
             throughput_per_s: merged.operations as f64 / duration_s,
-            latency: Latency::of(merged.latency),
+            latency: RecordedLatency::of(merged.latency),
             by_operation: merged.by_operation,
             series: series.points(end_ns, spec.dilation, control.timeline_parts.max(1).into()),
-            generator: Generator {
+            generator: GeneratorCost {
                 cpu_cores: machine_use.process_cores,
                 machine_busy: machine_use.machine_busy,
                 ceiling_per_s: None,

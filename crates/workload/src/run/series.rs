@@ -15,7 +15,7 @@ const MAX_HOLD_NS: u64 = 10_000_000_000;
 
 /// How the intervals are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub(crate) enum IntervalCut {
     /// The window's length is known.
     Width { wall_ns: u64 },
     /// It ends with its operations: intervals begin short and double as soon as there are `most` of them.
@@ -24,25 +24,25 @@ pub(crate) enum Cut {
 
 /// All threads' counts together. Locked once a thread and interval.
 #[derive(Debug)]
-pub(crate) struct Series {
+pub(crate) struct IntervalSeries {
     begin_ns: u64,
     most: usize,
-    inner: Mutex<Intervals>,
+    inner: Mutex<ThreadIntervals>,
 }
 
 #[derive(Debug)]
-struct Intervals {
+struct ThreadIntervals {
     width_ns: u64,
-    slots: Vec<Slot>,
+    slots: Vec<IntervalSlot>,
     /// Due within the window, and not answered within it: operations under way at its end, timeouts, and what was never
     /// sent.
-    beyond: Slot,
+    beyond: IntervalSlot,
     lateness: LatencyCounts<u64>,
 }
 
 /// One interval, by kind of operation.
 #[derive(Debug, Default)]
-struct Slot {
+struct IntervalSlot {
     kinds: [Option<Box<SlotKind>>; KINDS],
     /// Operations of all kinds that failed or were refused.
     failed: u64,
@@ -64,8 +64,8 @@ fn merge(source: &Option<LatencyCounts<u64>>, target: &mut Option<LatencyCounts<
     }
 }
 
-impl Slot {
-    fn absorb(&mut self, other: Slot) {
+impl IntervalSlot {
+    fn absorb(&mut self, other: IntervalSlot) {
         self.failed += other.failed;
         for (mine, others) in self.kinds.iter_mut().zip(other.kinds) {
             match (mine.as_mut(), others) {
@@ -117,23 +117,23 @@ pub struct TimelineInterval {
     pub failed: u64,
 }
 
-impl Series {
+impl IntervalSeries {
     /// `begin_ns` is where the measured window begins.
-    pub(crate) fn new(begin_ns: u64, cut: Cut) -> Self {
+    pub(crate) fn new(begin_ns: u64, cut: IntervalCut) -> Self {
         let (width_ns, most) = match cut {
-            Cut::Width { wall_ns } => (wall_ns.max(1), usize::MAX),
-            Cut::Growing { first_wall_ns, most } => (first_wall_ns.max(1), most.max(2)),
+            IntervalCut::Width { wall_ns } => (wall_ns.max(1), usize::MAX),
+            IntervalCut::Growing { first_wall_ns, most } => (first_wall_ns.max(1), most.max(2)),
         };
-        let intervals = Intervals {
+        let intervals = ThreadIntervals {
             width_ns,
             slots: Vec::new(),
-            beyond: Slot::default(),
+            beyond: IntervalSlot::default(),
             lateness: LatencyCounts::default(),
         };
-        Series { begin_ns, most, inner: Mutex::new(intervals) }
+        IntervalSeries { begin_ns, most, inner: Mutex::new(intervals) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Intervals> {
+    fn lock(&self) -> MutexGuard<'_, ThreadIntervals> {
         self.inner.lock()
     }
 
@@ -187,7 +187,7 @@ impl Series {
         let inner = self.lock();
         let modelled_s = |wall_ns: u64| wall_ns as f64 / 1e9 / dilation;
         let spans = self.spans(&inner, end_ns, 1).into_iter();
-        let interval = |span: Span<'_>| TimelineInterval {
+        let interval = |span: IntervalSpan<'_>| TimelineInterval {
             begin_s: modelled_s(span.begin_ns),
             end_s: modelled_s(span.end_ns),
             latency: span.latencies(),
@@ -235,7 +235,7 @@ impl Series {
         intervals
     }
 
-    fn spans<'a>(&self, inner: &'a Intervals, end_ns: u64, parts: u64) -> Vec<Span<'a>> {
+    fn spans<'a>(&self, inner: &'a ThreadIntervals, end_ns: u64, parts: u64) -> Vec<IntervalSpan<'a>> {
         let length_ns = end_ns.saturating_sub(self.begin_ns);
         if length_ns == 0 {
             return Vec::new();
@@ -251,7 +251,7 @@ impl Series {
         };
         let span = |index: u64| {
             let is_last = index + 1 == count;
-            Span {
+            IntervalSpan {
                 begin_ns: index * width_ns,
                 end_ns: if is_last { length_ns } else { (index + 1) * width_ns },
                 slots: slots(index, if is_last { u64::MAX } else { index + 1 }),
@@ -262,13 +262,13 @@ impl Series {
 }
 
 /// One interval of the series, with what falls into it. Times count from the window's start.
-struct Span<'a> {
+struct IntervalSpan<'a> {
     begin_ns: u64,
     end_ns: u64,
-    slots: &'a [Slot],
+    slots: &'a [IntervalSlot],
 }
 
-impl Span<'_> {
+impl IntervalSpan<'_> {
     fn latencies(&self) -> Histogram {
         let mut latencies = Histogram::default();
         for counts in self.slots.iter().flat_map(|slot| slot.kinds.iter().flatten()) {
@@ -298,7 +298,7 @@ fn point(latencies: &Histogram, begin_ns: u64, end_ns: u64, dilation: f64) -> Se
 /// One thread's counts since it last handed over.
 #[derive(Debug)]
 pub(crate) struct ThreadSeries<'a> {
-    series: &'a Series,
+    series: &'a IntervalSeries,
     width_ns: u64,
     interval: u64,
     /// Operations that end from this instant on belong to another interval.
@@ -401,7 +401,7 @@ fn hand_over_rare(counts: &mut Option<LatencyCounts<u32>>, target: &mut Option<L
     }
 }
 
-impl Intervals {
+impl ThreadIntervals {
     /// Where an instant so long after the window's start belongs, widened until there is room for it.
     fn place_of(&mut self, offset_ns: u64, most: usize) -> usize {
         while offset_ns / self.width_ns >= most as u64 {
@@ -410,9 +410,9 @@ impl Intervals {
         (offset_ns / self.width_ns) as usize
     }
 
-    fn slot(&mut self, place: usize) -> &mut Slot {
+    fn slot(&mut self, place: usize) -> &mut IntervalSlot {
         if self.slots.len() <= place {
-            self.slots.resize_with(place + 1, Slot::default);
+            self.slots.resize_with(place + 1, IntervalSlot::default);
         }
         &mut self.slots[place]
     }
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn an_interval_without_operations_is_a_point_at_zero() {
-        let series = Series::new(1_000, Cut::Width { wall_ns: 1_000_000_000 });
+        let series = IntervalSeries::new(1_000, IntervalCut::Width { wall_ns: 1_000_000_000 });
         let mut thread = series.thread();
         record(&mut thread, 1_000, 5_000);
         record(&mut thread, 2_500_001_000, 7_000);
@@ -454,7 +454,7 @@ mod tests {
 
     #[test]
     fn a_timeline_is_finer_than_the_points_and_has_what_failed() {
-        let series = Series::new(0, Cut::Width { wall_ns: 1_000_000_000 });
+        let series = IntervalSeries::new(0, IntervalCut::Width { wall_ns: 1_000_000_000 });
         let mut thread = series.thread();
         for second in 0..8 {
             record(&mut thread, second * 1_000_000_000, 1_000);
@@ -472,7 +472,7 @@ mod tests {
 
     #[test]
     fn slow_motion_is_divided_out() {
-        let series = Series::new(0, Cut::Width { wall_ns: 1_000_000_000 });
+        let series = IntervalSeries::new(0, IntervalCut::Width { wall_ns: 1_000_000_000 });
         let mut thread = series.thread();
         for step in 0..100 {
             record(&mut thread, step * 10_000_000, 1_000);
@@ -484,7 +484,7 @@ mod tests {
 
     #[test]
     fn kinds_and_the_rare_ones_are_kept_apart() {
-        let series = Series::new(0, Cut::Width { wall_ns: 1_000 });
+        let series = IntervalSeries::new(0, IntervalCut::Width { wall_ns: 1_000 });
         let mut thread = series.thread();
         thread.advance_to(100);
         let read = thread.kind(OperationKind::Read);
@@ -529,7 +529,7 @@ mod tests {
             gaps_ns in proptest::collection::vec(0u64..400_000, 1..300),
             most in 2usize..20,
         ) {
-            let series = Series::new(0, Cut::Growing { first_wall_ns: 1_000, most });
+            let series = IntervalSeries::new(0, IntervalCut::Growing { first_wall_ns: 1_000, most });
             let mut threads = [series.thread(), series.thread(), series.thread()];
             let mut now_ns = 0;
             for (index, gap_ns) in gaps_ns.iter().enumerate() {

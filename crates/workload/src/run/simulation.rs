@@ -5,19 +5,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use underlay_record::SeriesPoint;
 
-use crate::client::{Client, ClientError, FieldValues, Fields, Outcome};
+use crate::client::{Client, ClientError, FieldSelection, FieldValues, OperationOutcome};
 use crate::draw::operations::{OperationSource, SharedOperations};
-use crate::mix::{Mix, OperationKind};
-use crate::run::clock::Clock;
+use crate::mix::{OperationKind, OperationMix};
+use crate::run::clock::RunClock;
 use crate::run::live::LiveCounters;
-use crate::run::pacing::{Arrivals, Schedule};
-use crate::run::particulars::{ParticularCounts, Particulars};
+use crate::run::pacing::{ArrivalProcess, ThreadSchedule};
+use crate::run::particulars::{ParticularCounts, YcsbStatistics};
 use crate::run::rate_profile::RateProfile;
 use crate::run::raw::{RawLog, RawOperation};
-use crate::run::recorder::{Burst, Merged, Recorder, Samples, Window};
-use crate::run::series::{Cut, Series};
-use crate::run::worker::{Ending, Worker, WorkerReport};
-use crate::workload::Workload;
+use crate::run::recorder::{ErrorSamples, MeasuredSpan, MergedRecorder, OperationBurst, ThreadRecorder};
+use crate::run::series::{IntervalCut, IntervalSeries};
+use crate::run::worker::{ThreadEnding, WorkerReport, WorkerThread};
+use crate::workload::CoreWorkload;
 
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const S: u64 = 1_000 * MS;
@@ -29,7 +29,7 @@ struct VirtualClock {
     wakes_late_ns: u64,
 }
 
-impl Clock for VirtualClock {
+impl RunClock for VirtualClock {
     fn now_ns(&self) -> u64 {
         self.now_ns.load(Ordering::Relaxed)
     }
@@ -42,19 +42,19 @@ impl Clock for VirtualClock {
     }
 }
 
-pub(crate) type Answer = Result<Outcome, ClientError>;
+pub(crate) type ScriptedAnswer = Result<OperationOutcome, ClientError>;
 /// Given what an operation does and when it starts: how long it takes and how it ends.
-pub(crate) type Script = Arc<dyn Fn(OperationKind, u64) -> (u64, Answer) + Send + Sync>;
+pub(crate) type OperationScript = Arc<dyn Fn(OperationKind, u64) -> (u64, ScriptedAnswer) + Send + Sync>;
 
-struct Scripted {
+struct ScriptedClient {
     clock: VirtualClock,
-    script: Script,
+    script: OperationScript,
     stop: Arc<AtomicBool>,
     stop_at_ns: u64,
 }
 
-impl Scripted {
-    fn answer(&mut self, kind: OperationKind) -> Answer {
+impl ScriptedClient {
+    fn answer(&mut self, kind: OperationKind) -> ScriptedAnswer {
         let now_ns = self.clock.now_ns();
         let (service_ns, answer) = (self.script)(kind, now_ns);
         self.clock.now_ns.store(now_ns + service_ns, Ordering::Relaxed);
@@ -65,33 +65,38 @@ impl Scripted {
     }
 }
 
-impl Client for Scripted {
-    fn read(&mut self, _: &[u8], _: Fields, values: &mut FieldValues) -> Answer {
+impl Client for ScriptedClient {
+    fn read(&mut self, _: &[u8], _: FieldSelection, values: &mut FieldValues) -> ScriptedAnswer {
         values.clear();
         self.answer(OperationKind::Read)
     }
-    fn scan(&mut self, _: &[u8], limit: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
+    fn scan(
+        &mut self,
+        _: &[u8],
+        limit: u32,
+        _: FieldSelection,
+    ) -> Result<(OperationOutcome, u32), ClientError> {
         self.answer(OperationKind::Scan).map(|outcome| (outcome, limit))
     }
-    fn update(&mut self, _: &[u8], _: &FieldValues) -> Answer {
+    fn update(&mut self, _: &[u8], _: &FieldValues) -> ScriptedAnswer {
         self.answer(OperationKind::Update)
     }
-    fn insert(&mut self, _: &[u8], _: &FieldValues) -> Answer {
+    fn insert(&mut self, _: &[u8], _: &FieldValues) -> ScriptedAnswer {
         self.answer(OperationKind::Insert)
     }
-    fn delete(&mut self, _: &[u8]) -> Answer {
+    fn delete(&mut self, _: &[u8]) -> ScriptedAnswer {
         self.answer(OperationKind::Delete)
     }
 }
 
-pub(crate) struct Simulation {
+pub(crate) struct RunSimulation {
     pub mix: &'static str,
     pub operation_limit: Option<u64>,
     pub threads: u32,
     pub rate_per_wall_s: Option<f64>,
     /// Instead of a constant rate.
     pub profile: Option<RateProfile>,
-    pub arrivals: Arrivals,
+    pub arrivals: ArrivalProcess,
     pub warmup_ns: u64,
     pub duration_ns: u64,
     pub dilation: f64,
@@ -102,12 +107,12 @@ pub(crate) struct Simulation {
     pub reconnections: u64,
     /// The run is stopped by the first answer from this time on.
     pub stop_at_ns: Option<u64>,
-    pub script: Script,
+    pub script: OperationScript,
 }
 
-pub(crate) struct Simulated {
-    pub merged: Merged,
-    pub endings: Vec<Ending>,
+pub(crate) struct SimulatedRun {
+    pub merged: MergedRecorder,
+    pub endings: Vec<ThreadEnding>,
     pub reconnections: u32,
     pub unstarted: u64,
     /// Answered before or after the window.
@@ -117,25 +122,25 @@ pub(crate) struct Simulated {
     pub points: Vec<SeriesPoint>,
     pub samples: Vec<String>,
     pub raw: Vec<RawOperation>,
-    pub particulars: Particulars,
+    pub particulars: YcsbStatistics,
 }
 
-impl Simulation {
+impl RunSimulation {
     /// A system that takes the same for whatever it is asked.
-    pub(crate) fn new(script: impl Fn(u64) -> (u64, Answer) + Send + Sync + 'static) -> Self {
-        Simulation::of_kinds(move |_, now_ns| script(now_ns))
+    pub(crate) fn new(script: impl Fn(u64) -> (u64, ScriptedAnswer) + Send + Sync + 'static) -> Self {
+        RunSimulation::of_kinds(move |_, now_ns| script(now_ns))
     }
 
     pub(crate) fn of_kinds(
-        script: impl Fn(OperationKind, u64) -> (u64, Answer) + Send + Sync + 'static,
+        script: impl Fn(OperationKind, u64) -> (u64, ScriptedAnswer) + Send + Sync + 'static,
     ) -> Self {
-        Simulation {
+        RunSimulation {
             mix: "c",
             operation_limit: None,
             threads: 1,
             rate_per_wall_s: None,
             profile: None,
-            arrivals: Arrivals::Constant,
+            arrivals: ArrivalProcess::Constant,
             warmup_ns: 0,
             duration_ns: 10 * S,
             dilation: 1.0,
@@ -148,20 +153,23 @@ impl Simulation {
     }
 
     /// One thread's arrivals; `None` in a closed loop.
-    pub(crate) fn schedule(&self, thread: u32) -> Option<Schedule> {
+    pub(crate) fn schedule(&self, thread: u32) -> Option<ThreadSchedule> {
         let profile = self.profile.clone().or_else(|| self.rate_per_wall_s.map(RateProfile::constant))?;
-        Some(Schedule::new(self.arrivals, profile, thread, self.threads, 0, u64::from(thread)))
+        Some(ThreadSchedule::new(self.arrivals, profile, thread, self.threads, 0, u64::from(thread)))
     }
 
-    pub(crate) fn run(&self) -> Simulated {
-        let workload = Arc::new(Workload::new(1000, 1, 100));
-        let mix = Mix::parse(self.mix).unwrap();
+    pub(crate) fn run(&self) -> SimulatedRun {
+        let workload = Arc::new(CoreWorkload::new(1000, 1, 100));
+        let mix = OperationMix::parse(self.mix).unwrap();
         let shared = SharedOperations::new(workload, mix, self.threads, self.operation_limit).unwrap();
         let (log, operations) = RawLog::new();
         let reader = std::thread::spawn(move || operations.flatten().collect());
-        let window = Window { begin_ns: self.warmup_ns, end_ns: self.warmup_ns + self.duration_ns };
-        let series = Series::new(window.begin_ns, Cut::Width { wall_ns: self.duration_ns.div_ceil(20) });
-        let (live, samples) = (LiveCounters::default(), Samples::default());
+        let window = MeasuredSpan { begin_ns: self.warmup_ns, end_ns: self.warmup_ns + self.duration_ns };
+        let series = IntervalSeries::new(
+            window.begin_ns,
+            IntervalCut::Width { wall_ns: self.duration_ns.div_ceil(20) },
+        );
+        let (live, samples) = (LiveCounters::default(), ErrorSamples::default());
         let stop = Arc::new(AtomicBool::new(false));
         let particulars = ParticularCounts::default();
         let left = AtomicU64::new(self.reconnections);
@@ -169,7 +177,7 @@ impl Simulation {
             .map(|thread| {
                 let clock = VirtualClock { wakes_late_ns: self.wakes_late_ns, ..VirtualClock::default() };
                 let connect = || -> Box<dyn Client> {
-                    Box::new(Scripted {
+                    Box::new(ScriptedClient {
                         clock: clock.clone(),
                         script: Arc::clone(&self.script),
                         stop: Arc::clone(&stop),
@@ -182,7 +190,7 @@ impl Simulation {
                         .map_err(|_| ClientError::System("refused".to_owned()))
                 };
                 let schedule = self.schedule(thread);
-                let mut recorder = Recorder::new(
+                let mut recorder = ThreadRecorder::new(
                     window,
                     schedule.is_some(),
                     self.dilation,
@@ -192,7 +200,7 @@ impl Simulation {
                 );
                 recorder.keep_particulars(Some(particulars.place(thread)));
                 recorder.keep_raw(self.keeps_raw.then(|| log.thread(thread, self.threads)));
-                Worker {
+                WorkerThread {
                     clock: clock.clone(),
                     client: connect(),
                     reconnect: &reconnect,
@@ -202,7 +210,7 @@ impl Simulation {
                     window,
                     stop: &stop,
                     dilation: self.dilation,
-                    burst: Burst::default(),
+                    burst: OperationBurst::default(),
                 }
                 .run()
             })
@@ -212,8 +220,8 @@ impl Simulation {
         let endings = reports.iter().map(|report| report.ending.clone()).collect();
         let reconnections = reports.iter().map(|report| report.reconnections).sum();
         let records: Vec<_> = reports.into_iter().map(|report| report.record).collect();
-        Simulated {
-            merged: Merged::of(&records, &series),
+        SimulatedRun {
+            merged: MergedRecorder::of(&records, &series),
             endings,
             reconnections,
             unstarted: records.iter().map(|record| record.unstarted).sum(),

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::draw::values;
-use crate::mix::{Mix, OperationKind};
-use crate::run::pacing::Arrivals;
+use crate::mix::{OperationKind, OperationMix};
+use crate::run::pacing::ArrivalProcess;
 use crate::run::rate_profile::RateProfile;
-use crate::workload::Workload;
+use crate::workload::CoreWorkload;
 
 /// More client threads than this are a mistake on one machine.
 pub(crate) const MAX_THREADS: u32 = 4096;
@@ -15,19 +15,19 @@ pub(crate) const MAX_THREADS: u32 = 4096;
 /// What to run, and how it is measured.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
-    pub workload: Arc<Workload>,
-    pub mix: Mix,
+    pub workload: Arc<CoreWorkload>,
+    pub mix: OperationMix,
     /// Client threads, each with a connection and one operation under way at a time.
     pub threads: u32,
     /// Where these are some of the threads of several hosts, which: a rate is that of all of them.
-    pub share: Option<Share>,
+    pub share: Option<HostShare>,
     /// Operations per modelled second over all threads (open loop), or `None` for as many as the system answers.
     pub rate_per_s: Option<f64>,
     /// A rate that changes over modelled time, instead of the one above; its time starts with the warm-up.
     pub rate_profile: Option<RateProfile>,
-    pub arrivals: Arrivals,
+    pub arrivals: ArrivalProcess,
     /// What goes on beside; none of it is in the figures of these operations.
-    pub beside: Option<Beside>,
+    pub beside: Option<BackgroundWork>,
     /// Wall time before the measured window.
     pub warmup: Duration,
     /// Wall time of the measured window. `Duration::MAX` leaves the end to the operations.
@@ -44,7 +44,7 @@ pub struct RunSpec {
 
 /// The threads of one host among those of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct HostShare {
     /// The number of this host's first thread, from 0.
     pub first_thread: u32,
     /// Threads of all hosts together.
@@ -53,7 +53,7 @@ pub struct Share {
 
 impl RunSpec {
     /// A closed loop of one thread for ten seconds, without warm-up or slow motion.
-    pub fn new(workload: Arc<Workload>, mix: Mix) -> Self {
+    pub fn new(workload: Arc<CoreWorkload>, mix: OperationMix) -> Self {
         RunSpec {
             workload,
             mix,
@@ -61,7 +61,7 @@ impl RunSpec {
             share: None,
             rate_per_s: None,
             rate_profile: None,
-            arrivals: Arrivals::Constant,
+            arrivals: ArrivalProcess::Constant,
             beside: None,
             warmup: Duration::ZERO,
             duration: Duration::from_secs(10),
@@ -102,7 +102,7 @@ impl RunSpec {
         if self.operation_limit == Some(0) {
             problems.push("no operations at all: expected a limit of at least one".to_owned());
         }
-        if let Some(Share { first_thread, all_threads }) = self.share
+        if let Some(HostShare { first_thread, all_threads }) = self.share
             && first_thread.checked_add(self.threads).is_none_or(|end| end > all_threads)
         {
             problems.push(format!(
@@ -127,7 +127,7 @@ impl RunSpec {
     /// Threads of the same number on several hosts draw different operations.
     pub(crate) fn seed_of_host(&self) -> u64 {
         match self.share {
-            Some(Share { first_thread, .. }) if first_thread > 0 => {
+            Some(HostShare { first_thread, .. }) if first_thread > 0 => {
                 values::mix(self.seed ^ values::mix(u64::from(first_thread)))
             }
             _ => self.seed,
@@ -143,14 +143,14 @@ impl RunSpec {
 
 /// What goes on beside the measured operations, as long as those do. Its threads come after the others in number.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Beside {
-    pub mix: Mix,
+pub struct BackgroundWork {
+    pub mix: OperationMix,
     pub threads: u32,
     /// Operations per modelled second over its threads, or `None` for as many as the system answers.
     pub rate_per_s: Option<f64>,
 }
 
-impl Beside {
+impl BackgroundWork {
     /// What does not fit beside this run, each in words.
     fn problems(&self, spec: &RunSpec) -> Vec<String> {
         let mut problems = Vec::new();

@@ -9,12 +9,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 use underlay_record::Histogram;
 
-use crate::client::{ClientError, Outcome};
+use crate::client::{ClientError, OperationOutcome};
 use crate::mix::OperationKind;
-use crate::run::pacing::Arrivals;
+use crate::run::pacing::ArrivalProcess;
 use crate::run::rate_profile::{RatePart, RateProfile};
 use crate::run::raw::{RawAnswer, RawOperation};
-use crate::run::simulation::{Answer, MS, S, Simulation};
+use crate::run::simulation::{MS, RunSimulation, S, ScriptedAnswer};
 
 fn of(values_ns: impl IntoIterator<Item = u64>) -> Histogram {
     let mut histogram = Histogram::default();
@@ -36,8 +36,10 @@ fn end_of(start_ns: u64, work_ns: u64) -> u64 {
     }
 }
 
-fn stalling(work_ns: impl Fn(OperationKind) -> u64 + Send + Sync + 'static) -> Simulation {
-    Simulation::of_kinds(move |kind, now_ns| (end_of(now_ns, work_ns(kind)) - now_ns, Ok(Outcome::Found)))
+fn stalling(work_ns: impl Fn(OperationKind) -> u64 + Send + Sync + 'static) -> RunSimulation {
+    RunSimulation::of_kinds(move |kind, now_ns| {
+        (end_of(now_ns, work_ns(kind)) - now_ns, Ok(OperationOutcome::Found))
+    })
 }
 
 /// 100 operations a second of 1 ms each, and a stall of a second. The j-th that is due from its begin on ends j ms after the
@@ -45,7 +47,7 @@ fn stalling(work_ns: impl Fn(OperationKind) -> u64 + Send + Sync + 'static) -> S
 #[test]
 fn a_stall_of_a_second_shows_the_percentiles_that_follow_from_it() {
     let simulated =
-        Simulation { rate_per_wall_s: Some(100.0), duration_ns: 20 * S, ..stalling(|_| MS) }.run();
+        RunSimulation { rate_per_wall_s: Some(100.0), duration_ns: 20 * S, ..stalling(|_| MS) }.run();
     let read = &simulated.merged.by_operation["read"];
     let waiting = (0..112).map(|j| (1_001 - 9 * j) * MS);
     let latency = &read.latency.histogram;
@@ -69,7 +71,7 @@ fn a_stall_of_a_second_shows_the_percentiles_that_follow_from_it() {
 /// In a closed loop nothing is due while the system stalls: one operation in 15,000 tells of it.
 #[test]
 fn a_closed_loop_feels_a_stall_once() {
-    let simulated = Simulation { duration_ns: 16 * S, ..stalling(|_| MS) }.run();
+    let simulated = RunSimulation { duration_ns: 16 * S, ..stalling(|_| MS) }.run();
     let read = &simulated.merged.by_operation["read"];
     assert_eq!(read.latency.histogram, of([vec![1_001 * MS], vec![MS; 14_999]].concat()));
     assert_eq!(read.latency.histogram.quantile_us(0.999), shown_us(MS));
@@ -85,21 +87,21 @@ fn whatever_the_arrivals_each_kind_waits_as_a_queue_does() {
         RatePart::Ramp { from_per_s: 200.0, to_per_s: 20.0, length: Duration::from_secs(4) },
     ])
     .unwrap();
-    for arrivals in Arrivals::ALL {
+    for arrivals in ArrivalProcess::ALL {
         for profile in [RateProfile::constant(170.0), changing.clone()] {
             let kinds = Arc::new(Mutex::new(Vec::new()));
             let asked = Arc::clone(&kinds);
             let work_ns = |kind: OperationKind| if kind == OperationKind::Read { MS } else { 3 * MS };
-            let simulation = Simulation {
+            let simulation = RunSimulation {
                 mix: "a",
                 threads: 3,
                 profile: Some(profile),
                 arrivals,
                 warmup_ns: S,
                 duration_ns: 13 * S,
-                ..Simulation::of_kinds(move |kind, now_ns| {
+                ..RunSimulation::of_kinds(move |kind, now_ns| {
                     asked.lock().unwrap().push(kind);
-                    (end_of(now_ns, work_ns(kind)) - now_ns, Ok(Outcome::Found))
+                    (end_of(now_ns, work_ns(kind)) - now_ns, Ok(OperationOutcome::Found))
                 })
             };
             let simulated = simulation.run();
@@ -153,13 +155,13 @@ fn from_raw(operations: &[RawOperation], duration_ns: i64) -> BTreeMap<&'static 
     kinds
 }
 
-fn answer(number: u64) -> Answer {
+fn answer(number: u64) -> ScriptedAnswer {
     match number {
-        0 => Ok(Outcome::Missing),
-        1 => Ok(Outcome::Throttled),
+        0 => Ok(OperationOutcome::Missing),
+        1 => Ok(OperationOutcome::Throttled),
         2 => Err(ClientError::System("disk full".to_owned())),
         3 => Err(ClientError::Timeout(Duration::from_secs(1))),
-        _ => Ok(Outcome::Found),
+        _ => Ok(OperationOutcome::Found),
     }
 }
 
@@ -176,15 +178,15 @@ proptest! {
     ) {
         let calls = AtomicU64::new(0);
         let dilation = if slow { 4.0 } else { 1.0 };
-        let simulated = Simulation {
+        let simulated = RunSimulation {
             mix,
             threads: 2,
             rate_per_wall_s: rate,
-            arrivals: if poisson { Arrivals::Poisson } else { Arrivals::Constant },
+            arrivals: if poisson { ArrivalProcess::Poisson } else { ArrivalProcess::Constant },
             warmup_ns: warmup_ms * MS,
             duration_ns: 2 * S,
             dilation,
-            ..Simulation::new(move |_| {
+            ..RunSimulation::new(move |_| {
                 let call = calls.fetch_add(1, Ordering::Relaxed) as usize;
                 let (ms, number) = script[call % script.len()];
                 (ms * MS, answer(number))

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::client::{Client, ClientError, Outcome};
+use crate::client::{Client, ClientError, OperationOutcome};
 use crate::draw::operations::OperationSource;
 use crate::mix::OperationKind;
-use crate::run::clock::Clock;
-use crate::run::pacing::Schedule;
-use crate::run::recorder::{Burst, Recorder, ThreadRecord, Times, Window};
+use crate::run::clock::RunClock;
+use crate::run::pacing::ThreadSchedule;
+use crate::run::recorder::{MeasuredSpan, OperationBurst, OperationTimes, ThreadRecord, ThreadRecorder};
 
 /// Arrivals that a stopped thread still accounts for: more would keep a user waiting.
 const MAX_COUNTED_AFTER_STOP: u32 = 1_000_000;
@@ -22,7 +22,7 @@ const MAX_BURST_NS: u64 = 20_000;
 
 /// Why a thread ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum ThreadEnding {
     /// The window is over.
     WindowClosed,
     /// There are no more operations.
@@ -32,60 +32,62 @@ pub(crate) enum Ending {
     Lost(ClientError),
 }
 
-pub(crate) type Reconnect<'a> = &'a dyn Fn() -> Result<Box<dyn Client>, ClientError>;
+pub(crate) type ClientReconnector<'a> = &'a dyn Fn() -> Result<Box<dyn Client>, ClientError>;
 
 /// Everything that one thread needs.
-pub(crate) struct Worker<'a, C: Clock> {
+pub(crate) struct WorkerThread<'a, C: RunClock> {
     pub clock: C,
     pub client: Box<dyn Client>,
-    pub reconnect: Reconnect<'a>,
+    pub reconnect: ClientReconnector<'a>,
     pub source: OperationSource<'a>,
-    pub recorder: Recorder<'a>,
+    pub recorder: ThreadRecorder<'a>,
     /// `None` is a closed loop: an operation is due as soon as the one before was answered.
-    pub schedule: Option<Schedule>,
-    pub window: Window,
+    pub schedule: Option<ThreadSchedule>,
+    pub window: MeasuredSpan,
     pub stop: &'a AtomicBool,
     /// Slow motion stretches the pauses too.
     pub dilation: f64,
     /// Room for what is recorded together.
-    pub burst: Burst,
+    pub burst: OperationBurst,
 }
 
 /// An operation that was sent and answered.
-struct Answered {
+struct AnsweredOperation {
     kind: OperationKind,
     due_ns: Option<u64>,
     start_ns: u64,
     end_ns: u64,
-    answer: Result<Outcome, ClientError>,
+    answer: Result<OperationOutcome, ClientError>,
 }
 
 /// What a thread leaves behind.
 #[derive(Debug)]
 pub(crate) struct WorkerReport {
     pub record: ThreadRecord,
-    pub ending: Ending,
+    pub ending: ThreadEnding,
     /// When it saw that it was stopped.
     pub stopped_ns: Option<u64>,
     pub reconnections: u32,
 }
 
-impl<C: Clock> Worker<'_, C> {
+impl<C: RunClock> WorkerThread<'_, C> {
     /// Runs from the clock's present time on until the window ends, operations run out, or it is stopped.
     pub(crate) fn run(mut self) -> WorkerReport {
         let mut reconnections = 0;
         let mut ending = self.send_operations(&mut reconnections);
-        let stopped_ns = (ending == Ending::Stopped).then(|| self.clock.now_ns());
+        let stopped_ns = (ending == ThreadEnding::Stopped).then(|| self.clock.now_ns());
         // Until when what was due counts as never sent: the window's end, or when the run was stopped.
         let until_ns = match ending {
-            Ending::WindowClosed => Some(self.window.end_ns),
+            ThreadEnding::WindowClosed => Some(self.window.end_ns),
             // Where operations are numbered, other threads send those that this one does not get to.
-            Ending::Lost(_) if !self.source.is_limited() => Some(self.window.end_ns),
-            Ending::Stopped if !self.source.is_limited() => stopped_ns.map(|at| at.min(self.window.end_ns)),
-            Ending::Lost(_) | Ending::Exhausted | Ending::Stopped => None,
+            ThreadEnding::Lost(_) if !self.source.is_limited() => Some(self.window.end_ns),
+            ThreadEnding::Stopped if !self.source.is_limited() => {
+                stopped_ns.map(|at| at.min(self.window.end_ns))
+            }
+            ThreadEnding::Lost(_) | ThreadEnding::Exhausted | ThreadEnding::Stopped => None,
         };
         if until_ns.is_some_and(|until_ns| !self.account_for_the_unstarted(until_ns)) {
-            ending = Ending::Stopped;
+            ending = ThreadEnding::Stopped;
         }
         let begun_ns = self.clock.now_ns();
         drop(self.client);
@@ -93,7 +95,7 @@ impl<C: Clock> Worker<'_, C> {
         WorkerReport { record: self.recorder.finish(), ending, stopped_ns, reconnections }
     }
 
-    fn send_operations(&mut self, reconnections: &mut u32) -> Ending {
+    fn send_operations(&mut self, reconnections: &mut u32) -> ThreadEnding {
         // When the thread became free: the end of the operation before.
         let mut free_ns = self.clock.now_ns();
         // Whether that is the present time still. In a closed loop it is the start of an operation that was at hand, and
@@ -104,16 +106,20 @@ impl<C: Clock> Worker<'_, C> {
         }
         loop {
             if self.stop.load(Ordering::Relaxed) {
-                return Ending::Stopped;
+                return ThreadEnding::Stopped;
             }
-            let due_ns = self.schedule.as_ref().map(Schedule::peek_ns);
+            let due_ns = self.schedule.as_ref().map(ThreadSchedule::peek_ns);
             if let Some(due_ns) = due_ns {
                 self.recorder.note_next_due(free_ns, due_ns);
             }
             if free_ns.max(due_ns.unwrap_or(0)) >= self.window.end_ns {
                 // Nothing more is due, but the window is not over: the thread must not seem to end early.
                 let now_ns = self.clock.wait_until_ns(self.window.end_ns, self.stop);
-                return if now_ns < self.window.end_ns { Ending::Stopped } else { Ending::WindowClosed };
+                return if now_ns < self.window.end_ns {
+                    ThreadEnding::Stopped
+                } else {
+                    ThreadEnding::WindowClosed
+                };
             }
             let sent = if self.may_send_burst() {
                 match self.send_burst() {
@@ -129,14 +135,15 @@ impl<C: Clock> Worker<'_, C> {
                     Err(ending) => return ending,
                 }
             };
-            let Answered { kind, due_ns, start_ns, end_ns, answer } = sent;
+            let AnsweredOperation { kind, due_ns, start_ns, end_ns, answer } = sent;
             free_ns = end_ns;
             if let Some(schedule) = &mut self.schedule {
                 schedule.advance();
             }
             let has_parts = kind == OperationKind::ReadModifyWrite;
             let read_end_ns = if has_parts { self.source.read_end_ns() } else { None };
-            let times = Times { intended_ns: due_ns.unwrap_or(start_ns), start_ns, end_ns, read_end_ns };
+            let times =
+                OperationTimes { intended_ns: due_ns.unwrap_or(start_ns), start_ns, end_ns, read_end_ns };
             let took_time = self.recorder.record(kind, times, &answer);
             if has_parts {
                 self.recorder.record_parts(times, &answer);
@@ -161,8 +168,13 @@ impl<C: Clock> Worker<'_, C> {
 
     /// Sends the next operation when it is due. The thread is free since `free_ns`, which `is_present` says to be now.
     #[inline]
-    fn send_next(&mut self, due_ns: Option<u64>, free_ns: u64, is_present: bool) -> Result<Answered, Ending> {
-        let Some(preparation) = self.source.prepare() else { return Err(Ending::Exhausted) };
+    fn send_next(
+        &mut self,
+        due_ns: Option<u64>,
+        free_ns: u64,
+        is_present: bool,
+    ) -> Result<AnsweredOperation, ThreadEnding> {
+        let Some(preparation) = self.source.prepare() else { return Err(ThreadEnding::Exhausted) };
         let mut start_ns = match due_ns {
             None if is_present && preparation.is_at_hand => free_ns,
             None => {
@@ -172,7 +184,7 @@ impl<C: Clock> Worker<'_, C> {
             Some(due_ns) => {
                 let start_ns = self.clock.wait_until_ns(due_ns, self.stop);
                 if start_ns < due_ns {
-                    return Err(Ending::Stopped);
+                    return Err(ThreadEnding::Stopped);
                 }
                 self.source.launch();
                 // From when the thread was free: waiting for the answer before is the system's doing, and
@@ -185,13 +197,17 @@ impl<C: Clock> Worker<'_, C> {
         let mut answer = self.source.execute(self.client.as_mut(), || clock.now_ns());
         let mut end_ns = self.clock.now_ns();
         while self.source.may_try_again(&answer) {
-            let times =
-                Times { intended_ns: due_ns.unwrap_or(start_ns), start_ns, end_ns, read_end_ns: None };
+            let times = OperationTimes {
+                intended_ns: due_ns.unwrap_or(start_ns),
+                start_ns,
+                end_ns,
+                read_end_ns: None,
+            };
             self.recorder.record_repeated(preparation.kind, times, &answer);
             // A pause is modelled time, the clock is wall time.
             let until_ns = end_ns.saturating_add((self.source.next_pause_ns() as f64 * self.dilation) as u64);
             if self.clock.wait_until_ns(until_ns, self.stop) < until_ns {
-                return Err(Ending::Stopped);
+                return Err(ThreadEnding::Stopped);
             }
             start_ns = self.clock.now_ns();
             let clock = &self.clock;
@@ -199,7 +215,7 @@ impl<C: Clock> Worker<'_, C> {
             answer = self.source.execute(self.client.as_mut(), || clock.now_ns());
             end_ns = self.clock.now_ns();
         }
-        Ok(Answered { kind: preparation.kind, due_ns, start_ns, end_ns, answer })
+        Ok(AnsweredOperation { kind: preparation.kind, due_ns, start_ns, end_ns, answer })
     }
 
     #[inline]
@@ -211,7 +227,7 @@ impl<C: Clock> Worker<'_, C> {
     /// one, and operations of a system in memory take little more. Says when the last of them ended. One that ended otherwise, or
     /// too late to be recorded with the others, is left to the caller.
     #[inline]
-    fn send_burst(&mut self) -> (u64, Option<Answered>) {
+    fn send_burst(&mut self) -> (u64, Option<AnsweredOperation>) {
         let begin_ns = self.clock.now_ns();
         let end_ns = self.recorder.burst_end_ns(begin_ns).min(begin_ns.saturating_add(MAX_BURST_NS));
         let (mut start_ns, mut odd) = (begin_ns, None);
@@ -222,8 +238,8 @@ impl<C: Clock> Worker<'_, C> {
             let answer = self.source.execute(self.client.as_mut(), || clock.now_ns());
             let now_ns = self.clock.now_ns();
             // `record_burst` takes only operations that found their records before this time.
-            if now_ns >= end_ns || answer != Ok(Outcome::Found) {
-                odd = Some(Answered { kind, due_ns: None, start_ns, end_ns: now_ns, answer });
+            if now_ns >= end_ns || answer != Ok(OperationOutcome::Found) {
+                odd = Some(AnsweredOperation { kind, due_ns: None, start_ns, end_ns: now_ns, answer });
                 break;
             }
             self.burst.add(kind, now_ns);
@@ -236,13 +252,13 @@ impl<C: Clock> Worker<'_, C> {
         (start_ns, odd)
     }
 
-    fn make_connection_again(&mut self) -> Result<(), Ending> {
+    fn make_connection_again(&mut self) -> Result<(), ThreadEnding> {
         let mut pause_ns = (FIRST_RECONNECT_PAUSE_NS as f64 * self.dilation) as u64;
         let mut last = ClientError::Lost("no connection was tried".to_owned());
         for _ in 0..RECONNECT_ATTEMPTS {
             let until_ns = self.clock.now_ns().saturating_add(pause_ns);
             if self.clock.wait_until_ns(until_ns, self.stop) < until_ns {
-                return Err(Ending::Stopped);
+                return Err(ThreadEnding::Stopped);
             }
             match (self.reconnect)() {
                 Ok(client) => {
@@ -253,7 +269,7 @@ impl<C: Clock> Worker<'_, C> {
             }
             pause_ns = pause_ns.saturating_mul(2);
         }
-        Err(Ending::Lost(last))
+        Err(ThreadEnding::Lost(last))
     }
 
     /// Arrivals within the window that this thread did not get to have waited until its end, or until it was stopped: leaving

@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::client::{ClientError, Outcome};
-use crate::run::pacing::{Arrivals, Schedule};
+use crate::client::{ClientError, OperationOutcome};
+use crate::run::pacing::{ArrivalProcess, ThreadSchedule};
 use crate::run::rate_profile::{RatePart, RateProfile};
-use crate::run::simulation::{MS, S, Simulation, assert_near};
-use crate::run::worker::Ending;
+use crate::run::simulation::{MS, RunSimulation, S, assert_near};
+use crate::run::worker::ThreadEnding;
 
 /// 100 operations a second of 1 ms each; the one due at 5 s takes a second. Those due meanwhile wait: the j-th after it
 /// has a latency of 1 s - 9 ms x j, until the queue is empty after 111 of them.
 #[test]
 fn a_stall_is_felt_by_every_arrival_that_it_delays() {
-    let simulated = Simulation {
+    let simulated = RunSimulation {
         rate_per_wall_s: Some(100.0),
         duration_ns: 20 * S,
-        ..Simulation::new(|now_ns| (if now_ns == 5 * S { S } else { MS }, Ok(Outcome::Found)))
+        ..RunSimulation::new(|now_ns| (if now_ns == 5 * S { S } else { MS }, Ok(OperationOutcome::Found)))
     }
     .run();
     let read = &simulated.merged.by_operation["read"];
@@ -45,9 +45,11 @@ fn a_stall_is_felt_by_every_arrival_that_it_delays() {
 /// those counts with the time it had waited by the end.
 #[test]
 fn what_a_saturated_system_never_gets_to_has_waited_until_the_end() {
-    let simulated =
-        Simulation { rate_per_wall_s: Some(100.0), ..Simulation::new(|_| (20 * MS, Ok(Outcome::Found))) }
-            .run();
+    let simulated = RunSimulation {
+        rate_per_wall_s: Some(100.0),
+        ..RunSimulation::new(|_| (20 * MS, Ok(OperationOutcome::Found)))
+    }
+    .run();
     let read = &simulated.merged.by_operation["read"];
     assert_eq!((read.latency.us.count, read.service.us.count), (1000, 500));
     assert_eq!((simulated.unstarted, simulated.merged.operations), (500, 499));
@@ -62,9 +64,10 @@ fn what_a_saturated_system_never_gets_to_has_waited_until_the_end() {
 /// The same, stopped after 5 s: half of what was due by then had not been sent.
 #[test]
 fn what_a_stopped_run_never_got_to_has_waited_until_the_stop() {
-    let saturated = Simulation::new(|_| (20 * MS, Ok(Outcome::Found)));
-    let simulated = Simulation { rate_per_wall_s: Some(100.0), stop_at_ns: Some(5 * S), ..saturated }.run();
-    assert_eq!(simulated.endings, [Ending::Stopped]);
+    let saturated = RunSimulation::new(|_| (20 * MS, Ok(OperationOutcome::Found)));
+    let simulated =
+        RunSimulation { rate_per_wall_s: Some(100.0), stop_at_ns: Some(5 * S), ..saturated }.run();
+    assert_eq!(simulated.endings, [ThreadEnding::Stopped]);
     let read = &simulated.merged.by_operation["read"];
     assert_eq!((read.latency.us.count, read.service.us.count, simulated.unstarted), (500, 250, 250));
     // The last that was sent was due at 2.49 s; the first that was not, at 2.5 s.
@@ -75,19 +78,22 @@ fn what_a_stopped_run_never_got_to_has_waited_until_the_stop() {
 fn an_operation_under_way_at_the_end_keeps_its_latency_but_adds_no_throughput() {
     // The tenth operation begins at 9 s and hangs for 100 s.
     let simulated =
-        Simulation::new(|now_ns| (if now_ns >= 9 * S { 100 * S } else { S }, Ok(Outcome::Found))).run();
+        RunSimulation::new(|now_ns| (if now_ns >= 9 * S { 100 * S } else { S }, Ok(OperationOutcome::Found)))
+            .run();
     let read = &simulated.merged.by_operation["read"];
     assert_eq!((simulated.merged.operations, read.count, read.latency.us.count), (9, 9, 10));
     assert_near(read.latency.us.max, 100e6);
     assert_eq!(read.latency, read.service);
-    assert_eq!(simulated.endings, [Ending::WindowClosed]);
+    assert_eq!(simulated.endings, [ThreadEnding::WindowClosed]);
 }
 
 #[test]
 fn the_warm_up_is_not_measured() {
-    let simulated = Simulation {
+    let simulated = RunSimulation {
         warmup_ns: 4 * S,
-        ..Simulation::new(|now_ns| (if now_ns < 4 * S { 400 * MS } else { 100 * MS }, Ok(Outcome::Found)))
+        ..RunSimulation::new(|now_ns| {
+            (if now_ns < 4 * S { 400 * MS } else { 100 * MS }, Ok(OperationOutcome::Found))
+        })
     }
     .run();
     let read = &simulated.merged.by_operation["read"];
@@ -100,11 +106,13 @@ fn the_warm_up_is_not_measured() {
 #[test]
 fn a_thread_tells_since_when_it_was_behind_as_the_window_began() {
     let stopped = |warmup_ns: u64| {
-        Simulation {
+        RunSimulation {
             rate_per_wall_s: Some(100.0),
             warmup_ns,
             duration_ns: 4 * S,
-            ..Simulation::new(|now_ns| (if now_ns == S { 3_900 * MS } else { 2 * MS }, Ok(Outcome::Found)))
+            ..RunSimulation::new(|now_ns| {
+                (if now_ns == S { 3_900 * MS } else { 2 * MS }, Ok(OperationOutcome::Found))
+            })
         }
         .run()
     };
@@ -117,15 +125,15 @@ fn a_thread_tells_since_when_it_was_behind_as_the_window_began() {
     let caught_up = stopped(7 * S);
     assert_eq!((caught_up.caught_up_ns, caught_up.merged.operations), (Some(7 * S), 400));
     // A closed loop owes nothing.
-    assert_eq!(Simulation::new(|_| (MS, Ok(Outcome::Found))).run().caught_up_ns, None);
+    assert_eq!(RunSimulation::new(|_| (MS, Ok(OperationOutcome::Found))).run().caught_up_ns, None);
 }
 
 #[test]
 fn what_is_answered_outside_the_window_is_counted_apart() {
-    let simulated = Simulation {
+    let simulated = RunSimulation {
         warmup_ns: 4 * S,
         duration_ns: 2 * S,
-        ..Simulation::new(|_| (100 * MS, Ok(Outcome::Found)))
+        ..RunSimulation::new(|_| (100 * MS, Ok(OperationOutcome::Found)))
     }
     .run();
     // The last one ends just at the window's end, which is outside.
@@ -134,11 +142,11 @@ fn what_is_answered_outside_the_window_is_counted_apart() {
 
 #[test]
 fn slow_motion_is_divided_out_of_every_time() {
-    let simulated = Simulation {
+    let simulated = RunSimulation {
         rate_per_wall_s: Some(100.0),
         dilation: 8.0,
         wakes_late_ns: 80_000,
-        ..Simulation::new(|_| (4 * MS, Ok(Outcome::Found)))
+        ..RunSimulation::new(|_| (4 * MS, Ok(OperationOutcome::Found)))
     }
     .run();
     let read = &simulated.merged.by_operation["read"];
@@ -152,10 +160,12 @@ fn slow_motion_is_divided_out_of_every_time() {
 /// A thread that was busy is late by the system's fault; only what comes on top is the generator's.
 #[test]
 fn the_generators_lateness_leaves_out_waiting_for_the_system() {
-    let simulated = Simulation {
+    let simulated = RunSimulation {
         rate_per_wall_s: Some(1000.0),
         wakes_late_ns: 50_000,
-        ..Simulation::new(|now_ns| (if now_ns < 2 * S { 3 * MS } else { 100_000 }, Ok(Outcome::Found)))
+        ..RunSimulation::new(|now_ns| {
+            (if now_ns < 2 * S { 3 * MS } else { 100_000 }, Ok(OperationOutcome::Found))
+        })
     }
     .run();
     assert_near(simulated.merged.lateness_p99_us.unwrap(), 50.0);
@@ -164,10 +174,10 @@ fn the_generators_lateness_leaves_out_waiting_for_the_system() {
 
 #[test]
 fn refusals_and_errors_are_counted_and_timeouts_are_timed() {
-    let simulated = Simulation::new(|now_ns| match now_ns / S {
-        0..=3 => (S, Ok(Outcome::Found)),
-        4 => (S, Ok(Outcome::Missing)),
-        5 => (S, Ok(Outcome::Throttled)),
+    let simulated = RunSimulation::new(|now_ns| match now_ns / S {
+        0..=3 => (S, Ok(OperationOutcome::Found)),
+        4 => (S, Ok(OperationOutcome::Missing)),
+        5 => (S, Ok(OperationOutcome::Throttled)),
         6 => (S, Err(ClientError::System("disk full".to_owned()))),
         _ => (2 * S, Err(ClientError::Timeout(Duration::from_secs(2)))),
     })
@@ -183,12 +193,12 @@ fn refusals_and_errors_are_counted_and_timeouts_are_timed() {
 #[test]
 fn a_lost_connection_is_made_again() {
     let lost_once = AtomicBool::new(false);
-    let simulated = Simulation {
+    let simulated = RunSimulation {
         rate_per_wall_s: Some(100.0),
         reconnections: 1,
-        ..Simulation::new(move |now_ns| {
+        ..RunSimulation::new(move |now_ns| {
             let lost = now_ns >= S && !lost_once.swap(now_ns >= S, Ordering::Relaxed);
-            (MS, if lost { Err(ClientError::Lost("reset".to_owned())) } else { Ok(Outcome::Found) })
+            (MS, if lost { Err(ClientError::Lost("reset".to_owned())) } else { Ok(OperationOutcome::Found) })
         })
     }
     .run();
@@ -196,23 +206,27 @@ fn a_lost_connection_is_made_again() {
     assert_eq!((simulated.reconnections, read.errors, read.count), (1, 1, 999));
     // The first pause is 100 ms: arrivals of that time waited for it.
     assert_near(read.latency.us.max, 101_000.0 - 9_000.0);
-    assert_eq!(simulated.endings, [Ending::WindowClosed]);
+    assert_eq!(simulated.endings, [ThreadEnding::WindowClosed]);
 }
 
 #[test]
 fn a_thread_that_cannot_reconnect_ends_and_its_arrivals_still_count() {
-    let simulated = Simulation {
+    let simulated = RunSimulation {
         rate_per_wall_s: Some(100.0),
-        ..Simulation::new(|now_ns| {
+        ..RunSimulation::new(|now_ns| {
             (
                 MS,
-                if now_ns >= 5 * S { Err(ClientError::Lost("reset".to_owned())) } else { Ok(Outcome::Found) },
+                if now_ns >= 5 * S {
+                    Err(ClientError::Lost("reset".to_owned()))
+                } else {
+                    Ok(OperationOutcome::Found)
+                },
             )
         })
     }
     .run();
     let read = &simulated.merged.by_operation["read"];
-    assert_eq!(simulated.endings, [Ending::Lost(ClientError::System("refused".to_owned()))]);
+    assert_eq!(simulated.endings, [ThreadEnding::Lost(ClientError::System("refused".to_owned()))]);
     assert_eq!((read.count, read.errors, simulated.unstarted), (500, 1, 499));
     assert_eq!(read.latency.us.count, 999, "all but the failed one");
 }
@@ -221,35 +235,35 @@ fn a_thread_that_cannot_reconnect_ends_and_its_arrivals_still_count() {
 #[test]
 fn a_thread_that_is_lost_takes_no_numbered_operations_along() {
     let calls = AtomicU64::new(0);
-    let simulated = Simulation {
+    let simulated = RunSimulation {
         rate_per_wall_s: Some(100.0),
         threads: 2,
         operation_limit: Some(400),
-        ..Simulation::new(move |_| match calls.fetch_add(1, Ordering::Relaxed) {
+        ..RunSimulation::new(move |_| match calls.fetch_add(1, Ordering::Relaxed) {
             0 => (MS, Err(ClientError::Lost("reset".to_owned()))),
-            _ => (MS, Ok(Outcome::Found)),
+            _ => (MS, Ok(OperationOutcome::Found)),
         })
     }
     .run();
-    assert_eq!(simulated.endings[1], Ending::Exhausted);
+    assert_eq!(simulated.endings[1], ThreadEnding::Exhausted);
     // It had taken no more than a part of its share.
     assert!((350..400).contains(&simulated.merged.operations), "{}", simulated.merged.operations);
     assert_eq!(simulated.unstarted, 0);
 }
 
 fn schedule(
-    arrivals: Arrivals,
+    arrivals: ArrivalProcess,
     rate_per_s: f64,
     thread: u32,
     threads: u32,
     start_ns: u64,
     seed: u64,
-) -> Schedule {
-    Schedule::new(arrivals, RateProfile::constant(rate_per_s), thread, threads, start_ns, seed)
+) -> ThreadSchedule {
+    ThreadSchedule::new(arrivals, RateProfile::constant(rate_per_s), thread, threads, start_ns, seed)
 }
 
 /// A second at 100, two rising to 500, and then 500 forever: 100, 600, then 500 a second.
-fn stepped(arrivals: Arrivals, threads: u32) -> Vec<u64> {
+fn stepped(arrivals: ArrivalProcess, threads: u32) -> Vec<u64> {
     let parts = [
         RatePart::Steady { rate_per_s: 100.0, length: Duration::from_secs(1) },
         RatePart::Ramp { from_per_s: 100.0, to_per_s: 500.0, length: Duration::from_secs(2) },
@@ -258,7 +272,7 @@ fn stepped(arrivals: Arrivals, threads: u32) -> Vec<u64> {
     let mut due_ns = Vec::new();
     for thread in 0..threads {
         let seed = u64::from(thread);
-        let mut schedule = Schedule::new(arrivals, profile.clone(), thread, threads, 0, seed);
+        let mut schedule = ThreadSchedule::new(arrivals, profile.clone(), thread, threads, 0, seed);
         while schedule.peek_ns() < 10 * S {
             due_ns.push(schedule.peek_ns());
             schedule.advance();
@@ -270,14 +284,14 @@ fn stepped(arrivals: Arrivals, threads: u32) -> Vec<u64> {
 
 #[test]
 fn a_rate_that_changes_is_offered_as_it_changes_whatever_the_threads() {
-    let due_ns = stepped(Arrivals::Constant, 1);
+    let due_ns = stepped(ArrivalProcess::Constant, 1);
     let between = |from_s: u64, to_s: u64| {
         due_ns.iter().filter(|&&due_ns| (from_s * S..to_s * S).contains(&due_ns)).count()
     };
     assert_eq!([between(0, 1), between(1, 3), between(3, 10)], [100, 600, 3_500]);
-    assert_eq!(due_ns, stepped(Arrivals::Constant, 5));
+    assert_eq!(due_ns, stepped(ArrivalProcess::Constant, 5));
     // Independent arrivals are as many but for chance: four standard deviations of their number.
-    let poisson = stepped(Arrivals::Poisson, 5);
+    let poisson = stepped(ArrivalProcess::Poisson, 5);
     assert!((poisson.len() as f64 - 4_200.0).abs() < 4.0 * 4_200f64.sqrt(), "{}", poisson.len());
     let early = poisson.iter().filter(|&&due_ns| due_ns < S).count() as f64;
     assert!((early - 100.0).abs() < 40.0, "{early}");
@@ -288,7 +302,7 @@ fn constant_arrivals_are_evenly_spread_over_all_threads() {
     let threads = 7;
     let mut due_ns: Vec<u64> = Vec::new();
     for thread in 0..threads {
-        let mut schedule = schedule(Arrivals::Constant, 3_000.0, thread, threads, 5 * S, 1);
+        let mut schedule = schedule(ArrivalProcess::Constant, 3_000.0, thread, threads, 5 * S, 1);
         while schedule.peek_ns() < 6 * S {
             due_ns.push(schedule.peek_ns());
             schedule.advance();
@@ -305,7 +319,7 @@ fn constant_arrivals_are_evenly_spread_over_all_threads() {
 fn poisson_arrivals_have_the_variance_of_their_mean() {
     let mut counts = vec![0f64; 2000];
     for thread in 0..4 {
-        let mut schedule = schedule(Arrivals::Poisson, 1_000.0, thread, 4, 0, u64::from(thread) + 99);
+        let mut schedule = schedule(ArrivalProcess::Poisson, 1_000.0, thread, 4, 0, u64::from(thread) + 99);
         while schedule.peek_ns() < 20 * S {
             counts[(schedule.peek_ns() / (10 * MS)) as usize] += 1.0;
             schedule.advance();
@@ -328,22 +342,22 @@ proptest! {
         poisson in any::<bool>(),
         changes in any::<bool>(),
     ) {
-        let arrivals = if poisson { Arrivals::Poisson } else { Arrivals::Constant };
+        let arrivals = if poisson { ArrivalProcess::Poisson } else { ArrivalProcess::Constant };
         let parts = [
             RatePart::Steady { rate_per_s: rate / 2.0, length: Duration::from_millis(1_500) },
             RatePart::Ramp { from_per_s: 0.0, to_per_s: rate * 2.0, length: Duration::from_millis(2_500) },
         ];
         let calls = AtomicU64::new(0);
-        let simulation = Simulation {
+        let simulation = RunSimulation {
             threads,
             rate_per_wall_s: Some(rate),
             profile: changes.then(|| RateProfile::of(&parts).unwrap()),
             arrivals,
             warmup_ns: warmup_ms * MS,
             duration_ns: 5 * S,
-            ..Simulation::new(move |_| {
+            ..RunSimulation::new(move |_| {
                 let call = calls.fetch_add(1, Ordering::Relaxed) as usize;
-                (services_ms[call % services_ms.len()] * MS, Ok(Outcome::Found))
+                (services_ms[call % services_ms.len()] * MS, Ok(OperationOutcome::Found))
             })
         };
         let simulated = simulation.run();
@@ -378,7 +392,7 @@ proptest! {
     ) {
         let simulated = [true, false].map(|keeps_raw| {
             let answers = answers.clone();
-            let simulation = Simulation {
+            let simulation = RunSimulation {
                 mix,
                 threads,
                 warmup_ns,
@@ -387,15 +401,15 @@ proptest! {
                 reconnections,
                 dilation,
                 keeps_raw,
-                ..Simulation::new(move |now_ns| {
+                ..RunSimulation::new(move |now_ns| {
                     let (took_ns, answer) = answers[(now_ns / 7) as usize % answers.len()];
                     let answer = match answer {
                         0 => Err(ClientError::Lost("gone".to_owned())),
                         1 => Err(ClientError::System("no".to_owned())),
                         2 => Err(ClientError::Timeout(Duration::from_nanos(took_ns))),
-                        3 => Ok(Outcome::Throttled),
-                        4 | 5 => Ok(Outcome::Missing),
-                        _ => Ok(Outcome::Found),
+                        3 => Ok(OperationOutcome::Throttled),
+                        4 | 5 => Ok(OperationOutcome::Missing),
+                        _ => Ok(OperationOutcome::Found),
                     };
                     (took_ns, answer)
                 })

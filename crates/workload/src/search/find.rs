@@ -1,6 +1,6 @@
 //! The search for the highest rate that a system sustains under an objective.
 
-use super::judge::{Bound, StepCounts, Verdict, judge};
+use super::judge::{LatencyBound, StepCounts, StepVerdict, judge};
 
 /// Each step up multiplies the rate by this, until one fails; each step down divides it by the square.
 const GROWTH: f64 = 2.0;
@@ -15,7 +15,7 @@ const SPARE: f64 = 1.25;
 /// What is looked for, and how thoroughly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchSpec {
-    pub bounds: Vec<Bound>,
+    pub bounds: Vec<LatencyBound>,
     /// The first rate that is tried.
     pub from_per_s: f64,
     /// No higher rate is tried.
@@ -34,7 +34,7 @@ pub struct SearchSpec {
 
 impl SearchSpec {
     /// From a rate up to a thousand times as much, to 5 %.
-    pub fn new(bounds: Vec<Bound>, from_per_s: f64) -> Self {
+    pub fn new(bounds: Vec<LatencyBound>, from_per_s: f64) -> Self {
         SearchSpec {
             bounds,
             from_per_s,
@@ -60,7 +60,7 @@ impl SearchSpec {
 
     /// The lowest rate of which a step that is lengthened as often as it may be can show that it holds.
     pub fn lowest_per_s(&self, step_s: f64) -> f64 {
-        let fewest = self.bounds.iter().map(Bound::fewest_operations).max().unwrap_or(0);
+        let fewest = self.bounds.iter().map(LatencyBound::fewest_operations).max().unwrap_or(0);
         fewest as f64 / (step_s * f64::from(self.extensions + 1))
     }
 
@@ -100,19 +100,19 @@ impl SearchSpec {
 
 /// What is to be done next.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub enum SearchAction {
     /// Offer this rate for a step, and [`RateSearch::report`] what it showed.
     Measure {
         rate_per_s: f64,
         /// The step before overloaded the system: let it come to rest first.
         after_overload: bool,
     },
-    Done(Found),
+    Done(SearchOutcome),
 }
 
 /// Why a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum SearchEnding {
     /// The highest rate is known as closely as was asked.
     Closed,
     /// The highest rate that may be tried holds: more may hold too.
@@ -125,12 +125,12 @@ pub enum Ending {
 
 /// The outcome of a search.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct SearchOutcome {
     /// The highest rate that held, and was confirmed unless the steps ran out.
     pub holds_per_s: Option<f64>,
     /// The lowest rate above it that failed.
     pub fails_per_s: Option<f64>,
-    pub ending: Ending,
+    pub ending: SearchEnding,
     /// How many of the fresh steps at the rate that was found held, and of how many.
     pub confirmed: (u32, u32),
     /// Why the rate above it failed, in words.
@@ -139,17 +139,17 @@ pub struct Found {
 
 /// One step, as it went.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tried {
+pub struct TriedStep {
     pub rate_per_s: f64,
     pub counts: StepCounts,
-    pub verdict: Verdict,
+    pub verdict: StepVerdict,
     /// It was one of those that confirm a rate.
     pub confirms: bool,
 }
 
 /// What the present steps are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
+enum StepPurpose {
     /// Looking for a rate that holds and one that fails.
     Bracketing,
     /// Halving what lies between.
@@ -162,7 +162,7 @@ enum Purpose {
 #[derive(Clone, Debug)]
 pub struct RateSearch {
     spec: SearchSpec,
-    purpose: Purpose,
+    purpose: StepPurpose,
     rate_per_s: f64,
     /// What was seen at the present rate, over extensions.
     seen: StepCounts,
@@ -173,8 +173,8 @@ pub struct RateSearch {
     failed: Option<(f64, String)>,
     confirmed: (u32, u32),
     overloaded: bool,
-    tried: Vec<Tried>,
-    done: Option<Ending>,
+    tried: Vec<TriedStep>,
+    done: Option<SearchEnding>,
 }
 
 impl RateSearch {
@@ -186,7 +186,7 @@ impl RateSearch {
             return Err(problems.join("; "));
         }
         Ok(RateSearch {
-            purpose: Purpose::Bracketing,
+            purpose: StepPurpose::Bracketing,
             rate_per_s: spec.from_per_s,
             seen: StepCounts::default(),
             extensions: 0,
@@ -201,15 +201,15 @@ impl RateSearch {
     }
 
     /// All steps so far.
-    pub fn tried(&self) -> &[Tried] {
+    pub fn tried(&self) -> &[TriedStep] {
         &self.tried
     }
 
     /// What to do now.
-    pub fn next(&self) -> Action {
+    pub fn next(&self) -> SearchAction {
         match self.done {
-            None => Action::Measure { rate_per_s: self.rate_per_s, after_overload: self.overloaded },
-            Some(ending) => Action::Done(Found {
+            None => SearchAction::Measure { rate_per_s: self.rate_per_s, after_overload: self.overloaded },
+            Some(ending) => SearchAction::Done(SearchOutcome {
                 holds_per_s: self.held.last().copied(),
                 fails_per_s: self.failed.as_ref().map(|(rate, _)| *rate),
                 ending,
@@ -227,29 +227,34 @@ impl RateSearch {
         self.seen.add(&counts);
         // Each confirmation stands for itself; before, a step that is lengthened is judged as one.
         let verdict = judge(&self.seen, &self.spec.bounds);
-        self.overloaded = matches!(verdict, Verdict::Fails(_));
-        let confirms = self.purpose == Purpose::Confirming;
-        self.tried.push(Tried { rate_per_s: self.rate_per_s, counts, verdict: verdict.clone(), confirms });
+        self.overloaded = matches!(verdict, StepVerdict::Fails(_));
+        let confirms = self.purpose == StepPurpose::Confirming;
+        self.tried.push(TriedStep {
+            rate_per_s: self.rate_per_s,
+            counts,
+            verdict: verdict.clone(),
+            confirms,
+        });
         match verdict {
-            Verdict::Undecided if self.extensions < self.spec.extensions => self.extensions += 1,
-            Verdict::Undecided => {
+            StepVerdict::Undecided if self.extensions < self.spec.extensions => self.extensions += 1,
+            StepVerdict::Undecided => {
                 let reason = self.undecided();
                 if let Some(last) = self.tried.last_mut() {
-                    last.verdict = Verdict::Fails(reason.clone());
+                    last.verdict = StepVerdict::Fails(reason.clone());
                 }
                 self.decide(Some(reason));
             }
-            Verdict::Holds => self.decide(None),
-            Verdict::Fails(reason) => self.decide(Some(reason)),
+            StepVerdict::Holds => self.decide(None),
+            StepVerdict::Fails(reason) => self.decide(Some(reason)),
         }
         if self.done.is_none() && self.tried.len() >= self.spec.most_steps as usize {
-            self.done = Some(Ending::OutOfSteps);
+            self.done = Some(SearchEnding::OutOfSteps);
         }
     }
 
     /// Why what was seen at the present rate tells nothing.
     fn undecided(&self) -> String {
-        let fewest = self.spec.bounds.iter().map(Bound::fewest_operations).max().unwrap_or(0);
+        let fewest = self.spec.bounds.iter().map(LatencyBound::fewest_operations).max().unwrap_or(0);
         if self.seen.due < fewest {
             format!(
                 "{} operations are too few to tell, which takes at least {fewest}: lengthen the steps",
@@ -265,7 +270,7 @@ impl RateSearch {
         let rate = self.rate_per_s;
         self.seen = StepCounts::default();
         self.extensions = 0;
-        if self.purpose == Purpose::Confirming {
+        if self.purpose == StepPurpose::Confirming {
             self.confirmed.0 += u32::from(failure.is_none());
             self.confirmed.1 += 1;
             self.conclude_confirmation(rate, failure);
@@ -299,7 +304,7 @@ impl RateSearch {
             self.choose();
         } else if tried >= all {
             let most = rate >= self.spec.most_per_s && self.failed.is_none();
-            self.done = Some(if most { Ending::MostHolds } else { Ending::Closed });
+            self.done = Some(if most { SearchEnding::MostHolds } else { SearchEnding::Closed });
         }
     }
 
@@ -308,23 +313,23 @@ impl RateSearch {
         let highest = self.held.last().copied();
         let lowest_failed = self.failed.as_ref().map(|(rate, _)| *rate);
         (self.purpose, self.rate_per_s) = match (highest, lowest_failed) {
-            (Some(held), None) if held >= self.spec.most_per_s => (Purpose::Confirming, held),
-            (Some(held), None) => (Purpose::Bracketing, (held * GROWTH).min(self.spec.most_per_s)),
+            (Some(held), None) if held >= self.spec.most_per_s => (StepPurpose::Confirming, held),
+            (Some(held), None) => (StepPurpose::Bracketing, (held * GROWTH).min(self.spec.most_per_s)),
             (Some(held), Some(failed)) if failed / held <= 1.0 + self.spec.within * BRACKET_PART => {
-                (Purpose::Confirming, held)
+                (StepPurpose::Confirming, held)
             }
             // The geometric mean, because what counts is how many times one rate is the other.
-            (Some(held), Some(failed)) => (Purpose::Narrowing, (held * failed).sqrt()),
+            (Some(held), Some(failed)) => (StepPurpose::Narrowing, (held * failed).sqrt()),
             (None, Some(failed)) => {
-                (Purpose::Bracketing, (failed / (GROWTH * GROWTH)).max(self.spec.least_per_s))
+                (StepPurpose::Bracketing, (failed / (GROWTH * GROWTH)).max(self.spec.least_per_s))
             }
-            (None, None) => (Purpose::Bracketing, self.spec.from_per_s),
+            (None, None) => (StepPurpose::Bracketing, self.spec.from_per_s),
         };
         if highest.is_none() && lowest_failed.is_some_and(|failed| failed <= self.spec.least_per_s) {
-            self.done = Some(Ending::NothingHolds);
-        } else if self.purpose == Purpose::Confirming && self.spec.confirmations == 0 {
+            self.done = Some(SearchEnding::NothingHolds);
+        } else if self.purpose == StepPurpose::Confirming && self.spec.confirmations == 0 {
             let most = self.failed.is_none();
-            self.done = Some(if most { Ending::MostHolds } else { Ending::Closed });
+            self.done = Some(if most { SearchEnding::MostHolds } else { SearchEnding::Closed });
         }
     }
 }
@@ -339,16 +344,19 @@ mod tests {
     use super::*;
 
     const LIMIT_NS: u64 = 10_000_000;
-    const P99: Bound = Bound { quantile: 0.99, limit_ns: LIMIT_NS };
+    const P99: LatencyBound = LatencyBound { quantile: 0.99, limit_ns: LIMIT_NS };
     const STEP_S: f64 = 10.0;
 
     /// Runs a search against a system, and says how many steps it took.
-    fn search(spec: SearchSpec, mut system: impl FnMut(f64) -> StepCounts) -> (Found, Vec<Tried>) {
+    fn search(
+        spec: SearchSpec,
+        mut system: impl FnMut(f64) -> StepCounts,
+    ) -> (SearchOutcome, Vec<TriedStep>) {
         let mut search = RateSearch::new(spec).unwrap();
         loop {
             match search.next() {
-                Action::Done(found) => return (found, search.tried().to_vec()),
-                Action::Measure { rate_per_s, .. } => {
+                SearchAction::Done(found) => return (found, search.tried().to_vec()),
+                SearchAction::Measure { rate_per_s, .. } => {
                     let counts = system(rate_per_s);
                     search.report(counts);
                 }
@@ -372,7 +380,7 @@ mod tests {
             let (holds, fails) = (found.holds_per_s.unwrap(), found.fails_per_s.unwrap());
             assert!(holds <= 7_000.0 * 1.0102 && fails > 7_000.0, "{holds} to {fails}");
             assert!(fails / holds <= 1.025, "{holds} to {fails}");
-            assert_eq!((found.ending, found.confirmed), (Ending::Closed, (3, 3)));
+            assert_eq!((found.ending, found.confirmed), (SearchEnding::Closed, (3, 3)));
             assert!(found.reason.unwrap().starts_with("not sustained"));
             assert!(tried.len() <= 25, "{} steps", tried.len());
         }
@@ -383,13 +391,13 @@ mod tests {
         let spec = SearchSpec { most_per_s: 40_000.0, ..SearchSpec::new(vec![P99], 1_000.0) };
         let (found, _) = search(spec, cliff(1e12));
         assert_eq!((found.holds_per_s, found.fails_per_s), (Some(40_000.0), None));
-        assert_eq!((found.ending, found.confirmed), (Ending::MostHolds, (3, 3)));
+        assert_eq!((found.ending, found.confirmed), (SearchEnding::MostHolds, (3, 3)));
     }
 
     #[test]
     fn a_system_that_never_holds_ends_soon() {
         let (found, tried) = search(SearchSpec::new(vec![P99], 1_000.0), cliff(0.0));
-        assert_eq!((found.holds_per_s, found.ending), (None, Ending::NothingHolds));
+        assert_eq!((found.holds_per_s, found.ending), (None, SearchEnding::NothingHolds));
         assert!(tried.len() <= 7, "{} steps", tried.len());
     }
 
@@ -399,7 +407,7 @@ mod tests {
         let spec = SearchSpec::new(vec![P99], 100.0).with_steps_of(STEP_S);
         assert_eq!(spec.least_per_s, 4.1875);
         let (found, tried) = search(spec, cliff(0.0));
-        assert_eq!((found.ending, found.fails_per_s), (Ending::NothingHolds, Some(4.1875)));
+        assert_eq!((found.ending, found.fails_per_s), (SearchEnding::NothingHolds, Some(4.1875)));
         let rates: Vec<f64> = tried.iter().map(|one| one.rate_per_s).collect();
         assert_eq!(rates, [100.0, 25.0, 6.25, 4.1875]);
         // A rate between that one and the last is found.
@@ -432,8 +440,10 @@ mod tests {
         let spec = SearchSpec { extensions: 2, most_steps: 9, ..SearchSpec::new(vec![P99], 1.0) };
         let (found, tried) = search(spec, cliff(1e12));
         assert_eq!(tried[..3].iter().map(|one| one.rate_per_s).collect::<Vec<_>>(), [1.0; 3]);
-        assert!(tried[..2].iter().all(|one| one.verdict == Verdict::Undecided));
-        assert!(matches!(&tried[2].verdict, Verdict::Fails(reason) if reason.contains("too few to tell")));
+        assert!(tried[..2].iter().all(|one| one.verdict == StepVerdict::Undecided));
+        assert!(
+            matches!(&tried[2].verdict, StepVerdict::Fails(reason) if reason.contains("too few to tell"))
+        );
         assert!(tried[3].rate_per_s < 1.0);
         let reason = found.reason.unwrap();
         assert!(
@@ -512,13 +522,13 @@ mod tests {
             cliff(capacity)(rate)
         });
         assert!(found.holds_per_s.unwrap() <= 1_000.0 * 1.0102, "{found:?}");
-        assert!(tried.iter().any(|one| one.confirms && one.verdict != Verdict::Holds));
+        assert!(tried.iter().any(|one| one.confirms && one.verdict != StepVerdict::Holds));
     }
 
     #[test]
     fn what_cannot_be_searched_is_refused() {
         let spec = SearchSpec {
-            bounds: vec![Bound { quantile: 1.0, limit_ns: 1 }],
+            bounds: vec![LatencyBound { quantile: 1.0, limit_ns: 1 }],
             within: 0.0,
             most_per_s: 5.0,
             ..SearchSpec::new(Vec::new(), 10.0)
@@ -553,10 +563,10 @@ mod tests {
             prop_assert!(tried.len() <= most);
             if let (Some(holds), Some(fails)) = (found.holds_per_s, found.fails_per_s) {
                 prop_assert!(holds < fails);
-                prop_assert!(found.ending == Ending::OutOfSteps || fails / holds <= 1.0 + within + 1e-9);
+                prop_assert!(found.ending == SearchEnding::OutOfSteps || fails / holds <= 1.0 + within + 1e-9);
             }
             if let Some(holds) = found.holds_per_s {
-                prop_assert!(tried.iter().any(|one| one.rate_per_s == holds && one.verdict == Verdict::Holds));
+                prop_assert!(tried.iter().any(|one| one.rate_per_s == holds && one.verdict == StepVerdict::Holds));
                 prop_assert!(holds <= spec.most_per_s);
             }
         }

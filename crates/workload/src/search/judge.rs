@@ -14,14 +14,14 @@ const Z: f64 = 1.644_853_627;
 
 /// A latency that at most a share of the operations may exceed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bound {
+pub struct LatencyBound {
     /// The share that stays within the limit: 0.999 for p99.9.
     pub quantile: f64,
     /// From the intended start, in modelled time.
     pub limit_ns: u64,
 }
 
-impl Bound {
+impl LatencyBound {
     /// The quantile that people call `p50`, `p99`, `p999` or `p99.9`; none where a name could mean another one.
     pub fn quantile_of(name: &str) -> Option<f64> {
         let digits = name.strip_prefix('p')?;
@@ -41,7 +41,7 @@ impl Bound {
     }
 }
 
-impl Bound {
+impl LatencyBound {
     /// `99.9`. Rounded: 0.999 * 100 is 99.9 but for the last digit.
     fn percent(&self) -> f64 {
         (self.quantile * 1e8).round() / 1e6
@@ -56,7 +56,7 @@ impl Bound {
     }
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for LatencyBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "p{} within {}", self.percent(), self.limit())
     }
@@ -105,7 +105,7 @@ impl StepCounts {
 
 /// What a step says of its rate.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum StepVerdict {
     /// Every bound is kept, with 95 % confidence each.
     Holds,
     /// Not sustained, or a bound is broken with 95 % confidence; in words.
@@ -115,29 +115,29 @@ pub enum Verdict {
 }
 
 /// Holds a step against the bounds.
-pub fn judge(counts: &StepCounts, bounds: &[Bound]) -> Verdict {
+pub fn judge(counts: &StepCounts, bounds: &[LatencyBound]) -> StepVerdict {
     if counts.due == 0 {
-        return Verdict::Undecided;
+        return StepVerdict::Undecided;
     }
     let share = |part: u64| part as f64 / counts.due as f64;
     if share(counts.errors) > ERROR_SHARE {
-        return Verdict::Fails(format!("{:.2} % of the operations failed", share(counts.errors) * 100.0));
+        return StepVerdict::Fails(format!("{:.2} % of the operations failed", share(counts.errors) * 100.0));
     }
     let IntegrityRecord { checked, mismatches, .. } = counts.integrity;
     if mismatches as f64 > ERROR_SHARE * checked as f64 {
         let share = mismatches as f64 / checked.max(1) as f64;
-        return Verdict::Fails(format!(
+        return StepVerdict::Fails(format!(
             "{:.2} % of the records that were read were not what was written",
             share * 100.0
         ));
     }
     if share(counts.answered) < ANSWERED_SHARE {
-        return Verdict::Fails(format!(
+        return StepVerdict::Fails(format!(
             "not sustained: {:.1} % of the operations were answered in time",
             share(counts.answered) * 100.0
         ));
     }
-    let mut verdict = Verdict::Holds;
+    let mut verdict = StepVerdict::Holds;
     for (place, bound) in bounds.iter().enumerate() {
         let beyond = counts.beyond.get(place).copied().unwrap_or(0);
         let effect = design_effect(counts, place);
@@ -145,7 +145,7 @@ pub fn judge(counts: &StepCounts, bounds: &[Bound]) -> Verdict {
         let (low, high) = share_bounds(beyond as f64 / effect, counts.due as f64 / effect);
         let allowed = 1.0 - bound.quantile;
         if low > allowed {
-            return Verdict::Fails(format!(
+            return StepVerdict::Fails(format!(
                 "{:.3} % took longer than {}, and p{} allows {} %",
                 share(beyond) * 100.0,
                 bound.limit(),
@@ -155,7 +155,7 @@ pub fn judge(counts: &StepCounts, bounds: &[Bound]) -> Verdict {
         }
         // Not returned yet: a later bound may still fail, and a failure outranks this.
         if high > allowed {
-            verdict = Verdict::Undecided;
+            verdict = StepVerdict::Undecided;
         }
     }
     verdict
@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    const P99: Bound = Bound { quantile: 0.99, limit_ns: 10_000_000 };
+    const P99: LatencyBound = LatencyBound { quantile: 0.99, limit_ns: 10_000_000 };
 
     fn step(due: u64, beyond: u64) -> StepCounts {
         StepCounts { due, answered: due, beyond: vec![beyond], ..StepCounts::default() }
@@ -209,26 +209,30 @@ mod tests {
 
     #[test]
     fn few_operations_decide_nothing_and_many_do() {
-        assert_eq!(judge(&step(100, 0), &[P99]), Verdict::Undecided);
-        assert_eq!(judge(&step(1_000, 0), &[P99]), Verdict::Holds);
-        assert_eq!(judge(&step(1_000, 10), &[P99]), Verdict::Undecided);
-        let Verdict::Fails(reason) = judge(&step(1_000, 30), &[P99]) else {
+        assert_eq!(judge(&step(100, 0), &[P99]), StepVerdict::Undecided);
+        assert_eq!(judge(&step(1_000, 0), &[P99]), StepVerdict::Holds);
+        assert_eq!(judge(&step(1_000, 10), &[P99]), StepVerdict::Undecided);
+        let StepVerdict::Fails(reason) = judge(&step(1_000, 30), &[P99]) else {
             panic!("30 of 1,000 are too many")
         };
         assert_eq!(reason, "3.000 % took longer than 10 ms, and p99 allows 1 %");
-        assert_eq!(judge(&step(0, 0), &[P99]), Verdict::Undecided);
+        assert_eq!(judge(&step(0, 0), &[P99]), StepVerdict::Undecided);
     }
 
     #[test]
     fn the_fewest_operations_that_hold_are_known_before() {
         for quantile in [0.5, 0.9, 0.99, 0.999, 0.9999] {
-            let bound = Bound { quantile, limit_ns: 1 };
+            let bound = LatencyBound { quantile, limit_ns: 1 };
             let fewest = bound.fewest_operations();
-            assert_eq!(judge(&step(fewest, 0), &[bound]), Verdict::Holds, "{fewest} for {quantile}");
-            assert_eq!(judge(&step(fewest - 1, 0), &[bound]), Verdict::Undecided, "{fewest} for {quantile}");
+            assert_eq!(judge(&step(fewest, 0), &[bound]), StepVerdict::Holds, "{fewest} for {quantile}");
+            assert_eq!(
+                judge(&step(fewest - 1, 0), &[bound]),
+                StepVerdict::Undecided,
+                "{fewest} for {quantile}"
+            );
         }
         assert_eq!(P99.fewest_operations(), 268);
-        assert_eq!(Bound { quantile: 0.5, limit_ns: 40_000 }.to_string(), "p50 within 40 µs");
+        assert_eq!(LatencyBound { quantile: 0.5, limit_ns: 40_000 }.to_string(), "p50 within 40 µs");
     }
 
     #[test]
@@ -242,38 +246,40 @@ mod tests {
             ("p99.99", 0.9999),
         ];
         for (name, quantile) in names {
-            assert_eq!(Bound::quantile_of(name), Some(quantile), "{name}");
+            assert_eq!(LatencyBound::quantile_of(name), Some(quantile), "{name}");
         }
         for name in [
             "p", "p9", "99", "p00", "px9", "p1234567", "p100", "p990", "p5.5", "p9.99", "p99.é", "pé", "mean",
         ] {
-            assert_eq!(Bound::quantile_of(name), None, "{name}");
+            assert_eq!(LatencyBound::quantile_of(name), None, "{name}");
         }
     }
 
     #[test]
     fn every_bound_has_to_hold() {
-        let p999 = Bound { quantile: 0.999, limit_ns: 20_000_000 };
+        let p999 = LatencyBound { quantile: 0.999, limit_ns: 20_000_000 };
         let counts = StepCounts { beyond: vec![0, 50], ..step(10_000, 0) };
-        let Verdict::Fails(reason) = judge(&counts, &[P99, p999]) else { panic!("p99.9 is broken") };
+        let StepVerdict::Fails(reason) = judge(&counts, &[P99, p999]) else { panic!("p99.9 is broken") };
         assert_eq!(reason, "0.500 % took longer than 20 ms, and p99.9 allows 0.1 %");
         assert_eq!(
             judge(&StepCounts { beyond: vec![0, 8], ..counts.clone() }, &[P99, p999]),
-            Verdict::Undecided
+            StepVerdict::Undecided
         );
-        assert_eq!(judge(&StepCounts { beyond: vec![0, 0], ..counts }, &[P99, p999]), Verdict::Holds);
+        assert_eq!(judge(&StepCounts { beyond: vec![0, 0], ..counts }, &[P99, p999]), StepVerdict::Holds);
     }
 
     #[test]
     fn what_is_not_answered_is_not_sustained_however_fast_the_rest() {
         let slow = StepCounts { answered: 980, ..step(1_000, 0) };
-        let Verdict::Fails(reason) = judge(&slow, &[P99]) else { panic!("2 % were left") };
+        let StepVerdict::Fails(reason) = judge(&slow, &[P99]) else { panic!("2 % were left") };
         assert_eq!(reason, "not sustained: 98.0 % of the operations were answered in time");
         let integrity = IntegrityRecord { checked: 2_000, mismatches: 300, ..IntegrityRecord::default() };
         let wrong = judge(&StepCounts { integrity, ..step(1_000, 0) }, &[P99]);
-        assert!(matches!(wrong, Verdict::Fails(reason) if reason.starts_with("15.00 % of the records")));
+        assert!(matches!(wrong, StepVerdict::Fails(reason) if reason.starts_with("15.00 % of the records")));
         let failing = StepCounts { errors: 20, ..step(1_000, 0) };
-        assert!(matches!(judge(&failing, &[P99]), Verdict::Fails(reason) if reason.starts_with("2.00 %")));
+        assert!(
+            matches!(judge(&failing, &[P99]), StepVerdict::Fails(reason) if reason.starts_with("2.00 %"))
+        );
     }
 
     #[test]
@@ -281,11 +287,11 @@ mod tests {
         // 60 of 10,000 are slow: evenly, or all in two of twenty intervals.
         let interval = |beyond: u64| IntervalCounts { operations: 500, beyond: vec![beyond] };
         let even = StepCounts { intervals: vec![interval(3); 20], ..step(10_000, 60) };
-        assert_eq!(judge(&even, &[P99]), Verdict::Holds);
+        assert_eq!(judge(&even, &[P99]), StepVerdict::Holds);
         let mut intervals = vec![interval(0); 18];
         intervals.extend([interval(30), interval(30)]);
         let burst = StepCounts { intervals, ..step(10_000, 60) };
-        assert_eq!(judge(&burst, &[P99]), Verdict::Undecided);
+        assert_eq!(judge(&burst, &[P99]), StepVerdict::Undecided);
         assert!(design_effect(&burst, 0) > 25.0, "{}", design_effect(&burst, 0));
     }
 
@@ -308,7 +314,7 @@ mod tests {
             for (place, truth) in [0.0101, 0.0099].into_iter().enumerate() {
                 let beyond = (0..3_000).filter(|_| rng.random::<f64>() < truth).count() as u64;
                 wrong[place] += match (place, judge(&step(3_000, beyond), &[P99])) {
-                    (0, Verdict::Holds) | (1, Verdict::Fails(_)) => 1,
+                    (0, StepVerdict::Holds) | (1, StepVerdict::Fails(_)) => 1,
                     _ => 0,
                 };
             }

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use underlay_record::{Histogram, Measured};
+use underlay_record::{Histogram, MeasuredWindow};
 
-use super::find::{Action, Found, RateSearch, SearchSpec, Tried};
-use super::judge::{Bound, IntervalCounts, StepCounts, Verdict};
+use super::find::{RateSearch, SearchAction, SearchOutcome, SearchSpec, TriedStep};
+use super::judge::{IntervalCounts, LatencyBound, StepCounts, StepVerdict};
 use crate::mix::OperationKind;
-use crate::run::control::Control;
-use crate::run::runner::{Connect, RunError, run};
+use crate::run::control::RunHandle;
+use crate::run::runner::{RunError, ThreadConnector, run};
 use crate::run::series::IntervalLatencies;
 use crate::run::spec::RunSpec;
-use crate::workload::Workload;
+use crate::workload::CoreWorkload;
 
 /// After an overload a system works off what has queued up, in itself and below it.
 const REST_AFTER_OVERLOAD: u32 = 3;
@@ -44,14 +44,14 @@ impl StepTimes {
 /// The rate that was found, and how.
 #[derive(Clone, Debug)]
 pub struct FoundRate {
-    pub found: Found,
-    pub steps: Vec<Tried>,
+    pub found: SearchOutcome,
+    pub steps: Vec<TriedStep>,
     /// The last step at the rate that was found.
-    pub measured: Option<Measured>,
+    pub measured: Option<MeasuredWindow>,
     /// Why a step was not the system's alone: this process stood still in it.
     pub disturbed: Option<String>,
     /// The workload with the records that the steps added, for later runs.
-    pub workload: Arc<Workload>,
+    pub workload: Arc<CoreWorkload>,
 }
 
 /// Searches for the highest rate that the system sustains. `spec` says what is asked for; its rate, times and limits are
@@ -63,9 +63,9 @@ pub fn find_rate(
     spec: &RunSpec,
     search: SearchSpec,
     times: StepTimes,
-    connect: Connect<'_>,
+    connect: ThreadConnector<'_>,
     stop: &Arc<AtomicBool>,
-    stepped: &dyn Fn(&Tried),
+    stepped: &dyn Fn(&TriedStep),
 ) -> Result<FoundRate, RunError> {
     let bounds = search.bounds.clone();
     let mut search = RateSearch::new(search).map_err(|problem| RunError::Spec { problems: vec![problem] })?;
@@ -73,13 +73,13 @@ pub fn find_rate(
         let problem = format!("{} ends with its records: a rate is searched for with another mix", spec.mix);
         return Err(RunError::Spec { problems: vec![problem] });
     }
-    let mut workload = Workload::clone(&spec.workload);
-    let mut last: Option<(f64, Measured)> = None;
+    let mut workload = CoreWorkload::clone(&spec.workload);
+    let mut last: Option<(f64, MeasuredWindow)> = None;
     let mut disturbed = None;
     loop {
         let (rate_per_s, after_overload) = match search.next() {
-            Action::Measure { rate_per_s, after_overload } => (rate_per_s, after_overload),
-            Action::Done(found) => {
+            SearchAction::Measure { rate_per_s, after_overload } => (rate_per_s, after_overload),
+            SearchAction::Done(found) => {
                 let measured = last.filter(|(rate, _)| Some(*rate) == found.holds_per_s);
                 let measured = measured.map(|(_, measured)| measured);
                 let steps = search.tried().to_vec();
@@ -98,7 +98,7 @@ pub fn find_rate(
             seed: spec.seed ^ crate::draw::values::mix(search.tried().len() as u64),
             ..spec.clone()
         };
-        let mut control = Control::with_stop(Arc::clone(stop));
+        let mut control = RunHandle::with_stop(Arc::clone(stop));
         control.keeps_intervals = true;
         let measured = run(&step, connect, &control)?;
         disturbed = disturbed
@@ -119,7 +119,7 @@ pub fn find_rate(
             Some((rate, _)) => rate_per_s >= *rate || tried.confirms,
             None => true,
         };
-        if tried.verdict == Verdict::Holds && is_better {
+        if tried.verdict == StepVerdict::Holds && is_better {
             last = Some((rate_per_s, measured));
         }
     }
@@ -127,10 +127,10 @@ pub fn find_rate(
 
 /// What the search wants to know of a step.
 fn counts(
-    measured: &Measured,
+    measured: &MeasuredWindow,
     timed_timeouts: u64,
     intervals: &[IntervalLatencies],
-    bounds: &[Bound],
+    bounds: &[LatencyBound],
 ) -> StepCounts {
     let throttled: u64 = measured.by_operation.values().map(|stats| stats.throttled).sum();
     let errors = measured.errors + throttled;
@@ -158,7 +158,7 @@ fn counts(
 
 /// How many took longer than a bound allows. The buckets are those of three digits: one that the limit lies in counts as
 /// within.
-fn slower(latencies: &Histogram, bound: &Bound) -> u64 {
+fn slower(latencies: &Histogram, bound: &LatencyBound) -> u64 {
     // An HdrHistogram of three digits: 2048 buckets of 1 ns, then 1024 for each power of two.
     let width = |ns: u64| -> u64 { if ns < 2048 { 1 } else { 1 << (ns.ilog2() - 10) } };
     let is_slower = |ns: u64| ns >= bound.limit_ns.saturating_add(width(bound.limit_ns));
@@ -170,37 +170,50 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::Ordering;
 
-    use super::super::find::Ending;
+    use super::super::find::SearchEnding;
     use super::*;
-    use crate::client::{Client, ClientError, FieldValues, Fields, Outcome};
-    use crate::{Mix, NullClient};
+    use crate::client::{Client, ClientError, FieldSelection, FieldValues, OperationOutcome};
+    use crate::{NullClient, OperationMix};
 
-    const P99: Bound = Bound { quantile: 0.99, limit_ns: 50_000_000 };
+    const P99: LatencyBound = LatencyBound { quantile: 0.99, limit_ns: 50_000_000 };
     const TIMES: StepTimes =
         StepTimes { settle: Duration::from_millis(5), measure: Duration::from_millis(100) };
 
     fn spec(mix: &str) -> RunSpec {
-        RunSpec { threads: 2, ..RunSpec::new(Arc::new(Workload::new(1000, 1, 10)), Mix::parse(mix).unwrap()) }
+        RunSpec {
+            threads: 2,
+            ..RunSpec::new(Arc::new(CoreWorkload::new(1000, 1, 10)), OperationMix::parse(mix).unwrap())
+        }
     }
 
     /// Refuses everything.
     struct Refusing;
 
     impl Client for Refusing {
-        fn read(&mut self, _: &[u8], _: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {
-            Ok(Outcome::Throttled)
+        fn read(
+            &mut self,
+            _: &[u8],
+            _: FieldSelection,
+            _: &mut FieldValues,
+        ) -> Result<OperationOutcome, ClientError> {
+            Ok(OperationOutcome::Throttled)
         }
-        fn scan(&mut self, _: &[u8], _: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
-            Ok((Outcome::Throttled, 0))
+        fn scan(
+            &mut self,
+            _: &[u8],
+            _: u32,
+            _: FieldSelection,
+        ) -> Result<(OperationOutcome, u32), ClientError> {
+            Ok((OperationOutcome::Throttled, 0))
         }
-        fn update(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
-            Ok(Outcome::Throttled)
+        fn update(&mut self, _: &[u8], _: &FieldValues) -> Result<OperationOutcome, ClientError> {
+            Ok(OperationOutcome::Throttled)
         }
-        fn insert(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
-            Ok(Outcome::Throttled)
+        fn insert(&mut self, _: &[u8], _: &FieldValues) -> Result<OperationOutcome, ClientError> {
+            Ok(OperationOutcome::Throttled)
         }
-        fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
-            Ok(Outcome::Throttled)
+        fn delete(&mut self, _: &[u8]) -> Result<OperationOutcome, ClientError> {
+            Ok(OperationOutcome::Throttled)
         }
     }
 
@@ -209,15 +222,15 @@ mod tests {
         let search = SearchSpec { extensions: 0, ..SearchSpec::new(vec![P99], 20_000.0) };
         let stop = Arc::new(AtomicBool::new(false));
         let steps = Mutex::new(Vec::new());
-        let noted = |tried: &Tried| steps.lock().unwrap().push(tried.rate_per_s);
+        let noted = |tried: &TriedStep| steps.lock().unwrap().push(tried.rate_per_s);
         let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(Refusing)) };
         let outcome = find_rate(&spec("c"), search, TIMES, &connect, &stop, &noted).unwrap();
-        assert_eq!((outcome.found.holds_per_s, outcome.found.ending), (None, Ending::NothingHolds));
+        assert_eq!((outcome.found.holds_per_s, outcome.found.ending), (None, SearchEnding::NothingHolds));
         assert!(outcome.measured.is_none());
         let rates: Vec<f64> = outcome.steps.iter().map(|tried| tried.rate_per_s).collect();
         assert_eq!(*steps.lock().unwrap(), rates);
         assert_eq!(rates[..3], [20_000.0, 5_000.0, 1_250.0]);
-        let Verdict::Fails(reason) = &outcome.steps[0].verdict else { panic!("{:?}", outcome.steps[0]) };
+        let StepVerdict::Fails(reason) = &outcome.steps[0].verdict else { panic!("{:?}", outcome.steps[0]) };
         // On a busy machine a few that were due are not sent within the step.
         assert!(reason.ends_with(" % of the operations failed"), "{reason}");
     }
@@ -226,19 +239,29 @@ mod tests {
     fn a_timeout_was_due_once() {
         struct Late;
         impl Client for Late {
-            fn read(&mut self, _: &[u8], _: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {
+            fn read(
+                &mut self,
+                _: &[u8],
+                _: FieldSelection,
+                _: &mut FieldValues,
+            ) -> Result<OperationOutcome, ClientError> {
                 Err(ClientError::Timeout(Duration::from_micros(1)))
             }
-            fn scan(&mut self, _: &[u8], _: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
+            fn scan(
+                &mut self,
+                _: &[u8],
+                _: u32,
+                _: FieldSelection,
+            ) -> Result<(OperationOutcome, u32), ClientError> {
                 unreachable!("mix c only reads")
             }
-            fn update(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
+            fn update(&mut self, _: &[u8], _: &FieldValues) -> Result<OperationOutcome, ClientError> {
                 unreachable!("mix c only reads")
             }
-            fn insert(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
+            fn insert(&mut self, _: &[u8], _: &FieldValues) -> Result<OperationOutcome, ClientError> {
                 unreachable!("mix c only reads")
             }
-            fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
+            fn delete(&mut self, _: &[u8]) -> Result<OperationOutcome, ClientError> {
                 unreachable!("mix c only reads")
             }
         }
@@ -260,21 +283,31 @@ mod tests {
     fn records_that_a_step_added_are_not_added_again() {
         struct Adding(Arc<Mutex<Vec<Vec<u8>>>>);
         impl Client for Adding {
-            fn read(&mut self, _: &[u8], _: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {
-                Ok(Outcome::Found)
+            fn read(
+                &mut self,
+                _: &[u8],
+                _: FieldSelection,
+                _: &mut FieldValues,
+            ) -> Result<OperationOutcome, ClientError> {
+                Ok(OperationOutcome::Found)
             }
-            fn scan(&mut self, _: &[u8], limit: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
-                Ok((Outcome::Found, limit))
+            fn scan(
+                &mut self,
+                _: &[u8],
+                limit: u32,
+                _: FieldSelection,
+            ) -> Result<(OperationOutcome, u32), ClientError> {
+                Ok((OperationOutcome::Found, limit))
             }
-            fn update(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
-                Ok(Outcome::Found)
+            fn update(&mut self, _: &[u8], _: &FieldValues) -> Result<OperationOutcome, ClientError> {
+                Ok(OperationOutcome::Found)
             }
-            fn insert(&mut self, key: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
+            fn insert(&mut self, key: &[u8], _: &FieldValues) -> Result<OperationOutcome, ClientError> {
                 self.0.lock().unwrap().push(key.to_vec());
-                Ok(Outcome::Found)
+                Ok(OperationOutcome::Found)
             }
-            fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
-                Ok(Outcome::Found)
+            fn delete(&mut self, _: &[u8]) -> Result<OperationOutcome, ClientError> {
+                Ok(OperationOutcome::Found)
             }
         }
         let keys = Arc::new(Mutex::new(Vec::new()));
@@ -296,7 +329,7 @@ mod tests {
         let stop = Arc::new(AtomicBool::new(false));
         let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(NullClient)) };
         let search = SearchSpec::new(vec![P99], 100.0);
-        let stopped = |_: &Tried| stop.store(true, Ordering::Relaxed);
+        let stopped = |_: &TriedStep| stop.store(true, Ordering::Relaxed);
         let error = find_rate(&spec("c"), search, TIMES, &connect, &stop, &stopped).unwrap_err();
         assert!(matches!(error, RunError::Stopped), "{error}");
     }
@@ -316,8 +349,8 @@ mod tests {
         for ns in [1_000, 9_999_999, 10_000_000, 10_000_001, 10_020_000, 3_000_000_000] {
             histogram.record_ns(ns);
         }
-        assert_eq!(slower(&histogram, &Bound { quantile: 0.5, limit_ns: 10_000_000 }), 2);
-        assert_eq!(slower(&histogram, &Bound { quantile: 0.5, limit_ns: 1_000 }), 5);
-        assert_eq!(slower(&histogram, &Bound { quantile: 0.5, limit_ns: u64::MAX }), 0);
+        assert_eq!(slower(&histogram, &LatencyBound { quantile: 0.5, limit_ns: 10_000_000 }), 2);
+        assert_eq!(slower(&histogram, &LatencyBound { quantile: 0.5, limit_ns: 1_000 }), 5);
+        assert_eq!(slower(&histogram, &LatencyBound { quantile: 0.5, limit_ns: u64::MAX }), 0);
     }
 }

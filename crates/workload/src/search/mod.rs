@@ -7,6 +7,6 @@ mod find;
 mod judge;
 mod measure;
 
-pub use find::{Action, Ending, Found, RateSearch, SearchSpec, Tried};
-pub use judge::{Bound, IntervalCounts, StepCounts, Verdict, judge};
+pub use find::{RateSearch, SearchAction, SearchEnding, SearchOutcome, SearchSpec, TriedStep};
+pub use judge::{IntervalCounts, LatencyBound, StepCounts, StepVerdict, judge};
 pub use measure::{FoundRate, StepTimes, find_rate};

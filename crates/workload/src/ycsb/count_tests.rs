@@ -5,34 +5,35 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use underlay_record::Measured;
+use underlay_record::MeasuredWindow;
 
-use super::exporter::Value;
-use super::options::{Intervals, MeasurementType, OutputOptions};
+use super::exporter::OutputValue;
+use super::options::{LatencyIntervals, MeasurementType, OutputOptions};
 use super::output::{RunFacts, entries};
-use super::points::Points;
-use crate::client::{ClientError, Outcome};
+use super::points::SectionLatencies;
+use crate::client::{ClientError, OperationOutcome};
 use crate::mix::OperationKind;
-use crate::run::simulation::{MS, Simulated, Simulation};
+use crate::run::simulation::{MS, RunSimulation, SimulatedRun};
 
 const DURATION_NS: u64 = 2_000 * MS;
 
 /// Figures by section and name.
-fn printed(simulated: &Simulated, options: &OutputOptions) -> BTreeMap<(String, String), u64> {
-    let measured = Measured { by_operation: simulated.merged.by_operation.clone(), ..Measured::default() };
+fn printed(simulated: &SimulatedRun, options: &OutputOptions) -> BTreeMap<(String, String), u64> {
+    let measured =
+        MeasuredWindow { by_operation: simulated.merged.by_operation.clone(), ..MeasuredWindow::default() };
     let duration = Duration::from_nanos(DURATION_NS);
-    let points = Points::of(std::iter::once(simulated.raw.clone()), options, duration);
+    let points = SectionLatencies::of(std::iter::once(simulated.raw.clone()), options, duration);
     let points = options.measurement.needs_points().then_some(&points);
     let facts = RunFacts { particulars: Some(&simulated.particulars), points };
-    let whole = |entry: super::exporter::Entry| match entry.value {
-        Value::Whole(value) => Some(((entry.metric, entry.measurement), value)),
+    let whole = |entry: super::exporter::OutputEntry| match entry.value {
+        OutputValue::Whole(value) => Some(((entry.metric, entry.measurement), value)),
         _ => None,
     };
     entries(&measured, facts, options).into_iter().filter_map(whole).collect()
 }
 
-fn check(simulated: &Simulated) -> Result<(), TestCaseError> {
-    let hdr = OutputOptions { intervals: Intervals::Both, ..OutputOptions::default() };
+fn check(simulated: &SimulatedRun) -> Result<(), TestCaseError> {
+    let hdr = OutputOptions { intervals: LatencyIntervals::Both, ..OutputOptions::default() };
     let raw = OutputOptions { measurement: MeasurementType::Raw, ..hdr.clone() };
     let (hdr, raw) = (printed(simulated, &hdr), printed(simulated, &raw));
     let timed = |answer: crate::run::raw::RawAnswer| answer != crate::run::raw::RawAnswer::Unstarted;
@@ -73,23 +74,23 @@ fn simulation(
     warmup_ms: u64,
     service_ms: u64,
     odd_each: u64,
-) -> Simulation {
-    Simulation {
+) -> RunSimulation {
+    RunSimulation {
         mix,
         threads,
         rate_per_wall_s,
         warmup_ns: warmup_ms * MS,
         duration_ns: DURATION_NS,
-        ..Simulation::new(move |now_ns| {
+        ..RunSimulation::new(move |now_ns| {
             // Some take long, some end badly.
             let turn = now_ns / (service_ms * MS);
             let ns = if turn.is_multiple_of(7) { 3 * service_ms * MS } else { service_ms * MS + 1 };
             let answer = match turn % odd_each {
-                0 => Ok(Outcome::Missing),
-                1 => Ok(Outcome::Throttled),
+                0 => Ok(OperationOutcome::Missing),
+                1 => Ok(OperationOutcome::Throttled),
                 2 => Err(ClientError::Timeout(std::time::Duration::from_secs(1))),
                 3 => Err(ClientError::System("no".to_owned())),
-                _ => Ok(Outcome::Found),
+                _ => Ok(OperationOutcome::Found),
             };
             (ns, answer)
         })
@@ -115,7 +116,7 @@ proptest! {
 fn behind_from_before_the_measurement_on() {
     let simulated = simulation("c", Some(100.0), 1, 2_000, 20, u64::MAX).run();
     check(&simulated).unwrap();
-    let hdr = OutputOptions { intervals: Intervals::Both, ..OutputOptions::default() };
+    let hdr = OutputOptions { intervals: LatencyIntervals::Both, ..OutputOptions::default() };
     let figures = printed(&simulated, &hdr);
     let operations = figures[&("READ".to_owned(), "Operations".to_owned())];
     assert!(operations > 50, "{operations}");

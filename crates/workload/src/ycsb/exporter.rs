@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use super::number::double;
-use super::options::Exporter;
+use super::options::ExporterFormat;
 
 /// One figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value {
+pub enum OutputValue {
     Whole(u64),
     Signed(i64),
     Real(f64),
@@ -15,45 +15,45 @@ pub enum Value {
 
 /// One line of the output: `[metric], measurement, value`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct OutputEntry {
     pub metric: String,
     pub measurement: String,
-    pub value: Value,
+    pub value: OutputValue,
 }
 
 /// The entries in the form that is asked for.
-pub fn export(entries: &[Entry], exporter: Exporter) -> String {
+pub fn export(entries: &[OutputEntry], exporter: ExporterFormat) -> String {
     match exporter {
-        Exporter::Text => text(entries),
+        ExporterFormat::Text => text(entries),
         // Java's pretty printer puts objects of an array on one line with their brackets.
-        Exporter::Json => entries.iter().map(object).collect::<Vec<_>>().join(" "),
-        Exporter::JsonArray => {
+        ExporterFormat::Json => entries.iter().map(object).collect::<Vec<_>>().join(" "),
+        ExporterFormat::JsonArray => {
             let objects: Vec<String> = entries.iter().map(object).collect();
             if objects.is_empty() { "[ ]".to_owned() } else { format!("[ {} ]", objects.join(", ")) }
         }
     }
 }
 
-fn text(entries: &[Entry]) -> String {
+fn text(entries: &[OutputEntry]) -> String {
     let mut text = String::new();
-    for Entry { metric, measurement, value } in entries {
+    for OutputEntry { metric, measurement, value } in entries {
         writeln!(text, "[{metric}], {measurement}, {}", number(*value)).expect("memory can be written to");
     }
     text
 }
 
-fn number(value: Value) -> String {
+fn number(value: OutputValue) -> String {
     match value {
-        Value::Whole(whole) => whole.to_string(),
-        Value::Signed(whole) => whole.to_string(),
-        Value::Real(real) => double(real),
+        OutputValue::Whole(whole) => whole.to_string(),
+        OutputValue::Signed(whole) => whole.to_string(),
+        OutputValue::Real(real) => double(real),
     }
 }
 
-fn object(entry: &Entry) -> String {
+fn object(entry: &OutputEntry) -> String {
     // Numbers that JSON has no word for are texts, as Jackson writes them.
     let value = match entry.value {
-        Value::Real(real) if !real.is_finite() => quoted(&double(real)),
+        OutputValue::Real(real) if !real.is_finite() => quoted(&double(real)),
         value => number(value),
     };
     format!(
@@ -84,16 +84,16 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn entries() -> Vec<Entry> {
-        let entry = |metric: &str, measurement: &str, value| Entry {
+    fn entries() -> Vec<OutputEntry> {
+        let entry = |metric: &str, measurement: &str, value| OutputEntry {
             metric: metric.to_owned(),
             measurement: measurement.to_owned(),
             value,
         };
         vec![
-            entry("OVERALL", "RunTime(ms)", Value::Whole(2500)),
-            entry("READ", "AverageLatency(us)", Value::Real(12_345_678.9)),
-            entry("A \"name\"", "back\\slash\u{1}", Value::Real(f64::NAN)),
+            entry("OVERALL", "RunTime(ms)", OutputValue::Whole(2500)),
+            entry("READ", "AverageLatency(us)", OutputValue::Real(12_345_678.9)),
+            entry("A \"name\"", "back\\slash\u{1}", OutputValue::Real(f64::NAN)),
         ]
     }
 
@@ -102,23 +102,23 @@ mod tests {
         let expected = "[OVERALL], RunTime(ms), 2500\n\
             [READ], AverageLatency(us), 1.23456789E7\n\
             [A \"name\"], back\\slash\u{1}, NaN\n";
-        assert_eq!(export(&entries(), Exporter::Text), expected);
+        assert_eq!(export(&entries(), ExporterFormat::Text), expected);
     }
 
     #[test]
     fn json_has_the_same_figures() {
         let array: serde_json::Value =
-            serde_json::from_str(&export(&entries(), Exporter::JsonArray)).unwrap();
+            serde_json::from_str(&export(&entries(), ExporterFormat::JsonArray)).unwrap();
         let expected = serde_json::json!([
             { "metric": "OVERALL", "measurement": "RunTime(ms)", "value": 2500 },
             { "metric": "READ", "measurement": "AverageLatency(us)", "value": 12_345_678.9 },
             { "metric": "A \"name\"", "measurement": "back\\slash\u{1}", "value": "NaN" },
         ]);
         assert_eq!(array, expected);
-        let text = export(&entries(), Exporter::Json);
+        let text = export(&entries(), ExporterFormat::Json);
         let objects: Vec<serde_json::Value> =
             serde_json::Deserializer::from_str(&text).into_iter().collect::<Result<_, _>>().unwrap();
         assert_eq!(serde_json::Value::Array(objects), expected);
-        assert_eq!(export(&[], Exporter::JsonArray), "[ ]");
+        assert_eq!(export(&[], ExporterFormat::JsonArray), "[ ]");
     }
 }

@@ -14,8 +14,8 @@ mod property_names;
 mod sections;
 mod status;
 
-pub use exporter::{Entry, Value, export};
-pub use options::{Exporter, Failures, Intervals, MeasurementType, OutputOptions};
+pub use exporter::{OutputEntry, OutputValue, export};
+pub use options::{ExporterFormat, FailureNames, LatencyIntervals, MeasurementType, OutputOptions};
 pub use output::{RunFacts, entries};
-pub use points::Points;
-pub use status::{Status, summary};
+pub use points::SectionLatencies;
+pub use status::{StatusLine, summary};

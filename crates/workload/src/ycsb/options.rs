@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::ycsb::properties::{Properties, PropertyError, PropertyErrors, known};
+use crate::ycsb::properties::{PropertyError, PropertyErrors, YcsbProperties, known};
 
 /// How latencies are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum MeasurementType {
 }
 
 impl MeasurementType {
-    /// Whether it needs every single operation: [`super::Points`].
+    /// Whether it needs every single operation: [`super::SectionLatencies`].
     pub fn needs_points(self) -> bool {
         use MeasurementType::{HdrHistogramAndRaw, Raw, TimeSeries};
         matches!(self, HdrHistogramAndRaw | Raw | TimeSeries)
@@ -38,7 +38,7 @@ impl MeasurementType {
 
 /// Which latencies are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Intervals {
+pub enum LatencyIntervals {
     /// `[READ]` from the actual start.
     Service,
     /// `[READ]` from the intended start.
@@ -52,7 +52,7 @@ pub enum Intervals {
 
 /// Under which names failed operations are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Failures {
+pub enum FailureNames {
     /// `READ-FAILED`, however they failed.
     #[default]
     Together,
@@ -64,7 +64,7 @@ pub enum Failures {
 
 /// The form of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Exporter {
+pub enum ExporterFormat {
     /// `[READ], Operations, 100`, a line each.
     #[default]
     Text,
@@ -78,8 +78,8 @@ pub enum Exporter {
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputOptions {
     pub measurement: MeasurementType,
-    pub intervals: Intervals,
-    pub failures: Failures,
+    pub intervals: LatencyIntervals,
+    pub failures: FailureNames,
     /// In percent.
     pub percentiles: Vec<f64>,
     /// Print every bucket of a histogram.
@@ -92,7 +92,7 @@ pub struct OutputOptions {
     pub raw_file: Option<PathBuf>,
     /// Leave out the percentiles of single latencies.
     pub no_raw_summary: bool,
-    pub exporter: Exporter,
+    pub exporter: ExporterFormat,
     /// Where to print; standard output when absent.
     pub export_file: Option<PathBuf>,
     /// Print a line on standard error from time to time.
@@ -108,15 +108,15 @@ impl Default for OutputOptions {
     fn default() -> Self {
         OutputOptions {
             measurement: MeasurementType::default(),
-            intervals: Intervals::default(),
-            failures: Failures::default(),
+            intervals: LatencyIntervals::default(),
+            failures: FailureNames::default(),
             percentiles: vec![95.0, 99.0],
             verbose: false,
             buckets: 1000,
             granularity: Duration::from_secs(1),
             raw_file: None,
             no_raw_summary: false,
-            exporter: Exporter::default(),
+            exporter: ExporterFormat::default(),
             export_file: None,
             status: false,
             status_interval: Duration::from_secs(10),
@@ -146,7 +146,7 @@ impl OutputOptions {
     ///
     /// # Errors
     /// Every value that YCSB would not take, or that has no counterpart here, each with its place.
-    pub fn of(properties: &Properties) -> Result<Self, PropertyErrors> {
+    pub fn of(properties: &YcsbProperties) -> Result<Self, PropertyErrors> {
         let mut reader = Reader { properties, errors: Vec::new() };
         let mut options = OutputOptions::default();
         options.read_latencies(&mut reader);
@@ -165,9 +165,9 @@ impl OutputOptions {
             _ => None,
         });
         reader.read("measurement.interval", &mut self.intervals, |text| match text {
-            "op" => Some(Intervals::Service),
-            "intended" => Some(Intervals::Intended),
-            "both" => Some(Intervals::Both),
+            "op" => Some(LatencyIntervals::Service),
+            "intended" => Some(LatencyIntervals::Intended),
+            "both" => Some(LatencyIntervals::Both),
             _ => None,
         });
         reader.read("hdrhistogram.percentiles", &mut self.percentiles, |text| {
@@ -186,13 +186,13 @@ impl OutputOptions {
         reader.read("latencytrackederrors", &mut self.failures, |text| {
             let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
             let are_known = names.iter().all(|name| STATUSES.contains(&name.as_str()));
-            are_known.then_some(Failures::ByStatusOf(names))
+            are_known.then_some(FailureNames::ByStatusOf(names))
         });
         let mut by_status = false;
         reader.read("reportlatencyforeacherror", &mut by_status, boolean);
         // YCSB looks at the list of statuses only without this.
         if by_status {
-            self.failures = Failures::ByStatus;
+            self.failures = FailureNames::ByStatus;
         }
     }
 
@@ -202,9 +202,9 @@ impl OutputOptions {
         reader.read("exporter", &mut self.exporter, |text| {
             // With or without the package that they are in.
             match text.rsplit('.').next()? {
-                "TextMeasurementsExporter" => Some(Exporter::Text),
-                "JSONMeasurementsExporter" => Some(Exporter::Json),
-                "JSONArrayMeasurementsExporter" => Some(Exporter::JsonArray),
+                "TextMeasurementsExporter" => Some(ExporterFormat::Text),
+                "JSONMeasurementsExporter" => Some(ExporterFormat::Json),
+                "JSONArrayMeasurementsExporter" => Some(ExporterFormat::JsonArray),
                 _ => None,
             }
         });
@@ -228,7 +228,7 @@ fn boolean(text: &str) -> Option<bool> {
 }
 
 struct Reader<'a> {
-    properties: &'a Properties,
+    properties: &'a YcsbProperties,
     errors: Vec<PropertyError>,
 }
 
@@ -254,10 +254,10 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ycsb::properties::{KNOWN, Scope};
+    use crate::ycsb::properties::{KNOWN, PropertyScope};
 
     fn options(text: &str) -> Result<OutputOptions, PropertyErrors> {
-        let mut properties = Properties::new();
+        let mut properties = YcsbProperties::new();
         properties.add_text("w.properties", text).unwrap();
         OutputOptions::of(&properties)
     }
@@ -287,15 +287,15 @@ mod tests {
             hdrhistogram.output.path=logs/a-\n";
         let expected = OutputOptions {
             measurement: MeasurementType::HdrHistogramAndRaw,
-            intervals: Intervals::Service,
-            failures: Failures::ByStatusOf(vec!["NOT_FOUND".to_owned(), "ERROR".to_owned()]),
+            intervals: LatencyIntervals::Service,
+            failures: FailureNames::ByStatusOf(vec!["NOT_FOUND".to_owned(), "ERROR".to_owned()]),
             percentiles: vec![50.0, 99.9],
             verbose: true,
             buckets: 200,
             granularity: Duration::from_millis(250),
             raw_file: Some(PathBuf::from("raw.txt")),
             no_raw_summary: true,
-            exporter: Exporter::JsonArray,
+            exporter: ExporterFormat::JsonArray,
             export_file: Some(PathBuf::from("out.json")),
             status: true,
             status_interval: Duration::from_secs(3),
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(options("hdrhistogram.output.path=logs/").unwrap().histogram_logs, None);
         // YCSB puts nothing between a label and the time.
         assert_eq!(options("label=first:\\ ").unwrap().label, "first: ");
-        assert_eq!(options("reportlatencyforeacherror=true").unwrap().failures, Failures::ByStatus);
+        assert_eq!(options("reportlatencyforeacherror=true").unwrap().failures, FailureNames::ByStatus);
     }
 
     /// Whatever is said to speak of the output is read: nonsense is refused.
@@ -314,7 +314,7 @@ mod tests {
     fn no_property_of_the_output_is_taken_without_effect() {
         // Any text is right for these.
         let texts = ["measurement.raw.output_file", "exportfile", "label", "hdrhistogram.output.path"];
-        for property in KNOWN.iter().filter(|property| property.scope == Scope::Output) {
+        for property in KNOWN.iter().filter(|property| property.scope == PropertyScope::Output) {
             let read = options(&format!("{}=\u{2603}", property.name));
             assert_eq!(read.is_ok(), texts.contains(&property.name), "{}", property.name);
         }

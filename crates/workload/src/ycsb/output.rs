@@ -1,29 +1,29 @@
 //! What YCSB prints of a measurement: which figures, in which order, under which names.
 
-use underlay_record::{Histogram, IntegrityRecord, Measured};
+use underlay_record::{Histogram, IntegrityRecord, MeasuredWindow};
 
-use super::exporter::{Entry, Value};
+use super::exporter::{OutputEntry, OutputValue};
 use super::number::ordinal;
-use super::options::{Intervals, MeasurementType, OutputOptions};
-use super::points::{INTENDED, Points};
-use super::sections::{Section, sections};
+use super::options::{LatencyIntervals, MeasurementType, OutputOptions};
+use super::points::{INTENDED, SectionLatencies};
+use super::sections::{OutputSection, sections};
 use crate::mix::OperationKind;
-use crate::run::particulars::Particulars;
+use crate::run::particulars::YcsbStatistics;
 
 /// What is known of a run beside what was measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunFacts<'a> {
     /// Failed operations, and the parts of others. Without them, operations that found nothing are among the others.
-    pub particulars: Option<&'a Particulars>,
+    pub particulars: Option<&'a YcsbStatistics>,
     /// Every latency by itself, for the types of measurement that need them.
-    pub points: Option<&'a Points>,
+    pub points: Option<&'a SectionLatencies>,
 }
 
 /// Everything that is printed, in YCSB's order: first latencies from the actual start, then those from the intended one.
 ///
 /// Latencies are in microseconds. YCSB's own order of operations is that of a hash; here it is always the same.
-pub fn entries(measured: &Measured, facts: RunFacts<'_>, options: &OutputOptions) -> Vec<Entry> {
-    let mut sheet = Sheet { entries: Vec::new(), options, points: facts.points };
+pub fn entries(measured: &MeasuredWindow, facts: RunFacts<'_>, options: &OutputOptions) -> Vec<OutputEntry> {
+    let mut sheet = OutputSheet { entries: Vec::new(), options, points: facts.points };
     sheet.whole("OVERALL", "RunTime(ms)", (measured.duration_s * 1e3).round() as u64);
     sheet.real("OVERALL", "Throughput(ops/sec)", measured.throughput_per_s);
     if measured.stopped {
@@ -43,17 +43,17 @@ pub fn entries(measured: &Measured, facts: RunFacts<'_>, options: &OutputOptions
     }
     for section in &sections {
         let shown = match options.intervals {
-            Intervals::Intended => &section.latencies.intended,
+            LatencyIntervals::Intended => &section.latencies.intended,
             _ => &section.latencies.service,
         };
         sheet.section(&section.name, shown, &section.returns);
     }
     for section in &sections {
         let is_shown = match options.intervals {
-            Intervals::Service | Intervals::Intended => false,
+            LatencyIntervals::Service | LatencyIntervals::Intended => false,
             // YCSB checks values without a start that was intended.
-            Intervals::Both => section.name != VERIFY,
-            Intervals::BothWhereTheyDiffer => section.latencies.intended != section.latencies.service,
+            LatencyIntervals::Both => section.name != VERIFY,
+            LatencyIntervals::BothWhereTheyDiffer => section.latencies.intended != section.latencies.service,
         };
         if is_shown {
             let name = format!("{INTENDED}{}", section.name);
@@ -67,10 +67,10 @@ const VERIFY: &str = "VERIFY";
 
 /// What came of checking values. A record that was not there is an error, as in YCSB.
 fn verification(
-    measured: &Measured,
+    measured: &MeasuredWindow,
     integrity: &IntegrityRecord,
-    particulars: Option<&Particulars>,
-) -> Section {
+    particulars: Option<&YcsbStatistics>,
+) -> OutputSection {
     let kinds = [OperationKind::Read, OperationKind::ReadModifyWrite];
     let missing =
         kinds.iter().filter_map(|kind| measured.by_operation.get(kind.name())).map(|stats| stats.missing);
@@ -79,10 +79,10 @@ fn verification(
         ("UNEXPECTED_STATE", integrity.mismatches),
         ("ERROR", missing.sum()),
     ];
-    let mut section = Section {
+    let mut section = OutputSection {
         name: VERIFY.to_owned(),
         returns: counts.into_iter().filter(|&(_, count)| count > 0).collect(),
-        ..Section::default()
+        ..OutputSection::default()
     };
     if let Some(particulars) = particulars {
         section.latencies.service = particulars.checks.clone();
@@ -103,30 +103,30 @@ const SHARES: [(&str, f64); 8] = [
     ("p99.99", 0.9999),
 ];
 
-struct Sheet<'a> {
-    entries: Vec<Entry>,
+struct OutputSheet<'a> {
+    entries: Vec<OutputEntry>,
     options: &'a OutputOptions,
-    points: Option<&'a Points>,
+    points: Option<&'a SectionLatencies>,
 }
 
-type Returns<'a> = &'a [(&'static str, u64)];
+type ReturnCounts<'a> = &'a [(&'static str, u64)];
 
-impl Sheet<'_> {
-    fn add(&mut self, metric: &str, measurement: &str, value: Value) {
+impl OutputSheet<'_> {
+    fn add(&mut self, metric: &str, measurement: &str, value: OutputValue) {
         let (metric, measurement) = (metric.to_owned(), measurement.to_owned());
-        self.entries.push(Entry { metric, measurement, value });
+        self.entries.push(OutputEntry { metric, measurement, value });
     }
 
     fn whole(&mut self, metric: &str, measurement: &str, value: u64) {
-        self.add(metric, measurement, Value::Whole(value));
+        self.add(metric, measurement, OutputValue::Whole(value));
     }
 
     fn real(&mut self, metric: &str, measurement: &str, value: f64) {
-        self.add(metric, measurement, Value::Real(value));
+        self.add(metric, measurement, OutputValue::Real(value));
     }
 
     /// One section, or two where two ways of measuring are asked for.
-    fn section(&mut self, name: &str, latencies: &Histogram, returns: Returns<'_>) {
+    fn section(&mut self, name: &str, latencies: &Histogram, returns: ReturnCounts<'_>) {
         match self.options.measurement {
             MeasurementType::HdrHistogram => self.percentiles(name, latencies, returns),
             MeasurementType::Histogram => self.buckets(name, latencies, returns),
@@ -153,7 +153,7 @@ impl Sheet<'_> {
         self.whole(name, "MaxLatency(us)", us.max.round() as u64);
     }
 
-    fn percentiles(&mut self, name: &str, latencies: &Histogram, returns: Returns<'_>) {
+    fn percentiles(&mut self, name: &str, latencies: &Histogram, returns: ReturnCounts<'_>) {
         self.whole(name, "Operations", latencies.count());
         self.summary(name, latencies, None);
         let options = self.options;
@@ -178,7 +178,7 @@ impl Sheet<'_> {
     }
 
     /// A histogram of buckets of a millisecond, of which the lower edge is a percentile's value.
-    fn buckets(&mut self, name: &str, latencies: &Histogram, returns: Returns<'_>) {
+    fn buckets(&mut self, name: &str, latencies: &Histogram, returns: ReturnCounts<'_>) {
         let mut buckets = vec![0u64; self.options.buckets as usize];
         let (mut overflow, mut squares) = (0, 0.0);
         for (ns, count) in latencies.values_ns() {
@@ -215,7 +215,7 @@ impl Sheet<'_> {
     }
 
     /// Means over time. What has no points, as the closing of connections, has its summary alone.
-    fn series(&mut self, name: &str, latencies: &Histogram, returns: Returns<'_>) {
+    fn series(&mut self, name: &str, latencies: &Histogram, returns: ReturnCounts<'_>) {
         let Some(trace) = self.points.and_then(|points| points.trace(name)) else {
             self.whole(name, "Operations", latencies.count());
             self.summary(name, latencies, None);
@@ -233,7 +233,7 @@ impl Sheet<'_> {
 
     /// What is said of a list of single latencies. What has no points, as the closing of connections, is summed up by its
     /// histogram.
-    fn singles(&mut self, name: &str, shown_as: &str, latencies: &Histogram, returns: Returns<'_>) {
+    fn singles(&mut self, name: &str, shown_as: &str, latencies: &Histogram, returns: ReturnCounts<'_>) {
         let sums = match self.points.and_then(|points| points.trace(name)) {
             Some(trace) => {
                 let sorted = trace.sorted_us();
@@ -257,7 +257,7 @@ impl Sheet<'_> {
         self.whole(shown_as, "Total Operations", operations);
         if operations > 0 && !self.options.no_raw_summary {
             // YCSB's exporter has only lines with a value, so its heading has this one.
-            self.add(shown_as, "Below is a summary of latency in microseconds:", Value::Signed(-1));
+            self.add(shown_as, "Below is a summary of latency in microseconds:", OutputValue::Signed(-1));
             self.real(shown_as, "Average", mean_us);
             self.whole(shown_as, "Min", min_us);
             self.whole(shown_as, "Max", max_us);
@@ -269,7 +269,7 @@ impl Sheet<'_> {
     }
 
     /// How the operations ended, by YCSB's names.
-    fn returns(&mut self, name: &str, returns: Returns<'_>) {
+    fn returns(&mut self, name: &str, returns: ReturnCounts<'_>) {
         for (status, count) in returns {
             self.whole(name, &format!("Return={status}"), *count);
         }

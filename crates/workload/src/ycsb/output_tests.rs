@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use underlay_record::{Histogram, IntegrityRecord, Latency, Measured, OperationStats};
+use underlay_record::{Histogram, IntegrityRecord, MeasuredWindow, OperationStats, RecordedLatency};
 
 use super::exporter::export;
-use super::options::{Exporter, Intervals, MeasurementType, OutputOptions};
+use super::options::{ExporterFormat, LatencyIntervals, MeasurementType, OutputOptions};
 use super::output::{RunFacts, entries};
-use super::points::Points;
+use super::points::SectionLatencies;
 use crate::mix::OperationKind;
-use crate::run::particulars::{BothLatencies, Particulars};
+use crate::run::particulars::{BothLatencies, YcsbStatistics};
 use crate::run::raw::{RawAnswer, RawOperation};
 
 /// What is the same in all of them.
@@ -23,7 +23,7 @@ fn histogram(values_ns: &[u64]) -> Histogram {
 }
 
 fn stats(count: u64, values_ns: &[u64]) -> OperationStats {
-    let latency = Latency::of(histogram(values_ns));
+    let latency = RecordedLatency::of(histogram(values_ns));
     OperationStats { count, service: latency.clone(), latency, ..OperationStats::default() }
 }
 
@@ -32,12 +32,12 @@ fn both(values_ns: &[u64]) -> BothLatencies {
 }
 
 /// A closed loop: four reads, of which one found nothing, and a failed one beside them.
-fn reads() -> (Measured, Particulars) {
+fn reads() -> (MeasuredWindow, YcsbStatistics) {
     let read = OperationStats { missing: 1, errors: 1, ..stats(4, &[1000, 1000, 2000, 1000]) };
     let mut measured =
-        Measured { duration_s: 2.5, operations: 4, throughput_per_s: 1.6, ..Measured::default() };
+        MeasuredWindow { duration_s: 2.5, operations: 4, throughput_per_s: 1.6, ..MeasuredWindow::default() };
     measured.by_operation.insert("read".to_owned(), read);
-    let mut particulars = Particulars::default();
+    let mut particulars = YcsbStatistics::default();
     particulars.failed.insert((OperationKind::Read, RawAnswer::Missing), both(&[1000]));
     particulars.failed.insert((OperationKind::Read, RawAnswer::Error), both(&[2000]));
     (measured, particulars)
@@ -68,8 +68,8 @@ fn operations() -> Vec<RawOperation> {
     ]
 }
 
-fn shown(measured: &Measured, facts: RunFacts<'_>, options: &OutputOptions) -> String {
-    let text = export(&entries(measured, facts, options), Exporter::Text);
+fn shown(measured: &MeasuredWindow, facts: RunFacts<'_>, options: &OutputOptions) -> String {
+    let text = export(&entries(measured, facts, options), ExporterFormat::Text);
     text.strip_prefix(HEAD).unwrap_or_else(|| panic!("{text}")).to_owned()
 }
 
@@ -80,7 +80,7 @@ fn of_type(measurement: MeasurementType) -> OutputOptions {
 /// The reads under a type of measurement.
 fn reads_as(options: &OutputOptions) -> String {
     let (measured, particulars) = reads();
-    let points = Points::of(std::iter::once(operations()), options, Duration::MAX);
+    let points = SectionLatencies::of(std::iter::once(operations()), options, Duration::MAX);
     shown(&measured, RunFacts { particulars: Some(&particulars), points: Some(&points) }, options)
 }
 
@@ -270,7 +270,8 @@ fn single_latencies_are_listed_in_their_order() {
     let expected = format!("[READ], Total Operations, 3\n{READ_RETURNS}[READ-FAILED], Total Operations, 2\n");
     assert_eq!(reads_as(&brief), expected);
     let list = |options: &OutputOptions| {
-        Points::of(std::iter::once(operations()), options, Duration::MAX).list(options, 1_500_000_000_000)
+        SectionLatencies::of(std::iter::once(operations()), options, Duration::MAX)
+            .list(options, 1_500_000_000_000)
     };
     let expected = "\
 READ latency raw data: op, timestamp(ms), latency(us)
@@ -299,24 +300,25 @@ fn the_parts_of_a_read_modify_write_are_operations_of_their_kind() {
     };
     let listed = |one: RawOperation, intervals| {
         let options = OutputOptions { intervals, ..options.clone() };
-        let text = Points::of(std::iter::once(vec![one]), &options, Duration::MAX).list(&options, 0);
+        let text =
+            SectionLatencies::of(std::iter::once(vec![one]), &options, Duration::MAX).list(&options, 0);
         text.lines().filter(|line| !line.contains(' ')).map(str::to_owned).collect::<Vec<_>>()
     };
     let well = whole(10, RawAnswer::Found, Some(12));
     let parts = ["READ,0,2", "READ-MODIFY-WRITE,0,7", "UPDATE,0,5"];
-    assert_eq!(listed(well, Intervals::Service), parts);
-    assert_eq!(listed(well, Intervals::Intended), parts);
-    assert_eq!(listed(well, Intervals::BothWhereTheyDiffer), parts);
+    assert_eq!(listed(well, LatencyIntervals::Service), parts);
+    assert_eq!(listed(well, LatencyIntervals::Intended), parts);
+    assert_eq!(listed(well, LatencyIntervals::BothWhereTheyDiffer), parts);
     let late = whole(4, RawAnswer::Timeout, Some(12));
     assert_eq!(
-        listed(late, Intervals::Intended),
+        listed(late, LatencyIntervals::Intended),
         ["READ,0,8", "READ-MODIFY-WRITE,0,13", "UPDATE-FAILED,0,13"]
     );
-    assert_eq!(listed(late, Intervals::BothWhereTheyDiffer).len(), 6);
+    assert_eq!(listed(late, LatencyIntervals::BothWhereTheyDiffer).len(), 6);
     let missing = whole(10, RawAnswer::Missing, None);
-    assert_eq!(listed(missing, Intervals::Service), ["READ-FAILED,0,7", "READ-MODIFY-WRITE,0,7"]);
+    assert_eq!(listed(missing, LatencyIntervals::Service), ["READ-FAILED,0,7", "READ-MODIFY-WRITE,0,7"]);
     let unstarted = whole(10, RawAnswer::Unstarted, None);
-    assert!(listed(unstarted, Intervals::Service).is_empty());
+    assert!(listed(unstarted, LatencyIntervals::Service).is_empty());
 }
 
 #[test]
@@ -324,12 +326,12 @@ fn the_intended_start_is_shown_as_asked() {
     let mut measured = reads().0;
     let update = OperationStats {
         count: 1,
-        latency: Latency::of(histogram(&[2000])),
-        service: Latency::of(histogram(&[1000])),
+        latency: RecordedLatency::of(histogram(&[2000])),
+        service: RecordedLatency::of(histogram(&[1000])),
         ..OperationStats::default()
     };
     measured.by_operation = [("update".to_owned(), update)].into();
-    let maxima = |measured: &Measured, intervals| {
+    let maxima = |measured: &MeasuredWindow, intervals| {
         let options = OutputOptions { intervals, ..OutputOptions::default() };
         shown(measured, RunFacts::default(), &options)
             .lines()
@@ -338,18 +340,18 @@ fn the_intended_start_is_shown_as_asked() {
             .collect::<Vec<_>>()
     };
     let service = ["[UPDATE], MaxLatency(us), 1", "[UPDATE], Return=OK, 1"];
-    assert_eq!(maxima(&measured, Intervals::Service), service);
+    assert_eq!(maxima(&measured, LatencyIntervals::Service), service);
     assert_eq!(
-        maxima(&measured, Intervals::Intended),
+        maxima(&measured, LatencyIntervals::Intended),
         ["[UPDATE], MaxLatency(us), 2", "[UPDATE], Return=OK, 1"]
     );
     let both = [service[0], service[1], "[Intended-UPDATE], MaxLatency(us), 2"];
-    assert_eq!(maxima(&measured, Intervals::Both), both);
-    assert_eq!(maxima(&measured, Intervals::BothWhereTheyDiffer), both);
+    assert_eq!(maxima(&measured, LatencyIntervals::Both), both);
+    assert_eq!(maxima(&measured, LatencyIntervals::BothWhereTheyDiffer), both);
     // A closed loop shows them once unless it is asked for both.
     measured.by_operation = [("update".to_owned(), stats(1, &[1000]))].into();
-    assert_eq!(maxima(&measured, Intervals::BothWhereTheyDiffer), service);
-    assert_eq!(maxima(&measured, Intervals::Both).len(), 3);
+    assert_eq!(maxima(&measured, LatencyIntervals::BothWhereTheyDiffer), service);
+    assert_eq!(maxima(&measured, LatencyIntervals::Both).len(), 3);
 }
 
 #[test]
@@ -381,9 +383,10 @@ fn json_has_the_figures_of_the_text() {
     let (measured, particulars) = reads();
     let options = of_type(MeasurementType::HdrHistogram);
     let entries = entries(&measured, RunFacts { particulars: Some(&particulars), points: None }, &options);
-    let text = export(&entries, Exporter::Text);
-    let array: Vec<serde_json::Value> = serde_json::from_str(&export(&entries, Exporter::JsonArray)).unwrap();
-    let one_by_one = export(&entries, Exporter::Json);
+    let text = export(&entries, ExporterFormat::Text);
+    let array: Vec<serde_json::Value> =
+        serde_json::from_str(&export(&entries, ExporterFormat::JsonArray)).unwrap();
+    let one_by_one = export(&entries, ExporterFormat::Json);
     let objects: Vec<serde_json::Value> =
         serde_json::Deserializer::from_str(&one_by_one).into_iter().collect::<Result<_, _>>().unwrap();
     assert_eq!(array, objects);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::options::{Intervals, MeasurementType, OutputOptions};
+use super::options::{LatencyIntervals, MeasurementType, OutputOptions};
 use super::sections::section_name;
 use crate::mix::OperationKind;
 use crate::run::raw::{RawAnswer, RawOperation};
@@ -14,13 +14,13 @@ pub(super) const INTENDED: &str = "Intended-";
 
 /// The latencies of a run under the names of YCSB's sections.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Points {
-    traces: BTreeMap<String, Trace>,
+pub struct SectionLatencies {
+    traces: BTreeMap<String, LatencyTrace>,
 }
 
 /// The latencies of one section, in whole microseconds as YCSB takes them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Trace {
+pub(super) struct LatencyTrace {
     pub operations: u64,
     pub sum_us: u64,
     pub min_us: u64,
@@ -31,21 +31,21 @@ pub(super) struct Trace {
     singles: Vec<(i64, u64)>,
 }
 
-impl Points {
+impl SectionLatencies {
     /// Takes the operations of a run as they come, up to its end: those that were sent within the `measured` time.
     pub fn of(
         operations: impl Iterator<Item = Vec<RawOperation>>,
         options: &OutputOptions,
         measured: Duration,
-    ) -> Points {
-        let mut points = Points::default();
+    ) -> SectionLatencies {
+        let mut points = SectionLatencies::default();
         let mut is_open_loop = false;
         let end_ns = i64::try_from(measured.as_nanos()).unwrap_or(i64::MAX);
         for operation in operations.flatten().filter(|one| (0..end_ns).contains(&one.start_ns)) {
             is_open_loop |= operation.intended_ns != operation.start_ns;
             points.add(&operation, options);
         }
-        if options.intervals == Intervals::BothWhereTheyDiffer && !is_open_loop {
+        if options.intervals == LatencyIntervals::BothWhereTheyDiffer && !is_open_loop {
             points.traces.retain(|name, _| !name.starts_with(INTENDED));
         }
         for trace in points.traces.values_mut() {
@@ -85,9 +85,9 @@ impl Points {
         let name = section_name(kind, answer, &options.failures);
         let us = |from_ns: i64| u64::try_from(end_ns - from_ns).unwrap_or(0) / 1000;
         match options.intervals {
-            Intervals::Service => self.add_point(name, end_ns, us(start_ns), options),
-            Intervals::Intended => self.add_point(name, end_ns, us(intended_ns), options),
-            Intervals::Both | Intervals::BothWhereTheyDiffer => {
+            LatencyIntervals::Service => self.add_point(name, end_ns, us(start_ns), options),
+            LatencyIntervals::Intended => self.add_point(name, end_ns, us(intended_ns), options),
+            LatencyIntervals::Both | LatencyIntervals::BothWhereTheyDiffer => {
                 self.add_point(format!("{INTENDED}{name}"), end_ns, us(intended_ns), options);
                 self.add_point(name, end_ns, us(start_ns), options);
             }
@@ -113,7 +113,7 @@ impl Points {
     }
 
     /// The latencies of a section; none when it has no name here.
-    pub(super) fn trace(&self, name: &str) -> Option<&Trace> {
+    pub(super) fn trace(&self, name: &str) -> Option<&LatencyTrace> {
         self.traces.get(name)
     }
 
@@ -134,7 +134,7 @@ impl Points {
     }
 }
 
-impl Trace {
+impl LatencyTrace {
     pub(super) fn mean_us(&self) -> f64 {
         self.sum_us as f64 / self.operations.max(1) as f64
     }

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::path::Path;
 
-pub use crate::ycsb::property_names::{KNOWN, KnownProperty, Scope, known, suggestion};
+pub use crate::ycsb::property_names::{KNOWN, KnownProperty, PropertyScope, known, suggestion};
 
 /// A file longer than this is not a properties file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Where a property was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum PropertyOrigin {
     File {
         name: String,
         /// From 1; 0 is the file as a whole.
@@ -20,27 +20,27 @@ pub enum Origin {
     Argument(String),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for PropertyOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::File { name, line: 0 } => f.write_str(name),
-            Origin::File { name, line } => write!(f, "{name}:{line}"),
-            Origin::Argument(text) => f.write_str(text),
+            PropertyOrigin::File { name, line: 0 } => f.write_str(name),
+            PropertyOrigin::File { name, line } => write!(f, "{name}:{line}"),
+            PropertyOrigin::Argument(text) => f.write_str(text),
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Property {
+pub struct YcsbProperty {
     pub name: String,
     pub value: String,
-    pub origin: Origin,
+    pub origin: PropertyOrigin,
 }
 
 /// A mistake in one property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PropertyError {
-    pub origin: Origin,
+    pub origin: PropertyOrigin,
     /// What is wrong and what was expected.
     pub problem: String,
 }
@@ -72,7 +72,7 @@ impl std::error::Error for PropertyErrors {}
 /// A name that is no CoreWorkload property. Bindings have their own (`cassandra.keyspace`), so it is no error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownProperty {
-    pub property: Property,
+    pub property: YcsbProperty,
     /// The understood name that was probably meant.
     pub suggestion: Option<&'static str>,
 }
@@ -80,20 +80,20 @@ pub struct UnknownProperty {
 /// A property that is understood and changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PropertyWithoutEffect {
-    pub property: Property,
+    pub property: YcsbProperty,
     /// Why it has no effect here.
     pub reason: &'static str,
 }
 
 /// Properties in the order they were given; of those with one name the last counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Properties {
-    entries: Vec<Property>,
+pub struct YcsbProperties {
+    entries: Vec<YcsbProperty>,
 }
 
-impl Properties {
+impl YcsbProperties {
     pub fn new() -> Self {
-        Properties::default()
+        YcsbProperties::default()
     }
 
     /// Adds the properties of a file.
@@ -104,7 +104,7 @@ impl Properties {
         let name = path.display().to_string();
         let failed = |problem: String| {
             PropertyErrors(vec![PropertyError {
-                origin: Origin::File { name: name.clone(), line: 0 },
+                origin: PropertyOrigin::File { name: name.clone(), line: 0 },
                 problem,
             }])
         };
@@ -124,9 +124,9 @@ impl Properties {
         let mut entries = Vec::new();
         let mut errors = Vec::new();
         for (line, logical) in logical_lines(text) {
-            let origin = Origin::File { name: file_name.to_owned(), line };
+            let origin = PropertyOrigin::File { name: file_name.to_owned(), line };
             match parse_line(&logical) {
-                Ok((name, value)) => entries.push(Property { name, value, origin }),
+                Ok((name, value)) => entries.push(YcsbProperty { name, value, origin }),
                 Err(problem) => errors.push(PropertyError { origin, problem }),
             }
         }
@@ -142,7 +142,7 @@ impl Properties {
     /// # Errors
     /// When there is no `=` or no name before it.
     pub fn add_argument(&mut self, argument: &str) -> Result<(), PropertyErrors> {
-        let origin = Origin::Argument(format!("-p {argument}"));
+        let origin = PropertyOrigin::Argument(format!("-p {argument}"));
         match argument.split_once('=') {
             Some((name, value)) if !name.trim().is_empty() => {
                 self.add(name.trim(), value.trim(), origin);
@@ -156,17 +156,17 @@ impl Properties {
     }
 
     /// Adds one property from elsewhere.
-    pub fn add(&mut self, name: &str, value: &str, origin: Origin) {
-        self.entries.push(Property { name: name.to_owned(), value: value.to_owned(), origin });
+    pub fn add(&mut self, name: &str, value: &str, origin: PropertyOrigin) {
+        self.entries.push(YcsbProperty { name: name.to_owned(), value: value.to_owned(), origin });
     }
 
     /// The property of this name that counts: the last one given.
-    pub fn get(&self, name: &str) -> Option<&Property> {
+    pub fn get(&self, name: &str) -> Option<&YcsbProperty> {
         self.entries.iter().rfind(|property| property.name == name)
     }
 
     /// Those that count, by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Property> {
+    pub fn iter(&self) -> impl Iterator<Item = &YcsbProperty> {
         self.entries.iter().enumerate().filter_map(|(position, property)| {
             let repeated = self.entries[position + 1..].iter().any(|later| later.name == property.name);
             (!repeated).then_some(property)
@@ -176,8 +176,10 @@ impl Properties {
     /// Those that are understood and change nothing, so that the user can be told.
     pub fn without_effect(&self) -> Vec<PropertyWithoutEffect> {
         let found = self.iter().filter_map(|property| match known(&property.name)?.scope {
-            Scope::Nothing(reason) => Some(PropertyWithoutEffect { property: property.clone(), reason }),
-            Scope::Workload | Scope::Output => None,
+            PropertyScope::Nothing(reason) => {
+                Some(PropertyWithoutEffect { property: property.clone(), reason })
+            }
+            PropertyScope::Workload | PropertyScope::Output => None,
         });
         found.collect()
     }

@@ -2,8 +2,8 @@
 
 /// What a property speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// The records and what is asked of them: [`crate::Properties::workload`] reads it.
+pub enum PropertyScope {
+    /// The records and what is asked of them: [`crate::YcsbProperties::workload`] reads it.
     Workload,
     /// What is printed of a measurement: [`crate::ycsb::OutputOptions::of`] reads it.
     Output,
@@ -20,7 +20,7 @@ pub struct KnownProperty {
     /// As CoreWorkload has it, or a description where it depends.
     pub default: &'static str,
     pub meaning: &'static str,
-    pub scope: Scope,
+    pub scope: PropertyScope,
 }
 
 const COUNT: &str = "a whole number";
@@ -34,7 +34,7 @@ const fn property(
     default: &'static str,
     meaning: &'static str,
 ) -> KnownProperty {
-    KnownProperty { name, expected, default, meaning, scope: Scope::Workload }
+    KnownProperty { name, expected, default, meaning, scope: PropertyScope::Workload }
 }
 
 const fn output(
@@ -43,7 +43,7 @@ const fn output(
     default: &'static str,
     meaning: &'static str,
 ) -> KnownProperty {
-    KnownProperty { name, expected, default, meaning, scope: Scope::Output }
+    KnownProperty { name, expected, default, meaning, scope: PropertyScope::Output }
 }
 
 const fn without_effect(
@@ -52,7 +52,13 @@ const fn without_effect(
     default: &'static str,
     reason: &'static str,
 ) -> KnownProperty {
-    KnownProperty { name, expected, default, meaning: "has no effect here", scope: Scope::Nothing(reason) }
+    KnownProperty {
+        name,
+        expected,
+        default,
+        meaning: "has no effect here",
+        scope: PropertyScope::Nothing(reason),
+    }
 }
 
 /// All of them.

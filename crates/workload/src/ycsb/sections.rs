@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use underlay_record::{Histogram, Measured, OperationStats};
+use underlay_record::{Histogram, MeasuredWindow, OperationStats};
 
-use super::options::{Failures, OutputOptions};
+use super::options::{FailureNames, OutputOptions};
 use crate::mix::OperationKind;
-use crate::run::particulars::{BothLatencies, Particulars};
+use crate::run::particulars::{BothLatencies, YcsbStatistics};
 use crate::run::raw::RawAnswer;
 
 /// One section: what it is called, its latencies, and how the operations of its kind ended.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Section {
+pub(super) struct OutputSection {
     pub name: String,
     pub latencies: BothLatencies,
     /// YCSB's statuses.
@@ -33,16 +33,16 @@ const STATUSES: [&str; 4] = ["OK", "NOT_FOUND", "SERVICE_UNAVAILABLE", "ERROR"];
 
 /// The name of the section of an operation that ended so. YCSB times a read-modify-write however it ended; what failed of
 /// it is in the sections of its read and its update.
-pub(super) fn section_name(kind: OperationKind, answer: RawAnswer, failures: &Failures) -> String {
+pub(super) fn section_name(kind: OperationKind, answer: RawAnswer, failures: &FailureNames) -> String {
     let name = kind.name().to_uppercase();
     if answer == RawAnswer::Found || kind == OperationKind::ReadModifyWrite {
         return name;
     }
     let status = status(answer);
     let is_apart = match failures {
-        Failures::Together => false,
-        Failures::ByStatus => true,
-        Failures::ByStatusOf(statuses) => statuses.iter().any(|one| one == status),
+        FailureNames::Together => false,
+        FailureNames::ByStatus => true,
+        FailureNames::ByStatusOf(statuses) => statuses.iter().any(|one| one == status),
     };
     if is_apart { format!("{name}-{status}") } else { format!("{name}-FAILED") }
 }
@@ -50,10 +50,10 @@ pub(super) fn section_name(kind: OperationKind, answer: RawAnswer, failures: &Fa
 /// The sections of a measurement. Without particulars, operations that found nothing are among the others, as they are in the
 /// record, and nothing is known of the parts of read-modify-writes.
 pub(super) fn sections(
-    measured: &Measured,
-    particulars: Option<&Particulars>,
+    measured: &MeasuredWindow,
+    particulars: Option<&YcsbStatistics>,
     options: &OutputOptions,
-) -> Vec<Section> {
+) -> Vec<OutputSection> {
     let mut sections = Vec::new();
     for kind in OperationKind::ALL {
         let stats = measured.by_operation.get(kind.name());
@@ -62,7 +62,7 @@ pub(super) fn sections(
     if let Some(particulars) = particulars {
         let of = |name: &str, latencies: &Histogram| {
             let latencies = BothLatencies { intended: latencies.clone(), service: latencies.clone() };
-            Section { name: name.to_owned(), latencies, returns: Vec::new() }
+            OutputSection { name: name.to_owned(), latencies, returns: Vec::new() }
         };
         if particulars.closings.count() > 0 {
             sections.push(of("CLEANUP", &particulars.closings));
@@ -79,9 +79,9 @@ fn merge(into: &mut BothLatencies, other: &BothLatencies) {
 fn of_kind(
     kind: OperationKind,
     stats: Option<&OperationStats>,
-    particulars: Option<&Particulars>,
-    failures: &Failures,
-) -> Vec<Section> {
+    particulars: Option<&YcsbStatistics>,
+    failures: &FailureNames,
+) -> Vec<OutputSection> {
     let (failed, parts) = match particulars {
         None => (Vec::new(), Vec::new()),
         Some(particulars) => (of(&particulars.failed, kind), of(&particulars.parts, kind)),
@@ -141,9 +141,9 @@ fn of_kind(
         let counted = STATUSES.into_iter().map(|status| (status, counts.get(status).copied().unwrap_or(0)));
         returns.extend(counted.filter(|&(_, count)| count > 0));
     }
-    let mut sections = vec![Section { name: kind.name().to_uppercase(), latencies: well, returns }];
+    let mut sections = vec![OutputSection { name: kind.name().to_uppercase(), latencies: well, returns }];
     for (name, latencies) in badly {
-        sections.push(Section { name, latencies, returns: Vec::new() });
+        sections.push(OutputSection { name, latencies, returns: Vec::new() });
     }
     sections
 }
@@ -159,7 +159,7 @@ fn of(
 
 #[cfg(test)]
 mod tests {
-    use underlay_record::Latency;
+    use underlay_record::RecordedLatency;
 
     use super::*;
 
@@ -174,12 +174,12 @@ mod tests {
     }
 
     fn stats(count: u64, values_us: &[u64]) -> OperationStats {
-        let latency = Latency::of(histogram(values_us));
+        let latency = RecordedLatency::of(histogram(values_us));
         OperationStats { count, service: latency.clone(), latency, ..OperationStats::default() }
     }
 
-    fn shown(sections: &[Section]) -> Vec<(String, Vec<u64>, String)> {
-        let one = |section: &Section| {
+    fn shown(sections: &[OutputSection]) -> Vec<(String, Vec<u64>, String)> {
+        let one = |section: &OutputSection| {
             let values = section.latencies.service.values_ns();
             let values = values.flat_map(|(ns, count)| vec![ns / 1000; count as usize]).collect();
             let returns: Vec<String> =
@@ -194,11 +194,11 @@ mod tests {
     #[test]
     fn parts_and_failures_go_where_ycsb_puts_them() {
         use OperationKind::{Read, ReadModifyWrite, Update};
-        let mut measured = Measured::default();
+        let mut measured = MeasuredWindow::default();
         measured.by_operation.insert("read".to_owned(), OperationStats { missing: 1, ..stats(2, &[10, 20]) });
         let modified = OperationStats { errors: 2, ..stats(1, &[90]) };
         measured.by_operation.insert("read-modify-write".to_owned(), modified);
-        let mut particulars = Particulars { closings: histogram(&[5, 6]), ..Particulars::default() };
+        let mut particulars = YcsbStatistics { closings: histogram(&[5, 6]), ..YcsbStatistics::default() };
         particulars.failed.insert((Read, RawAnswer::Missing), both(&[20]));
         particulars.failed.insert((ReadModifyWrite, RawAnswer::Error), both(&[33, 70]));
         particulars.parts.insert((Read, RawAnswer::Found), both(&[40, 50]));
@@ -230,8 +230,8 @@ mod tests {
                 .filter(|name| name.starts_with("READ-"))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(names(Failures::ByStatus), ["READ-ERROR", "READ-NOT_FOUND", "READ-MODIFY-WRITE"]);
-        let some = Failures::ByStatusOf(vec!["ERROR".to_owned()]);
+        assert_eq!(names(FailureNames::ByStatus), ["READ-ERROR", "READ-NOT_FOUND", "READ-MODIFY-WRITE"]);
+        let some = FailureNames::ByStatusOf(vec!["ERROR".to_owned()]);
         assert_eq!(names(some), ["READ-ERROR", "READ-FAILED", "READ-MODIFY-WRITE"]);
         // Without particulars there is what the record has.
         let alone: [(&str, &[u64], &str); 2] =

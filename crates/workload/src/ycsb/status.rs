@@ -9,7 +9,7 @@ use super::options::MeasurementType;
 
 /// What such a line says.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Status {
+pub struct StatusLine {
     /// What it begins with.
     pub label: String,
     /// Local time as YCSB writes it: `2026-11-21 18:00:00:250`.
@@ -61,7 +61,7 @@ pub fn summary(measurement: MeasurementType, name: &str, latencies: &Histogram) 
     }
 }
 
-impl Status {
+impl StatusLine {
     pub fn line(&self) -> String {
         let mut line = format!(
             "{}{} {} sec: {} operations; ",
@@ -115,14 +115,14 @@ fn in_words(time: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn status() -> Status {
-        Status { time: "2026-11-21 18:00:00:250".to_owned(), ..Status::default() }
+    fn status() -> StatusLine {
+        StatusLine { time: "2026-11-21 18:00:00:250".to_owned(), ..StatusLine::default() }
     }
 
     #[test]
     fn a_line_says_how_far_it_is() {
         assert_eq!(status().line(), "2026-11-21 18:00:00:250 0 sec: 0 operations; ");
-        let later = Status {
+        let later = StatusLine {
             label: "first ".to_owned(),
             elapsed: Duration::from_millis(10_900),
             operations: 61_731,
@@ -146,7 +146,7 @@ mod tests {
                 summary(measurement, "READ", &latencies),
                 summary(measurement, "SCAN", &Histogram::default()),
             ];
-            let line = Status { operations: 3, current_per_s: 0.3, summaries, ..status() }.line();
+            let line = StatusLine { operations: 3, current_per_s: 0.3, summaries, ..status() }.line();
             line.strip_prefix("2026-11-21 18:00:00:250 0 sec: 3 operations; 0.3 current ops/sec; ")
                 .unwrap()
                 .to_owned()

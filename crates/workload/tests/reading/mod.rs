@@ -1,25 +1,35 @@
 //! A system that finds every record, and of which only the reads are of interest.
 
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
+use underlay_workload::client::{Client, ClientError, FieldSelection, FieldValues, OperationOutcome};
 
 /// Calls this at every read.
 pub(crate) struct Reading<F>(pub F);
 
 impl<F: FnMut() + Send> Client for Reading<F> {
-    fn read(&mut self, _: &[u8], _: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {
+    fn read(
+        &mut self,
+        _: &[u8],
+        _: FieldSelection,
+        _: &mut FieldValues,
+    ) -> Result<OperationOutcome, ClientError> {
         (self.0)();
-        Ok(Outcome::Found)
+        Ok(OperationOutcome::Found)
     }
-    fn scan(&mut self, _: &[u8], limit: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
-        Ok((Outcome::Found, limit))
+    fn scan(
+        &mut self,
+        _: &[u8],
+        limit: u32,
+        _: FieldSelection,
+    ) -> Result<(OperationOutcome, u32), ClientError> {
+        Ok((OperationOutcome::Found, limit))
     }
-    fn update(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
-        Ok(Outcome::Found)
+    fn update(&mut self, _: &[u8], _: &FieldValues) -> Result<OperationOutcome, ClientError> {
+        Ok(OperationOutcome::Found)
     }
-    fn insert(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
-        Ok(Outcome::Found)
+    fn insert(&mut self, _: &[u8], _: &FieldValues) -> Result<OperationOutcome, ClientError> {
+        Ok(OperationOutcome::Found)
     }
-    fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
-        Ok(Outcome::Found)
+    fn delete(&mut self, _: &[u8]) -> Result<OperationOutcome, ClientError> {
+        Ok(OperationOutcome::Found)
     }
 }

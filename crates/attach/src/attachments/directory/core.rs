@@ -1,8 +1,8 @@
 //! A file system on a block device, without FUSE and without a clock: names, extents, data and what is durable.
 //!
 //! The device begins with a journal (`underlay_storage::journal`) that holds the tree; the rest is data. The tree
-//! is kept in memory as well. A change of the tree is one or more [`Operation`]s: applied at once, and added to the
-//! running transaction, which [`Core::commit`] makes durable as one record.
+//! is kept in memory as well. A change of the tree is one or more [`TreeOperation`]s: applied at once, and added to the
+//! running transaction, which [`DirectoryCore::commit`] makes durable as one record.
 //!
 //! - **Data before names for it.** An extent is mapped when its data has been written, and a commit flushes the device
 //!   before its record is written. So what is found after a power cut is never another file's old data.
@@ -30,54 +30,54 @@ use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use underlay_storage::device::{BlockDevice, DeviceError};
-use underlay_storage::journal::{Journal, Snapshot};
+use underlay_storage::journal::{Journal, JournalSnapshot};
 use underlay_sync::{Condvar, Mutex, MutexGuard, Sender};
 
-use allocator::Allocator;
-use commit::Job;
+use allocator::BlockAllocator;
+use commit::CommitJob;
 pub use data::WriteOptions;
-use extents::{ExtentMap, Run};
-use failures::{Failure, Placed, errno};
-pub use names::{Change, Entry, NewNode, RenameMode, Space, Stat};
+use extents::{BlockRun, ExtentMap};
+use failures::{PlacedBlocks, WriteFailure, errno};
+pub use names::{AttributeChange, DirectoryListing, FileStat, FilesystemSpace, NewNode, RenameMode};
 pub use open::{OpenError, check_records, is_beginning};
-pub use operation::{Attributes, Kind, Operation, Timestamp, Unreadable, decode};
-use ranges::Ranges;
-pub use space::Allocate;
+pub use operation::{FileTimestamp, InodeAttributes, InodeKind, TreeOperation, UnreadableOperation, decode};
+use ranges::InodeRanges;
+pub use space::AllocateMode;
+use tree::InodeTree;
 pub use tree::ROOT;
-use tree::Tree;
 
 /// The unit of allocation, and of every request to the device.
 pub const BLOCK_BYTES: u64 = 4096;
 
-pub type Done<T> = Box<dyn FnOnce(Result<T, Errno>) + Send>;
+pub type CoreCallback<T> = Box<dyn FnOnce(Result<T, Errno>) + Send>;
 
-type Outcome = Result<(), Errno>;
+type CoreResult = Result<(), Errno>;
 
 /// A mounted file system. Its methods never wait for the device unless they say so.
-pub struct Core {
-    itself: Weak<Core>,
+pub struct DirectoryCore {
+    itself: Weak<DirectoryCore>,
     device: Arc<dyn BlockDevice>,
     journal: Journal,
-    state: Mutex<State>,
-    ranges: Arc<Ranges>,
+    state: Mutex<CoreState>,
+    ranges: Arc<InodeRanges>,
     /// Held by the one commit that is under way.
     committing: Mutex<()>,
     /// Signalled when a commit or a discard is over.
     committed: Condvar,
-    jobs: Mutex<Option<Sender<Job>>>,
+    jobs: Mutex<Option<Sender<CommitJob>>>,
     /// The device was gone for a time: what is in memory may speak of data that was lost.
     lost: AtomicBool,
     metadata_limit_bytes: u64,
 }
 
-struct State {
-    tree: Tree,
-    allocator: Allocator,
+struct CoreState {
+    tree: InodeTree,
+    allocator: BlockAllocator,
     /// What is known of an inode only while it is in use.
-    volatile: HashMap<u64, Volatile>,
-    transaction: Transaction,
+    volatile: HashMap<u64, OpenInode>,
+    transaction: CoreTransaction,
     /// Freed by transactions that were given to the journal and may not be durable.
-    sealed_runs: Vec<Run>,
+    sealed_runs: Vec<BlockRun>,
     sealed_number: u64,
     /// The last transaction that is durable.
     durable_number: u64,
@@ -88,7 +88,7 @@ struct State {
     /// How many of them a flush has covered.
     flushed: u64,
     /// Where the others have put what had no place before.
-    unflushed: Vec<Placed>,
+    unflushed: Vec<PlacedBlocks>,
     /// Flushes and commits that have failed.
     failures: u64,
     /// A sealed transaction calls something written that a failed flush may have lost. It must not become durable before the one
@@ -97,7 +97,7 @@ struct State {
 }
 
 #[derive(Default)]
-struct Volatile {
+struct OpenInode {
     opens: u32,
     /// The kernel's lookup count of this inode: lookups less forgets.
     lookups: u64,
@@ -112,21 +112,21 @@ struct Volatile {
     /// The count of its last write of data.
     written: u64,
     /// What may not be durable, though nobody was told.
-    failure: Option<Failure>,
+    failure: Option<WriteFailure>,
     removing: bool,
 }
 
-struct Transaction {
+struct CoreTransaction {
     number: u64,
     operations: Vec<u8>,
     /// Inodes whose attributes are to be written.
     changed: BTreeSet<u64>,
-    freed: Vec<Run>,
+    freed: Vec<BlockRun>,
 }
 
-impl Transaction {
-    fn new(number: u64) -> Transaction {
-        Transaction { number, operations: Vec::new(), changed: BTreeSet::new(), freed: Vec::new() }
+impl CoreTransaction {
+    fn new(number: u64) -> CoreTransaction {
+        CoreTransaction { number, operations: Vec::new(), changed: BTreeSet::new(), freed: Vec::new() }
     }
 
     fn is_empty(&self) -> bool {
@@ -134,22 +134,22 @@ impl Transaction {
     }
 }
 
-fn now() -> Timestamp {
+fn now() -> FileTimestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Timestamp { s: since.as_secs() as i64, ns: since.subsec_nanos() }
+    FileTimestamp { s: since.as_secs() as i64, ns: since.subsec_nanos() }
 }
 
-impl Core {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl DirectoryCore {
+    fn state(&self) -> MutexGuard<'_, CoreState> {
         // A panic ends the daemon; in a test the one that panicked tells.
         self.state.lock()
     }
 
     /// What the journal begins anew with: everything, the running transaction included.
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> JournalSnapshot {
         let mut state = self.state();
         state.seal(&self.journal);
-        Snapshot { state: state.tree.snapshot(), covers: self.journal.appended() }
+        JournalSnapshot { state: state.tree.snapshot(), covers: self.journal.appended() }
     }
 
     /// From now on everything is answered by an error, until the file system is opened again: for a device
@@ -176,9 +176,9 @@ impl Core {
     }
 }
 
-impl State {
+impl CoreState {
     /// Changes the tree, and notes how.
-    fn perform(&mut self, operation: Operation) -> Result<(), Errno> {
+    fn perform(&mut self, operation: TreeOperation) -> Result<(), Errno> {
         self.tree.apply(&operation, &mut self.transaction.freed).map_err(|contradiction| {
             tracing::error!("refused: {contradiction}");
             Errno::IO
@@ -203,12 +203,12 @@ impl State {
         if self.transaction.is_empty() {
             return;
         }
-        let next = Transaction::new(self.transaction.number + 1);
-        let Transaction { number, mut operations, changed, mut freed } =
+        let next = CoreTransaction::new(self.transaction.number + 1);
+        let CoreTransaction { number, mut operations, changed, mut freed } =
             std::mem::replace(&mut self.transaction, next);
         for inode in changed {
             if let Some(found) = self.tree.get(inode) {
-                Operation::SetAttributes { inode, attributes: found.attributes }.encode(&mut operations);
+                TreeOperation::SetAttributes { inode, attributes: found.attributes }.encode(&mut operations);
             }
         }
         self.sealed_runs.append(&mut freed);

@@ -19,7 +19,8 @@ use fuser::{
 };
 
 use super::core::{
-    Allocate, BLOCK_BYTES, Change, Core, Done, Kind, NewNode, RenameMode, Stat, Timestamp, WriteOptions,
+    AllocateMode, AttributeChange, BLOCK_BYTES, CoreCallback, DirectoryCore, FileStat, FileTimestamp,
+    InodeKind, NewNode, RenameMode, WriteOptions,
 };
 
 /// Nobody but the kernel changes names.
@@ -34,22 +35,28 @@ const STAT_BLOCK_BYTES: u64 = 512;
 /// Entries taken at once: more than fit into a reply.
 const LISTED_AT_ONCE: usize = 1024;
 
-pub(super) struct Directory {
-    core: Arc<Core>,
+pub(super) struct FuseRequestHandler {
+    core: Arc<DirectoryCore>,
 }
 
-impl Directory {
-    pub(super) fn new(core: Arc<Core>) -> Directory {
-        Directory { core }
+impl FuseRequestHandler {
+    pub(super) fn new(core: Arc<DirectoryCore>) -> FuseRequestHandler {
+        FuseRequestHandler { core }
     }
 
-    fn make(&self, request: &Request, parent: INodeNo, name: &OsStr, node: NewNode) -> Result<Stat, Errno> {
+    fn make(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        node: NewNode,
+    ) -> Result<FileStat, Errno> {
         self.core.throttle().map_err(errno)?;
         let node = NewNode { uid: request.uid(), gid: request.gid(), ..node };
         self.core.make(parent.0, name.as_bytes(), node).map_err(errno)
     }
 
-    fn enter(&self, made: Result<Stat, Errno>, reply: ReplyEntry) {
+    fn enter(&self, made: Result<FileStat, Errno>, reply: ReplyEntry) {
         match made {
             Ok(stat) => {
                 self.core.looked_up(stat.inode);
@@ -76,47 +83,47 @@ fn answer(reply: ReplyEmpty, outcome: Result<(), rustix::io::Errno>) {
     }
 }
 
-fn later(reply: ReplyEmpty) -> Done<()> {
+fn later(reply: ReplyEmpty) -> CoreCallback<()> {
     Box::new(move |outcome| answer(reply, outcome))
 }
 
-fn system_time(time: Timestamp) -> SystemTime {
+fn system_time(time: FileTimestamp) -> SystemTime {
     let seconds = Duration::from_secs(time.s.unsigned_abs());
     let whole = if time.s < 0 { UNIX_EPOCH.checked_sub(seconds) } else { UNIX_EPOCH.checked_add(seconds) };
     whole.and_then(|whole| whole.checked_add(Duration::from_nanos(u64::from(time.ns)))).unwrap_or(UNIX_EPOCH)
 }
 
-fn timestamp(time: SystemTime) -> Timestamp {
+fn timestamp(time: SystemTime) -> FileTimestamp {
     match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => Timestamp { s: since.as_secs() as i64, ns: since.subsec_nanos() },
+        Ok(since) => FileTimestamp { s: since.as_secs() as i64, ns: since.subsec_nanos() },
         Err(before) => {
             let before = before.duration();
             let (s, ns) = (-(before.as_secs() as i64), before.subsec_nanos());
-            if ns == 0 { Timestamp { s, ns } } else { Timestamp { s: s - 1, ns: 1_000_000_000 - ns } }
+            if ns == 0 { FileTimestamp { s, ns } } else { FileTimestamp { s: s - 1, ns: 1_000_000_000 - ns } }
         }
     }
 }
 
-fn wanted_time(time: TimeOrNow) -> Timestamp {
+fn wanted_time(time: TimeOrNow) -> FileTimestamp {
     match time {
         TimeOrNow::SpecificTime(time) => timestamp(time),
         TimeOrNow::Now => timestamp(SystemTime::now()),
     }
 }
 
-fn file_type(kind: Kind) -> FileType {
+fn file_type(kind: InodeKind) -> FileType {
     match kind {
-        Kind::File => FileType::RegularFile,
-        Kind::Directory => FileType::Directory,
-        Kind::Symlink => FileType::Symlink,
-        Kind::Fifo => FileType::NamedPipe,
-        Kind::Socket => FileType::Socket,
-        Kind::CharDevice => FileType::CharDevice,
-        Kind::BlockDevice => FileType::BlockDevice,
+        InodeKind::File => FileType::RegularFile,
+        InodeKind::Directory => FileType::Directory,
+        InodeKind::Symlink => FileType::Symlink,
+        InodeKind::Fifo => FileType::NamedPipe,
+        InodeKind::Socket => FileType::Socket,
+        InodeKind::CharDevice => FileType::CharDevice,
+        InodeKind::BlockDevice => FileType::BlockDevice,
     }
 }
 
-fn file_attributes(stat: &Stat) -> FileAttr {
+fn file_attributes(stat: &FileStat) -> FileAttr {
     let attributes = &stat.attributes;
     FileAttr {
         ino: INodeNo(stat.inode),
@@ -137,7 +144,7 @@ fn file_attributes(stat: &Stat) -> FileAttr {
     }
 }
 
-fn new_node(kind: Kind, mode: u32) -> NewNode {
+fn new_node(kind: InodeKind, mode: u32) -> NewNode {
     NewNode { kind, mode, uid: 0, gid: 0, device_number: 0, target: Vec::new() }
 }
 
@@ -151,7 +158,7 @@ fn answer_xattr(reply: ReplyXattr, size: u32, found: Result<Vec<u8>, rustix::io:
     }
 }
 
-impl Filesystem for Directory {
+impl Filesystem for FuseRequestHandler {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let needed = InitFlags::FUSE_WRITEBACK_CACHE | InitFlags::FUSE_ASYNC_DIO;
         config.add_capabilities(needed).map_err(|_| {
@@ -221,11 +228,15 @@ impl Filesystem for Directory {
             return reply.error(errno(error));
         }
         let (atime, mtime) = (atime.map(wanted_time), mtime.map(wanted_time));
-        let change = Change { mode, uid, gid, atime, mtime, ctime: ctime.map(timestamp) };
+        let change = AttributeChange { mode, uid, gid, atime, mtime, ctime: ctime.map(timestamp) };
         let core = Arc::clone(&self.core);
         let finish = move |resized: Result<(), rustix::io::Errno>| {
             let stat = resized.and_then(|()| {
-                if change == Change::default() { core.stat(inode.0) } else { core.change(inode.0, change) }
+                if change == AttributeChange::default() {
+                    core.stat(inode.0)
+                } else {
+                    core.change(inode.0, change)
+                }
             });
             match stat {
                 Ok(stat) => reply.attr(&ATTRIBUTES_VALID, &file_attributes(&stat)),
@@ -256,11 +267,11 @@ impl Filesystem for Directory {
         reply: ReplyEntry,
     ) {
         let kind = match mode & libc::S_IFMT {
-            libc::S_IFREG | 0 => Kind::File,
-            libc::S_IFIFO => Kind::Fifo,
-            libc::S_IFSOCK => Kind::Socket,
-            libc::S_IFCHR => Kind::CharDevice,
-            libc::S_IFBLK => Kind::BlockDevice,
+            libc::S_IFREG | 0 => InodeKind::File,
+            libc::S_IFIFO => InodeKind::Fifo,
+            libc::S_IFSOCK => InodeKind::Socket,
+            libc::S_IFCHR => InodeKind::CharDevice,
+            libc::S_IFBLK => InodeKind::BlockDevice,
             _ => return reply.error(Errno::EINVAL),
         };
         let node = NewNode { device_number, ..new_node(kind, mode) };
@@ -276,12 +287,12 @@ impl Filesystem for Directory {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        self.enter(self.make(request, parent, name, new_node(Kind::Directory, mode)), reply);
+        self.enter(self.make(request, parent, name, new_node(InodeKind::Directory, mode)), reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let target = target.as_os_str().as_bytes().to_vec();
-        let node = NewNode { target, ..new_node(Kind::Symlink, 0o777) };
+        let node = NewNode { target, ..new_node(InodeKind::Symlink, 0o777) };
         self.enter(self.make(request, parent, name, node), reply);
     }
 
@@ -334,7 +345,7 @@ impl Filesystem for Directory {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        match self.make(request, parent, name, new_node(Kind::File, mode)) {
+        match self.make(request, parent, name, new_node(InodeKind::File, mode)) {
             Ok(stat) => {
                 self.core.looked_up(stat.inode);
                 self.core.opened(stat.inode);
@@ -451,9 +462,9 @@ impl Filesystem for Directory {
     ) {
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         let what = match mode & !libc::FALLOC_FL_KEEP_SIZE {
-            0 => Allocate::Reserve,
-            libc::FALLOC_FL_ZERO_RANGE => Allocate::Zero,
-            libc::FALLOC_FL_PUNCH_HOLE if keep_size => Allocate::Punch,
+            0 => AllocateMode::Reserve,
+            libc::FALLOC_FL_ZERO_RANGE => AllocateMode::Zero,
+            libc::FALLOC_FL_PUNCH_HOLE if keep_size => AllocateMode::Punch,
             _ => return reply.error(Errno::EOPNOTSUPP),
         };
         let Some(end) = offset.checked_add(length) else { return reply.error(Errno::EFBIG) };
@@ -556,13 +567,13 @@ impl Filesystem for Directory {
 /// Where the dots stand in a listing, before every name.
 const DOTS: u64 = 2;
 
-impl Directory {
+impl FuseRequestHandler {
     /// Passes on the entries behind `offset`, until `add` says that there is no more room.
     fn listing(
         &self,
         inode: u64,
         offset: u64,
-        mut add: impl FnMut(u64, &Stat, &[u8]) -> bool,
+        mut add: impl FnMut(u64, &FileStat, &[u8]) -> bool,
     ) -> Result<(), Errno> {
         for (number, name) in [(1, b".".as_slice()), (2, b"..".as_slice())] {
             if offset < number {

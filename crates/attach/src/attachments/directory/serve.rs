@@ -9,10 +9,10 @@ use fuser::{BackgroundSession, Config, Session, SessionACL};
 use serde::{Deserialize, Serialize};
 use underlay_storage::device::BlockDevice;
 use underlay_storage::journal::JournalError;
-use underlay_storage::stack::{Pace, Stack};
+use underlay_storage::stack::{PacingMode, Stack};
 
-use super::core::{Core, OpenError};
-use super::fuse::Directory;
+use super::core::{DirectoryCore, OpenError};
+use super::fuse::FuseRequestHandler;
 use super::mount;
 use crate::machine::error::AttachError;
 use crate::machine::mounts;
@@ -34,20 +34,20 @@ const THREADS: usize = 4;
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Directories in use.
-pub(crate) struct Serving {
-    directories: Vec<(DirectoryConfig, Arc<Core>, BackgroundSession)>,
+pub(crate) struct ServedDirectories {
+    directories: Vec<(DirectoryConfig, Arc<DirectoryCore>, BackgroundSession)>,
     volumes: Vec<VolumeInfo>,
 }
 
-impl Serving {
+impl ServedDirectories {
     /// Opens or makes the file system of each volume and mounts it. The devices are left at the immediate pace.
     pub(crate) fn start(
         directories: &[DirectoryConfig],
         names: &[&str],
         stack: &Stack,
-    ) -> Result<Serving, AttachError> {
-        stack.set_pace(Pace::Immediate);
-        let mut serving = Serving { directories: Vec::new(), volumes: Vec::new() };
+    ) -> Result<ServedDirectories, AttachError> {
+        stack.set_pace(PacingMode::Immediate);
+        let mut serving = ServedDirectories { directories: Vec::new(), volumes: Vec::new() };
         for ((directory, device), name) in directories.iter().zip(stack.volumes()).zip(names) {
             match serve(directory, device, name) {
                 Ok((core, session)) => serving.directories.push((directory.clone(), core, session)),
@@ -78,7 +78,7 @@ impl Serving {
 
     /// What to call when the devices lost their power: what is in memory is not what is on them.
     pub(crate) fn abandoner(&self) -> impl Fn() + Send + Sync + 'static {
-        let cores: Vec<Weak<Core>> =
+        let cores: Vec<Weak<DirectoryCore>> =
             self.directories.iter().map(|(_, core, _)| Arc::downgrade(core)).collect();
         move || cores.iter().filter_map(Weak::upgrade).for_each(|core| core.abandon())
     }
@@ -113,11 +113,11 @@ fn serve(
     directory: &DirectoryConfig,
     device: &Arc<dyn BlockDevice>,
     name: &str,
-) -> Result<(Arc<Core>, BackgroundSession), AttachError> {
+) -> Result<(Arc<DirectoryCore>, BackgroundSession), AttachError> {
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let core = match directory.format {
-        true => Core::format(Arc::clone(device), owner),
-        false => Core::open(Arc::clone(device)),
+        true => DirectoryCore::format(Arc::clone(device), owner),
+        false => DirectoryCore::open(Arc::clone(device)),
     };
     let core = core.map_err(|error| {
         let problem = format!("volume '{name}' can't be a directory: {error}");
@@ -133,8 +133,9 @@ fn serve(
     config.n_threads = Some(THREADS);
     config.clone_fd = true;
     // The kernel keeps others out; its own requests come in the name of root.
-    let session = Session::from_fd(Directory::new(Arc::clone(&core)), connection, SessionACL::All, config)
-        .and_then(Session::spawn);
+    let session =
+        Session::from_fd(FuseRequestHandler::new(Arc::clone(&core)), connection, SessionACL::All, config)
+            .and_then(Session::spawn);
     match session {
         Ok(session) => Ok((core, session)),
         Err(error) => {

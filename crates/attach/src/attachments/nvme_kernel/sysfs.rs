@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::{PATIENCE, POLL, line_of};
+use super::{NAMESPACE_TIMEOUT, POLL, line_of};
 
 const CONTROLLERS: &str = "/sys/class/nvme";
 const BLOCK_DEVICES: &str = "/sys/block";
@@ -14,14 +14,14 @@ const SECRETS: [&str; 2] = ["dhchap_secret", "dhchap_ctrl_secret"];
 
 /// A controller by what was asked for, and by its number once the kernel has told it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Controller {
+pub(crate) struct SysfsController {
     pub subsystem_nqn: String,
     pub host_nqn: String,
     /// `nvme0` is 0. Another connection may have the same names; without the number all of them are meant.
     pub instance: Option<u32>,
 }
 
-impl Controller {
+impl SysfsController {
     /// Of the host's connections to the subsystem by TCP: `nvme0` is 0.
     pub(crate) fn numbers(&self) -> Vec<u32> {
         self.numbers_in(Path::new(CONTROLLERS))
@@ -116,7 +116,7 @@ impl Controller {
 
     /// Disconnects, and waits until it is gone.
     pub(super) fn delete(&self) -> io::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + NAMESPACE_TIMEOUT;
         for number in self.numbers() {
             let directory = Path::new(CONTROLLERS).join(format!("nvme{number}"));
             match fs::write(directory.join("delete_controller"), "1") {
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(device(Some(7)).as_deref(), Some("nvme7n1"));
     }
 
-    fn controller(instance: Option<u32>) -> Controller {
-        Controller { subsystem_nqn: "nqn.x:data".into(), host_nqn: "nqn.x:host".into(), instance }
+    fn controller(instance: Option<u32>) -> SysfsController {
+        SysfsController { subsystem_nqn: "nqn.x:data".into(), host_nqn: "nqn.x:host".into(), instance }
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use underlay_sync::Mutex;
 
-use super::group::Group;
-use super::hierarchy::{PRESSURE_FILE, Version, read_field, read_number};
+use super::group::ControlGroup;
+use super::hierarchy::{CgroupVersion, PRESSURE_FILE, read_field, read_number};
 use crate::machine::error::AttachError;
 use crate::machine::processors::Processors;
 
@@ -33,14 +33,14 @@ pub struct CpuShare {
 
 /// A quota as the kernel takes it: so much of each period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Quota {
+pub(super) struct KernelQuota {
     pub(super) quota_us: u64,
     pub(super) period_us: u64,
 }
 
 impl CpuShare {
     /// `None`: everything that its CPUs have. They hold it without a quota, which is kinder to the tails.
-    pub(super) fn quota(&self) -> Result<Option<Quota>, AttachError> {
+    pub(super) fn quota(&self) -> Result<Option<KernelQuota>, AttachError> {
         if self.cpus.is_empty() {
             return Err(AttachError::failed("a share of CPU time has no CPUs: name one at least"));
         }
@@ -58,7 +58,7 @@ impl CpuShare {
         let asked_us = u64::try_from(self.period.as_micros()).unwrap_or(u64::MAX);
         let period_us = asked_us.max(least_period_us).clamp(MIN_QUOTA_US, MAX_PERIOD_US);
         let quota_us = ((quota_cpus * period_us as f64).round() as u64).max(MIN_QUOTA_US);
-        Ok(Some(Quota { quota_us, period_us }))
+        Ok(Some(KernelQuota { quota_us, period_us }))
     }
 }
 
@@ -78,11 +78,11 @@ pub struct CpuUsage {
 }
 
 /// Sets the quota of a group with the controller `cpu`, or lifts it.
-pub(super) fn set_quota(group: &Group, quota: Option<Quota>) -> Result<(), AttachError> {
+pub(super) fn set_quota(group: &ControlGroup, quota: Option<KernelQuota>) -> Result<(), AttachError> {
     let file = group.version().quota_file();
     match (group.version(), quota) {
-        (Version::V1, None) => group.write(file, "-1"),
-        (Version::V1, Some(Quota { quota_us, period_us })) => {
+        (CgroupVersion::V1, None) => group.write(file, "-1"),
+        (CgroupVersion::V1, Some(KernelQuota { quota_us, period_us })) => {
             // Between the two the group has no quota or its old one, never one that the kernel refuses.
             group.write(file, "-1")?;
             group.write("cpu.cfs_period_us", &period_us.to_string())?;
@@ -92,8 +92,8 @@ pub(super) fn set_quota(group: &Group, quota: Option<Quota>) -> Result<(), Attac
                 written => written,
             }
         }
-        (Version::V2, None) => group.write(file, "max"),
-        (Version::V2, Some(Quota { quota_us, period_us })) => {
+        (CgroupVersion::V2, None) => group.write(file, "max"),
+        (CgroupVersion::V2, Some(KernelQuota { quota_us, period_us })) => {
             group.write(file, &format!("{quota_us} {period_us}"))
         }
     }
@@ -103,16 +103,16 @@ pub(super) fn set_quota(group: &Group, quota: Option<Quota>) -> Result<(), Attac
 #[derive(Clone, Debug)]
 pub struct CpuQuota {
     directory: PathBuf,
-    version: Version,
+    version: CgroupVersion,
     share: CpuShare,
-    held: Held,
+    held: CpuLimitState,
 }
 
 /// What a group is held to now; none while it is not held.
-pub(super) type Held = Arc<Mutex<Option<Quota>>>;
+pub(super) type CpuLimitState = Arc<Mutex<Option<KernelQuota>>>;
 
 impl CpuQuota {
-    pub(super) fn of(group: &Group, share: &CpuShare, held: &Held) -> CpuQuota {
+    pub(super) fn of(group: &ControlGroup, share: &CpuShare, held: &CpuLimitState) -> CpuQuota {
         let (directory, version) = (group.directory().to_owned(), group.version());
         CpuQuota { directory, version, share: share.clone(), held: Arc::clone(held) }
     }
@@ -136,8 +136,8 @@ impl CpuQuota {
             fs::write(file, &text).map_err(|error| AttachError::io(&format!("set {text} in"), file, error))
         };
         match self.version {
-            Version::V2 => set(&file, format!("{} {}", quota.quota_us, quota.period_us))?,
-            Version::V1 => {
+            CgroupVersion::V2 => set(&file, format!("{} {}", quota.quota_us, quota.period_us))?,
+            CgroupVersion::V1 => {
                 if quota.period_us != before.period_us {
                     set(&file, "-1".to_owned())?;
                     set(&self.directory.join("cpu.cfs_period_us"), quota.period_us.to_string())?;
@@ -163,7 +163,7 @@ const PROGRAMS: u64 = 8;
 /// more of a CPU than any of these, and less on many CPUs, since the kernel divides a group's weight among the CPUs that it runs on. The
 /// weight is that of the parent, which all groups of ours share, those of other runs on this host too: it stays while they live. Where it can't be
 /// set, the system waits longer, which is counted.
-pub(super) fn prevail(group: &Group, cpus: usize, does: bool) {
+pub(super) fn prevail(group: &ControlGroup, cpus: usize, does: bool) {
     let weight = group.version().weight();
     if let Some(parent) = group.directory().parent() {
         if !does && has_another_run(parent) {
@@ -182,7 +182,7 @@ pub(super) fn prevail(group: &Group, cpus: usize, does: bool) {
     }
 }
 
-/// Whether another process that lives has groups in it; `Budget` names them `what-process-number`.
+/// Whether another process that lives has groups in it; `ResourceBudget` names them `what-process-number`.
 fn has_another_run(parent: &Path) -> bool {
     let groups = fs::read_dir(parent).into_iter().flatten().flatten();
     groups
@@ -196,15 +196,19 @@ fn process_of(group: &str) -> Option<u32> {
 
 /// What the group has used; in version 1 `accounting` is the group with the controller `cpuacct`. `pressure` is the one of version 2 that has
 /// the same processes.
-pub(super) fn usage(group: &Group, accounting: Option<&Group>, pressure: Option<&Group>) -> Option<CpuUsage> {
+pub(super) fn usage(
+    group: &ControlGroup,
+    accounting: Option<&ControlGroup>,
+    pressure: Option<&ControlGroup>,
+) -> Option<CpuUsage> {
     let file = group.file("cpu.stat");
     let field = |name: &str| read_field(&file, name);
     let (used, throttled) = match group.version() {
-        Version::V1 => {
+        CgroupVersion::V1 => {
             let used_ns = read_number(&accounting?.file("cpuacct.usage"))?;
             (Duration::from_nanos(used_ns), Duration::from_nanos(field("throttled_time").unwrap_or(0)))
         }
-        Version::V2 => {
+        CgroupVersion::V2 => {
             let throttled_us = field("throttled_usec").unwrap_or(0);
             (Duration::from_micros(field("usage_usec")?), Duration::from_micros(throttled_us))
         }
@@ -241,7 +245,7 @@ mod tests {
             prevails: true,
         };
         let quota = share.quota().map_err(|error| error.to_string())?;
-        Ok(quota.map(|Quota { quota_us, period_us }| (quota_us, period_us)))
+        Ok(quota.map(|KernelQuota { quota_us, period_us }| (quota_us, period_us)))
     }
 
     #[test]

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::hierarchy::{Controller, Hierarchy, PARENT_ATTEMPTS, Version, inherit_cpuset};
+use super::hierarchy::{CgroupController, CgroupHierarchy, CgroupVersion, PARENT_ATTEMPTS, inherit_cpuset};
 use crate::machine::error::AttachError;
 use crate::machine::processes;
-use crate::undo::registry::{Note, Registry, Resource};
+use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 
 /// The parent of our groups that are held to CPU time, below the group that this process is in.
 pub(super) const PARENT: &str = "underlay";
@@ -23,28 +23,28 @@ const REMOVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// A control group. Dropping it kills what is in it and removes it.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct ControlGroup {
     directory: PathBuf,
-    version: Version,
-    controllers: Vec<Controller>,
-    registry: Registry,
-    note: Option<Note>,
+    version: CgroupVersion,
+    controllers: Vec<CgroupController>,
+    registry: ResourceRegistry,
+    note: Option<RegistryNote>,
 }
 
-impl Group {
+impl ControlGroup {
     /// Makes the group `name` below the `parent` in `hierarchy`.
     pub(super) fn make(
-        hierarchy: &Hierarchy,
+        hierarchy: &CgroupHierarchy,
         parent: &str,
         name: &str,
-        registry: &Registry,
-    ) -> Result<Group, AttachError> {
+        registry: &ResourceRegistry,
+    ) -> Result<ControlGroup, AttachError> {
         let mut attempts = 1;
         loop {
             let parent = hierarchy.make_parent(parent)?;
             let directory = parent.directory.join(name);
-            let note = registry.note(Resource::Cgroup { directory: directory.clone() })?;
-            let group = Group {
+            let note = registry.note(OwnedResource::Cgroup { directory: directory.clone() })?;
+            let group = ControlGroup {
                 directory,
                 version: hierarchy.version,
                 controllers: parent.controllers,
@@ -62,7 +62,7 @@ impl Group {
                     return Err(AttachError::io("make the control group", &group.directory, error));
                 }
             }
-            if group.version == Version::V1 && group.has(Controller::Cpuset) {
+            if group.version == CgroupVersion::V1 && group.has(CgroupController::Cpuset) {
                 inherit_cpuset(&parent.directory, &group.directory)
                     .map_err(|error| AttachError::io("set the CPUs of", &group.directory, error))?;
             }
@@ -70,7 +70,7 @@ impl Group {
         }
     }
 
-    pub(super) fn has(&self, controller: Controller) -> bool {
+    pub(super) fn has(&self, controller: CgroupController) -> bool {
         self.controllers.contains(&controller)
     }
 
@@ -78,7 +78,7 @@ impl Group {
         &self.directory
     }
 
-    pub(super) fn version(&self) -> Version {
+    pub(super) fn version(&self) -> CgroupVersion {
         self.version
     }
 
@@ -108,7 +108,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ControlGroup {
     fn drop(&mut self) {
         let _ = self.remove();
     }

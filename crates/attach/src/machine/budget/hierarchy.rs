@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::machine::missing::Missing;
+use crate::machine::missing::MissingCapability;
 use underlay_files::mountinfo::{self, Mount};
 
 /// How often making a group is tried again. Whoever removes the last group of a parent removes the parent as well, perhaps
@@ -18,68 +18,68 @@ pub(super) const PRESSURE_FILE: &str = "cpu.pressure";
 const CPUSET_FILES: [&str; 2] = ["cpuset.cpus", "cpuset.mems"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
+pub(super) enum CgroupVersion {
     V1,
     V2,
 }
 
-impl Version {
+impl CgroupVersion {
     pub(super) fn label(self) -> &'static str {
         match self {
-            Version::V1 => "cgroup v1",
-            Version::V2 => "cgroup v2",
+            CgroupVersion::V1 => "cgroup v1",
+            CgroupVersion::V2 => "cgroup v2",
         }
     }
 
     pub(super) fn usage_file(self) -> &'static str {
         match self {
-            Version::V1 => "memory.usage_in_bytes",
-            Version::V2 => "memory.current",
+            CgroupVersion::V1 => "memory.usage_in_bytes",
+            CgroupVersion::V2 => "memory.current",
         }
     }
 
     pub(super) fn peak_file(self) -> &'static str {
         match self {
-            Version::V1 => "memory.max_usage_in_bytes",
-            Version::V2 => "memory.peak",
+            CgroupVersion::V1 => "memory.max_usage_in_bytes",
+            CgroupVersion::V2 => "memory.peak",
         }
     }
 
     /// Lines of a name and a number, `oom_kill` among them.
     pub(super) fn oom_file(self) -> &'static str {
         match self {
-            Version::V1 => "memory.oom_control",
-            Version::V2 => "memory.events",
+            CgroupVersion::V1 => "memory.oom_control",
+            CgroupVersion::V2 => "memory.events",
         }
     }
 
     /// The quota of CPU time; in version 2 with its period.
     pub(super) fn quota_file(self) -> &'static str {
         match self {
-            Version::V1 => "cpu.cfs_quota_us",
-            Version::V2 => "cpu.max",
+            CgroupVersion::V1 => "cpu.cfs_quota_us",
+            CgroupVersion::V2 => "cpu.max",
         }
     }
 
     /// What a group weighs against its siblings where all of them want a CPU, and how much a single program weighs there.
-    pub(super) fn weight(self) -> Weight {
+    pub(super) fn weight(self) -> GroupWeight {
         match self {
-            Version::V1 => Weight { file: "cpu.shares", of_a_program: 1024, largest: 1 << 18 },
-            Version::V2 => Weight { file: "cpu.weight", of_a_program: 100, largest: 10_000 },
+            CgroupVersion::V1 => GroupWeight { file: "cpu.shares", of_a_program: 1024, largest: 1 << 18 },
+            CgroupVersion::V2 => GroupWeight { file: "cpu.weight", of_a_program: 100, largest: 10_000 },
         }
     }
 }
 
 /// How a version takes the weight of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Weight {
+pub(super) struct GroupWeight {
     pub(super) file: &'static str,
     pub(super) of_a_program: u64,
     pub(super) largest: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Controller {
+pub(super) enum CgroupController {
     Memory,
     Cpu,
     /// Counts CPU time in version 1; version 2 counts it in every group.
@@ -92,22 +92,22 @@ pub(super) enum Controller {
     Pressure,
 }
 
-impl Controller {
+impl CgroupController {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Controller::Memory => "memory",
-            Controller::Cpu => "cpu",
-            Controller::Cpuacct => "cpuacct",
-            Controller::Cpuset => "cpuset",
-            Controller::Io => "io",
-            Controller::Pressure => "pressure",
+            CgroupController::Memory => "memory",
+            CgroupController::Cpu => "cpu",
+            CgroupController::Cpuacct => "cpuacct",
+            CgroupController::Cpuset => "cpuset",
+            CgroupController::Io => "io",
+            CgroupController::Pressure => "pressure",
         }
     }
 
     /// What version 1 calls it.
     fn v1_name(self) -> &'static str {
         match self {
-            Controller::Io => "blkio",
+            CgroupController::Io => "blkio",
             other => other.name(),
         }
     }
@@ -115,16 +115,16 @@ impl Controller {
     /// The affinity of processes holds them to their CPUs as well, what they wait is only counted, and reads that wait for a flush are late but
     /// right.
     pub(super) fn is_optional(self) -> bool {
-        matches!(self, Controller::Cpuset | Controller::Io | Controller::Pressure)
+        matches!(self, CgroupController::Cpuset | CgroupController::Io | CgroupController::Pressure)
     }
 
-    fn missing(self) -> Missing {
+    fn missing(self) -> MissingCapability {
         match self {
-            Controller::Memory => Missing::new(
+            CgroupController::Memory => MissingCapability::new(
                 "a memory control group",
                 "enable the controller: boot with `cgroup_enable=memory`, or in a container mount the cgroup filesystem writable",
             ),
-            _ => Missing::new(
+            _ => MissingCapability::new(
                 format!("the controller `{}` of control groups", self.name()),
                 "mount a cgroup filesystem that has it, or in a container mount the host's writable; in version 2 \
                  `cgroup.controllers` must list it",
@@ -135,10 +135,10 @@ impl Controller {
 
 /// A hierarchy of control groups with some of the controllers that we want.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hierarchy {
-    pub(super) version: Version,
+pub(super) struct CgroupHierarchy {
+    pub(super) version: CgroupVersion,
     /// Those that our groups in it are for.
-    pub(super) controllers: Vec<Controller>,
+    pub(super) controllers: Vec<CgroupController>,
     /// Where it is mounted.
     mount_point: PathBuf,
     /// The group that this process is in, below the mount point.
@@ -147,23 +147,26 @@ pub(super) struct Hierarchy {
 
 /// The group that ours are made in.
 #[derive(Debug)]
-pub(super) struct Parent {
+pub(super) struct ParentGroup {
     pub(super) directory: PathBuf,
     /// Those that the groups in it really have.
-    pub(super) controllers: Vec<Controller>,
+    pub(super) controllers: Vec<CgroupController>,
 }
 
 /// The hierarchies of this host that have the `wanted` controllers; `root` stands for `/`, so that tests can bring
 /// their own `/proc` and `/sys`.
-pub(super) fn find(root: &Path, wanted: &[Controller]) -> Result<Vec<Hierarchy>, Missing> {
-    let host = Host::read(root);
-    let mut found: Vec<Hierarchy> = Vec::new();
+pub(super) fn find(
+    root: &Path,
+    wanted: &[CgroupController],
+) -> Result<Vec<CgroupHierarchy>, MissingCapability> {
+    let host = HostGroups::read(root);
+    let mut found: Vec<CgroupHierarchy> = Vec::new();
     for &controller in wanted {
-        let has_cpu = |found: &&Hierarchy| found.controllers.contains(&Controller::Cpu);
+        let has_cpu = |found: &&CgroupHierarchy| found.controllers.contains(&CgroupController::Cpu);
         let of_cpu = found.iter().find(has_cpu).map(|hierarchy| hierarchy.version);
         // The group for CPU time has both in version 2.
-        let is_in_cpu = matches!(controller, Controller::Cpuacct | Controller::Pressure);
-        if is_in_cpu && of_cpu == Some(Version::V2) {
+        let is_in_cpu = matches!(controller, CgroupController::Cpuacct | CgroupController::Pressure);
+        if is_in_cpu && of_cpu == Some(CgroupVersion::V2) {
             continue;
         }
         let Some(hierarchy) = host.hierarchy(root, controller) else {
@@ -181,51 +184,59 @@ pub(super) fn find(root: &Path, wanted: &[Controller]) -> Result<Vec<Hierarchy>,
 }
 
 /// What `/proc` tells about the groups of this process.
-struct Host {
+struct HostGroups {
     mounted: Vec<Mount>,
     mounts_table: String,
     own: String,
 }
 
-impl Host {
-    fn read(root: &Path) -> Host {
+impl HostGroups {
+    fn read(root: &Path) -> HostGroups {
         let proc = root.join("proc/self");
-        Host {
+        HostGroups {
             mounted: mountinfo::parse(&fs::read(proc.join("mountinfo")).unwrap_or_default()),
             mounts_table: fs::read_to_string(proc.join("mounts")).unwrap_or_default(),
             own: fs::read_to_string(proc.join("cgroup")).unwrap_or_default(),
         }
     }
 
-    fn hierarchy(&self, root: &Path, controller: Controller) -> Option<Hierarchy> {
+    fn hierarchy(&self, root: &Path, controller: CgroupController) -> Option<CgroupHierarchy> {
         // Version 1 first: a hybrid host mounts both, and a controller bound to v1 is not available in v2.
         let is_v1 = |mount: &&Mount| is_v1_with(mount, &self.mounts_table, controller);
         let v1 = own_group(&self.own, Some(controller)).zip(self.mounted.iter().find(is_v1));
         if let Some((group, mount)) = v1 {
-            return Some(Hierarchy::at(root, Version::V1, controller, mount, &group));
+            return Some(CgroupHierarchy::at(root, CgroupVersion::V1, controller, mount, &group));
         }
         let is_v2 = |mount: &&Mount| mount.filesystem == "cgroup2";
         let (group, mount) = own_group(&self.own, None).zip(self.mounted.iter().find(is_v2))?;
-        let found = Hierarchy::at(root, Version::V2, controller, mount, &group);
+        let found = CgroupHierarchy::at(root, CgroupVersion::V2, controller, mount, &group);
         let is_there = match controller {
             // A user without root could make the group and not move processes into it.
-            Controller::Pressure => {
+            CgroupController::Pressure => {
                 found.mount_point.join(PRESSURE_FILE).exists() && rustix::process::geteuid().is_root()
             }
-            Controller::Io => offers(&found.mount_point, controller) && rustix::process::geteuid().is_root(),
+            CgroupController::Io => {
+                offers(&found.mount_point, controller) && rustix::process::geteuid().is_root()
+            }
             _ => offers(&found.mount_point, controller),
         };
         is_there.then_some(found)
     }
 }
 
-impl Hierarchy {
-    fn at(root: &Path, version: Version, controller: Controller, mount: &Mount, group: &str) -> Hierarchy {
+impl CgroupHierarchy {
+    fn at(
+        root: &Path,
+        version: CgroupVersion,
+        controller: CgroupController,
+        mount: &Mount,
+        group: &str,
+    ) -> CgroupHierarchy {
         let mount_point = root.join(mount.mount_point.strip_prefix("/").unwrap_or(&mount.mount_point));
         let own = mount_point.join(group.trim_start_matches('/'));
         // In a container the path may be the host's, which does not exist here.
         let own = if own.is_dir() { own } else { mount_point.clone() };
-        Hierarchy { version, controllers: vec![controller], mount_point, own }
+        CgroupHierarchy { version, controllers: vec![controller], mount_point, own }
     }
 
     /// Whether a budget can do without groups in it.
@@ -234,7 +245,7 @@ impl Hierarchy {
     }
 
     /// Makes our parent group, as near to this process's own group as the kernel allows.
-    pub(super) fn make_parent(&self, name: &str) -> Result<Parent, Missing> {
+    pub(super) fn make_parent(&self, name: &str) -> Result<ParentGroup, MissingCapability> {
         let mut last_error = String::new();
         // A v2 group with processes may not have groups with controllers below it, so ours is put beside it, or
         // further up. Version 1 has no such rule.
@@ -256,22 +267,22 @@ impl Hierarchy {
         let controllers = names(&self.controllers).join(", ");
         let mut remedy = "run as root, or ask for a delegated group with `systemd-run --user --scope -p Delegate=yes underlay …`"
             .to_owned();
-        if self.controllers.contains(&Controller::Cpu) {
+        if self.controllers.contains(&CgroupController::Cpu) {
             remedy.push_str(" where the unit `user@.service` delegates `cpu`");
         }
-        Err(Missing::new(
+        Err(MissingCapability::new(
             format!("the right to make a {label} group with {controllers} ({last_error})"),
             remedy,
         ))
     }
 
     /// Kernels can have the controller `cpu` without quotas.
-    fn with_quotas(&self, parent: Parent) -> Result<Parent, Missing> {
-        let wanted = parent.controllers.contains(&Controller::Cpu);
+    fn with_quotas(&self, parent: ParentGroup) -> Result<ParentGroup, MissingCapability> {
+        let wanted = parent.controllers.contains(&CgroupController::Cpu);
         if wanted && !parent.directory.join(self.version.quota_file()).exists() {
             // Another budget may be in it.
             let _ = fs::remove_dir(&parent.directory);
-            return Err(Missing::new(
+            return Err(MissingCapability::new(
                 format!("quotas of CPU time ({})", self.version.quota_file()),
                 "use a kernel that has them (CONFIG_CFS_BANDWIDTH)",
             ));
@@ -279,9 +290,9 @@ impl Hierarchy {
         Ok(parent)
     }
 
-    fn try_parent(&self, place: &Path, name: &str) -> io::Result<Parent> {
+    fn try_parent(&self, place: &Path, name: &str) -> io::Result<ParentGroup> {
         let directory = place.join(name);
-        if self.version == Version::V2 {
+        if self.version == CgroupVersion::V2 {
             enable(place, &self.controllers)?;
         }
         match fs::create_dir(&directory) {
@@ -293,34 +304,35 @@ impl Hierarchy {
         }
         let mut controllers = self.controllers.clone();
         match self.version {
-            Version::V2 => controllers = enable(&directory, &self.controllers)?,
-            Version::V1 => {
+            CgroupVersion::V2 => controllers = enable(&directory, &self.controllers)?,
+            CgroupVersion::V1 => {
                 let hierarchical = directory.join("memory.use_hierarchy");
                 // Kernels from 5.11 on are always hierarchical and may lack the file or refuse to write it.
                 if read_number(&hierarchical) == Some(0) {
                     fs::write(&hierarchical, "1")?;
                 }
-                if controllers.contains(&Controller::Cpuset) {
+                if controllers.contains(&CgroupController::Cpuset) {
                     inherit_cpuset(place, &directory)?;
                 }
             }
         }
-        Ok(Parent { directory, controllers })
+        Ok(ParentGroup { directory, controllers })
     }
 }
 
 /// Lets the groups below `group` have these controllers and returns those that they have: all but perhaps optional ones.
-fn enable(group: &Path, controllers: &[Controller]) -> io::Result<Vec<Controller>> {
+fn enable(group: &Path, controllers: &[CgroupController]) -> io::Result<Vec<CgroupController>> {
     let control = group.join("cgroup.subtree_control");
     let enabled = fs::read_to_string(&control)?;
-    let is_on = |controller: &Controller| {
-        *controller == Controller::Pressure
+    let is_on = |controller: &CgroupController| {
+        *controller == CgroupController::Pressure
             || enabled.split_ascii_whitespace().any(|name| name == controller.name())
     };
-    let (on, off): (Vec<Controller>, Vec<Controller>) = controllers.iter().copied().partition(is_on);
-    let (optional, required): (Vec<Controller>, Vec<Controller>) =
+    let (on, off): (Vec<CgroupController>, Vec<CgroupController>) =
+        controllers.iter().copied().partition(is_on);
+    let (optional, required): (Vec<CgroupController>, Vec<CgroupController>) =
         off.into_iter().partition(|controller| controller.is_optional());
-    let write = |controllers: &[Controller]| {
+    let write = |controllers: &[CgroupController]| {
         let words: Vec<String> = names(controllers).iter().map(|name| format!("+{name}")).collect();
         fs::write(&control, words.join(" "))
     };
@@ -350,17 +362,17 @@ pub(super) fn inherit_cpuset(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn names(controllers: &[Controller]) -> Vec<&'static str> {
+fn names(controllers: &[CgroupController]) -> Vec<&'static str> {
     controllers.iter().map(|controller| controller.name()).collect()
 }
 
-fn offers(group: &Path, controller: Controller) -> bool {
+fn offers(group: &Path, controller: CgroupController) -> bool {
     let controllers = fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
     controllers.split_ascii_whitespace().any(|name| name == controller.name())
 }
 
 /// A v1 hierarchy tells its controllers in its mount options only.
-fn is_v1_with(mount: &Mount, mounts_table: &str, controller: Controller) -> bool {
+fn is_v1_with(mount: &Mount, mounts_table: &str, controller: CgroupController) -> bool {
     let place = mount.mount_point.to_string_lossy();
     mount.filesystem == "cgroup"
         && mounts_table.lines().any(|line| {
@@ -374,7 +386,7 @@ fn is_v1_with(mount: &Mount, mounts_table: &str, controller: Controller) -> bool
 
 /// The group of this process in the v1 hierarchy of `controller`, or in the v2 hierarchy, from the text of
 /// `/proc/self/cgroup`: lines of `number:controllers:path`, where v2 has number 0 and no controllers (cgroups(7)).
-fn own_group(text: &str, controller: Option<Controller>) -> Option<String> {
+fn own_group(text: &str, controller: Option<CgroupController>) -> Option<String> {
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
         let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -406,11 +418,11 @@ mod tests {
     #[test]
     fn own_groups_of_both_versions() {
         let text = "9:name=systemd:/\n4:cpu,memory:/jobs/a:b\n0::/user.slice/x.scope\n";
-        assert_eq!(own_group(text, Some(Controller::Memory)).as_deref(), Some("/jobs/a:b"));
+        assert_eq!(own_group(text, Some(CgroupController::Memory)).as_deref(), Some("/jobs/a:b"));
         assert_eq!(own_group(text, None).as_deref(), Some("/user.slice/x.scope"));
-        assert_eq!(own_group("9:pids:/\n", Some(Controller::Memory)), None);
+        assert_eq!(own_group("9:pids:/\n", Some(CgroupController::Memory)), None);
         // `cpu` is not `cpuset`.
-        assert_eq!(own_group("9:cpuset,cpuacct:/\n", Some(Controller::Cpu)), None);
+        assert_eq!(own_group("9:cpuset,cpuacct:/\n", Some(CgroupController::Cpu)), None);
         assert_eq!(own_group("", None), None);
         assert_eq!(own_group("nonsense", None), None);
     }

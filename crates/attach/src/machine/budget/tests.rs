@@ -8,7 +8,7 @@ use crate::machine::processors::Processors;
 /// these hosts accept that they are made by writing.
 struct FakeHost {
     root: tempfile::TempDir,
-    registry: Registry,
+    registry: ResourceRegistry,
 }
 
 impl FakeHost {
@@ -19,7 +19,7 @@ impl FakeHost {
         fs::write(proc.join("mountinfo"), mountinfo).unwrap();
         fs::write(proc.join("mounts"), mounts).unwrap();
         fs::write(proc.join("cgroup"), cgroup).unwrap();
-        let registry = Registry::at(&root.path().join("run")).unwrap();
+        let registry = ResourceRegistry::at(&root.path().join("run")).unwrap();
         FakeHost { root, registry }
     }
 
@@ -63,16 +63,16 @@ impl FakeHost {
         fs::write(path, text).unwrap();
     }
 
-    fn create(&self, limits: &Limits) -> Result<Budget, AttachError> {
-        Budget::create_in(self.root.path(), "cell 1/a", limits, &self.registry)
+    fn create(&self, limits: &GroupLimits) -> Result<ResourceBudget, AttachError> {
+        ResourceBudget::create_in(self.root.path(), "cell 1/a", limits, &self.registry)
     }
 
-    fn hierarchy(&self) -> Result<hierarchy::Hierarchy, Missing> {
-        hierarchy::find(self.root.path(), &[Controller::Memory]).map(|mut found| found.remove(0))
+    fn hierarchy(&self) -> Result<hierarchy::CgroupHierarchy, MissingCapability> {
+        hierarchy::find(self.root.path(), &[CgroupController::Memory]).map(|mut found| found.remove(0))
     }
 
     /// Takes the fake files out, as a kernel would, and then the budget.
-    fn remove(&self, mut budget: Budget) {
+    fn remove(&self, mut budget: ResourceBudget) {
         for directory in budget.directories() {
             for entry in fs::read_dir(directory).unwrap().flatten() {
                 fs::remove_file(entry.path()).unwrap();
@@ -88,15 +88,15 @@ impl FakeHost {
     }
 }
 
-fn memory(memory_bytes: u64) -> Limits {
-    Limits { memory_bytes, cpu: None }
+fn memory(memory_bytes: u64) -> GroupLimits {
+    GroupLimits { memory_bytes, cpu: None }
 }
 
 /// So much of the time of the CPUs 0 to 3, in periods of 10 ms.
-fn cpu(quota_cpus: f64) -> Limits {
+fn cpu(quota_cpus: f64) -> GroupLimits {
     let share =
         CpuShare { cpus: (0..4).collect(), quota_cpus, period: Duration::from_millis(10), prevails: true };
-    Limits { memory_bytes: 1 << 30, cpu: Some(share) }
+    GroupLimits { memory_bytes: 1 << 30, cpu: Some(share) }
 }
 
 fn read(directory: &Path, file: &str) -> String {
@@ -437,10 +437,10 @@ fn a_real_budget_holds_the_page_cache() {
     // Beside the test program, which lies on a disk: a memory filesystem has no cache to hold.
     let program = std::env::current_exe().unwrap();
     let keep = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
-    let registry = Registry::at(&keep.path().join("run")).unwrap();
+    let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
     let file = keep.path().join("data");
     fs::write(&file, vec![1_u8; 48 << 20]).unwrap();
-    let mut budget = Budget::create("test", &memory(16 << 20), &registry).unwrap();
+    let mut budget = ResourceBudget::create("test", &memory(16 << 20), &registry).unwrap();
     budget.drop_caches(&[keep.path().to_owned()], false).unwrap();
     let script = r#"echo 0 > "$1" && cat "$2" > /dev/null && sleep 60"#;
     let mut child = Command::new("sh")
@@ -465,14 +465,14 @@ fn a_real_budget_holds_the_page_cache() {
 }
 
 /// A shell that joins the groups and then does nothing but count. It ends with its group.
-fn busy_loop(budget: &Budget) -> Child {
+fn busy_loop(budget: &ResourceBudget) -> Child {
     let mut shell = Command::new("sh");
     shell.args(["-c", r#"for file; do echo 0 > "$file" || exit 1; done; while :; do :; done"#, "sh"]);
     shell.args(budget.join_files()).stdout(Stdio::null()).spawn().unwrap()
 }
 
 /// Lets it run until it is `enough`, and fails after a minute.
-fn wait_until(budget: &Budget, enough: impl Fn(CpuUsage) -> bool) -> CpuUsage {
+fn wait_until(budget: &ResourceBudget, enough: impl Fn(CpuUsage) -> bool) -> CpuUsage {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let usage = budget.cpu_usage().unwrap();
@@ -492,12 +492,12 @@ fn a_real_quota_holds_a_busy_loop() {
         return eprintln!("SKIPPED: {missing}");
     }
     let keep = tempfile::tempdir().unwrap();
-    let registry = Registry::at(&keep.path().join("run")).unwrap();
+    let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
     let cpus: Processors = Processors::available().iter().take(1).collect();
     let share =
         CpuShare { cpus: cpus.clone(), quota_cpus: 0.25, period: Duration::from_millis(20), prevails: true };
-    let limits = Limits { memory_bytes: 64 << 20, cpu: Some(share) };
-    let mut budget = Budget::create("test", &limits, &registry).unwrap();
+    let limits = GroupLimits { memory_bytes: 64 << 20, cpu: Some(share) };
+    let mut budget = ResourceBudget::create("test", &limits, &registry).unwrap();
     let mut child = busy_loop(&budget);
     // Without the quota first, as a system starts.
     let started = wait_until(&budget, |usage| usage.used > Duration::from_millis(20));

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_storage::fit::{Load, SLICES, Sample, Target, TargetError};
-use underlay_storage::medium::Operation;
+use underlay_storage::fit::{LoadSample, ProbeLoad, ProbeTarget, SLICES, TargetError};
+use underlay_storage::medium::ModelOperation;
 
-use super::native_aio::{Ended, Ring};
+use super::native_aio::{AioCompletion, AioRing};
 
 /// What is probed by direct I/O, in real time.
-pub struct Disk {
+pub struct ProbedDisk {
     file: File,
     name: String,
     span_bytes: u64,
@@ -27,7 +27,7 @@ pub struct Disk {
 const SATURATED_SHARE: f64 = 0.9;
 const REST_STEP: Duration = Duration::from_millis(20);
 
-impl Disk {
+impl ProbedDisk {
     /// `file` was opened for direct I/O; `name` is for messages. A raised `stop` ends a load early.
     pub fn new(
         file: File,
@@ -35,8 +35,8 @@ impl Disk {
         span_bytes: u64,
         may_write: bool,
         stop: Arc<AtomicBool>,
-    ) -> Disk {
-        Disk { file, name: name.into(), span_bytes, may_write, dilation: 1.0, stop }
+    ) -> ProbedDisk {
+        ProbedDisk { file, name: name.into(), span_bytes, may_write, dilation: 1.0, stop }
     }
 
     /// How many times slower the device runs than what it stands for.
@@ -90,7 +90,7 @@ impl Disk {
                 break;
             }
             ring.wait(&mut ended).map_err(|error| self.failed("write to", error))?;
-            for Ended { slot, result } in ended.drain(..) {
+            for AioCompletion { slot, result } in ended.drain(..) {
                 self.whole(result, BLOCK_BYTES, true)?;
                 free.push(slot);
             }
@@ -104,8 +104,8 @@ impl Disk {
         Ok(next)
     }
 
-    fn ring(&self, slots: usize, slot_bytes: usize) -> Result<Ring<'_>, TargetError> {
-        Ring::new(self.file.as_fd(), slots, slot_bytes)
+    fn ring(&self, slots: usize, slot_bytes: usize) -> Result<AioRing<'_>, TargetError> {
+        AioRing::new(self.file.as_fd(), slots, slot_bytes)
             .map_err(|error| self.failed("prepare asynchronous requests to", error))
     }
 
@@ -122,7 +122,7 @@ impl Disk {
     }
 }
 
-impl Target for Disk {
+impl ProbeTarget for ProbedDisk {
     fn span_bytes(&self) -> u64 {
         self.span_bytes
     }
@@ -131,8 +131,8 @@ impl Target for Disk {
         self.may_write
     }
 
-    fn run(&mut self, load: &Load) -> Result<Sample, TargetError> {
-        let is_write = load.pattern.operation() == Operation::Write;
+    fn run(&mut self, load: &ProbeLoad) -> Result<LoadSample, TargetError> {
+        let is_write = load.pattern.operation() == ModelOperation::Write;
         if is_write && !self.may_write {
             return Err(TargetError::Failed(format!("{} may not be written to", self.name)));
         }
@@ -145,8 +145,8 @@ impl Target for Disk {
         let (warmup, duration) = (load.warmup.mul_f64(self.dilation), load.duration.mul_f64(self.dilation));
         let slice = (duration / SLICES as u32).max(Duration::from_nanos(1));
         let slice_s = load.duration.as_secs_f64() / SLICES as f64;
-        let mut sample = Sample { slices: vec![0; SLICES], slice_s, ..Sample::default() };
-        let mut order = Order::new(load.seed, blocks);
+        let mut sample = LoadSample { slices: vec![0; SLICES], slice_s, ..LoadSample::default() };
+        let mut order = BlockOrder::new(load.seed, blocks);
         let mut submitted = vec![Instant::now(); load.queue_depth];
         let mut free: Vec<usize> = (0..load.queue_depth).collect();
         let mut ended = Vec::new();
@@ -173,7 +173,7 @@ impl Target for Disk {
             }
             ring.wait(&mut ended).map_err(|error| self.failed("wait for", error))?;
             let now = Instant::now();
-            for Ended { slot, result } in ended.drain(..) {
+            for AioCompletion { slot, result } in ended.drain(..) {
                 self.whole(result, block_bytes, is_write)?;
                 free.push(slot);
                 answered += 1;
@@ -226,15 +226,15 @@ impl Target for Disk {
 }
 
 /// Which block comes next.
-struct Order {
+struct BlockOrder {
     state: u64,
     blocks: u64,
     next: u64,
 }
 
-impl Order {
-    fn new(seed: u64, blocks: u64) -> Order {
-        Order { state: seed, blocks, next: 0 }
+impl BlockOrder {
+    fn new(seed: u64, blocks: u64) -> BlockOrder {
+        BlockOrder { state: seed, blocks, next: 0 }
     }
 
     /// SplitMix64 (Steele, Lea and Flood 2014), and Lemire's reduction to a range.
@@ -263,12 +263,12 @@ fn thread_cpu() -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use underlay_storage::predict::Pattern;
+    use underlay_storage::predict::AccessPattern;
 
     use super::*;
 
-    fn load(pattern: Pattern) -> Load {
-        Load {
+    fn load(pattern: AccessPattern) -> ProbeLoad {
+        ProbeLoad {
             pattern,
             block_bytes: 4096,
             queue_depth: 4,
@@ -282,24 +282,27 @@ mod tests {
         }
     }
 
-    fn disk(stop: &Arc<AtomicBool>) -> Disk {
+    fn disk(stop: &Arc<AtomicBool>) -> ProbedDisk {
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 20).unwrap();
-        Disk::new(file, "a file", 1 << 20, true, Arc::clone(stop))
+        ProbedDisk::new(file, "a file", 1 << 20, true, Arc::clone(stop))
     }
 
     #[test]
     fn a_load_ends_by_its_number_and_counts_each_request() {
         let mut disk = disk(&Arc::default());
-        for pattern in
-            [Pattern::RandomRead, Pattern::SequentialRead, Pattern::RandomWrite, Pattern::SequentialWrite]
-        {
+        for pattern in [
+            AccessPattern::RandomRead,
+            AccessPattern::SequentialRead,
+            AccessPattern::RandomWrite,
+            AccessPattern::SequentialWrite,
+        ] {
             let sample = disk.run(&load(pattern)).unwrap();
             assert_eq!((sample.requests, sample.latency.count()), (100, 100));
             assert!(sample.duration_s > 0.0 && sample.duration_s < 20.0);
             assert!(sample.slices.iter().sum::<u64>() <= 100 * 4096);
         }
-        let flushed = Load { queue_depth: 1, flush_every: 10, ..load(Pattern::RandomWrite) };
+        let flushed = ProbeLoad { queue_depth: 1, flush_every: 10, ..load(AccessPattern::RandomWrite) };
         let sample = disk.run(&flushed).unwrap();
         assert_eq!((sample.requests, sample.flush.count()), (100, 10));
     }
@@ -308,7 +311,7 @@ mod tests {
     fn a_stop_ends_a_load_and_a_rest() {
         let stop = Arc::new(AtomicBool::new(true));
         let mut disk = disk(&stop);
-        assert!(matches!(disk.run(&load(Pattern::RandomRead)), Err(TargetError::Stopped)));
+        assert!(matches!(disk.run(&load(AccessPattern::RandomRead)), Err(TargetError::Stopped)));
         assert!(matches!(disk.settle(Duration::from_secs(60)), Err(TargetError::Stopped)));
         assert!(matches!(disk.lay_out(Duration::from_secs(60)), Err(TargetError::Stopped)));
     }
@@ -321,7 +324,7 @@ mod tests {
 
     #[test]
     fn random_blocks_cover_the_span_and_stay_inside() {
-        let mut order = Order::new(7, 10);
+        let mut order = BlockOrder::new(7, 10);
         let mut seen = [0; 10];
         (0..1000).for_each(|_| seen[order.random() as usize] += 1);
         assert!(seen.iter().all(|count| *count > 50), "{seen:?}");

@@ -25,7 +25,7 @@ struct ControlBlock {
 /// `struct io_event`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-struct Event {
+struct AioEvent {
     data: u64,
     object: u64,
     result: i64,
@@ -39,25 +39,25 @@ const WRITE: u16 = 1;
 const ALIGNMENT: usize = 4096;
 
 /// Requests under way on one file, each with its own slot and buffer.
-pub(super) struct Ring<'a> {
+pub(super) struct AioRing<'a> {
     context: libc::c_ulong,
     file: BorrowedFd<'a>,
     slot_bytes: usize,
     buffers: *mut u8,
     layout: std::alloc::Layout,
     under_way: usize,
-    events: Vec<Event>,
+    events: Vec<AioEvent>,
 }
 
 /// The end of a request: its slot, and the bytes moved.
-pub(super) struct Ended {
+pub(super) struct AioCompletion {
     pub slot: usize,
     pub result: io::Result<usize>,
 }
 
-impl<'a> Ring<'a> {
+impl<'a> AioRing<'a> {
     /// With `slots` buffers of `slot_bytes`, filled with bytes that do not compress.
-    pub(super) fn new(file: BorrowedFd<'a>, slots: usize, slot_bytes: usize) -> io::Result<Ring<'a>> {
+    pub(super) fn new(file: BorrowedFd<'a>, slots: usize, slot_bytes: usize) -> io::Result<AioRing<'a>> {
         let layout = std::alloc::Layout::from_size_align(slots.max(1) * slot_bytes.max(1), ALIGNMENT)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let mut context: libc::c_ulong = 0;
@@ -69,14 +69,14 @@ impl<'a> Ring<'a> {
         }
         // SAFETY: the layout's size is not zero.
         let buffers = unsafe { std::alloc::alloc_zeroed(layout) };
-        let ring = Ring {
+        let ring = AioRing {
             context,
             file,
             slot_bytes,
             buffers,
             layout,
             under_way: 0,
-            events: vec![Event::default(); slots.max(1)],
+            events: vec![AioEvent::default(); slots.max(1)],
         };
         if buffers.is_null() {
             return Err(io::Error::from(io::ErrorKind::OutOfMemory));
@@ -139,7 +139,7 @@ impl<'a> Ring<'a> {
     }
 
     /// Waits for at least one request to end; returns at once when none is under way.
-    pub(super) fn wait(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
+    pub(super) fn wait(&mut self, ended: &mut Vec<AioCompletion>) -> io::Result<()> {
         if self.under_way == 0 {
             return Ok(());
         }
@@ -168,14 +168,14 @@ impl<'a> Ring<'a> {
                 Ok(bytes) => Ok(bytes),
                 Err(_) => Err(io::Error::from_raw_os_error(-event.result as i32)),
             };
-            ended.push(Ended { slot: event.data as usize, result });
+            ended.push(AioCompletion { slot: event.data as usize, result });
         }
         self.under_way -= got;
         Ok(())
     }
 }
 
-impl Drop for Ring<'_> {
+impl Drop for AioRing<'_> {
     fn drop(&mut self) {
         // SAFETY: the context is ours. The call waits for what is under way, so that the kernel is done with the
         // buffers when they are freed.
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn what_was_written_is_on_the_file_and_errors_are_told() {
         let file = tempfile::tempfile().unwrap();
-        let mut ring = Ring::new(file.as_fd(), 4, 8192).unwrap();
+        let mut ring = AioRing::new(file.as_fd(), 4, 8192).unwrap();
         for slot in 0..4 {
             ring.submit(slot, true, slot as u64 * 8192).unwrap();
         }
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(file.metadata().unwrap().len(), 4 * 8192);
         drop(ring);
         let read_only = std::fs::File::open("/proc/self/exe").unwrap();
-        let mut ring = Ring::new(read_only.as_fd(), 1, 4096).unwrap();
+        let mut ring = AioRing::new(read_only.as_fd(), 1, 4096).unwrap();
         let outcome = ring.submit(0, true, 0);
         let mut ended = Vec::new();
         ring.wait(&mut ended).unwrap();

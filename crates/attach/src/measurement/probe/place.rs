@@ -11,14 +11,14 @@ use std::time::Duration;
 use underlay_storage::fit::TargetError;
 use underlay_storage::{contents, exclusive};
 
-use super::disk::Disk;
+use super::disk::ProbedDisk;
 use crate::machine::error::AttachError;
 use crate::machine::mounts;
-use crate::undo::registry::{Note, Registry, Resource};
+use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 
 /// How a place is to be probed.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct ProbeSettings {
     pub path: PathBuf,
     /// Of a device or file this many bytes from its start; in a directory the size of the test file.
     pub size_bytes: Option<u64>,
@@ -32,7 +32,7 @@ pub struct Wanted {
 
 /// What is known of a place, for the sources of a medium.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Facts {
+pub struct PlaceFacts {
     /// `directory`, `file` or `block device`.
     pub what: &'static str,
     /// The maker's name of the device, where the kernel tells.
@@ -48,17 +48,17 @@ pub struct Facts {
 }
 
 /// A place that is ready to be probed. Dropping it removes the test file.
-pub struct Place {
-    pub disk: Disk,
-    pub facts: Facts,
+pub struct ProbePlace {
+    pub disk: ProbedDisk,
+    pub facts: PlaceFacts,
     _test_file: Option<TestFile>,
 }
 
 /// The file that is probed in a directory, which goes when this is dropped.
 struct TestFile {
     path: PathBuf,
-    registry: Registry,
-    note: Option<Note>,
+    registry: ResourceRegistry,
+    note: Option<RegistryNote>,
 }
 
 impl Drop for TestFile {
@@ -75,7 +75,7 @@ impl Drop for TestFile {
 /// A test file takes no more than this share of what is free.
 const FREE_SHARE: u64 = 4;
 /// Less than this shows caches and nothing else.
-const FEWEST_BYTES: u64 = 16 << 20;
+const MIN_BYTES: u64 = 16 << 20;
 const ALIGNMENT: u64 = 1 << 20;
 
 /// Why a place can't be probed.
@@ -94,17 +94,17 @@ fn refused(path: &Path, problem: impl std::fmt::Display) -> PlaceError {
     PlaceError::Refused(format!("{}: {problem}", path.display()))
 }
 
-impl Place {
+impl ProbePlace {
     /// Finds and opens it. In a directory a test file is made and laid out, which is reported to `progress`.
     ///
     /// # Errors
     /// When it is not there, can't be opened, is in use, or holds something that would be overwritten.
     pub fn open(
-        wanted: &Wanted,
-        registry: &Registry,
+        wanted: &ProbeSettings,
+        registry: &ResourceRegistry,
         stop: &Arc<AtomicBool>,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<Place, PlaceError> {
+    ) -> Result<ProbePlace, PlaceError> {
         let path = &wanted.path;
         let metadata = fs::metadata(path).map_err(|error| refused(path, error))?;
         let kind = metadata.file_type();
@@ -115,22 +115,22 @@ impl Place {
                     "--destroy is for a device or a file; in a directory nothing is overwritten",
                 ));
             }
-            Place::in_directory(wanted, registry, stop, progress)
+            ProbePlace::in_directory(wanted, registry, stop, progress)
         } else if kind.is_block_device() {
-            Place::on_device(wanted, metadata.rdev(), stop)
+            ProbePlace::on_device(wanted, metadata.rdev(), stop)
         } else if kind.is_file() {
-            Place::on_file(wanted, &metadata, stop)
+            ProbePlace::on_file(wanted, &metadata, stop)
         } else {
             Err(refused(path, "is neither a directory, a file nor a block device"))
         }
     }
 
     fn in_directory(
-        wanted: &Wanted,
-        registry: &Registry,
+        wanted: &ProbeSettings,
+        registry: &ResourceRegistry,
         stop: &Arc<AtomicBool>,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<Place, PlaceError> {
+    ) -> Result<ProbePlace, PlaceError> {
         let directory = wanted.path.canonicalize().map_err(|error| refused(&wanted.path, error))?;
         let space = rustix::fs::statvfs(&directory)
             .map_err(|errno| refused(&directory, std::io::Error::from(errno)))?;
@@ -148,16 +148,16 @@ impl Place {
             None => wanted.default_file_bytes.min(free_bytes / FREE_SHARE),
         };
         let size_bytes = size_bytes / ALIGNMENT * ALIGNMENT;
-        if size_bytes < FEWEST_BYTES {
+        if size_bytes < MIN_BYTES {
             return Err(refused(
                 &directory,
                 format!(
-                    "a test file needs {FEWEST_BYTES} bytes at least, a quarter of what is free; --size takes more"
+                    "a test file needs {MIN_BYTES} bytes at least, a quarter of what is free; --size takes more"
                 ),
             ));
         }
         let path = directory.join(underlay_files::unique_name("underlay-probe"));
-        let note = registry.note(Resource::File { path: path.clone() })?;
+        let note = registry.note(OwnedResource::File { path: path.clone() })?;
         let test_file = TestFile { path: path.clone(), registry: registry.clone(), note: Some(note) };
         let file = OpenOptions::new()
             .read(true)
@@ -168,9 +168,9 @@ impl Place {
             .open(&path)
             .map_err(|error| refused(&directory, no_direct(&error)))?;
         progress(&format!("laying out a test file of {} MiB", size_bytes >> 20));
-        let mut disk = Disk::new(file, path.display().to_string(), size_bytes, true, Arc::clone(stop));
+        let mut disk = ProbedDisk::new(file, path.display().to_string(), size_bytes, true, Arc::clone(stop));
         let laid_out = disk.lay_out(wanted.longest_layout)?;
-        if laid_out < FEWEST_BYTES {
+        if laid_out < MIN_BYTES {
             return Err(refused(
                 &directory,
                 "so slow that not even 16 MiB could be written: give it more --time",
@@ -182,19 +182,19 @@ impl Place {
             .max_by_key(|mount| mount.mount_point.as_os_str().len());
         let device = fs::metadata(&directory).map_err(|error| refused(&directory, error))?.dev();
         let whole = space.f_blocks.saturating_mul(space.f_frsize);
-        let facts = Facts {
+        let facts = PlaceFacts {
             what: "directory",
             filesystem: mount.map(|mount| mount.filesystem),
             ..device_facts(device, whole)
         };
-        Ok(Place { disk, facts, _test_file: Some(test_file) })
+        Ok(ProbePlace { disk, facts, _test_file: Some(test_file) })
     }
 
     fn on_file(
-        wanted: &Wanted,
+        wanted: &ProbeSettings,
         metadata: &fs::Metadata,
         stop: &Arc<AtomicBool>,
-    ) -> Result<Place, PlaceError> {
+    ) -> Result<ProbePlace, PlaceError> {
         let path = &wanted.path;
         if wanted.destroy {
             refuse_what_is_held(path)?;
@@ -209,12 +209,17 @@ impl Place {
             exclusive::claim(&file).map_err(|error| refused(path, error))?;
         }
         let span_bytes = span(path, metadata.len(), wanted.size_bytes)?;
-        let facts = Facts { what: "file", ..device_facts(metadata.dev(), metadata.len()) };
-        let disk = Disk::new(file, path.display().to_string(), span_bytes, wanted.destroy, Arc::clone(stop));
-        Ok(Place { disk, facts, _test_file: None })
+        let facts = PlaceFacts { what: "file", ..device_facts(metadata.dev(), metadata.len()) };
+        let disk =
+            ProbedDisk::new(file, path.display().to_string(), span_bytes, wanted.destroy, Arc::clone(stop));
+        Ok(ProbePlace { disk, facts, _test_file: None })
     }
 
-    fn on_device(wanted: &Wanted, number: u64, stop: &Arc<AtomicBool>) -> Result<Place, PlaceError> {
+    fn on_device(
+        wanted: &ProbeSettings,
+        number: u64,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<ProbePlace, PlaceError> {
         let path = &wanted.path;
         let mut options = OpenOptions::new();
         options.read(true).write(wanted.destroy).custom_flags(libc::O_DIRECT);
@@ -236,9 +241,10 @@ impl Place {
         let capacity_bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
             .map_err(|errno| refused(path, std::io::Error::from(errno)))?;
         let span_bytes = span(path, capacity_bytes, wanted.size_bytes)?;
-        let facts = Facts { what: "block device", ..device_facts(number, capacity_bytes) };
-        let disk = Disk::new(file, path.display().to_string(), span_bytes, wanted.destroy, Arc::clone(stop));
-        Ok(Place { disk, facts, _test_file: None })
+        let facts = PlaceFacts { what: "block device", ..device_facts(number, capacity_bytes) };
+        let disk =
+            ProbedDisk::new(file, path.display().to_string(), span_bytes, wanted.destroy, Arc::clone(stop));
+        Ok(ProbePlace { disk, facts, _test_file: None })
     }
 }
 
@@ -271,8 +277,8 @@ fn refuse_what_is_held(path: &Path) -> Result<(), PlaceError> {
 
 fn span(path: &Path, there_bytes: u64, wanted_bytes: Option<u64>) -> Result<u64, PlaceError> {
     let span_bytes = wanted_bytes.unwrap_or(there_bytes).min(there_bytes) / ALIGNMENT * ALIGNMENT;
-    if span_bytes < FEWEST_BYTES {
-        return Err(refused(path, format!("{there_bytes} bytes: probes need {FEWEST_BYTES} at least")));
+    if span_bytes < MIN_BYTES {
+        return Err(refused(path, format!("{there_bytes} bytes: probes need {MIN_BYTES} at least")));
     }
     Ok(span_bytes)
 }
@@ -287,7 +293,7 @@ fn no_direct(error: &std::io::Error) -> String {
 }
 
 /// What the kernel tells of the device with this number, or of the disk that the partition is on.
-fn device_facts(number: u64, capacity_bytes: u64) -> Facts {
+fn device_facts(number: u64, capacity_bytes: u64) -> PlaceFacts {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     let whole = own.canonicalize().ok().and_then(|own| {
@@ -302,7 +308,7 @@ fn device_facts(number: u64, capacity_bytes: u64) -> Facts {
     // The kernel counts in sectors of 512 bytes, whatever the device's are.
     let disk_bytes =
         read("size").and_then(|sectors| sectors.parse::<u64>().ok()).map(|sectors| sectors * 512);
-    Facts {
+    PlaceFacts {
         what: "",
         model: read("device/model"),
         capacity_bytes: disk_bytes.filter(|bytes| *bytes > 0).unwrap_or(capacity_bytes),

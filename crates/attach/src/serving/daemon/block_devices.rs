@@ -2,32 +2,32 @@
 
 use std::sync::Arc;
 
-use underlay_storage::device::Request;
-use underlay_storage::stack::{Pace, Stack, VolumeSpec};
+use underlay_storage::device::DeviceRequest;
+use underlay_storage::stack::{PacingMode, Stack, VolumeSpec};
 
-use super::door::Doors;
-use super::export::Files;
+use super::door::RequestMeters;
+use super::export::ExportFiles;
 use super::{DaemonConfig, obey};
 use crate::machine::error::AttachError;
 use crate::machine::mounts;
-use crate::serving::ublk::Serving;
+use crate::serving::ublk::UblkDisks;
 
 /// Serves them until told to end, or until all are stopped.
 pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), AttachError> {
     let names: Vec<&str> = config.stack.volumes.iter().map(|volume| volume.name.as_str()).collect();
-    let doors = Doors::to(stack);
-    let volumes = Files::new(names.iter().copied().zip(doors.volumes())).infos();
+    let doors = RequestMeters::to(stack);
+    let volumes = ExportFiles::new(names.iter().copied().zip(doors.volumes())).infos();
     let turning: Vec<bool> = config.stack.volumes.iter().map(VolumeSpec::is_rotational).collect();
     let devices = names.into_iter().zip(doors.volumes()).zip(turning);
     let serving =
-        Serving::start(&config.export, devices.map(|((name, device), turns)| (name, device, turns)))?;
+        UblkDisks::start(&config.export, devices.map(|((name, device), turns)| (name, device, turns)))?;
 
     // The file system on the device learns of a power cut by the errors of the device.
     obey(config, stack, doors, volumes, || {}, || serving.is_over())?;
     // A fault ends with its storage. Without power the devices stay as they are: all is written that will be.
     stack.clear_all_faults();
     let is_dark = stack.faults().iter().any(|device| !device.powered);
-    stack.set_pace(Pace::Immediate);
+    stack.set_pace(PacingMode::Immediate);
     let nodes = serving.nodes();
     // Under a file system they stay, dead once this process has ended: so `underlay clean` finds both.
     let in_use = mounts::all().into_iter().find(|mount| nodes.contains(&mount.source));
@@ -37,7 +37,7 @@ pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), Att
         None => serving.stop()?,
     }
     for volume in stack.volumes() {
-        let flushed = volume.execute(Request::Flush);
+        let flushed = volume.execute(DeviceRequest::Flush);
         if !is_dark {
             flushed.map_err(|error| AttachError::failed(format!("the last flush failed: {error}")))?;
         }

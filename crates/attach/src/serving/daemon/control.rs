@@ -31,11 +31,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use underlay_files::control_socket::{Answer, ControlSocket};
 use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, DisturbedBy, LayerActivity};
-use underlay_storage::faults::{DeviceFaults, Fault, FaultError, FaultId, PowerCut, Survival};
+use underlay_storage::faults::{DeviceFault, DeviceFaults, FaultError, FaultId, PowerCut, WriteSurvival};
 use underlay_storage::paced::PathCost;
-use underlay_storage::stack::{Pace, Stack};
+use underlay_storage::stack::{PacingMode, Stack};
 
-use super::door::{Doors, VolumeTimes};
+use super::door::{RequestMeters, VolumeTimes};
 use crate::machine::error::AttachError;
 
 /// The longest command, in bytes with its newline.
@@ -53,10 +53,10 @@ const MAX_FAULT_S: f64 = 604_800.0;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Command {
+pub enum DaemonCommand {
     Ping,
     SetPace {
-        pace: Pace,
+        pace: PacingMode,
     },
     BeginMeasurement {
         interval_s: f64,
@@ -67,7 +67,7 @@ pub enum Command {
     Inputs,
     Fault {
         device: String,
-        fault: Fault,
+        fault: DeviceFault,
         #[serde(default)]
         for_s: Option<f64>,
         #[serde(default, skip_serializing_if = "DisturbedBy::is_hand")]
@@ -120,7 +120,7 @@ pub struct VolumeInfo {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
-pub enum Reply {
+pub enum DaemonReply {
     Done,
     Pong { volumes: Vec<VolumeInfo> },
     Layers { layers: Vec<LayerActivity> },
@@ -129,7 +129,7 @@ pub enum Reply {
     Glance { devices: Vec<DeviceGlance> },
     Fault { id: FaultId },
     Faults { devices: Vec<DeviceFaults> },
-    PowerCut(Survival),
+    PowerCut(WriteSurvival),
     PathTimes { volumes: Vec<VolumeTimes> },
     Failed { problem: String },
 }
@@ -138,26 +138,26 @@ pub enum Reply {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn parse(line: &[u8]) -> Result<Command, String> {
+pub fn parse(line: &[u8]) -> Result<DaemonCommand, String> {
     if line.len() as u64 > MAX_LINE_BYTES {
         return Err(format!("a command has at most {MAX_LINE_BYTES} bytes, this one has {}", line.len()));
     }
     let command = serde_json::from_slice(line).map_err(|error| format!("not a command: {error}"))?;
     match command {
-        Command::BeginMeasurement { interval_s } if !(0.001..=86_400.0).contains(&interval_s) => {
+        DaemonCommand::BeginMeasurement { interval_s } if !(0.001..=86_400.0).contains(&interval_s) => {
             Err(format!("an interval of {interval_s} s: expected 0.001 to 86400"))
         }
-        Command::Fault { for_s: Some(for_s), .. } if !(for_s > 0.0 && for_s <= MAX_FAULT_S) => {
+        DaemonCommand::Fault { for_s: Some(for_s), .. } if !(for_s > 0.0 && for_s <= MAX_FAULT_S) => {
             Err(format!("a fault for {for_s} s: expected more than 0 and at most {MAX_FAULT_S}"))
         }
-        Command::SetPath { path } if !is_path(&path) => Err(format!(
+        DaemonCommand::SetPath { path } if !is_path(&path) => Err(format!(
             "a path of {} µs and {} µs for each MiB: expected 0 to {MAX_PATH_US} and 0 to {MAX_MIB_US}",
             path.fixed_us, path.mib_us
         )),
-        Command::DelayAnswers { delay_us } if !(0.0..=MAX_DELAY_US).contains(&delay_us) => {
+        DaemonCommand::DelayAnswers { delay_us } if !(0.0..=MAX_DELAY_US).contains(&delay_us) => {
             Err(format!("a delay of {delay_us} µs: expected 0 to {MAX_DELAY_US}"))
         }
-        Command::Fault { fault, .. } if fault.check().is_err() => {
+        DaemonCommand::Fault { fault, .. } if fault.check().is_err() => {
             Err(fault.check().map_or_else(|error| error.to_string(), |()| String::new()))
         }
         command => Ok(command),
@@ -171,16 +171,17 @@ fn is_path(path: &PathCost) -> bool {
 /// Makes the socket and serves it on separate threads.
 pub(super) fn listen(
     path: &Path,
-    service: Service,
+    service: DaemonService,
     shutdown: impl Fn() + Send + Sync + 'static,
 ) -> Result<(), AttachError> {
     let shutdown = Arc::new(shutdown);
     let answer = move |line: &[u8]| {
         let command = parse(line);
-        let ends = matches!(command, Ok(Command::Shutdown));
+        let ends = matches!(command, Ok(DaemonCommand::Shutdown));
         let shutdown = Arc::clone(&shutdown);
         Answer {
-            reply: command.map_or_else(|problem| Reply::Failed { problem }, |command| service.obey(command)),
+            reply: command
+                .map_or_else(|problem| DaemonReply::Failed { problem }, |command| service.obey(command)),
             afterwards: ends.then(|| Box::new(move || shutdown()) as Box<dyn FnOnce()>),
         }
     };
@@ -191,86 +192,90 @@ pub(super) fn listen(
 }
 
 /// What the commands are about.
-pub(super) struct Service {
+pub(super) struct DaemonService {
     stack: Arc<Stack>,
     /// Wall seconds of a modelled one.
     dilation: f64,
-    doors: Doors,
+    doors: RequestMeters,
     volumes: Vec<VolumeInfo>,
     power_cut: Box<dyn Fn() + Send + Sync>,
 }
 
-impl Service {
+impl DaemonService {
     /// `power_cut` is called after the devices lost their power and before that is answered, so before anyone can switch it
     /// on again.
     pub(super) fn new(
         stack: Arc<Stack>,
         dilation: f64,
-        doors: Doors,
+        doors: RequestMeters,
         volumes: Vec<VolumeInfo>,
         power_cut: impl Fn() + Send + Sync + 'static,
-    ) -> Service {
-        Service { stack, dilation, doors, volumes, power_cut: Box::new(power_cut) }
+    ) -> DaemonService {
+        DaemonService { stack, dilation, doors, volumes, power_cut: Box::new(power_cut) }
     }
 
-    fn obey(&self, command: Command) -> Reply {
+    fn obey(&self, command: DaemonCommand) -> DaemonReply {
         match command {
-            Command::Ping => return Reply::Pong { volumes: self.volumes.clone() },
-            Command::SetPace { pace } => self.stack.set_pace(pace),
-            Command::BeginMeasurement { interval_s } => self.stack.begin_measurement(interval_s),
-            Command::Glance => return Reply::Glance { devices: self.stack.glance() },
-            Command::Inputs => return Reply::Inputs { devices: self.stack.inputs() },
-            Command::Layers => return Reply::Layers { layers: self.stack.layers() },
-            Command::EndMeasurement => return Reply::Activity { devices: self.stack.end_measurement() },
-            Command::Shutdown => {}
-            Command::PathTimes => return Reply::PathTimes { volumes: self.doors.times(&self.stack) },
-            Command::SetPath { path } => self.stack.set_path(path.slowed(self.dilation)),
-            Command::DelayAnswers { delay_us } => {
+            DaemonCommand::Ping => return DaemonReply::Pong { volumes: self.volumes.clone() },
+            DaemonCommand::SetPace { pace } => self.stack.set_pace(pace),
+            DaemonCommand::BeginMeasurement { interval_s } => self.stack.begin_measurement(interval_s),
+            DaemonCommand::Glance => return DaemonReply::Glance { devices: self.stack.glance() },
+            DaemonCommand::Inputs => return DaemonReply::Inputs { devices: self.stack.inputs() },
+            DaemonCommand::Layers => return DaemonReply::Layers { layers: self.stack.layers() },
+            DaemonCommand::EndMeasurement => {
+                return DaemonReply::Activity { devices: self.stack.end_measurement() };
+            }
+            DaemonCommand::Shutdown => {}
+            DaemonCommand::PathTimes => {
+                return DaemonReply::PathTimes { volumes: self.doors.times(&self.stack) };
+            }
+            DaemonCommand::SetPath { path } => self.stack.set_path(path.slowed(self.dilation)),
+            DaemonCommand::DelayAnswers { delay_us } => {
                 if let Err(error) = self.doors.delay(Duration::from_secs_f64(delay_us / 1e6)) {
-                    return Reply::Failed { problem: format!("could not delay answers: {error}") };
+                    return DaemonReply::Failed { problem: format!("could not delay answers: {error}") };
                 }
             }
-            Command::Faults => return Reply::Faults { devices: self.stack.faults() },
-            Command::CheckPowerOn => {
-                return self.stack.check_restart().map_or_else(failed, |()| Reply::Done);
+            DaemonCommand::Faults => return DaemonReply::Faults { devices: self.stack.faults() },
+            DaemonCommand::CheckPowerOn => {
+                return self.stack.check_restart().map_or_else(failed, |()| DaemonReply::Done);
             }
-            Command::PowerOn { by } => match self.stack.check_restart() {
+            DaemonCommand::PowerOn { by } => match self.stack.check_restart() {
                 Ok(()) => drop(self.stack.restore_power_by(by)),
                 Err(error) => return failed(error),
             },
-            Command::Fault { device, fault, for_s, by } => {
+            DaemonCommand::Fault { device, fault, for_s, by } => {
                 return self.inject(&device, fault, for_s, by).unwrap_or_else(failed);
             }
-            Command::ClearFaults { device: None, by } => self.stack.clear_all_faults_by(by),
-            Command::ClearFaults { device: Some(device), by } => {
-                return self.stack.clear_faults_by(by, &device).map_or_else(failed, |()| Reply::Done);
+            DaemonCommand::ClearFaults { device: None, by } => self.stack.clear_all_faults_by(by),
+            DaemonCommand::ClearFaults { device: Some(device), by } => {
+                return self.stack.clear_faults_by(by, &device).map_or_else(failed, |()| DaemonReply::Done);
             }
-            Command::Return { device } => {
+            DaemonCommand::Return { device } => {
                 return match self.stack.bring_back(&device) {
-                    Ok(true) => Reply::Done,
-                    Ok(false) => Reply::Failed { problem: format!("{device} has not vanished") },
+                    Ok(true) => DaemonReply::Done,
+                    Ok(false) => DaemonReply::Failed { problem: format!("{device} has not vanished") },
                     Err(error) => failed(error),
                 };
             }
-            Command::PowerCut { devices, seed, torn, reordered, by } => {
+            DaemonCommand::PowerCut { devices, seed, torn, reordered, by } => {
                 let names: Vec<&str> = devices.iter().map(String::as_str).collect();
                 let cut = self.stack.cut_power_by(by, &names, PowerCut { seed, torn, reordered });
                 if cut.is_ok() {
                     (self.power_cut)();
                 }
-                return cut.map_or_else(failed, Reply::PowerCut);
+                return cut.map_or_else(failed, DaemonReply::PowerCut);
             }
         }
-        Reply::Done
+        DaemonReply::Done
     }
 
     fn inject(
         &self,
         device: &str,
-        fault: Fault,
+        fault: DeviceFault,
         for_s: Option<f64>,
         by: DisturbedBy,
-    ) -> Result<Reply, FaultError> {
+    ) -> Result<DaemonReply, FaultError> {
         let id = self.stack.inject_by(by, device, fault)?;
         if let Some(for_s) = for_s {
             let stack = Arc::clone(&self.stack);
@@ -283,51 +288,51 @@ impl Service {
                 // Nobody would take it off again.
                 self.stack.clear_fault(id);
                 let problem = "no thread to end the fault by could be started".to_owned();
-                return Ok(Reply::Failed { problem });
+                return Ok(DaemonReply::Failed { problem });
             }
         }
-        Ok(Reply::Fault { id })
+        Ok(DaemonReply::Fault { id })
     }
 }
 
-fn failed(error: FaultError) -> Reply {
-    Reply::Failed { problem: error.to_string() }
+fn failed(error: FaultError) -> DaemonReply {
+    DaemonReply::Failed { problem: error.to_string() }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use underlay_storage::medium::Operation;
+    use underlay_storage::medium::ModelOperation;
 
     use super::*;
 
     #[test]
     fn the_documented_lines_are_understood() {
-        assert_eq!(parse(b"{\"command\":\"ping\"}\n"), Ok(Command::Ping));
+        assert_eq!(parse(b"{\"command\":\"ping\"}\n"), Ok(DaemonCommand::Ping));
         assert_eq!(
             parse(br#"{"command":"set-pace","pace":"immediate"}"#),
-            Ok(Command::SetPace { pace: Pace::Immediate })
+            Ok(DaemonCommand::SetPace { pace: PacingMode::Immediate })
         );
         assert_eq!(
             parse(br#"{"command":"begin-measurement","interval_s":1.0}"#),
-            Ok(Command::BeginMeasurement { interval_s: 1.0 })
+            Ok(DaemonCommand::BeginMeasurement { interval_s: 1.0 })
         );
-        assert_eq!(parse(br#"{"command":"end-measurement"}"#), Ok(Command::EndMeasurement));
-        assert_eq!(parse(br#"{"command":"glance"}"#), Ok(Command::Glance));
-        assert_eq!(parse(br#"{"command":"shutdown"}"#), Ok(Command::Shutdown));
-        let (device, fault) = ("ssd-sata.0".to_owned(), Fault::Slow { factor: 10.0 });
+        assert_eq!(parse(br#"{"command":"end-measurement"}"#), Ok(DaemonCommand::EndMeasurement));
+        assert_eq!(parse(br#"{"command":"glance"}"#), Ok(DaemonCommand::Glance));
+        assert_eq!(parse(br#"{"command":"shutdown"}"#), Ok(DaemonCommand::Shutdown));
+        let (device, fault) = ("ssd-sata.0".to_owned(), DeviceFault::Slow { factor: 10.0 });
         assert_eq!(
             parse(br#"{"command":"fault","device":"ssd-sata.0","fault":{"kind":"slow","factor":10.0},"for_s":5.0}"#),
-            Ok(Command::Fault { device, fault, for_s: Some(5.0), by: DisturbedBy::Hand })
+            Ok(DaemonCommand::Fault { device, fault, for_s: Some(5.0), by: DisturbedBy::Hand })
         );
         assert_eq!(
             parse(br#"{"command":"clear-faults"}"#),
-            Ok(Command::ClearFaults { device: None, by: DisturbedBy::Hand })
+            Ok(DaemonCommand::ClearFaults { device: None, by: DisturbedBy::Hand })
         );
-        assert_eq!(parse(br#"{"command":"faults"}"#), Ok(Command::Faults));
+        assert_eq!(parse(br#"{"command":"faults"}"#), Ok(DaemonCommand::Faults));
         assert_eq!(
             parse(br#"{"command":"power-cut","devices":[],"seed":1,"torn":true,"reordered":true}"#),
-            Ok(Command::PowerCut {
+            Ok(DaemonCommand::PowerCut {
                 devices: Vec::new(),
                 seed: 1,
                 torn: true,
@@ -335,17 +340,17 @@ mod tests {
                 by: DisturbedBy::Hand
             })
         );
-        assert_eq!(parse(br#"{"command":"check-power-on"}"#), Ok(Command::CheckPowerOn));
-        assert_eq!(parse(br#"{"command":"power-on"}"#), Ok(Command::PowerOn { by: DisturbedBy::Hand }));
-        assert_eq!(parse(br#"{"command":"path-times"}"#), Ok(Command::PathTimes));
+        assert_eq!(parse(br#"{"command":"check-power-on"}"#), Ok(DaemonCommand::CheckPowerOn));
+        assert_eq!(parse(br#"{"command":"power-on"}"#), Ok(DaemonCommand::PowerOn { by: DisturbedBy::Hand }));
+        assert_eq!(parse(br#"{"command":"path-times"}"#), Ok(DaemonCommand::PathTimes));
         let path = PathCost { fixed_us: 30.0, mib_us: 200.0 };
         assert_eq!(
             parse(br#"{"command":"set-path","path":{"fixed_us":30.0,"mib_us":200.0}}"#),
-            Ok(Command::SetPath { path })
+            Ok(DaemonCommand::SetPath { path })
         );
         assert_eq!(
             parse(br#"{"command":"delay-answers","delay_us":300.0}"#),
-            Ok(Command::DelayAnswers { delay_us: 300.0 })
+            Ok(DaemonCommand::DelayAnswers { delay_us: 300.0 })
         );
     }
 
@@ -376,19 +381,19 @@ mod tests {
         assert!(parse(&vec![b' '; 5000]).unwrap_err().contains("at most"));
     }
 
-    fn some_command() -> impl Strategy<Value = Command> {
+    fn some_command() -> impl Strategy<Value = DaemonCommand> {
         prop_oneof![
-            Just(Command::Ping),
-            Just(Command::EndMeasurement),
-            Just(Command::Shutdown),
-            Just(Command::SetPace { pace: Pace::Modelled }),
+            Just(DaemonCommand::Ping),
+            Just(DaemonCommand::EndMeasurement),
+            Just(DaemonCommand::Shutdown),
+            Just(DaemonCommand::SetPace { pace: PacingMode::Modelled }),
             // Eighths: parsing may be off in the last of 53 bits, which is no concern of an interval.
             (1_u32..691_200)
-                .prop_map(|eighths| Command::BeginMeasurement { interval_s: f64::from(eighths) / 8.0 }),
+                .prop_map(|eighths| DaemonCommand::BeginMeasurement { interval_s: f64::from(eighths) / 8.0 }),
             ("[ -~]{0,20}", 1_u32..100, any::<u64>()).prop_map(|(device, share, seed)| {
-                let (operations, extent) = (vec![Operation::Flush], None);
-                let fault = Fault::Errors { operations, rate: f64::from(share) / 128.0, extent, seed };
-                Command::Fault {
+                let (operations, extent) = (vec![ModelOperation::Flush], None);
+                let fault = DeviceFault::Errors { operations, rate: f64::from(share) / 128.0, extent, seed };
+                DaemonCommand::Fault {
                     device,
                     fault,
                     for_s: Some(f64::from(share) / 8.0),
@@ -396,7 +401,7 @@ mod tests {
                 }
             }),
             ("[ -~]{0,20}", any::<u64>(), any::<bool>()).prop_map(|(device, seed, torn)| {
-                Command::PowerCut {
+                DaemonCommand::PowerCut {
                     devices: vec![device],
                     seed,
                     torn,

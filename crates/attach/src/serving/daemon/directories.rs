@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use underlay_storage::stack::{Pace, Stack};
+use underlay_storage::stack::{PacingMode, Stack};
 
-use super::door::Doors;
+use super::door::RequestMeters;
 use super::{DaemonConfig, obey};
-use crate::attachments::directory::Serving;
+use crate::attachments::directory::ServedDirectories;
 use crate::machine::error::AttachError;
 
 /// Serves them until told to end, or until all are unmounted.
 pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), AttachError> {
     let names: Vec<&str> = config.stack.volumes.iter().map(|volume| volume.name.as_str()).collect();
-    let serving = Serving::start(&config.directories, &names, stack)?;
+    let serving = ServedDirectories::start(&config.directories, &names, stack)?;
     // When the power comes back, the journal knows better what is there than we do.
     let lost = Arc::new(AtomicBool::new(false));
     let (abandon, was_lost) = (serving.abandoner(), Arc::clone(&lost));
@@ -22,12 +22,12 @@ pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), Att
         abandon();
     };
     // The kernel sees no block device, whose accounting could be compared with ours.
-    let doors = Doors::default();
+    let doors = RequestMeters::default();
     obey(config, stack, doors, serving.volumes().to_vec(), on_power_cut, || serving.is_over())?;
     // A fault ends with its storage; what a power cut took is gone all the same.
     stack.clear_all_faults();
     stack.restore_power();
-    stack.set_pace(Pace::Immediate);
+    stack.set_pace(PacingMode::Immediate);
     let outcome = serving.stop(lost.load(Ordering::SeqCst));
     let _ = std::fs::remove_file(&config.control);
     outcome

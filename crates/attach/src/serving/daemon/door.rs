@@ -7,27 +7,29 @@ use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_storage::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
 use underlay_storage::stack::Stack;
-use underlay_storage::times::Times;
+use underlay_storage::times::RequestTimes;
 
 /// What the daemon answered of one kind, since it was started. Failed requests are among them: the kernel counts them too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Answered {
+pub struct AnsweredTotals {
     pub requests: u64,
     pub bytes: u64,
     /// From a request's coming in to its answer's going out, by this machine's clock.
     pub wall_us: f64,
 }
 
-impl Answered {
+impl AnsweredTotals {
     /// Data of a request.
     pub(crate) fn mean_mib(&self) -> f64 {
         self.bytes as f64 / self.requests.max(1) as f64 / f64::from(1 << 20)
     }
 
-    pub(crate) fn since(&self, earlier: &Answered) -> Answered {
-        Answered {
+    pub(crate) fn since(&self, earlier: &AnsweredTotals) -> AnsweredTotals {
+        AnsweredTotals {
             requests: self.requests.saturating_sub(earlier.requests),
             bytes: self.bytes.saturating_sub(earlier.bytes),
             wall_us: self.wall_us - earlier.wall_us,
@@ -38,11 +40,11 @@ impl Answered {
 /// A volume's running totals, at the door and at its devices. Discards are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VolumeTimes {
-    pub reads: Answered,
-    pub writes: Answered,
-    pub flushes: Answered,
+    pub reads: AnsweredTotals,
+    pub writes: AnsweredTotals,
+    pub flushes: AnsweredTotals,
     /// Those of its devices, in modelled time; absent where layers make requests of their own.
-    pub devices: Option<Times>,
+    pub devices: Option<RequestTimes>,
 }
 
 impl VolumeTimes {
@@ -57,21 +59,21 @@ impl VolumeTimes {
 }
 
 #[derive(Default)]
-struct Total {
+struct RequestTotal {
     requests: AtomicU64,
     bytes: AtomicU64,
     ns: AtomicU64,
 }
 
-impl Total {
+impl RequestTotal {
     fn add(&self, bytes: u64, took: Duration) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    fn read(&self) -> Answered {
-        Answered {
+    fn read(&self) -> AnsweredTotals {
+        AnsweredTotals {
             requests: self.requests.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             wall_us: self.ns.load(Ordering::Relaxed) as f64 / 1e3,
@@ -80,41 +82,42 @@ impl Total {
 }
 
 #[derive(Default)]
-struct Totals {
-    reads: Total,
-    writes: Total,
-    flushes: Total,
-    discards: Total,
+struct MeterTotals {
+    reads: RequestTotal,
+    writes: RequestTotal,
+    flushes: RequestTotal,
+    discards: RequestTotal,
 }
 
 /// The doors of all volumes of a daemon.
 #[derive(Default)]
-pub(crate) struct Doors {
-    doors: Vec<Arc<Door>>,
+pub(crate) struct RequestMeters {
+    doors: Vec<Arc<RequestMeter>>,
     late: Arc<LateAnswers>,
 }
 
-impl Doors {
+impl RequestMeters {
     /// To the volumes of a stack, in their order.
-    pub(crate) fn to(stack: &Stack) -> Doors {
+    pub(crate) fn to(stack: &Stack) -> RequestMeters {
         let late = Arc::default();
-        let doors = stack.volumes().iter().map(|volume| Door::new(Arc::clone(volume), &late)).collect();
-        Doors { doors, late }
+        let doors =
+            stack.volumes().iter().map(|volume| RequestMeter::new(Arc::clone(volume), &late)).collect();
+        RequestMeters { doors, late }
     }
 
     pub(crate) fn volumes(&self) -> impl Iterator<Item = Arc<dyn BlockDevice>> + '_ {
         self.doors.iter().map(|door| Arc::clone(door) as Arc<dyn BlockDevice>)
     }
 
-    /// A way in and out again: see [`Nothing`] and [`Stamped`].
+    /// A way in and out again: see [`NullDevice`] and [`TimestampDevice`].
     pub(crate) fn probe(&self) -> Arc<dyn BlockDevice> {
-        Arc::new(Stamped(Door::new(Arc::new(Nothing), &self.late)))
+        Arc::new(TimestampDevice(RequestMeter::new(Arc::new(NullDevice), &self.late)))
     }
 
     /// What went through since the daemon was started, in the order of the stack's volumes.
     pub(crate) fn times(&self, stack: &Stack) -> Vec<VolumeTimes> {
         let devices = stack.times();
-        let of = |(door, devices): (&Arc<Door>, _)| VolumeTimes { devices, ..door.times() };
+        let of = |(door, devices): (&Arc<RequestMeter>, _)| VolumeTimes { devices, ..door.times() };
         self.doors.iter().zip(devices).map(of).collect()
     }
 
@@ -128,15 +131,15 @@ impl Doors {
 }
 
 /// A volume behind the door.
-struct Door {
+struct RequestMeter {
     device: Arc<dyn BlockDevice>,
-    totals: Arc<Totals>,
+    totals: Arc<MeterTotals>,
     late: Arc<LateAnswers>,
 }
 
-impl Door {
-    fn new(device: Arc<dyn BlockDevice>, late: &Arc<LateAnswers>) -> Arc<Door> {
-        Arc::new(Door { device, totals: Arc::default(), late: Arc::clone(late) })
+impl RequestMeter {
+    fn new(device: Arc<dyn BlockDevice>, late: &Arc<LateAnswers>) -> Arc<RequestMeter> {
+        Arc::new(RequestMeter { device, totals: Arc::default(), late: Arc::clone(late) })
     }
 
     /// With the totals of its devices still to come.
@@ -150,22 +153,22 @@ impl Door {
     }
 }
 
-impl BlockDevice for Door {
-    fn geometry(&self) -> Geometry {
+impl BlockDevice for RequestMeter {
+    fn geometry(&self) -> DeviceGeometry {
         self.device.geometry()
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         let came = Instant::now();
         let (_, bytes) = request.extent();
-        let total: fn(&Totals) -> &Total = match request {
-            Request::Read { .. } => |totals| &totals.reads,
-            Request::Write { .. } => |totals| &totals.writes,
-            Request::Flush => |totals| &totals.flushes,
-            Request::Discard { .. } => |totals| &totals.discards,
+        let total: fn(&MeterTotals) -> &RequestTotal = match request {
+            DeviceRequest::Read { .. } => |totals| &totals.reads,
+            DeviceRequest::Write { .. } => |totals| &totals.writes,
+            DeviceRequest::Flush => |totals| &totals.flushes,
+            DeviceRequest::Discard { .. } => |totals| &totals.discards,
         };
         let (totals, late) = (Arc::clone(&self.totals), Arc::clone(&self.late));
-        let answer = move |completion: Completion| {
+        let answer = move |completion: DeviceCompletion| {
             total(&totals).add(bytes, came.elapsed());
             late.pass(done, completion);
         };
@@ -174,10 +177,10 @@ impl BlockDevice for Door {
 }
 
 /// An answer that is held back.
-struct Held {
+struct DelayedAnswer {
     due: Instant,
-    done: Done,
-    completion: Completion,
+    done: CompletionCallback,
+    completion: DeviceCompletion,
 }
 
 /// Holds answers back on their way out, after everything was counted: a way that costs a known amount more, so that tests can
@@ -186,7 +189,7 @@ struct Held {
 struct LateAnswers {
     delay_ns: AtomicU64,
     /// To the thread that holds them; there is none until the first delay.
-    held: underlay_sync::Mutex<Option<Sender<Held>>>,
+    held: underlay_sync::Mutex<Option<Sender<DelayedAnswer>>>,
 }
 
 impl LateAnswers {
@@ -197,9 +200,9 @@ impl LateAnswers {
     fn set(&self, delay: Duration) -> std::io::Result<()> {
         let mut held = self.held.lock();
         if held.is_none() && !delay.is_zero() {
-            let (sender, received) = mpsc::channel::<Held>();
+            let (sender, received) = mpsc::channel::<DelayedAnswer>();
             std::thread::Builder::new().name("late-answers".into()).spawn(move || {
-                for Held { due, done, completion } in received {
+                for DelayedAnswer { due, done, completion } in received {
                     std::thread::sleep(due.saturating_duration_since(Instant::now()));
                     done(completion);
                 }
@@ -210,7 +213,7 @@ impl LateAnswers {
         Ok(())
     }
 
-    fn pass(&self, done: Done, completion: Completion) {
+    fn pass(&self, done: CompletionCallback, completion: DeviceCompletion) {
         let delay_ns = self.delay_ns.load(Ordering::Relaxed);
         if delay_ns == 0 {
             return done(completion);
@@ -218,51 +221,51 @@ impl LateAnswers {
         let due = Instant::now() + Duration::from_nanos(delay_ns);
         match &*self.held.lock() {
             // The thread ends with its sender, which is here.
-            Some(held) => drop(held.send(Held { due, done, completion })),
+            Some(held) => drop(held.send(DelayedAnswer { due, done, completion })),
             None => done(completion),
         }
     }
 }
 
 /// A volume of a few blocks that answers at once: what a request to it takes is the way alone.
-struct Nothing;
+struct NullDevice;
 
 /// As little as the kernel asks for at once.
 pub(crate) const PROBE_BYTES: u32 = 4096;
 
-impl BlockDevice for Nothing {
-    fn geometry(&self) -> Geometry {
-        Geometry {
+impl BlockDevice for NullDevice {
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry {
             capacity_bytes: u64::from(PROBE_BYTES),
             block_bytes: PROBE_BYTES,
             optimal_io_bytes: PROBE_BYTES,
         }
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         done(match request {
-            Request::Read { mut buffer, .. } => {
+            DeviceRequest::Read { mut buffer, .. } => {
                 // It may have held what another volume's request read.
                 buffer.fill(0);
                 Ok(buffer)
             }
-            Request::Write { .. } | Request::Discard { .. } => {
+            DeviceRequest::Write { .. } | DeviceRequest::Discard { .. } => {
                 Err(DeviceError::Io("the file for probes holds nothing".to_owned()))
             }
-            Request::Flush => Ok(Vec::new()),
+            DeviceRequest::Flush => Ok(Vec::new()),
         });
     }
 }
 
 /// Writes into what is read when it left: whoever gets it knows how long it took from here.
-struct Stamped(Arc<Door>);
+struct TimestampDevice(Arc<RequestMeter>);
 
-impl BlockDevice for Stamped {
-    fn geometry(&self) -> Geometry {
+impl BlockDevice for TimestampDevice {
+    fn geometry(&self) -> DeviceGeometry {
         self.0.geometry()
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         self.0.submit(
             request,
             Box::new(|result| {
@@ -290,12 +293,12 @@ mod tests {
     #[test]
     fn what_is_read_says_when_it_left() {
         let late = Arc::new(LateAnswers::default());
-        let stamped = Stamped(Door::new(Arc::new(Nothing), &late));
+        let stamped = TimestampDevice(RequestMeter::new(Arc::new(NullDevice), &late));
         let delay = Duration::from_millis(20);
         late.set(delay).unwrap();
         let before_ns = monotonic_ns();
         let buffer = vec![7; PROBE_BYTES as usize];
-        let read = stamped.execute(Request::Read { offset_bytes: 0, buffer }).unwrap();
+        let read = stamped.execute(DeviceRequest::Read { offset_bytes: 0, buffer }).unwrap();
         let stamp_ns = u64::from_le_bytes(*read.first_chunk().unwrap());
         // What the answer was held back is not part of the way from here.
         assert!(stamp_ns >= before_ns + delay.as_nanos() as u64 && stamp_ns <= monotonic_ns());
@@ -304,32 +307,34 @@ mod tests {
 
     #[test]
     fn what_is_answered_is_counted_by_kind() {
-        let door = Door::new(Arc::new(Nothing), &Arc::default());
+        let door = RequestMeter::new(Arc::new(NullDevice), &Arc::default());
         for _ in 0..3 {
             let buffer = vec![0; PROBE_BYTES as usize];
-            door.execute(Request::Read { offset_bytes: 0, buffer }).unwrap();
+            door.execute(DeviceRequest::Read { offset_bytes: 0, buffer }).unwrap();
         }
-        door.execute(Request::Flush).unwrap();
-        assert!(door.execute(Request::Write { offset_bytes: 0, data: vec![0; 4096], fua: false }).is_err());
+        door.execute(DeviceRequest::Flush).unwrap();
+        assert!(
+            door.execute(DeviceRequest::Write { offset_bytes: 0, data: vec![0; 4096], fua: false }).is_err()
+        );
         let times = door.times();
         assert_eq!((times.reads.requests, times.reads.bytes), (3, 3 * 4096));
         assert_eq!((times.writes.requests, times.flushes.requests), (1, 1));
-        assert_eq!(door.times().since(&times).reads, Answered::default());
+        assert_eq!(door.times().since(&times).reads, AnsweredTotals::default());
     }
 
     #[test]
     fn answers_are_held_back_after_they_were_counted() {
         let late = Arc::new(LateAnswers::default());
-        let door = Door::new(Arc::new(Nothing), &late);
+        let door = RequestMeter::new(Arc::new(NullDevice), &late);
         let delay = Duration::from_millis(20);
         late.set(delay).unwrap();
         let begun = Instant::now();
-        door.execute(Request::Flush).unwrap();
+        door.execute(DeviceRequest::Flush).unwrap();
         assert!(begun.elapsed() >= delay);
         let counted_us = door.times().flushes.wall_us;
         assert!(counted_us < begun.elapsed().as_secs_f64() * 1e6 - 20_000.0, "{counted_us}");
         late.set(Duration::ZERO).unwrap();
-        door.execute(Request::Flush).unwrap();
+        door.execute(DeviceRequest::Flush).unwrap();
         assert_eq!(door.times().flushes.requests, 2);
     }
 }

@@ -16,7 +16,7 @@ use fuser::{
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
     ReplyOpen, ReplyStatfs, ReplyWrite, Request as FuseRequest, TimeOrNow, WriteFlags,
 };
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Geometry, Request};
+use underlay_storage::device::{BlockDevice, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest};
 
 use super::control::VolumeInfo;
 
@@ -39,31 +39,31 @@ pub(crate) const REPORTED_BLOCK_BYTES: u32 = 4096;
 const FIRST_VOLUME_INODE: u64 = INodeNo::ROOT.0 + 1;
 
 /// The export as fuser serves it, by reading `/dev/fuse`.
-pub(super) struct Export {
-    files: Arc<Files>,
+pub(super) struct FuseExport {
+    files: Arc<ExportFiles>,
     over_uring: bool,
 }
 
 /// The directory and its files, for whoever serves them.
-pub(crate) struct Files {
-    volumes: Vec<Volume>,
+pub(crate) struct ExportFiles {
+    volumes: Vec<ExportedFile>,
     started: SystemTime,
-    pub(crate) buffers: Buffers,
+    pub(crate) buffers: ReadBuffers,
 }
 
-pub(crate) struct Volume {
+pub(crate) struct ExportedFile {
     pub(crate) name: OsString,
     pub(crate) device: Arc<dyn BlockDevice>,
-    pub(crate) geometry: Geometry,
+    pub(crate) geometry: DeviceGeometry,
 }
 
-impl Export {
+impl FuseExport {
     /// With `over_uring` the kernel waits for rings, and sends nothing that matters here.
-    pub(super) fn new(files: Arc<Files>, over_uring: bool) -> Export {
-        Export { files, over_uring }
+    pub(super) fn new(files: Arc<ExportFiles>, over_uring: bool) -> FuseExport {
+        FuseExport { files, over_uring }
     }
 
-    fn volume(&self, inode: INodeNo) -> Option<&Volume> {
+    fn volume(&self, inode: INodeNo) -> Option<&ExportedFile> {
         self.files.volume(inode)
     }
 
@@ -72,16 +72,16 @@ impl Export {
     }
 }
 
-impl Files {
-    pub(crate) fn new<'a>(volumes: impl Iterator<Item = (&'a str, Arc<dyn BlockDevice>)>) -> Files {
+impl ExportFiles {
+    pub(crate) fn new<'a>(volumes: impl Iterator<Item = (&'a str, Arc<dyn BlockDevice>)>) -> ExportFiles {
         let volumes = volumes
-            .map(|(name, device)| Volume { name: name.into(), geometry: device.geometry(), device })
+            .map(|(name, device)| ExportedFile { name: name.into(), geometry: device.geometry(), device })
             .collect();
-        Files { volumes, started: SystemTime::now(), buffers: Buffers::default() }
+        ExportFiles { volumes, started: SystemTime::now(), buffers: ReadBuffers::default() }
     }
 
     pub(super) fn infos(&self) -> Vec<VolumeInfo> {
-        let info = |volume: &Volume| VolumeInfo {
+        let info = |volume: &ExportedFile| VolumeInfo {
             name: volume.name.to_string_lossy().into_owned(),
             capacity_bytes: volume.geometry.capacity_bytes,
             block_bytes: volume.geometry.block_bytes,
@@ -89,11 +89,11 @@ impl Files {
         self.volumes.iter().map(info).collect()
     }
 
-    pub(crate) fn volumes(&self) -> &[Volume] {
+    pub(crate) fn volumes(&self) -> &[ExportedFile] {
         &self.volumes
     }
 
-    pub(crate) fn volume(&self, inode: INodeNo) -> Option<&Volume> {
+    pub(crate) fn volume(&self, inode: INodeNo) -> Option<&ExportedFile> {
         let index = inode.0.checked_sub(FIRST_VOLUME_INODE)?;
         self.volumes.get(usize::try_from(index).ok()?)
     }
@@ -165,7 +165,7 @@ pub(crate) fn errno(error: &DeviceError) -> Errno {
 }
 
 /// The error number of a completion that carries no data.
-fn outcome(completion: Completion) -> Result<(), Errno> {
+fn outcome(completion: DeviceCompletion) -> Result<(), Errno> {
     completion.map(|_| ()).map_err(|error| errno(&error))
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn is_discard(mode: i32) -> bool {
 
 /// The part of the volume that a read must ask for to give `wanted` bytes at `offset`: whole blocks, not beyond
 /// the end. `None` when there is nothing to read.
-pub(crate) fn covering(geometry: &Geometry, offset: u64, wanted: u32) -> Option<Cover> {
+pub(crate) fn covering(geometry: &DeviceGeometry, offset: u64, wanted: u32) -> Option<BlockCover> {
     let end = offset.checked_add(u64::from(wanted))?.min(geometry.capacity_bytes);
     if end <= offset {
         return None;
@@ -191,7 +191,7 @@ pub(crate) fn covering(geometry: &Geometry, offset: u64, wanted: u32) -> Option<
     let start = offset - offset % block_bytes;
     let stop = end.next_multiple_of(block_bytes).min(geometry.capacity_bytes);
     // All are below `wanted` and two blocks, so they fit.
-    Some(Cover {
+    Some(BlockCover {
         start,
         length: (stop - start) as usize,
         skip: (offset - start) as usize,
@@ -200,14 +200,14 @@ pub(crate) fn covering(geometry: &Geometry, offset: u64, wanted: u32) -> Option<
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Cover {
+pub(crate) struct BlockCover {
     pub(crate) start: u64,
     pub(crate) length: usize,
     pub(crate) skip: usize,
     pub(crate) wanted: usize,
 }
 
-impl Filesystem for Export {
+impl Filesystem for FuseExport {
     fn init(&mut self, _request: &FuseRequest, config: &mut KernelConfig) -> io::Result<()> {
         // Without it direct I/O is one request at a time; every kernel since 3.13 has it.
         config.add_capabilities(InitFlags::FUSE_ASYNC_DIO).map_err(|_| {
@@ -305,19 +305,20 @@ impl Filesystem for Export {
         reply: ReplyData,
     ) {
         let Some(volume) = self.volume(inode) else { return reply.error(Errno::EISDIR) };
-        let Some(Cover { start, length, skip, wanted }) = covering(&volume.geometry, offset, size) else {
+        let Some(BlockCover { start, length, skip, wanted }) = covering(&volume.geometry, offset, size)
+        else {
             return reply.data(&[]);
         };
         let files = Arc::clone(&self.files);
         let buffer = files.buffers.take(length);
-        let done = move |completion: Completion| match completion {
+        let done = move |completion: DeviceCompletion| match completion {
             Ok(buffer) => {
                 reply.data(&buffer[skip..skip + wanted]);
                 files.buffers.put(buffer);
             }
             Err(error) => reply.error(errno(&error)),
         };
-        volume.device.submit(Request::Read { offset_bytes: start, buffer }, Box::new(done));
+        volume.device.submit(DeviceRequest::Read { offset_bytes: start, buffer }, Box::new(done));
     }
 
     fn write(
@@ -334,12 +335,12 @@ impl Filesystem for Export {
     ) {
         let Some(volume) = self.volume(inode) else { return reply.error(Errno::EISDIR) };
         let length = data.len() as u32;
-        let done = move |completion: Completion| match outcome(completion) {
+        let done = move |completion: DeviceCompletion| match outcome(completion) {
             Ok(()) => reply.written(length),
             Err(errno) => reply.error(errno),
         };
         // The request outlives the receive buffer that `data` lies in, so this copy can't be saved.
-        let request = Request::Write {
+        let request = DeviceRequest::Write {
             offset_bytes: offset,
             data: data.to_vec(),
             fua: flags.0 & (libc::O_SYNC | libc::O_DSYNC) != 0,
@@ -368,11 +369,11 @@ impl Filesystem for Export {
         reply: ReplyEmpty,
     ) {
         let Some(volume) = self.volume(inode) else { return reply.error(Errno::EISDIR) };
-        let done = move |completion: Completion| match outcome(completion) {
+        let done = move |completion: DeviceCompletion| match outcome(completion) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         };
-        volume.device.submit(Request::Flush, Box::new(done));
+        volume.device.submit(DeviceRequest::Flush, Box::new(done));
     }
 
     fn fallocate(
@@ -389,11 +390,13 @@ impl Filesystem for Export {
         if !is_discard(mode) {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        let done = move |completion: Completion| match outcome(completion) {
+        let done = move |completion: DeviceCompletion| match outcome(completion) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         };
-        volume.device.submit(Request::Discard { offset_bytes: offset, length_bytes: length }, Box::new(done));
+        volume
+            .device
+            .submit(DeviceRequest::Discard { offset_bytes: offset, length_bytes: length }, Box::new(done));
     }
 
     fn readdir(
@@ -433,12 +436,12 @@ impl Filesystem for Export {
 
 /// Read buffers used again: fresh ones would be cleared, and large ones mapped and unmapped, for each request.
 #[derive(Default)]
-pub(crate) struct Buffers {
-    small: Shelf,
-    large: Shelf,
+pub(crate) struct ReadBuffers {
+    small: BufferShelf,
+    large: BufferShelf,
 }
 
-type Shelf = Mutex<Vec<Vec<u8>>>;
+type BufferShelf = Mutex<Vec<Vec<u8>>>;
 
 /// Where small ends: 128 KiB is what a read-ahead asks for.
 const MAX_SMALL_BYTES: usize = 128 << 10;
@@ -447,7 +450,7 @@ const MAX_KEPT_BYTES: usize = MAX_REQUEST_BYTES as usize;
 const MAX_SMALL_BUFFERS: usize = 256;
 const MAX_LARGE_BUFFERS: usize = 32;
 
-impl Buffers {
+impl ReadBuffers {
     /// Where buffers of this size are kept, and how many of them.
     fn shelf(&self, bytes: usize) -> Option<(MutexGuard<'_, Vec<Vec<u8>>>, usize)> {
         let (shelf, most) = match bytes {
@@ -491,7 +494,7 @@ mod tests {
         fn a_read_asks_for_whole_blocks_and_gives_what_was_wanted(
             blocks in 1_u64..20, offset in 0_u64..90_000, wanted in 0_u32..90_000,
         ) {
-            let geometry = Geometry { capacity_bytes: blocks * 4096, block_bytes: 4096, optimal_io_bytes: 4096 };
+            let geometry = DeviceGeometry { capacity_bytes: blocks * 4096, block_bytes: 4096, optimal_io_bytes: 4096 };
             let inside = (offset..offset + u64::from(wanted)).filter(|at| *at < geometry.capacity_bytes).count();
             match covering(&geometry, offset, wanted) {
                 None => prop_assert_eq!(inside, 0),
@@ -501,7 +504,7 @@ mod tests {
                     prop_assert!(cover.skip + cover.wanted <= cover.length);
                     prop_assert!(cover.length < inside + 2 * 4096);
                     let buffer = vec![0; cover.length];
-                    let request = Request::Read { offset_bytes: cover.start, buffer };
+                    let request = DeviceRequest::Read { offset_bytes: cover.start, buffer };
                     prop_assert_eq!(request.check(&geometry), Ok(()));
                 }
             }
@@ -510,14 +513,14 @@ mod tests {
 
     #[test]
     fn a_read_far_outside_gives_nothing() {
-        let geometry = Geometry { capacity_bytes: 4096, block_bytes: 4096, optimal_io_bytes: 4096 };
+        let geometry = DeviceGeometry { capacity_bytes: 4096, block_bytes: 4096, optimal_io_bytes: 4096 };
         assert_eq!(covering(&geometry, u64::MAX, 1), None);
         assert_eq!(covering(&geometry, 4096, 4096), None);
     }
 
     #[test]
     fn buffers_come_back_in_any_length() {
-        let buffers = Buffers::default();
+        let buffers = ReadBuffers::default();
         buffers.put(vec![7; 4096]);
         assert_eq!(buffers.take(512).len(), 512);
         assert_eq!(buffers.take(8192).len(), 8192);

@@ -24,7 +24,7 @@ pub(super) struct EntryHeader {
 
 /// Only what this file system does more with than refuse it.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Call<'a> {
+pub enum FuseCall<'a> {
     Lookup {
         name: &'a [u8],
     },
@@ -66,7 +66,7 @@ pub struct FuseRequest<'a> {
     /// The kernel's number for the request; the reply bears it too.
     pub unique: u64,
     pub inode: u64,
-    pub call: Call<'a>,
+    pub call: FuseCall<'a>,
 }
 
 // FATTR_MODE, FATTR_UID, FATTR_GID and FATTR_SIZE.
@@ -76,28 +76,28 @@ const CHANGES_MORE_THAN_TIMES: u32 = 0b1111;
 pub fn parse<'a>(in_out: &[u8; 128], arguments: &[u8; 128], payload: &'a [u8]) -> Option<FuseRequest<'a>> {
     let opcode = u32_at(in_out, 4);
     let call = match opcode {
-        1 => Call::Lookup { name: payload.split(|byte| *byte == 0).next().unwrap_or_default() },
-        3 => Call::Attributes,
-        4 => Call::SetAttributes { keeps: u32_at(arguments, 0) & CHANGES_MORE_THAN_TIMES == 0 },
-        14 => Call::Open,
-        15 => Call::Read { offset: u64_at(arguments, 8), length: u32_at(arguments, 16) },
-        16 => Call::Write {
+        1 => FuseCall::Lookup { name: payload.split(|byte| *byte == 0).next().unwrap_or_default() },
+        3 => FuseCall::Attributes,
+        4 => FuseCall::SetAttributes { keeps: u32_at(arguments, 0) & CHANGES_MORE_THAN_TIMES == 0 },
+        14 => FuseCall::Open,
+        15 => FuseCall::Read { offset: u64_at(arguments, 8), length: u32_at(arguments, 16) },
+        16 => FuseCall::Write {
             offset: u64_at(arguments, 8),
             data: payload.get(..u32_at(arguments, 16) as usize)?,
             is_synchronous: u32_at(arguments, 32) as i32 & (libc::O_SYNC | libc::O_DSYNC) != 0,
         },
-        17 => Call::Statistics,
-        18 | 29 => Call::Release,
-        20 => Call::Sync,
-        25 => Call::Flush,
-        27 => Call::OpenDirectory,
-        28 => Call::List { offset: u64_at(arguments, 8), length: u32_at(arguments, 16) },
-        43 => Call::Allocate {
+        17 => FuseCall::Statistics,
+        18 | 29 => FuseCall::Release,
+        20 => FuseCall::Sync,
+        25 => FuseCall::Flush,
+        27 => FuseCall::OpenDirectory,
+        28 => FuseCall::List { offset: u64_at(arguments, 8), length: u32_at(arguments, 16) },
+        43 => FuseCall::Allocate {
             offset: u64_at(arguments, 8),
             length: u64_at(arguments, 16),
             mode: u32_at(arguments, 24) as i32,
         },
-        other => Call::Other(other),
+        other => FuseCall::Other(other),
     };
     Some(FuseRequest { unique: u64_at(in_out, 8), inode: u64_at(in_out, 16), call })
 }
@@ -129,11 +129,11 @@ pub(super) fn put_reply(in_out: &mut [u8; 128], unique: u64, error: i32, payload
 
 /// The fixed arguments of a reply, one after the other.
 #[derive(Default)]
-pub(super) struct Arguments {
+pub(super) struct ReplyArguments {
     bytes: Vec<u8>,
 }
 
-impl Arguments {
+impl ReplyArguments {
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -168,7 +168,7 @@ impl Arguments {
 
     /// `fuse_attr_out`
     pub(super) fn attributes_reply(valid: Duration, attributes: &FileAttr) -> Vec<u8> {
-        Arguments::default()
+        ReplyArguments::default()
             .u64(valid.as_secs())
             .u32(valid.subsec_nanos())
             .u32(0)
@@ -179,7 +179,7 @@ impl Arguments {
     /// `fuse_entry_out`
     pub(super) fn entry_reply(valid: Duration, attributes: &FileAttr) -> Vec<u8> {
         let generation = 0;
-        Arguments::default()
+        ReplyArguments::default()
             .u64(attributes.ino.0)
             .u64(generation)
             .u64(valid.as_secs())
@@ -192,18 +192,18 @@ impl Arguments {
 
     /// `fuse_open_out`
     pub(super) fn open_reply(handle: u64, flags: u32) -> Vec<u8> {
-        Arguments::default().u64(handle).u32(flags).u32(0).into_bytes()
+        ReplyArguments::default().u64(handle).u32(flags).u32(0).into_bytes()
     }
 
     /// `fuse_write_out`
     pub(super) fn written_reply(length: u32) -> Vec<u8> {
-        Arguments::default().u32(length).u32(0).into_bytes()
+        ReplyArguments::default().u32(length).u32(0).into_bytes()
     }
 
     /// `fuse_statfs_out` of a full file system
     pub(super) fn statistics_reply(blocks: u64, files: u64, block_bytes: u32) -> Vec<u8> {
         const MAX_NAME_BYTES: u32 = 255;
-        let counts = Arguments::default().u64(blocks).u64(0).u64(0).u64(files).u64(0);
+        let counts = ReplyArguments::default().u64(blocks).u64(0).u64(0).u64(files).u64(0);
         let sizes = counts.u32(block_bytes).u32(MAX_NAME_BYTES).u32(block_bytes);
         (0..7).fold(sizes, |bytes, _| bytes.u32(0)).into_bytes()
     }
@@ -283,11 +283,11 @@ mod tests {
             flags: 0,
         };
         let hour = Duration::from_secs(3600);
-        assert_eq!(Arguments::attributes_reply(hour, &attributes).len(), 104);
-        assert_eq!(Arguments::entry_reply(hour, &attributes).len(), 128);
-        assert_eq!(Arguments::open_reply(2, 1).len(), 16);
-        assert_eq!(Arguments::written_reply(4096).len(), 8);
-        assert_eq!(Arguments::statistics_reply(2, 1, 4096).len(), 80);
+        assert_eq!(ReplyArguments::attributes_reply(hour, &attributes).len(), 104);
+        assert_eq!(ReplyArguments::entry_reply(hour, &attributes).len(), 128);
+        assert_eq!(ReplyArguments::open_reply(2, 1).len(), 16);
+        assert_eq!(ReplyArguments::written_reply(4096).len(), 8);
+        assert_eq!(ReplyArguments::statistics_reply(2, 1, 4096).len(), 80);
     }
 
     #[test]
@@ -296,7 +296,7 @@ mod tests {
         arguments[8..16].copy_from_slice(&4096_u64.to_ne_bytes());
         arguments[16..20].copy_from_slice(&3_u32.to_ne_bytes());
         arguments[32..36].copy_from_slice(&libc::O_DSYNC.to_ne_bytes());
-        let call = Call::Write { offset: 4096, data: &[1, 2, 3], is_synchronous: true };
+        let call = FuseCall::Write { offset: 4096, data: &[1, 2, 3], is_synchronous: true };
         assert_eq!(
             parse(&header(16, 7, 2), &arguments, &[1, 2, 3, 4]),
             Some(FuseRequest { unique: 7, inode: 2, call })
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_listing_stops_where_it_has_no_room() {
-        let mut listing = Arguments::default();
+        let mut listing = ReplyArguments::default();
         assert!(listing.add_entry(64, 1, 1, FileType::Directory, b"."));
         assert!(listing.add_entry(64, 2, 2, FileType::RegularFile, b"data"));
         assert!(!listing.add_entry(64, 3, 3, FileType::RegularFile, b"log"));
@@ -324,7 +324,7 @@ mod tests {
             let mut arguments = [0; 128];
             arguments.copy_from_slice(&noise);
             let in_out = header(opcode, 1, 1);
-            if let Some(FuseRequest { call: Call::Lookup { name }, .. }) = parse(&in_out, &arguments, &payload) {
+            if let Some(FuseRequest { call: FuseCall::Lookup { name }, .. }) = parse(&in_out, &arguments, &payload) {
                 prop_assert!(!name.contains(&0));
             }
         }

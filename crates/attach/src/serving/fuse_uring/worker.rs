@@ -11,11 +11,13 @@ use std::sync::mpsc::{self, Sender};
 use fuser::{Errno, FopenFlags, INodeNo};
 use io_uring::{opcode, squeue, types};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use underlay_storage::device::{Completion, Request};
+use underlay_storage::device::{DeviceCompletion, DeviceRequest};
 
-use super::protocol::{self, Arguments, Call, EntryHeader, FuseRequest};
-use crate::serving::daemon::export::{self, Cover, Files, MAX_REQUEST_BYTES, REPORTED_BLOCK_BYTES, VALID};
-use crate::serving::ring::{self, Answers, Mapping, Slots};
+use super::protocol::{self, EntryHeader, FuseCall, FuseRequest, ReplyArguments};
+use crate::serving::daemon::export::{
+    self, BlockCover, ExportFiles, MAX_REQUEST_BYTES, REPORTED_BLOCK_BYTES, VALID,
+};
+use crate::serving::ring::{self, RingAnswers, RingSlots, SharedMapping};
 
 // From <linux/fuse.h>.
 const REGISTER: u32 = 1;
@@ -29,23 +31,26 @@ const PAGE_BYTES: usize = 4096;
 const LARGE_BYTES: u32 = 256 << 10;
 
 /// What a worker shares with the replies that are not written yet.
-struct Shared {
-    area: Area,
+struct UringShared {
+    area: EntryArea,
     /// Entries whose reply is written.
-    answers: Arc<Answers<u32>>,
+    answers: Arc<RingAnswers<u32>>,
 }
 
 /// The memory of a worker's entries: their headers, and after them their payloads. An entry belongs to one owner at a time:
-/// while its request is under way that is the reply (`Reply`), otherwise the worker or the kernel.
-struct Area {
-    memory: Mapping,
+/// while its request is under way that is the reply (`FuseReply`), otherwise the worker or the kernel.
+struct EntryArea {
+    memory: SharedMapping,
     payloads_at: usize,
 }
 
-impl Area {
-    fn new(entries: usize) -> io::Result<Area> {
+impl EntryArea {
+    fn new(entries: usize) -> io::Result<EntryArea> {
         let payloads_at = (entries * size_of::<EntryHeader>()).next_multiple_of(PAGE_BYTES);
-        Ok(Area { memory: Mapping::anonymous(payloads_at + entries * PAYLOAD_BYTES)?, payloads_at })
+        Ok(EntryArea {
+            memory: SharedMapping::anonymous(payloads_at + entries * PAYLOAD_BYTES)?,
+            payloads_at,
+        })
     }
 
     fn header(&self, entry: u32) -> *mut EntryHeader {
@@ -58,14 +63,14 @@ impl Area {
 }
 
 /// The answer to one request, owed. Dropped without one, as by a device that vanished, it is an I/O error.
-struct Reply {
-    shared: Arc<Shared>,
+struct FuseReply {
+    shared: Arc<UringShared>,
     entry: u32,
     unique: u64,
     is_given: bool,
 }
 
-impl Reply {
+impl FuseReply {
     fn bytes(mut self, bytes: &[u8]) {
         if bytes.len() > PAYLOAD_BYTES {
             return self.give(libc::EIO, 0);
@@ -85,7 +90,7 @@ impl Reply {
         self.give(errno.code(), 0);
     }
 
-    fn outcome(self, completion: Completion) {
+    fn outcome(self, completion: DeviceCompletion) {
         match completion {
             Ok(_) => self.ok(),
             Err(error) => self.error(export::errno(&error)),
@@ -102,7 +107,7 @@ impl Reply {
     }
 }
 
-impl Drop for Reply {
+impl Drop for FuseReply {
     fn drop(&mut self) {
         if !self.is_given {
             self.give(libc::EIO, 0);
@@ -110,29 +115,31 @@ impl Drop for Reply {
     }
 }
 
-pub(super) struct Worker {
+pub(super) struct UringWorker {
     device: OwnedFd,
     /// The queue of each entry.
     queues: Vec<u16>,
-    files: Arc<Files>,
-    shared: Arc<Shared>,
+    files: Arc<ExportFiles>,
+    shared: Arc<UringShared>,
 }
 
-impl Worker {
+impl UringWorker {
     /// Starts a thread, which tells once whether its entries were accepted.
     pub(super) fn start(
         index: usize,
         device: OwnedFd,
         queues: Vec<u16>,
         entries_per_queue: usize,
-        files: Arc<Files>,
+        files: Arc<ExportFiles>,
         started: Sender<io::Result<()>>,
     ) -> io::Result<()> {
         let queues: Vec<u16> =
             queues.into_iter().flat_map(|queue| std::iter::repeat_n(queue, entries_per_queue)).collect();
-        let shared =
-            Shared { area: Area::new(queues.len())?, answers: Arc::new(Answers::new(queues.len())?) };
-        let worker = Worker { device, queues, files, shared: Arc::new(shared) };
+        let shared = UringShared {
+            area: EntryArea::new(queues.len())?,
+            answers: Arc::new(RingAnswers::new(queues.len())?),
+        };
+        let worker = UringWorker { device, queues, files, shared: Arc::new(shared) };
         std::thread::Builder::new()
             .name(format!("fuse-uring-{index}"))
             .spawn(move || worker.run(&started))?;
@@ -150,7 +157,7 @@ impl Worker {
             self.stay_close();
             // Without it the ring's thread does everything.
             let large = copying.is_ok().then_some(large);
-            ring::serve(&Served { worker, large }, &self.shared.answers, started);
+            ring::serve(&UringEntries { worker, large }, &self.shared.answers, started);
         });
     }
 
@@ -164,7 +171,7 @@ impl Worker {
         };
         let request = protocol::parse(&header.in_out, &header.arguments, payload);
         let unique = request.as_ref().map_or(0, |request| request.unique);
-        let reply = Reply { shared: Arc::clone(&self.shared), entry, unique, is_given: false };
+        let reply = FuseReply { shared: Arc::clone(&self.shared), entry, unique, is_given: false };
         match request {
             Some(request) => self.answer(&request, reply),
             None => reply.error(Errno::EINVAL),
@@ -198,84 +205,89 @@ impl Worker {
             .user_data(u64::from(entry))
     }
 
-    /// As `Export` answers the same questions.
-    fn answer(&self, request: &FuseRequest<'_>, reply: Reply) {
+    /// As `FuseExport` answers the same questions.
+    fn answer(&self, request: &FuseRequest<'_>, reply: FuseReply) {
         let inode = INodeNo(request.inode);
-        let attributes = |reply: Reply| match self.files.attributes(inode) {
-            Some(attributes) => reply.bytes(&Arguments::attributes_reply(VALID, &attributes)),
+        let attributes = |reply: FuseReply| match self.files.attributes(inode) {
+            Some(attributes) => reply.bytes(&ReplyArguments::attributes_reply(VALID, &attributes)),
             None => reply.error(Errno::ENOENT),
         };
         match request.call {
-            Call::Read { offset, length } => self.read(inode, offset, length, reply),
-            Call::Write { offset, data, is_synchronous } => {
+            FuseCall::Read { offset, length } => self.read(inode, offset, length, reply),
+            FuseCall::Write { offset, data, is_synchronous } => {
                 // Copied before the request is begun: an answer that comes at once is written where the data lies.
                 self.write(inode, offset, data.to_vec(), is_synchronous, reply);
             }
-            Call::Sync => self.submit(inode, Request::Flush, reply),
-            Call::Allocate { mode, .. } if !export::is_discard(mode) => reply.error(Errno::EOPNOTSUPP),
-            Call::Allocate { offset, length, .. } => {
-                self.submit(inode, Request::Discard { offset_bytes: offset, length_bytes: length }, reply);
+            FuseCall::Sync => self.submit(inode, DeviceRequest::Flush, reply),
+            FuseCall::Allocate { mode, .. } if !export::is_discard(mode) => reply.error(Errno::EOPNOTSUPP),
+            FuseCall::Allocate { offset, length, .. } => {
+                self.submit(
+                    inode,
+                    DeviceRequest::Discard { offset_bytes: offset, length_bytes: length },
+                    reply,
+                );
             }
-            Call::Lookup { name } => match self.files.find(inode, OsStr::from_bytes(name)) {
-                Some(attributes) => reply.bytes(&Arguments::entry_reply(VALID, &attributes)),
+            FuseCall::Lookup { name } => match self.files.find(inode, OsStr::from_bytes(name)) {
+                Some(attributes) => reply.bytes(&ReplyArguments::entry_reply(VALID, &attributes)),
                 None => reply.error(Errno::ENOENT),
             },
-            Call::Attributes | Call::SetAttributes { keeps: true } => attributes(reply),
-            Call::SetAttributes { keeps: false } => reply.error(Errno::EPERM),
-            Call::Open if self.files.volume(inode).is_some() => {
-                reply.bytes(&Arguments::open_reply(inode.0, OPEN_FLAGS.bits()));
+            FuseCall::Attributes | FuseCall::SetAttributes { keeps: true } => attributes(reply),
+            FuseCall::SetAttributes { keeps: false } => reply.error(Errno::EPERM),
+            FuseCall::Open if self.files.volume(inode).is_some() => {
+                reply.bytes(&ReplyArguments::open_reply(inode.0, OPEN_FLAGS.bits()));
             }
-            Call::Open => reply.error(Errno::EISDIR),
-            Call::OpenDirectory => reply.bytes(&Arguments::open_reply(0, 0)),
+            FuseCall::Open => reply.error(Errno::EISDIR),
+            FuseCall::OpenDirectory => reply.bytes(&ReplyArguments::open_reply(0, 0)),
             // Closing a file promises nothing.
-            Call::Flush | Call::Release => reply.ok(),
-            Call::List { offset, length } => reply.bytes(&self.listing(offset, length)),
-            Call::Statistics => {
+            FuseCall::Flush | FuseCall::Release => reply.ok(),
+            FuseCall::List { offset, length } => reply.bytes(&self.listing(offset, length)),
+            FuseCall::Statistics => {
                 let blocks = self.files.capacity_bytes() / u64::from(REPORTED_BLOCK_BYTES);
                 let files = self.files.volumes().len() as u64;
-                reply.bytes(&Arguments::statistics_reply(blocks, files, REPORTED_BLOCK_BYTES));
+                reply.bytes(&ReplyArguments::statistics_reply(blocks, files, REPORTED_BLOCK_BYTES));
             }
             // The kernel remembers ENOSYS for many calls and stops sending them.
-            Call::Other(_) => reply.error(Errno::ENOSYS),
+            FuseCall::Other(_) => reply.error(Errno::ENOSYS),
         }
     }
 
-    fn read(&self, inode: INodeNo, offset: u64, wanted: u32, reply: Reply) {
+    fn read(&self, inode: INodeNo, offset: u64, wanted: u32, reply: FuseReply) {
         let Some(volume) = self.files.volume(inode) else { return reply.error(Errno::EISDIR) };
-        let Some(Cover { start, length, skip, wanted }) = export::covering(&volume.geometry, offset, wanted)
+        let Some(BlockCover { start, length, skip, wanted }) =
+            export::covering(&volume.geometry, offset, wanted)
         else {
             return reply.ok();
         };
         let files = Arc::clone(&self.files);
         let buffer = files.buffers.take(length);
-        let done = move |completion: Completion| match completion {
+        let done = move |completion: DeviceCompletion| match completion {
             Ok(buffer) => {
                 reply.bytes(&buffer[skip..skip + wanted]);
                 files.buffers.put(buffer);
             }
             Err(error) => reply.error(export::errno(&error)),
         };
-        volume.device.submit(Request::Read { offset_bytes: start, buffer }, Box::new(done));
+        volume.device.submit(DeviceRequest::Read { offset_bytes: start, buffer }, Box::new(done));
     }
 
-    fn write(&self, inode: INodeNo, offset: u64, data: Vec<u8>, fua: bool, reply: Reply) {
+    fn write(&self, inode: INodeNo, offset: u64, data: Vec<u8>, fua: bool, reply: FuseReply) {
         let Some(volume) = self.files.volume(inode) else { return reply.error(Errno::EISDIR) };
         let length = data.len() as u32;
-        let done = move |completion: Completion| match completion {
-            Ok(_) => reply.bytes(&Arguments::written_reply(length)),
+        let done = move |completion: DeviceCompletion| match completion {
+            Ok(_) => reply.bytes(&ReplyArguments::written_reply(length)),
             Err(error) => reply.error(export::errno(&error)),
         };
-        let request = Request::Write { offset_bytes: offset, data, fua };
+        let request = DeviceRequest::Write { offset_bytes: offset, data, fua };
         volume.device.submit(request, Box::new(done));
     }
 
-    fn submit(&self, inode: INodeNo, request: Request, reply: Reply) {
+    fn submit(&self, inode: INodeNo, request: DeviceRequest, reply: FuseReply) {
         let Some(volume) = self.files.volume(inode) else { return reply.error(Errno::EISDIR) };
         volume.device.submit(request, Box::new(move |completion| reply.outcome(completion)));
     }
 
     fn listing(&self, offset: u64, length: u32) -> Vec<u8> {
-        let mut listing = Arguments::default();
+        let mut listing = ReplyArguments::default();
         let entries = self.files.entries().zip(1..).skip(usize::try_from(offset).unwrap_or(usize::MAX));
         for ((inode, kind, name), next) in entries {
             if !listing.add_entry(length as usize, inode.0, next, kind, name.as_bytes()) {
@@ -287,13 +299,13 @@ impl Worker {
 }
 
 /// A worker's entries as its ring's thread serves them.
-struct Served<'a> {
-    worker: &'a Worker,
+struct UringEntries<'a> {
+    worker: &'a UringWorker,
     /// To the thread that handles large requests.
     large: Option<Sender<u32>>,
 }
 
-impl Slots for Served<'_> {
+impl RingSlots for UringEntries<'_> {
     /// The entry whose reply is written.
     type Answer = u32;
 

@@ -9,7 +9,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount_change};
 use serde::{Deserialize, Serialize};
 use underlay_files::{Access, Folder, shell};
 
-use crate::attachments::filesystem::Filesystem;
+use crate::attachments::filesystem::FilesystemKind;
 use crate::machine::error::AttachError;
 use crate::machine::mounts::{self, Mount};
 use crate::machine::processes;
@@ -26,10 +26,10 @@ const POLL: Duration = Duration::from_millis(300);
 /// A file system as it was mounted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Remount {
+pub(super) struct RemountPlan {
     pub device: PathBuf,
     pub mount_point: PathBuf,
-    pub filesystem: Filesystem,
+    pub filesystem: FilesystemKind,
     /// As `/proc/self/mountinfo` shows them: those of the mount, and those of the file system.
     pub options: String,
     pub super_options: String,
@@ -59,7 +59,7 @@ const SUPER_FLAGS: [&str; 3] = ["sync", "dirsync", "lazytime"];
 /// What mountinfo shows among a file system's options and no mount takes.
 const STATES: [&str; 5] = ["rw", "ro", "seclabel", "shutdown", "emergency_ro"];
 
-impl Remount {
+impl RemountPlan {
     fn flags(&self) -> MountFlags {
         let own = self.options.split(',');
         let shared = self.super_options.split(',').filter(|word| SUPER_FLAGS.contains(word));
@@ -95,9 +95,9 @@ impl Remount {
 ///
 /// # Errors
 /// When something is mounted from them that would not come back as it is: the message names it.
-pub(super) fn plan(table: &[Mount], devices: &[PathBuf]) -> Result<Vec<Remount>, AttachError> {
+pub(super) fn plan(table: &[Mount], devices: &[PathBuf]) -> Result<Vec<RemountPlan>, AttachError> {
     let own: Vec<&Mount> = table.iter().filter(|mount| devices.contains(&mount.source)).collect();
-    let mut remounts: Vec<Remount> = Vec::new();
+    let mut remounts: Vec<RemountPlan> = Vec::new();
     for mount in &own {
         let (device, place) = (mount.source.display(), mount.mount_point.display());
         if mount.root != Path::new("/") {
@@ -113,15 +113,15 @@ pub(super) fn plan(table: &[Mount], devices: &[PathBuf]) -> Result<Vec<Remount>,
             )));
         }
         let filesystem = match mount.filesystem.as_str() {
-            "xfs" => Filesystem::Xfs,
-            "ext4" => Filesystem::Ext4,
+            "xfs" => FilesystemKind::Xfs,
+            "ext4" => FilesystemKind::Ext4,
             other => return Err(in_the_way(format!("{place} has a file system of the type {other}"))),
         };
         let is_known = |word: &&str| *word == "rw" || FLAGS.iter().any(|(known, _)| known == word);
         if let Some(unknown) = mount.options.split(',').find(|word| !is_known(word)) {
             return Err(in_the_way(format!("{place} is mounted with {unknown}")));
         }
-        remounts.push(Remount {
+        remounts.push(RemountPlan {
             device: mount.source.clone(),
             mount_point: mount.mount_point.clone(),
             filesystem,
@@ -153,7 +153,7 @@ fn in_the_way(what: String) -> AttachError {
 }
 
 /// Refuses while somebody else has one of them: programs with open files, and other mount namespaces.
-pub(super) fn check_free(remounts: &[Remount]) -> Result<(), AttachError> {
+pub(super) fn check_free(remounts: &[RemountPlan]) -> Result<(), AttachError> {
     for remount in remounts {
         // What is unmounted here is unmounted there as well, where this one is shared. One that only receives passes nothing on.
         let elsewhere = processes::mounted_elsewhere(&remount.device);
@@ -177,7 +177,7 @@ pub(super) fn check_free(remounts: &[Remount]) -> Result<(), AttachError> {
 }
 
 /// Refuses mount points that others could exchange while nothing is mounted there. What is mounted on them now may be anybody's.
-pub(super) fn check_places(remounts: &[Remount]) -> Result<(), AttachError> {
+pub(super) fn check_places(remounts: &[RemountPlan]) -> Result<(), AttachError> {
     // A file system without power may not even say whose its folders are: what is inside of one is checked when it is mounted.
     let is_inside = |place: &Path| {
         let mut others = remounts.iter().filter(|other| other.mount_point != place);
@@ -197,13 +197,16 @@ pub(super) fn check_places(remounts: &[Remount]) -> Result<(), AttachError> {
 
 /// All that is to be mounted again, in the order in which it is unmounted: what an earlier return has left, and then what is mounted now,
 /// by the table of mounts. The last to be unmounted is the first to be mounted.
-pub(super) fn in_unmounting_order(left: &[Remount], mounted: &[Remount]) -> Vec<Remount> {
+pub(super) fn in_unmounting_order(left: &[RemountPlan], mounted: &[RemountPlan]) -> Vec<RemountPlan> {
     left.iter().chain(mounted.iter().rev()).cloned().collect()
 }
 
 /// What of `planned` is to be mounted again after a return that stopped: all that is not in the table of mounts. That counts also where the
 /// unmounting has not ended: the kernel takes a mount off its table first, and goes on writing out.
-pub(super) fn still_to_mount(mut planned: Vec<Remount>, table: std::io::Result<Vec<Mount>>) -> Vec<Remount> {
+pub(super) fn still_to_mount(
+    mut planned: Vec<RemountPlan>,
+    table: std::io::Result<Vec<Mount>>,
+) -> Vec<RemountPlan> {
     // At worst it names one that is mounted, which the next call finds out.
     let table = table.unwrap_or_default();
     planned.retain(|remount| table.iter().all(|mount| mount.source != remount.device));
@@ -211,7 +214,7 @@ pub(super) fn still_to_mount(mut planned: Vec<Remount>, table: std::io::Result<V
 }
 
 /// What an earlier return has unmounted and not mounted again.
-pub(super) fn pending(session: &Path) -> Result<Vec<Remount>, AttachError> {
+pub(super) fn pending(session: &Path) -> Result<Vec<RemountPlan>, AttachError> {
     let path = session.join(PENDING);
     let unreadable = |error: std::io::Error| AttachError::io("read", &path, error);
     let folder = Folder::open(session).map_err(unreadable)?;
@@ -223,18 +226,18 @@ pub(super) fn pending(session: &Path) -> Result<Vec<Remount>, AttachError> {
 }
 
 /// One return at a time, for as long as this lives.
-pub(super) struct Turn {
+pub(super) struct RestartLock {
     folder: Folder,
     _lock: std::fs::File,
 }
 
-impl Turn {
-    pub(super) fn take(session: &Path) -> Result<Turn, AttachError> {
+impl RestartLock {
+    pub(super) fn take(session: &Path) -> Result<RestartLock, AttachError> {
         let cannot = |error: std::io::Error| AttachError::io("lock", &session.join(LOCK), error);
         let folder = Folder::open(session).map_err(cannot)?;
         let lock = folder.file(LOCK).map_err(cannot)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Turn { folder, _lock: lock }),
+            Ok(()) => Ok(RestartLock { folder, _lock: lock }),
             Err(std::fs::TryLockError::WouldBlock) => Err(AttachError::InUse(
                 "another process is bringing back the power of this storage: wait until it has ended"
                     .to_owned(),
@@ -244,7 +247,7 @@ impl Turn {
     }
 
     /// Notes what is still to be mounted.
-    pub(super) fn note(&self, remounts: &[Remount]) -> Result<(), AttachError> {
+    pub(super) fn note(&self, remounts: &[RemountPlan]) -> Result<(), AttachError> {
         let noted = match remounts {
             [] => self.folder.remove_if_there(PENDING),
             some => serde_json::to_vec(some)
@@ -256,7 +259,7 @@ impl Turn {
 }
 
 /// A return that stopped in between: what is not mounted now, and the way back.
-pub(super) fn unfinished(error: &AttachError, unmounted: &[Remount]) -> AttachError {
+pub(super) fn unfinished(error: &AttachError, unmounted: &[RemountPlan]) -> AttachError {
     let [first, ..] = unmounted else { return AttachError::failed(error.to_string()) };
     let places: Vec<String> =
         unmounted.iter().map(|remount| remount.mount_point.display().to_string()).collect();
@@ -275,7 +278,7 @@ mod tests {
 
     use super::*;
 
-    fn mount_points(remounts: &[Remount]) -> Vec<&str> {
+    fn mount_points(remounts: &[RemountPlan]) -> Vec<&str> {
         remounts.iter().filter_map(|remount| remount.mount_point.to_str()).collect()
     }
 
@@ -286,7 +289,7 @@ mod tests {
         let mounted = planned(inner, &["/dev/loop0", "/dev/loop5"]).unwrap();
         assert_eq!(mount_points(&mounted), ["/mnt/slow", "/mnt/slow/inner"]);
         // As the first note leaves it where the process is killed before the first is unmounted.
-        Turn::take(session.path()).unwrap().note(&in_unmounting_order(&[], &mounted)).unwrap();
+        RestartLock::take(session.path()).unwrap().note(&in_unmounting_order(&[], &mounted)).unwrap();
         let mut left = pending(session.path()).unwrap();
         assert_eq!(mount_points(&left), ["/mnt/slow/inner", "/mnt/slow"]);
         left.reverse();
@@ -349,7 +352,7 @@ mod tests {
     #[test]
     fn a_note_of_an_earlier_version_is_understood() {
         let text = r#"{"device":"/dev/loop0","mount_point":"/m","filesystem":"xfs","options":"rw","super_options":"rw","is_private":true}"#;
-        let remount: Remount = serde_json::from_str(text).unwrap();
+        let remount: RemountPlan = serde_json::from_str(text).unwrap();
         assert!(remount.is_private && !remount.is_shared);
     }
 
@@ -360,7 +363,7 @@ mod tests {
 33 22 259:3 / /mnt/log ro,noexec,relatime - ext4 /dev/ublkb0 ro,sync,stripe=16
 ";
 
-    fn planned(more: &str, devices: &[&str]) -> Result<Vec<Remount>, String> {
+    fn planned(more: &str, devices: &[&str]) -> Result<Vec<RemountPlan>, String> {
         let table = mountinfo::parse(format!("{TABLE}{more}").as_bytes());
         let devices: Vec<PathBuf> = devices.iter().map(PathBuf::from).collect();
         plan(&table, &devices).map_err(|error| error.to_string())
@@ -369,11 +372,11 @@ mod tests {
     #[test]
     fn file_systems_behind_loop_and_ublk_devices_are_found_with_how_they_are_mounted() {
         let [slow, log] = planned("", &["/dev/loop0", "/dev/ublkb0"]).unwrap().try_into().unwrap();
-        assert_eq!((slow.mount_point.to_str(), slow.filesystem), (Some("/mnt/slow"), Filesystem::Xfs));
+        assert_eq!((slow.mount_point.to_str(), slow.filesystem), (Some("/mnt/slow"), FilesystemKind::Xfs));
         let expected = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
         assert_eq!((slow.flags(), slow.is_private), (expected, false));
         assert_eq!(slow.filesystem_options().as_c_str(), c"attr2,inode64,nouuid,noquota");
-        assert_eq!((log.mount_point.to_str(), log.filesystem), (Some("/mnt/log"), Filesystem::Ext4));
+        assert_eq!((log.mount_point.to_str(), log.filesystem), (Some("/mnt/log"), FilesystemKind::Ext4));
         let expected =
             MountFlags::RDONLY | MountFlags::NOEXEC | MountFlags::RELATIME | MountFlags::SYNCHRONOUS;
         assert_eq!((log.flags(), log.is_private), (expected, true));
@@ -417,8 +420,8 @@ mod tests {
     fn an_unfinished_return_is_noted_and_says_the_way_back() {
         let session = tempfile::tempdir().unwrap();
         assert_eq!(pending(session.path()).unwrap(), []);
-        let turn = Turn::take(session.path()).unwrap();
-        assert!(matches!(Turn::take(session.path()), Err(AttachError::InUse(_))));
+        let turn = RestartLock::take(session.path()).unwrap();
+        assert!(matches!(RestartLock::take(session.path()), Err(AttachError::InUse(_))));
         let remounts = planned("", &["/dev/loop0", "/dev/ublkb0"]).unwrap();
         turn.note(&remounts).unwrap();
         assert_eq!(pending(session.path()).unwrap(), remounts);
@@ -428,6 +431,6 @@ mod tests {
         turn.note(&[]).unwrap();
         assert_eq!(pending(session.path()).unwrap(), []);
         drop(turn);
-        assert!(Turn::take(session.path()).is_ok());
+        assert!(RestartLock::take(session.path()).is_ok());
     }
 }

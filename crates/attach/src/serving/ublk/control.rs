@@ -6,33 +6,33 @@ use std::os::fd::AsRawFd;
 
 use io_uring::{opcode, types};
 
-use super::protocol::{self, INFO_BYTES, Info};
-use crate::serving::ring::{self, Ring};
+use super::protocol::{self, DeviceInfo, INFO_BYTES};
+use crate::serving::ring::{self, ServingRing};
 
 pub(super) const PATH: &str = "/dev/ublk-control";
 
-pub(super) struct Control {
+pub(super) struct UblkControl {
     file: File,
-    ring: Ring,
+    ring: ServingRing,
 }
 
-impl Control {
-    pub(super) fn open() -> io::Result<Control> {
+impl UblkControl {
+    pub(super) fn open() -> io::Result<UblkControl> {
         let file = File::options().read(true).write(true).open(PATH)?;
-        Ok(Control { file, ring: ring::build(1)? })
+        Ok(UblkControl { file, ring: ring::build(1)? })
     }
 
     /// Makes a device that has no block device yet; gives its number.
-    pub(super) fn add(&mut self, info: Info) -> io::Result<u32> {
+    pub(super) fn add(&mut self, info: DeviceInfo) -> io::Result<u32> {
         let mut bytes = info.to_bytes();
         self.run(protocol::ADD_DEVICE, info.number, &mut bytes, 0)?;
-        Ok(Info::parse(&bytes).number)
+        Ok(DeviceInfo::parse(&bytes).number)
     }
 
-    pub(super) fn info(&mut self, number: u32) -> io::Result<Info> {
+    pub(super) fn info(&mut self, number: u32) -> io::Result<DeviceInfo> {
         let mut bytes = [0; INFO_BYTES];
         self.run(protocol::GET_DEVICE_INFO, number, &mut bytes, 0)?;
-        Ok(Info::parse(&bytes))
+        Ok(DeviceInfo::parse(&bytes))
     }
 
     pub(super) fn set_parameters(

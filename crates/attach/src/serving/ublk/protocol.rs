@@ -31,7 +31,7 @@ pub(super) const DESCRIPTOR_BYTES: usize = 24;
 
 /// `struct ublksrv_ctrl_dev_info`, the part that matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Info {
+pub(super) struct DeviceInfo {
     pub number: u32,
     pub queue_depth: u16,
     pub largest_request_bytes: u32,
@@ -39,7 +39,7 @@ pub(super) struct Info {
     pub tag: u64,
 }
 
-impl Info {
+impl DeviceInfo {
     pub(super) fn to_bytes(self) -> [u8; INFO_BYTES] {
         let mut bytes = [0; INFO_BYTES];
         let queues = 1_u16;
@@ -52,8 +52,8 @@ impl Info {
         bytes
     }
 
-    pub(super) fn parse(bytes: &[u8; INFO_BYTES]) -> Info {
-        Info {
+    pub(super) fn parse(bytes: &[u8; INFO_BYTES]) -> DeviceInfo {
+        DeviceInfo {
             number: u32::from_ne_bytes(take(bytes, 12)),
             queue_depth: u16::from_ne_bytes(take(bytes, 2)),
             largest_request_bytes: u32::from_ne_bytes(take(bytes, 8)),
@@ -119,7 +119,7 @@ pub(super) fn parameters(
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum UblkCall {
     Read {
         offset_bytes: u64,
         length_bytes: usize,
@@ -141,18 +141,18 @@ pub(super) enum Call {
 
 /// Reads a `struct ublksrv_io_desc`. `None` for a request longer than was allowed, or beyond any device, which no
 /// kernel sends.
-pub(super) fn parse(descriptor: &[u8; DESCRIPTOR_BYTES], largest_request_bytes: usize) -> Option<Call> {
+pub(super) fn parse(descriptor: &[u8; DESCRIPTOR_BYTES], largest_request_bytes: usize) -> Option<UblkCall> {
     const FUA: u32 = 1 << 13;
     let word = u32::from_ne_bytes(take(descriptor, 0));
     let length_bytes = u64::from(u32::from_ne_bytes(take(descriptor, 4))) << SECTOR_SHIFT;
     let offset_bytes = u64::from_ne_bytes(take(descriptor, 8)).checked_mul(1 << SECTOR_SHIFT);
     let length = usize::try_from(length_bytes).ok().filter(|length| *length <= largest_request_bytes);
     Some(match word as u8 {
-        0 => Call::Read { offset_bytes: offset_bytes?, length_bytes: length? },
-        1 => Call::Write { offset_bytes: offset_bytes?, length_bytes: length?, fua: word & FUA != 0 },
-        2 => Call::Flush,
-        3 | 5 => Call::Discard { offset_bytes: offset_bytes?, length_bytes },
-        other => Call::Other(other),
+        0 => UblkCall::Read { offset_bytes: offset_bytes?, length_bytes: length? },
+        1 => UblkCall::Write { offset_bytes: offset_bytes?, length_bytes: length?, fua: word & FUA != 0 },
+        2 => UblkCall::Flush,
+        3 | 5 => UblkCall::Discard { offset_bytes: offset_bytes?, length_bytes },
+        other => UblkCall::Other(other),
     })
 }
 
@@ -197,17 +197,17 @@ mod tests {
     fn requests_are_read_from_their_descriptors() {
         const FUA: u32 = 1 << 13;
         let parse = |word, sectors, start| parse(&descriptor(word, sectors, start), 1 << 20);
-        assert_eq!(parse(0, 8, 16), Some(Call::Read { offset_bytes: 8192, length_bytes: 4096 }));
-        let write = |fua| Some(Call::Write { offset_bytes: 4096, length_bytes: 1 << 20, fua });
+        assert_eq!(parse(0, 8, 16), Some(UblkCall::Read { offset_bytes: 8192, length_bytes: 4096 }));
+        let write = |fua| Some(UblkCall::Write { offset_bytes: 4096, length_bytes: 1 << 20, fua });
         assert_eq!(parse(1, 2048, 8), write(false));
         assert_eq!(parse(1 | FUA, 2048, 8), write(true));
-        assert_eq!(parse(2, 0, u64::MAX), Some(Call::Flush));
-        let discard = Some(Call::Discard { offset_bytes: 0, length_bytes: 1 << 30 });
+        assert_eq!(parse(2, 0, u64::MAX), Some(UblkCall::Flush));
+        let discard = Some(UblkCall::Discard { offset_bytes: 0, length_bytes: 1 << 30 });
         assert_eq!(
             [parse(3, 1 << 21, 0), parse(5, 1 << 21, 0)],
-            [discard, Some(Call::Discard { offset_bytes: 0, length_bytes: 1 << 30 })]
+            [discard, Some(UblkCall::Discard { offset_bytes: 0, length_bytes: 1 << 30 })]
         );
-        assert_eq!(parse(13, 8, 0), Some(Call::Other(13)));
+        assert_eq!(parse(13, 8, 0), Some(UblkCall::Other(13)));
         assert_eq!(parse(1, 2049, 0), None, "longer than was agreed");
         assert_eq!(parse(0, 8, u64::MAX), None, "beyond what a device can hold");
     }
@@ -230,13 +230,14 @@ mod tests {
         fn a_devices_info_reads_back(
             number in any::<u32>(), queue_depth in any::<u16>(), largest_request_bytes in any::<u32>(), tag in any::<u64>(),
         ) {
-            let info = Info { number, queue_depth, largest_request_bytes, tag };
-            prop_assert_eq!(Info::parse(&info.to_bytes()), info);
+            let info = DeviceInfo { number, queue_depth, largest_request_bytes, tag };
+            prop_assert_eq!(DeviceInfo::parse(&info.to_bytes()), info);
         }
 
         #[test]
         fn no_request_is_longer_than_its_memory(noise in any::<[u8; DESCRIPTOR_BYTES]>()) {
-            if let Some(Call::Read { length_bytes, .. } | Call::Write { length_bytes, .. }) = parse(&noise, 1 << 20) {
+            if let Some(UblkCall::Read { length_bytes, .. }
+                | UblkCall::Write { length_bytes, .. }) = parse(&noise, 1 << 20) {
                 prop_assert!(length_bytes <= 1 << 20);
             }
         }

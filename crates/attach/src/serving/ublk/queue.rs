@@ -9,48 +9,48 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
 use io_uring::{opcode, squeue, types};
-use underlay_storage::device::{BlockDevice, Completion, Request};
+use underlay_storage::device::{BlockDevice, DeviceCompletion, DeviceRequest};
 
-use super::protocol::{self, COMMIT_AND_FETCH, Call, DESCRIPTOR_BYTES, FETCH};
+use super::protocol::{self, COMMIT_AND_FETCH, DESCRIPTOR_BYTES, FETCH, UblkCall};
 use super::{MAX_REQUEST_BYTES, SLOTS};
-use crate::serving::daemon::export::{self, Buffers};
-use crate::serving::ring::{self, Answers, Mapping, Slots};
+use crate::serving::daemon::export::{self, ReadBuffers};
+use crate::serving::ring::{self, RingAnswers, RingSlots, SharedMapping};
 
 const PAYLOAD_BYTES: usize = MAX_REQUEST_BYTES as usize;
 
 /// What the worker shares with the replies that are owed.
-struct Shared {
-    payloads: Mapping,
-    answers: Arc<Answers<Answer>>,
+struct UblkShared {
+    payloads: SharedMapping,
+    answers: Arc<RingAnswers<UblkAnswer>>,
 }
 
-impl Shared {
+impl UblkShared {
     fn payload(&self, slot: u32) -> *mut u8 {
         self.payloads.part(0, slot, PAYLOAD_BYTES)
     }
 }
 
 /// What came of the request in a slot: bytes, or a negative error number.
-pub(super) struct Answer {
+pub(super) struct UblkAnswer {
     slot: u32,
     result: i32,
 }
 
 /// The descriptors of a device's first queue, which the kernel writes.
-fn descriptors_of(device: &File) -> io::Result<Mapping> {
+fn descriptors_of(device: &File) -> io::Result<SharedMapping> {
     const PAGE_BYTES: usize = 4096;
     // The descriptors of queue 0 begin at offset 0 of the device file (UBLKSRV_CMD_BUF_OFFSET).
-    Mapping::of_kernel(device, (SLOTS * DESCRIPTOR_BYTES).next_multiple_of(PAGE_BYTES))
+    SharedMapping::of_kernel(device, (SLOTS * DESCRIPTOR_BYTES).next_multiple_of(PAGE_BYTES))
 }
 
 /// The answer to one request, owed. Dropped without one, as by a device that vanished, it is an I/O error.
-struct Reply {
-    shared: Arc<Shared>,
+struct UblkReply {
+    shared: Arc<UblkShared>,
     slot: u32,
     is_given: bool,
 }
 
-impl Reply {
+impl UblkReply {
     fn done(mut self, bytes: usize) {
         // Fits: no request is longer than MAX_REQUEST_BYTES.
         self.give(bytes as i32);
@@ -70,7 +70,7 @@ impl Reply {
         self.give(-errno);
     }
 
-    fn outcome(self, completion: Completion, bytes: usize) {
+    fn outcome(self, completion: DeviceCompletion, bytes: usize) {
         match completion {
             Ok(_) => self.done(bytes),
             Err(error) => self.error(export::errno(&error).code()),
@@ -79,11 +79,11 @@ impl Reply {
 
     fn give(&mut self, result: i32) {
         self.is_given = true;
-        self.shared.answers.give(Answer { slot: self.slot, result });
+        self.shared.answers.give(UblkAnswer { slot: self.slot, result });
     }
 }
 
-impl Drop for Reply {
+impl Drop for UblkReply {
     fn drop(&mut self) {
         if !self.is_given {
             self.give(-libc::EIO);
@@ -91,15 +91,15 @@ impl Drop for Reply {
     }
 }
 
-pub(super) struct Worker {
+pub(super) struct UblkWorker {
     device: File,
-    descriptors: Mapping,
+    descriptors: SharedMapping,
     volume: Arc<dyn BlockDevice>,
-    buffers: Arc<Buffers>,
-    shared: Arc<Shared>,
+    buffers: Arc<ReadBuffers>,
+    shared: Arc<UblkShared>,
 }
 
-impl Worker {
+impl UblkWorker {
     /// Starts a thread, which tells once whether its slots were accepted. It ends with the device.
     pub(super) fn start(
         number: u32,
@@ -107,11 +107,11 @@ impl Worker {
         volume: Arc<dyn BlockDevice>,
         started: Sender<io::Result<()>>,
     ) -> io::Result<JoinHandle<()>> {
-        let shared = Shared {
-            payloads: Mapping::anonymous(SLOTS * PAYLOAD_BYTES)?,
-            answers: Arc::new(Answers::new(SLOTS)?),
+        let shared = UblkShared {
+            payloads: SharedMapping::anonymous(SLOTS * PAYLOAD_BYTES)?,
+            answers: Arc::new(RingAnswers::new(SLOTS)?),
         };
-        let worker = Worker {
+        let worker = UblkWorker {
             descriptors: descriptors_of(&device)?,
             device,
             volume,
@@ -131,26 +131,26 @@ impl Worker {
             .user_data(u64::from(slot))
     }
 
-    fn read(&self, offset_bytes: u64, length_bytes: usize, reply: Reply) {
+    fn read(&self, offset_bytes: u64, length_bytes: usize, reply: UblkReply) {
         let buffers = Arc::clone(&self.buffers);
         let buffer = buffers.take(length_bytes);
-        let done = move |completion: Completion| match completion {
+        let done = move |completion: DeviceCompletion| match completion {
             Ok(buffer) => {
                 reply.data(&buffer);
                 buffers.put(buffer);
             }
             Err(error) => reply.error(export::errno(&error).code()),
         };
-        self.volume.submit(Request::Read { offset_bytes, buffer }, Box::new(done));
+        self.volume.submit(DeviceRequest::Read { offset_bytes, buffer }, Box::new(done));
     }
 
-    fn submit(&self, request: Request, bytes: usize, reply: Reply) {
+    fn submit(&self, request: DeviceRequest, bytes: usize, reply: UblkReply) {
         self.volume.submit(request, Box::new(move |completion| reply.outcome(completion, bytes)));
     }
 }
 
-impl Slots for Worker {
-    type Answer = Answer;
+impl RingSlots for UblkWorker {
+    type Answer = UblkAnswer;
 
     fn count(&self) -> usize {
         SLOTS
@@ -162,12 +162,12 @@ impl Slots for Worker {
         submit(&commands)
     }
 
-    fn give_back(&self, Answer { slot, result }: Answer) -> squeue::Entry128 {
+    fn give_back(&self, UblkAnswer { slot, result }: UblkAnswer) -> squeue::Entry128 {
         self.command(COMMIT_AND_FETCH, slot, result)
     }
 
     fn handle(&self, slot: u32) {
-        let reply = Reply { shared: Arc::clone(&self.shared), slot, is_given: false };
+        let reply = UblkReply { shared: Arc::clone(&self.shared), slot, is_given: false };
         // SAFETY: the kernel has written this descriptor and leaves it alone until the result is there.
         let descriptor = unsafe {
             ptr::read_volatile(
@@ -175,18 +175,20 @@ impl Slots for Worker {
             )
         };
         match protocol::parse(&descriptor, PAYLOAD_BYTES) {
-            Some(Call::Read { offset_bytes, length_bytes }) => self.read(offset_bytes, length_bytes, reply),
-            Some(Call::Write { offset_bytes, length_bytes, fua }) => {
+            Some(UblkCall::Read { offset_bytes, length_bytes }) => {
+                self.read(offset_bytes, length_bytes, reply)
+            }
+            Some(UblkCall::Write { offset_bytes, length_bytes, fua }) => {
                 let payload = self.shared.payload(slot);
                 // SAFETY: the kernel has filled this much of the slot's payload, and the slot is ours.
                 let data = unsafe { std::slice::from_raw_parts(payload, length_bytes) }.to_vec();
-                self.submit(Request::Write { offset_bytes, data, fua }, length_bytes, reply);
+                self.submit(DeviceRequest::Write { offset_bytes, data, fua }, length_bytes, reply);
             }
-            Some(Call::Flush) => self.submit(Request::Flush, 0, reply),
-            Some(Call::Discard { offset_bytes, length_bytes }) => {
-                self.submit(Request::Discard { offset_bytes, length_bytes }, 0, reply);
+            Some(UblkCall::Flush) => self.submit(DeviceRequest::Flush, 0, reply),
+            Some(UblkCall::Discard { offset_bytes, length_bytes }) => {
+                self.submit(DeviceRequest::Discard { offset_bytes, length_bytes }, 0, reply);
             }
-            Some(Call::Other(_)) => reply.error(libc::EOPNOTSUPP),
+            Some(UblkCall::Other(_)) => reply.error(libc::EOPNOTSUPP),
             None => reply.error(libc::EINVAL),
         }
     }

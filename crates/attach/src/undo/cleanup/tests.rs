@@ -3,7 +3,7 @@ use crate::machine::processes::{self, ProcessId};
 use crate::undo::registry::OwnFolder;
 use crate::undo::registry::tests::{dead_process, journal_of, registry};
 
-fn clean(registry: &Registry) -> (Result<Cleaned, String>, Vec<String>) {
+fn clean(registry: &ResourceRegistry) -> (Result<CleanupResult, String>, Vec<String>) {
     let mut said = Vec::new();
     let outcome =
         super::clean(registry, &mut |line| said.push(line.to_owned())).map_err(|error| error.to_string());
@@ -16,7 +16,7 @@ fn what_a_living_process_made_is_no_leftover() {
     let (session, note) = registry.session().unwrap();
     assert!(registry.leftovers().is_empty());
     let (outcome, said) = clean(&registry);
-    assert_eq!(outcome, Ok(Cleaned { removed: 0, in_use: 1 }));
+    assert_eq!(outcome, Ok(CleanupResult { removed: 0, in_use: 1 }));
     assert!(said[0].contains("left alone"), "{said:?}");
     assert!(session.is_dir());
     fs::remove_dir(&session).unwrap();
@@ -28,13 +28,14 @@ fn what_a_living_process_made_is_no_leftover() {
 fn what_a_living_process_made_at_the_same_place_stays() {
     let (keep, registry) = registry();
     let made_again = keep.path().join("run/work");
-    let resources = [&made_again, &keep.path().join("run")].map(|path| Resource::Tree { path: path.clone() });
+    let resources =
+        [&made_again, &keep.path().join("run")].map(|path| OwnedResource::Tree { path: path.clone() });
     journal_of(&registry, dead_process(), &processes::boot_id(), &resources);
-    let note = registry.note(Resource::Tree { path: made_again.clone() }).unwrap();
+    let note = registry.note(OwnedResource::Tree { path: made_again.clone() }).unwrap();
     fs::create_dir_all(&made_again).unwrap();
     fs::write(made_again.join("file"), "x").unwrap();
     let (outcome, said) = clean(&registry);
-    assert_eq!(outcome, Ok(Cleaned { removed: 0, in_use: 1 }), "{said:?}");
+    assert_eq!(outcome, Ok(CleanupResult { removed: 0, in_use: 1 }), "{said:?}");
     assert!(made_again.join("file").is_file());
     fs::remove_dir_all(&made_again).unwrap();
     registry.forget(note);
@@ -54,15 +55,15 @@ fn what_a_dead_process_made_is_removed_and_nothing_else() {
     let link = keep.path().join("link");
     std::os::unix::fs::symlink(&filled, &link).unwrap();
     let resources = [
-        Resource::Tree { path: tree.clone() },
-        Resource::File { path: file.clone() },
-        Resource::EmptyDirectory { path: filled.clone() },
-        Resource::Tree { path: link.clone() },
-        Resource::Mount { mount_point: keep.path().to_owned(), backing: "/no/such/volume".into() },
-        Resource::FuseMount { mount_point: "/".into(), source: "underlay:none".into() },
-        Resource::Directory { mount_point: "/".into(), source: "underlay:none".into() },
-        Resource::Daemon { config: "/no/such/config".into(), control: "/no/such/socket".into() },
-        Resource::Cgroup { directory: keep.path().join("no-such-group") },
+        OwnedResource::Tree { path: tree.clone() },
+        OwnedResource::File { path: file.clone() },
+        OwnedResource::EmptyDirectory { path: filled.clone() },
+        OwnedResource::Tree { path: link.clone() },
+        OwnedResource::Mount { mount_point: keep.path().to_owned(), backing: "/no/such/volume".into() },
+        OwnedResource::FuseMount { mount_point: "/".into(), source: "underlay:none".into() },
+        OwnedResource::Directory { mount_point: "/".into(), source: "underlay:none".into() },
+        OwnedResource::Daemon { config: "/no/such/config".into(), control: "/no/such/socket".into() },
+        OwnedResource::Cgroup { directory: keep.path().join("no-such-group") },
     ];
     let journal = journal_of(&registry, dead_process(), &processes::boot_id(), &resources);
     assert_eq!(registry.leftovers().len(), resources.len());
@@ -70,7 +71,7 @@ fn what_a_dead_process_made_is_removed_and_nothing_else() {
     assert!(outcome.is_ok(), "{outcome:?} {said:?}");
     assert!(!tree.exists() && !file.exists() && !journal.exists());
     assert!(filled.join("theirs").exists() && fs::symlink_metadata(&link).is_ok());
-    assert_eq!(clean(&registry).0, Ok(Cleaned::default()));
+    assert_eq!(clean(&registry).0, Ok(CleanupResult::default()));
 }
 
 #[test]
@@ -81,14 +82,24 @@ fn a_process_is_ended_unless_its_number_means_someone_else() {
     let owner = dead_process();
     let before = ProcessId { start_ticks: process.start_ticks - 1, ..process };
     let boot = processes::boot_id();
-    journal_of(&registry, owner, &boot, &[Resource::Process { process: before, what: "an engine".into() }]);
-    assert_eq!(clean(&registry).0, Ok(Cleaned::default()));
+    journal_of(
+        &registry,
+        owner,
+        &boot,
+        &[OwnedResource::Process { process: before, what: "an engine".into() }],
+    );
+    assert_eq!(clean(&registry).0, Ok(CleanupResult::default()));
     assert!(process.is_alive());
-    journal_of(&registry, owner, "another boot", &[Resource::Process { process, what: "an engine".into() }]);
-    assert_eq!(clean(&registry).0, Ok(Cleaned::default()));
+    journal_of(
+        &registry,
+        owner,
+        "another boot",
+        &[OwnedResource::Process { process, what: "an engine".into() }],
+    );
+    assert_eq!(clean(&registry).0, Ok(CleanupResult::default()));
     assert!(process.is_alive());
-    journal_of(&registry, owner, &boot, &[Resource::Process { process, what: "an engine".into() }]);
-    assert_eq!(clean(&registry).0, Ok(Cleaned { removed: 1, in_use: 0 }));
+    journal_of(&registry, owner, &boot, &[OwnedResource::Process { process, what: "an engine".into() }]);
+    assert_eq!(clean(&registry).0, Ok(CleanupResult { removed: 1, in_use: 0 }));
     assert!(!process.is_alive());
     child.wait().unwrap();
 }
@@ -101,10 +112,11 @@ fn a_socket_goes_when_nobody_listens_on_it_any_more() {
     drop(UnixListener::bind(&left).unwrap());
     // Somebody else has bound the place of the dead owner anew.
     let _listener = UnixListener::bind(&taken).unwrap();
-    let resources = [Resource::Socket { path: left.clone() }, Resource::Socket { path: taken.clone() }];
+    let resources =
+        [OwnedResource::Socket { path: left.clone() }, OwnedResource::Socket { path: taken.clone() }];
     journal_of(&registry, dead_process(), &processes::boot_id(), &resources);
     let (outcome, said) = clean(&registry);
-    assert_eq!(outcome, Ok(Cleaned { removed: 1, in_use: 0 }), "{said:?}");
+    assert_eq!(outcome, Ok(CleanupResult { removed: 1, in_use: 0 }), "{said:?}");
     assert!(!left.exists() && taken.exists());
 }
 
@@ -117,10 +129,10 @@ fn what_a_killed_run_left_in_a_store_elsewhere_is_named_once() {
         &registry,
         dead_process(),
         "another boot",
-        &[Resource::ElsewhereContent { place: place.clone() }],
+        &[OwnedResource::ElsewhereContent { place: place.clone() }],
     );
     let (outcome, said) = clean(&registry);
-    assert_eq!(outcome, Ok(Cleaned::default()));
+    assert_eq!(outcome, Ok(CleanupResult::default()));
     assert!(said.iter().any(|line| line.contains("delete it there") && line.contains(&place)), "{said:?}");
     assert!(clean(&registry).1.is_empty());
 }
@@ -139,7 +151,8 @@ fn nothing_is_removed_behind_a_parent_that_someone_exchanged() {
     assert!(at("victim/tree/inner").exists());
     assert_eq!(registry.living().len(), 1, "what is left stays noted");
 
-    let resources = [Resource::Tree { path: at("ours/tree") }, Resource::File { path: at("ours/file") }];
+    let resources =
+        [OwnedResource::Tree { path: at("ours/tree") }, OwnedResource::File { path: at("ours/file") }];
     journal_of(&registry, dead_process(), &processes::boot_id(), &resources);
     let (outcome, _) = clean(&registry);
     assert!(outcome.unwrap_err().contains("no longer a directory"));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use underlay_files::{Access, Folder};
 
-use super::{Note, Registry, Resource};
+use super::{OwnedResource, RegistryNote, ResourceRegistry};
 use crate::machine::error::AttachError;
 use crate::machine::mounts;
 
@@ -14,8 +14,8 @@ use crate::machine::mounts;
 #[derive(Debug)]
 pub struct OwnFolder {
     path: PathBuf,
-    registry: Registry,
-    note: Option<Note>,
+    registry: ResourceRegistry,
+    note: Option<RegistryNote>,
     /// Folders above it that were made for it, from below. They go too, those that are empty then.
     made: Vec<PathBuf>,
 }
@@ -26,7 +26,7 @@ impl OwnFolder {
     ///
     /// # Errors
     /// When it can't be made or noted.
-    pub fn temporary(purpose: &str, registry: &Registry) -> Result<OwnFolder, AttachError> {
+    pub fn temporary(purpose: &str, registry: &ResourceRegistry) -> Result<OwnFolder, AttachError> {
         registry.fresh(purpose).map(|(path, note)| OwnFolder {
             path,
             registry: registry.clone(),
@@ -39,7 +39,11 @@ impl OwnFolder {
     ///
     /// # Errors
     /// When it can't be made or noted.
-    pub fn make_in(above: &Path, purpose: &str, registry: &Registry) -> Result<OwnFolder, AttachError> {
+    pub fn make_in(
+        above: &Path,
+        purpose: &str,
+        registry: &ResourceRegistry,
+    ) -> Result<OwnFolder, AttachError> {
         OwnFolder::make(&above.join(underlay_files::unique_name(purpose)), registry)
     }
 
@@ -48,7 +52,7 @@ impl OwnFolder {
     ///
     /// # Errors
     /// When it can't be made or noted.
-    pub fn make(path: &Path, registry: &Registry) -> Result<OwnFolder, AttachError> {
+    pub fn make(path: &Path, registry: &ResourceRegistry) -> Result<OwnFolder, AttachError> {
         let cannot = |error| AttachError::io("make", path, error);
         let (above, name) = path
             .parent()
@@ -70,7 +74,7 @@ impl OwnFolder {
             found => found.map_err(cannot)?,
         };
         let path = above.join(name);
-        let noted = registry.note(Resource::Tree { path: path.clone() });
+        let noted = registry.note(OwnedResource::Tree { path: path.clone() });
         let note = noted.inspect_err(|_| remove_empty(&made))?;
         match Folder::make_new(&path, Access::Private) {
             Ok(_) => Ok(OwnFolder { path, registry: registry.clone(), note: Some(note), made }),
@@ -93,14 +97,15 @@ impl OwnFolder {
     ///
     /// # Errors
     /// When it can't be removed.
-    pub fn remove_forgotten(path: &Path, registry: &Registry) -> Result<bool, AttachError> {
+    pub fn remove_forgotten(path: &Path, registry: &ResourceRegistry) -> Result<bool, AttachError> {
         let cannot = |error| AttachError::io("remove", path, error);
         if !fs::symlink_metadata(path).map_err(cannot)?.is_dir() {
             return Ok(false);
         }
         // Of this user, and on no way that others can change.
         let path = &Folder::open(path).map_err(cannot)?.path().to_path_buf();
-        let is_in = |resource: &Resource| resource.made_path().is_some_and(|made| made.starts_with(path));
+        let is_in =
+            |resource: &OwnedResource| resource.made_path().is_some_and(|made| made.starts_with(path));
         let is_noted = registry.living().iter().any(|(_, resource)| is_in(resource))
             || registry.leftovers().iter().any(|leftover| is_in(&leftover.resource));
         if is_noted || mounts::all().iter().any(|mount| mount.mount_point.starts_with(path)) {

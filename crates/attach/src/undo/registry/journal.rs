@@ -7,12 +7,12 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use underlay_files::{fleeting, plain_file};
 
-use super::resource::Resource;
+use super::resource::OwnedResource;
 use crate::machine::processes::{self, ProcessId};
 
 /// The process that made the things of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owner {
+pub struct RegistryOwner {
     pub process: ProcessId,
     /// Process numbers start anew with each boot. Empty when it isn't known.
     pub boot_id: String,
@@ -22,7 +22,7 @@ pub struct Owner {
     pub command: String,
 }
 
-impl Owner {
+impl RegistryOwner {
     /// Whether its process numbers mean here what they meant to it.
     pub(crate) fn is_of_this_namespace(&self) -> bool {
         self.pid_namespace.is_none_or(|namespace| fleeting::pid_namespace() == Some(namespace))
@@ -35,13 +35,13 @@ impl Owner {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Line {
-    Owner(Owner),
+pub(super) enum RegistryLine {
+    Owner(RegistryOwner),
     Note {
         id: u64,
         /// Journals of earlier versions have it by this name.
         #[serde(rename = "thing")]
-        resource: Resource,
+        resource: OwnedResource,
     },
     Forget {
         id: u64,
@@ -50,19 +50,19 @@ pub(super) enum Line {
 
 /// A journal as far as it could be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Journal {
-    pub owner: Owner,
+pub struct RegistryJournal {
+    pub owner: RegistryOwner,
     /// Without its line only the number of the process is known, by the name of the file.
     pub is_owner_noted: bool,
     /// What is outstanding, in the order in which it was noted.
-    pub resources: Vec<(u64, Resource)>,
+    pub resources: Vec<(u64, OwnedResource)>,
     /// Lines that were cut short or damaged.
     pub unreadable_lines: usize,
     /// Its owner has it locked, or nobody can tell.
     pub is_locked: bool,
 }
 
-impl Journal {
+impl RegistryJournal {
     /// Whether the owner still runs, in this boot of the machine. One in another PID namespace, as that of a container, can't be seen: it
     /// is known by its lock.
     pub fn is_alive(&self) -> bool {
@@ -84,13 +84,13 @@ pub(super) fn file_name(pid: u32, start_ticks: u64) -> String {
 }
 
 /// `None` for a file that is no journal, by its name, or can't be opened.
-pub(super) fn read(path: &Path) -> Option<Journal> {
+pub(super) fn read(path: &Path) -> Option<RegistryJournal> {
     let process = parse_file_name(path.file_name()?.to_str()?)?;
     let mut bytes = Vec::new();
     let file = plain_file::open(path).ok()??;
     (&file).take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
     let is_locked = file.try_lock_shared().is_err();
-    Some(Journal { is_locked, ..parse_journal(process, &bytes) })
+    Some(RegistryJournal { is_locked, ..parse_journal(process, &bytes) })
 }
 
 fn parse_file_name(name: &str) -> Option<ProcessId> {
@@ -99,26 +99,27 @@ fn parse_file_name(name: &str) -> Option<ProcessId> {
 }
 
 /// Reads a journal of `process` (by its file name, which holds even if the first line is damaged).
-pub fn parse_journal(process: ProcessId, bytes: &[u8]) -> Journal {
-    let mut owner = Owner { process, boot_id: String::new(), pid_namespace: None, command: "?".to_owned() };
+pub fn parse_journal(process: ProcessId, bytes: &[u8]) -> RegistryJournal {
+    let mut owner =
+        RegistryOwner { process, boot_id: String::new(), pid_namespace: None, command: "?".to_owned() };
     let mut is_owner_noted = false;
     let mut resources = BTreeMap::new();
     let mut unreadable_lines = 0;
     for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         match serde_json::from_slice(line) {
             // A journal copied under another name speaks of another process: the name decides.
-            Ok(Line::Owner(found)) if found.process == process => {
+            Ok(RegistryLine::Owner(found)) if found.process == process => {
                 (owner, is_owner_noted) = (found, true);
             }
-            Ok(Line::Note { id, resource }) => {
+            Ok(RegistryLine::Note { id, resource }) => {
                 resources.insert(id, resource);
             }
-            Ok(Line::Forget { id }) => {
+            Ok(RegistryLine::Forget { id }) => {
                 resources.remove(&id);
             }
-            Ok(Line::Owner(_)) | Err(_) => unreadable_lines += 1,
+            Ok(RegistryLine::Owner(_)) | Err(_) => unreadable_lines += 1,
         }
     }
     let resources = resources.into_iter().collect();
-    Journal { owner, is_owner_noted, resources, unreadable_lines, is_locked: false }
+    RegistryJournal { owner, is_owner_noted, resources, unreadable_lines, is_locked: false }
 }

@@ -17,7 +17,7 @@ pub struct PreviousLimits {
 /// Something that outlives the process that made it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
-pub enum Resource {
+pub enum OwnedResource {
     /// A filesystem on the loop device of the file `backing`, on the ublk device of that link, or on that device.
     Mount {
         mount_point: PathBuf,
@@ -110,49 +110,53 @@ pub enum Resource {
     },
 }
 
-impl Resource {
+impl OwnedResource {
     /// The path that must not exist yet when the thing is noted: what was there before isn't ours to remove.
     pub(crate) fn made_path(&self) -> Option<&Path> {
         match self {
-            Resource::File { path } | Resource::Tree { path } | Resource::EmptyDirectory { path } => {
-                Some(path)
-            }
-            Resource::Cgroup { directory } => Some(directory),
+            OwnedResource::File { path }
+            | OwnedResource::Tree { path }
+            | OwnedResource::EmptyDirectory { path } => Some(path),
+            OwnedResource::Cgroup { directory } => Some(directory),
             _ => None,
         }
     }
 }
 
-impl std::fmt::Display for Resource {
+impl std::fmt::Display for OwnedResource {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Resource::Mount { mount_point, .. } | Resource::Directory { mount_point, .. } => {
+            OwnedResource::Mount { mount_point, .. } | OwnedResource::Directory { mount_point, .. } => {
                 write!(formatter, "the mount at {}", mount_point.display())
             }
-            Resource::FuseMount { mount_point, .. } => {
+            OwnedResource::FuseMount { mount_point, .. } => {
                 write!(formatter, "the export at {}", mount_point.display())
             }
-            Resource::Loop { backing } => write!(formatter, "the loop device of {}", backing.display()),
-            Resource::Ublk { export } => write!(formatter, "the ublk devices of {}", export.display()),
-            Resource::DirtyLimit { device, .. } => {
+            OwnedResource::Loop { backing } => write!(formatter, "the loop device of {}", backing.display()),
+            OwnedResource::Ublk { export } => write!(formatter, "the ublk devices of {}", export.display()),
+            OwnedResource::DirtyLimit { device, .. } => {
                 write!(formatter, "the limit of dirty pages of device {device}")
             }
-            Resource::ReadAhead { device, .. } => write!(formatter, "the read-ahead of device {device}"),
-            Resource::NvmeController { subsystem_nqn, .. } => {
+            OwnedResource::ReadAhead { device, .. } => write!(formatter, "the read-ahead of device {device}"),
+            OwnedResource::NvmeController { subsystem_nqn, .. } => {
                 write!(formatter, "the connection to {subsystem_nqn}")
             }
-            Resource::ElsewhereContent { place } => write!(formatter, "{place}"),
-            Resource::Daemon { config, .. } => write!(formatter, "the device daemon of {}", config.display()),
-            Resource::Process { process, what } => write!(formatter, "{what} (process {})", process.pid),
-            Resource::Cgroup { directory } => write!(formatter, "the control group {}", directory.display()),
-            Resource::File { path } => write!(formatter, "the file {}", path.display()),
-            Resource::Socket { path }
-            | Resource::Nodes { control: path }
-            | Resource::Run { control: path, .. }
-            | Resource::Service { control: path } => {
+            OwnedResource::ElsewhereContent { place } => write!(formatter, "{place}"),
+            OwnedResource::Daemon { config, .. } => {
+                write!(formatter, "the device daemon of {}", config.display())
+            }
+            OwnedResource::Process { process, what } => write!(formatter, "{what} (process {})", process.pid),
+            OwnedResource::Cgroup { directory } => {
+                write!(formatter, "the control group {}", directory.display())
+            }
+            OwnedResource::File { path } => write!(formatter, "the file {}", path.display()),
+            OwnedResource::Socket { path }
+            | OwnedResource::Nodes { control: path }
+            | OwnedResource::Run { control: path, .. }
+            | OwnedResource::Service { control: path } => {
                 write!(formatter, "the socket {}", path.display())
             }
-            Resource::Tree { path } | Resource::EmptyDirectory { path } => {
+            OwnedResource::Tree { path } | OwnedResource::EmptyDirectory { path } => {
                 write!(formatter, "the directory {}", path.display())
             }
         }

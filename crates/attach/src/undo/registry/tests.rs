@@ -2,9 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-pub(crate) fn registry() -> (tempfile::TempDir, Registry) {
+pub(crate) fn registry() -> (tempfile::TempDir, ResourceRegistry) {
     let directory = tempfile::tempdir().unwrap();
-    let registry = Registry::at(&directory.path().join("run")).unwrap();
+    let registry = ResourceRegistry::at(&directory.path().join("run")).unwrap();
     (directory, registry)
 }
 
@@ -18,18 +18,22 @@ pub(crate) fn dead_process() -> ProcessId {
 }
 
 pub(crate) fn journal_of(
-    registry: &Registry,
+    registry: &ResourceRegistry,
     process: ProcessId,
     boot_id: &str,
-    resources: &[Resource],
+    resources: &[OwnedResource],
 ) -> PathBuf {
     let path = registry.directory().join(journal::file_name(process.pid, process.start_ticks));
     let mut file = File::create(&path).unwrap();
-    let owner =
-        Owner { process, boot_id: boot_id.to_owned(), pid_namespace: None, command: "test".to_owned() };
-    append(&mut file, &journal::Line::Owner(owner)).unwrap();
+    let owner = RegistryOwner {
+        process,
+        boot_id: boot_id.to_owned(),
+        pid_namespace: None,
+        command: "test".to_owned(),
+    };
+    append(&mut file, &journal::RegistryLine::Owner(owner)).unwrap();
     for (id, resource) in (1..).zip(resources) {
-        append(&mut file, &journal::Line::Note { id, resource: resource.clone() }).unwrap();
+        append(&mut file, &journal::RegistryLine::Note { id, resource: resource.clone() }).unwrap();
     }
     path
 }
@@ -37,15 +41,15 @@ pub(crate) fn journal_of(
 #[test]
 fn the_journal_goes_with_the_last_thing() {
     let (_keep, registry) = registry();
-    let first = registry.note(Resource::Loop { backing: "/a".into() }).unwrap();
-    let second = registry.note(Resource::Loop { backing: "/b".into() }).unwrap();
+    let first = registry.note(OwnedResource::Loop { backing: "/a".into() }).unwrap();
+    let second = registry.note(OwnedResource::Loop { backing: "/b".into() }).unwrap();
     assert_eq!(registry.journals().len(), 1);
     registry.forget(first);
     assert_eq!(registry.journals()[0].1.resources.len(), 1);
     registry.forget(second);
     assert!(registry.journals().is_empty());
     // And it starts anew.
-    let third = registry.note(Resource::Loop { backing: "/c".into() }).unwrap();
+    let third = registry.note(OwnedResource::Loop { backing: "/c".into() }).unwrap();
     assert_eq!(registry.journals()[0].1.owner.process, ProcessId::current());
     registry.forget(third);
 }
@@ -69,13 +73,13 @@ fn a_folder_that_no_registry_knows_is_removed_by_its_owner_only() {
     assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap());
     assert!(precious.join("file").is_file());
     fs::remove_file(&path).unwrap();
-    let resources = [Resource::Tree { path: path.clone() }];
+    let resources = [OwnedResource::Tree { path: path.clone() }];
     let journal = journal_of(&registry, dead_process(), &crate::machine::processes::boot_id(), &resources);
     make();
     assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap(), "`clean` knows of it");
     fs::remove_file(journal).unwrap();
     fs::remove_dir_all(&path).unwrap();
-    let note = registry.note(Resource::File { path: path.join("file") }).unwrap();
+    let note = registry.note(OwnedResource::File { path: path.join("file") }).unwrap();
     make();
     assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap(), "a living process has something in it");
     registry.forget(note);
@@ -84,7 +88,7 @@ fn a_folder_that_no_registry_knows_is_removed_by_its_owner_only() {
 #[test]
 fn what_exists_already_is_not_noted_as_ours() {
     let (keep, registry) = registry();
-    let error = registry.note(Resource::Tree { path: keep.path().to_owned() }).unwrap_err();
+    let error = registry.note(OwnedResource::Tree { path: keep.path().to_owned() }).unwrap_err();
     assert!(error.to_string().contains("exists already"), "{error}");
     assert!(registry.journals().is_empty());
 }
@@ -105,16 +109,16 @@ fn missing_directories_are_made_and_taken_back() {
 #[test]
 fn a_line_after_a_torn_one_is_read() {
     let (_keep, registry) = registry();
-    let torn = Resource::Loop { backing: "/torn".into() };
+    let torn = OwnedResource::Loop { backing: "/torn".into() };
     let path = journal_of(&registry, dead_process(), &processes::boot_id(), &[torn]);
     // What a full disk lets through of a line.
     let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(b"{\"note\":{\"id\":2,\"thi").unwrap();
-    let resource = Resource::Loop { backing: "/whole".into() };
-    append(&mut file, &journal::Line::Note { id: 3, resource: resource.clone() }).unwrap();
-    let resources: Vec<Resource> =
+    let resource = OwnedResource::Loop { backing: "/whole".into() };
+    append(&mut file, &journal::RegistryLine::Note { id: 3, resource: resource.clone() }).unwrap();
+    let resources: Vec<OwnedResource> =
         registry.leftovers().into_iter().map(|leftover| leftover.resource).collect();
-    assert_eq!(resources, [Resource::Loop { backing: "/torn".into() }, resource]);
+    assert_eq!(resources, [OwnedResource::Loop { backing: "/torn".into() }, resource]);
     assert_eq!(journal::read(&path).unwrap().unreadable_lines, 1);
 }
 
@@ -126,10 +130,11 @@ fn an_owner_in_another_pid_namespace_lives_as_long_as_it_has_its_journal_locked(
     let path = registry.directory().join(journal::file_name(process.pid, process.start_ticks));
     let with = |pid_namespace| {
         let mut file = File::create(&path).unwrap();
-        let owner = Owner { process, boot_id: processes::boot_id(), pid_namespace, command: "test".into() };
-        append(&mut file, &journal::Line::Owner(owner)).unwrap();
-        let resource = Resource::Loop { backing: "/a".into() };
-        append(&mut file, &journal::Line::Note { id: 1, resource }).unwrap();
+        let owner =
+            RegistryOwner { process, boot_id: processes::boot_id(), pid_namespace, command: "test".into() };
+        append(&mut file, &journal::RegistryLine::Owner(owner)).unwrap();
+        let resource = OwnedResource::Loop { backing: "/a".into() };
+        append(&mut file, &journal::RegistryLine::Note { id: 1, resource }).unwrap();
         file
     };
     let elsewhere = with(Some(3));
@@ -176,20 +181,20 @@ fn a_journal_that_was_taken_away_is_told_from_the_one_in_its_place() {
 #[test]
 fn a_journal_says_its_pid_namespace_and_is_locked_while_its_owner_runs() {
     let (_keep, registry) = registry();
-    let note = registry.note(Resource::Loop { backing: "/a".into() }).unwrap();
+    let note = registry.note(OwnedResource::Loop { backing: "/a".into() }).unwrap();
     let (_, journal) = registry.journals().remove(0);
     assert!(journal.is_locked && journal.owner.pid_namespace.is_some() && journal.is_alive());
     registry.forget(note);
 }
 
-fn some_thing() -> impl Strategy<Value = Resource> {
+fn some_thing() -> impl Strategy<Value = OwnedResource> {
     let path = "[a-z \\\\\"é/]{0,12}".prop_map(PathBuf::from);
     (path, any::<u32>(), any::<u64>(), 0_u8..5).prop_map(|(path, pid, start_ticks, kind)| match kind {
-        0 => Resource::Mount { mount_point: path.clone(), backing: path },
-        1 => Resource::Process { process: ProcessId { pid, start_ticks }, what: "x".into() },
-        2 => Resource::FuseMount { source: "s".into(), mount_point: path },
-        3 => Resource::Daemon { config: path.clone(), control: path },
-        _ => Resource::Tree { path },
+        0 => OwnedResource::Mount { mount_point: path.clone(), backing: path },
+        1 => OwnedResource::Process { process: ProcessId { pid, start_ticks }, what: "x".into() },
+        2 => OwnedResource::FuseMount { source: "s".into(), mount_point: path },
+        3 => OwnedResource::Daemon { config: path.clone(), control: path },
+        _ => OwnedResource::Tree { path },
     })
 }
 
@@ -204,18 +209,18 @@ proptest! {
         cut in any::<prop::sample::Index>(),
     ) {
         let process = ProcessId { pid: 7, start_ticks: 9 };
-        let owner = Owner { process, boot_id: "b".into(), pid_namespace: Some(3), command: "c".into() };
-        let mut lines = vec![journal::Line::Owner(owner.clone())];
-        let mut model: Vec<Vec<(u64, Resource)>> = vec![Vec::new()];
+        let owner = RegistryOwner { process, boot_id: "b".into(), pid_namespace: Some(3), command: "c".into() };
+        let mut lines = vec![journal::RegistryLine::Owner(owner.clone())];
+        let mut model: Vec<Vec<(u64, OwnedResource)>> = vec![Vec::new()];
         for (id, (resource, forget)) in (1..).zip(actions) {
             let mut now = model.last().unwrap().clone();
             now.push((id, resource.clone()));
             model.push(now.clone());
-            lines.push(journal::Line::Note { id, resource });
+            lines.push(journal::RegistryLine::Note { id, resource });
             if forget {
                 now.pop();
                 model.push(now);
-                lines.push(journal::Line::Forget { id });
+                lines.push(journal::RegistryLine::Forget { id });
             }
         }
         let mut bytes = Vec::new();
@@ -295,7 +300,7 @@ fn a_registry_that_someone_else_can_exchange_is_refused() {
     let open = keep.path().join("open");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-    let refused = |path: &Path| Registry::at(path).unwrap_err().to_string();
+    let refused = |path: &Path| ResourceRegistry::at(path).unwrap_err().to_string();
     assert!(refused(&open).contains("can be written to by everybody"));
     assert!(rustix::process::geteuid().is_root() || std::env::var_os("CI").is_none());
     if rustix::process::geteuid().is_root() {

@@ -1,20 +1,20 @@
 //! Which of the measured cells advice is about.
 
 use underlay_config::units;
-use underlay_predict::{Calibration, Point};
+use underlay_predict::{Calibration, CellPoint};
 
 use crate::arguments::AboutArguments;
-use crate::commands::predicting::{self, SourceRun, Sources};
-use crate::exit_codes::Failure;
+use crate::commands::predicting::{self, MeasuredSources, SourceRun};
+use crate::exit_codes::ExitFailure;
 
 /// What was asked about, filled in from the runs.
-pub(super) struct About {
-    pub sources: Sources,
+pub(super) struct AdviceSubject {
+    pub sources: MeasuredSources,
     pub calibration: Calibration,
     /// Which of the runs it is from.
     pub run: usize,
     /// A measured cell of the system and mix, with the data that was asked for.
-    pub point: Point,
+    pub point: CellPoint,
     /// Unscaled.
     pub data_bytes: f64,
     pub data_scale: f64,
@@ -23,7 +23,7 @@ pub(super) struct About {
     pub workload_name: String,
 }
 
-impl About {
+impl AdviceSubject {
     pub(super) fn source(&self) -> &SourceRun {
         &self.sources.runs[self.run]
     }
@@ -35,19 +35,21 @@ impl About {
 }
 
 /// A size as it is typed.
-pub(super) fn bytes(option: &str, text: &str) -> Result<u64, Failure> {
+pub(super) fn bytes(option: &str, text: &str) -> Result<u64, ExitFailure> {
     let bytes = units::parse_bytes(text)
-        .map_err(|problem| Failure::Mistake(format!("{option} {text}: {problem}")))?;
+        .map_err(|problem| ExitFailure::Mistake(format!("{option} {text}: {problem}")))?;
     match bytes {
-        0 => Err(Failure::Mistake(format!("{option} {text}: expected more than nothing"))),
+        0 => Err(ExitFailure::Mistake(format!("{option} {text}: expected more than nothing"))),
         bytes => Ok(bytes),
     }
 }
 
-pub(super) fn about(arguments: &AboutArguments) -> Result<About, Failure> {
+pub(super) fn about(arguments: &AboutArguments) -> Result<AdviceSubject, ExitFailure> {
     let rate = arguments.rate;
     if !(1e-3..=1e9).contains(&rate) {
-        return Err(Failure::Mistake(format!("--rate {rate}: expected operations per second, as in 20000")));
+        return Err(ExitFailure::Mistake(format!(
+            "--rate {rate}: expected operations per second, as in 20000"
+        )));
     }
     let data_bytes = arguments.data.as_ref().map(|text| bytes("--data", text)).transpose()?;
     let sources = predicting::sources(&arguments.from)?;
@@ -77,7 +79,7 @@ pub(super) fn about(arguments: &AboutArguments) -> Result<About, Failure> {
     }
     let Some((run, cell, measured)) = found else {
         let [systems, mixes, distributions] = known.map(|names| names.join(", "));
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "no measured cell is of that system, mix and distribution together: the runs have systems {systems}, mixes {mixes}, \
              distributions {distributions}"
         )));
@@ -87,10 +89,10 @@ pub(super) fn about(arguments: &AboutArguments) -> Result<About, Failure> {
     let data_bytes = data_bytes.map_or(measured.data_bytes() * data_scale, |bytes| bytes as f64);
     let records = (data_bytes / data_scale / measured.record_bytes).max(1.0);
     let calibration = sources.calibration();
-    Ok(About {
+    Ok(AdviceSubject {
         calibration,
         run,
-        point: Point { records, ..measured },
+        point: CellPoint { records, ..measured },
         data_bytes,
         data_scale,
         system_name: cell.system,

@@ -6,32 +6,32 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_predict::Point;
-use underlay_predict::advice::memory::{self, Advice, Wanted};
-use underlay_record::Price;
+use underlay_predict::CellPoint;
+use underlay_predict::advice::memory::{self, MemoryAdvice, MemoryGoal};
+use underlay_record::PriceSum;
 use underlay_report::quantity;
 use underlay_storage::catalogue;
 
-use super::about::{self, About};
+use super::about::{self, AdviceSubject};
 use crate::arguments::AdviseMemoryArguments;
-use crate::commands::predict::{Refused, print_left_out};
-use crate::exit_codes::Failure;
+use crate::commands::predict::{RefusedCell, print_left_out};
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
 /// What scripts get.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(in crate::commands) struct Answer<'a> {
+pub(in crate::commands) struct MemoryAnswer<'a> {
     /// Measured cells that nothing can be learnt from.
-    left_out: Vec<Refused>,
+    left_out: Vec<RefusedCell>,
     #[serde(flatten)]
-    advice: &'a Advice,
+    advice: &'a MemoryAdvice,
 }
 
-pub(super) fn advise(arguments: &AdviseMemoryArguments) -> Result<ExitCode, Failure> {
+pub(super) fn advise(arguments: &AdviseMemoryArguments) -> Result<ExitCode, ExitFailure> {
     if let Some(usd) = arguments.usd_per_gib
         && !(1e-6..=1e6).contains(&usd)
     {
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "--usd-per-gib {usd}: expected a price in US dollars, as in 4"
         )));
     }
@@ -49,7 +49,7 @@ pub(super) fn advise(arguments: &AdviseMemoryArguments) -> Result<ExitCode, Fail
     });
     let Some(cell) = on_it else {
         let names: Vec<String> = study.storages.iter().map(|storage| storage.name.clone()).collect();
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "no measured cell is on the storage {name}: the run has {}",
             names.join(", ")
         )));
@@ -59,9 +59,9 @@ pub(super) fn advise(arguments: &AdviseMemoryArguments) -> Result<ExitCode, Fail
         .iter()
         .flat_map(|volume| volume.devices())
         .find_map(|device| device.medium.clone())
-        .ok_or_else(|| Failure::Mistake(format!("nothing is known of the devices of {name}")))?;
-    let point = Point { volumes, storage: name.clone(), ..about.point.clone() };
-    let wanted = Wanted {
+        .ok_or_else(|| ExitFailure::Mistake(format!("nothing is known of the devices of {name}")))?;
+    let point = CellPoint { volumes, storage: name.clone(), ..about.point.clone() };
+    let wanted = MemoryGoal {
         point,
         rate_per_s: arguments.about.rate,
         data_scale: about.data_scale,
@@ -70,21 +70,21 @@ pub(super) fn advise(arguments: &AdviseMemoryArguments) -> Result<ExitCode, Fail
         medium: &medium,
     };
     let advice = memory::advise(&about.calibration, &wanted, catalogue::builtin())
-        .map_err(|refusal| Failure::Mistake(format!("there is no answer from these runs: {refusal}")))?;
+        .map_err(|refusal| ExitFailure::Mistake(format!("there is no answer from these runs: {refusal}")))?;
     match arguments.about.json {
         true => {
-            let answer = Answer { left_out: Refused::left_out(&about.sources), advice: &advice };
+            let answer = MemoryAnswer { left_out: RefusedCell::left_out(&about.sources), advice: &advice };
             output::print(&serde_json::to_string_pretty(&answer).expect("an answer is plain data"));
         }
         false => {
             output::print(&text(&advice, &about, &medium.name, arguments.usd_per_gib.is_none()));
-            print_left_out(&Refused::left_out(&about.sources));
+            print_left_out(&RefusedCell::left_out(&about.sources));
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(advice: &Advice, about: &About, medium: &str, asks_for_offer: bool) -> String {
+fn text(advice: &MemoryAdvice, about: &AdviceSubject, medium: &str, asks_for_offer: bool) -> String {
     let mut text = output::paragraph(&format!(
         "{}: {} of data at {} ops/s on {medium}; a block is asked for every {} on average.",
         about.in_words(),
@@ -122,7 +122,7 @@ fn text(advice: &Advice, about: &About, medium: &str, asks_for_offer: bool) -> S
             }),
             size.p99_us.map_or_else(absent, |one| quantity::latency(one.value)),
             quantity::number(size.devices, 2),
-            format!("{}{mark}", quantity::price(&Price { usd: size.usd, rent_usd: size.rent_usd })),
+            format!("{}{mark}", quantity::price(&PriceSum { usd: size.usd, rent_usd: size.rent_usd })),
         ]);
     }
     align(&mut table);

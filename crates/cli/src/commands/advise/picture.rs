@@ -3,7 +3,7 @@
 use underlay_report::quantity;
 
 /// A place in the picture.
-pub(super) struct Mark {
+pub(super) struct PictureMark {
     pub usd: f64,
     pub p99_us: f64,
     pub letter: char,
@@ -13,9 +13,9 @@ const ROWS: usize = 14;
 const LEFT: usize = 10;
 
 /// Both axes are logarithmic; the bound is a line. Empty where there is nothing to draw.
-pub(super) fn draw(marks: &[Mark], bound_us: f64, columns: usize) -> String {
+pub(super) fn draw(marks: &[PictureMark], bound_us: f64, columns: usize) -> String {
     let columns = columns.clamp(40, 100) - LEFT - 2;
-    let finite: Vec<&Mark> =
+    let finite: Vec<&PictureMark> =
         marks.iter().filter(|mark| mark.usd > 0.0 && mark.p99_us > 0.0 && mark.p99_us.is_finite()).collect();
     if finite.is_empty() {
         return String::new();
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn every_letter_is_in_its_place_and_the_bound_is_a_line() {
-        let mark = |usd, p99_us, letter| Mark { usd, p99_us, letter };
+        let mark = |usd, p99_us, letter| PictureMark { usd, p99_us, letter };
         let marks =
             [mark(100.0, 20_000.0, 'x'), mark(1_000.0, 500.0, 'A'), mark(9_000.0, f64::INFINITY, 'z')];
         let text = draw(&marks, 10_000.0, 80);

@@ -7,24 +7,24 @@ use comfy_table::{CellAlignment, Table};
 use schemars::JsonSchema;
 use serde::Serialize;
 use underlay_config::units;
-use underlay_predict::Point;
-use underlay_predict::advice::storage::{self, Advice, Offer, Wanted};
-use underlay_predict::simulation::Arrivals;
-use underlay_record::Price;
+use underlay_predict::CellPoint;
+use underlay_predict::advice::storage::{self, StorageAdvice, StorageGoal, StorageOffer};
+use underlay_predict::simulation::OperationArrivals;
+use underlay_record::PriceSum;
 use underlay_record::frontier::{Frontier, PricedStorage};
 use underlay_report::{self as report, quantity};
 use underlay_storage::catalogue;
 use underlay_storage::stack::InitialState;
 
-use super::about::{self, About};
-use super::picture::{self, Mark};
+use super::about::{self, AdviceSubject};
+use super::picture::{self, PictureMark};
 use super::verify;
 use crate::arguments::AdviseStorageArguments;
 use crate::commands::new;
-use crate::commands::predict::{Refused, print_left_out};
+use crate::commands::predict::{RefusedCell, print_left_out};
 use crate::commands::read_study::study_of_text;
 use crate::commands::report::write as write_page;
-use crate::exit_codes::{Failure, INCOMPLETE};
+use crate::exit_codes::{ExitFailure, INCOMPLETE};
 use crate::output;
 
 /// So many are listed and written to the study.
@@ -33,7 +33,7 @@ const LISTED: usize = 12;
 
 /// What scripts get.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(in crate::commands) struct Answer<'a> {
+pub(in crate::commands) struct StorageAnswer<'a> {
     system: &'a str,
     mix: &'a str,
     distribution: &'a str,
@@ -43,20 +43,20 @@ pub(in crate::commands) struct Answer<'a> {
     memory_bytes: f64,
     threads: u32,
     /// Measured cells that nothing can be learnt from.
-    left_out: Vec<Refused>,
+    left_out: Vec<RefusedCell>,
     #[serde(flatten)]
-    advice: &'a Advice,
+    advice: &'a StorageAdvice,
 }
 
-pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, Failure> {
+pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, ExitFailure> {
     let bound = units::parse_duration(&arguments.p99)
-        .map_err(|problem| Failure::Mistake(format!("--p99 {}: {problem}", arguments.p99)))?;
+        .map_err(|problem| ExitFailure::Mistake(format!("--p99 {}: {problem}", arguments.p99)))?;
     let p99_us = bound.as_secs_f64() * 1e6;
     if p99_us <= 0.0 {
-        return Err(Failure::Mistake(format!("--p99 {}: expected a time, as in 10ms", arguments.p99)));
+        return Err(ExitFailure::Mistake(format!("--p99 {}: expected a time, as in 10ms", arguments.p99)));
     }
     if !(1..=64).contains(&arguments.most_devices) {
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "--most-devices {}: expected from 1 to 64, as many as a storage may have",
             arguments.most_devices
         )));
@@ -75,13 +75,13 @@ pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, Fai
     let servers = f64::from(about.point.servers.max(1));
     let memory_bytes =
         memory.map_or(about.point.memory_bytes, |bytes| bytes as f64 / about.data_scale * servers);
-    let point = Point {
+    let point = CellPoint {
         threads,
         memory_bytes,
-        arrivals: Arrivals::Even { per_s: rate_per_s },
+        arrivals: OperationArrivals::Even { per_s: rate_per_s },
         ..about.point.clone()
     };
-    let wanted = Wanted {
+    let wanted = StorageGoal {
         point,
         rate_per_s,
         p99_us,
@@ -91,10 +91,10 @@ pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, Fai
         most_devices: arguments.most_devices,
     };
     let advice = storage::search(&about.calibration, &wanted, catalogue::builtin(), catalogue::layouts())
-        .map_err(|refusal| Failure::Mistake(format!("there is no answer from these runs: {refusal}")))?;
+        .map_err(|refusal| ExitFailure::Mistake(format!("there is no answer from these runs: {refusal}")))?;
     match arguments.about.json {
         true => {
-            let answer = Answer {
+            let answer = StorageAnswer {
                 system: &about.system_name,
                 mix: &about.point.mix,
                 distribution: &about.point.distribution,
@@ -103,14 +103,14 @@ pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, Fai
                 data_bytes: about.data_bytes,
                 memory_bytes: wanted.point.memory_bytes * about.data_scale,
                 threads,
-                left_out: Refused::left_out(&about.sources),
+                left_out: RefusedCell::left_out(&about.sources),
                 advice: &advice,
             };
             output::print(&serde_json::to_string_pretty(&answer).expect("an answer is plain data"));
         }
         false => {
             output::print(&text(&advice, &about, &wanted));
-            print_left_out(&Refused::left_out(&about.sources));
+            print_left_out(&RefusedCell::left_out(&about.sources));
         }
     }
     if let Some(file) = &arguments.html {
@@ -121,14 +121,14 @@ pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, Fai
         }
     }
     if let Some(file) = &arguments.out {
-        let asked = verify::Asked {
+        let asked = verify::AdviceRequest {
             data: arguments.about.data.as_deref(),
             memory: arguments.memory.as_deref(),
             rate_per_s,
             p99_us,
             threads,
         };
-        let best: Vec<&Offer> = advice.offers.iter().take(VERIFIED).collect();
+        let best: Vec<&StorageOffer> = advice.offers.iter().take(VERIFIED).collect();
         if best.is_empty() {
             output::say(format_args!(
                 "note: {} was not written, since nothing meets the bound",
@@ -136,7 +136,7 @@ pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, Fai
             ));
         } else {
             let study = verify::study(&about, &asked, &best)?;
-            study_of_text(file, &study, underlay_study::spec::Form::default())?;
+            study_of_text(file, &study, underlay_study::spec::StudyForm::default())?;
             new::create(file, &study)?;
             if !arguments.about.json {
                 output::print(&format!(
@@ -152,7 +152,7 @@ pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, Fai
 }
 
 /// `rocksdb, mix c, uniform: 20,000 ops/s within a p99 of 10 ms`
-fn question(about: &About, wanted: &Wanted) -> String {
+fn question(about: &AdviceSubject, wanted: &StorageGoal) -> String {
     format!(
         "{}: {} ops/s within a p99 of {}",
         about.in_words(),
@@ -162,7 +162,7 @@ fn question(about: &About, wanted: &Wanted) -> String {
 }
 
 /// Under which it was asked.
-fn conditions(about: &About, wanted: &Wanted) -> Vec<String> {
+fn conditions(about: &AdviceSubject, wanted: &StorageGoal) -> Vec<String> {
     vec![
         format!("{} of data", quantity::bytes(wanted.data_bytes)),
         format!("{} of memory", quantity::memory(wanted.point.memory_bytes * wanted.data_scale)),
@@ -172,7 +172,7 @@ fn conditions(about: &About, wanted: &Wanted) -> Vec<String> {
 }
 
 /// What is drawn.
-fn page(advice: &Advice, about: &About, wanted: &Wanted) -> Frontier {
+fn page(advice: &StorageAdvice, about: &AdviceSubject, wanted: &StorageGoal) -> Frontier {
     let storages = advice.all().enumerate().map(|(place, offer)| PricedStorage {
         name: offer.name.clone(),
         about: about_media(offer),
@@ -211,7 +211,7 @@ fn page(advice: &Advice, about: &About, wanted: &Wanted) -> Frontier {
 }
 
 /// The products, and when their prices were taken.
-fn about_media(offer: &Offer) -> String {
+fn about_media(offer: &StorageOffer) -> String {
     let mut names: Vec<&str> = offer.parts.iter().map(|part| part.medium.as_str()).collect();
     names.extend(offer.cache.iter().map(|cache| cache.medium.as_str()));
     names.dedup();
@@ -227,7 +227,7 @@ fn about_media(offer: &Offer) -> String {
 }
 
 /// What had to be assumed of any of them.
-fn notes(advice: &Advice) -> Vec<&String> {
+fn notes(advice: &StorageAdvice) -> Vec<&String> {
     let told = if advice.offers.is_empty() { &advice.too_slow } else { &advice.offers };
     let mut notes: Vec<&String> = told.iter().flat_map(|offer| &offer.prediction.assumptions).collect();
     notes.sort();
@@ -235,7 +235,7 @@ fn notes(advice: &Advice) -> Vec<&String> {
     notes
 }
 
-fn text(advice: &Advice, about: &About, wanted: &Wanted) -> String {
+fn text(advice: &StorageAdvice, about: &AdviceSubject, wanted: &StorageGoal) -> String {
     let mut text =
         output::paragraph(&format!("{}, {}.", question(about, wanted), conditions(about, wanted).join(", ")));
     text += "\n\n";
@@ -258,10 +258,10 @@ fn text(advice: &Advice, about: &About, wanted: &Wanted) -> String {
         "within the bound",
         "device",
     ]);
-    let listed: Vec<&Offer> = match advice.offers.is_empty() {
+    let listed: Vec<&StorageOffer> = match advice.offers.is_empty() {
         false => advice.offers.iter().take(LISTED).collect(),
         true => {
-            let mut nearest: Vec<&Offer> = advice.too_slow.iter().collect();
+            let mut nearest: Vec<&StorageOffer> = advice.too_slow.iter().collect();
             nearest.sort_by(|a, b| a.prediction.p99_us.value.total_cmp(&b.prediction.p99_us.value));
             nearest.into_iter().take(5).collect()
         }
@@ -326,18 +326,18 @@ fn text(advice: &Advice, about: &About, wanted: &Wanted) -> String {
 
 const PRICES: &str = "prices are those of the devices alone; `underlay media show NAME` has the date and source of each, and a cloud volume's is three years' rent";
 
-fn price_of(offer: &Offer) -> Price {
-    Price { usd: offer.usd, rent_usd: offer.rent_usd }
+fn price_of(offer: &StorageOffer) -> PriceSum {
+    PriceSum { usd: offer.usd, rent_usd: offer.rent_usd }
 }
 
 /// Dollars that its price comes to for something.
-fn rent_or_not(usd: f64, offer: &Offer) -> String {
+fn rent_or_not(usd: f64, offer: &StorageOffer) -> String {
     let rent = if offer.rent_usd > 0.0 { " rent" } else { "" };
     format!("{}{rent}", quantity::dollars(usd))
 }
 
 /// What was not considered, those with one reason together.
-fn excluded(advice: &Advice) -> Vec<(&str, Vec<String>)> {
+fn excluded(advice: &StorageAdvice) -> Vec<(&str, Vec<String>)> {
     let mut told: Vec<(&str, Vec<String>)> = Vec::new();
     for one in &advice.excluded {
         match told.iter_mut().find(|(why, _)| *why == one.why) {
@@ -352,7 +352,7 @@ fn letter(index: usize) -> char {
     char::from(b'A' + (index % 26) as u8)
 }
 
-fn marks(advice: &Advice, listed: &[&Offer]) -> Vec<Mark> {
+fn marks(advice: &StorageAdvice, listed: &[&StorageOffer]) -> Vec<PictureMark> {
     let of_list = listed.iter().enumerate().map(|(index, offer)| (letter(index), *offer));
     let others = advice
         .all()
@@ -361,7 +361,7 @@ fn marks(advice: &Advice, listed: &[&Offer]) -> Vec<Mark> {
     of_list
         .chain(others)
         .filter(|(_, offer)| !offer.prediction.is_saturated)
-        .map(|(letter, offer)| Mark { usd: offer.usd, p99_us: offer.prediction.p99_us.value, letter })
+        .map(|(letter, offer)| PictureMark { usd: offer.usd, p99_us: offer.prediction.p99_us.value, letter })
         .collect()
 }
 
@@ -372,7 +372,7 @@ fn two_digits(value: f64) -> f64 {
 }
 
 /// Where the answer becomes another one, a sentence each.
-fn turns(advice: &Advice, wanted: &Wanted) -> Vec<String> {
+fn turns(advice: &StorageAdvice, wanted: &StorageGoal) -> Vec<String> {
     let turns = &advice.turns;
     let mut sentences = Vec::new();
     if let (Some(first), Some(usd), Some(then)) =

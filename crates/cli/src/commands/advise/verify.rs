@@ -2,14 +2,14 @@
 
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value, value};
 use underlay_config::units;
-use underlay_predict::advice::storage::Offer;
+use underlay_predict::advice::storage::StorageOffer;
 use underlay_report::quantity;
 
-use super::about::About;
-use crate::exit_codes::Failure;
+use super::about::AdviceSubject;
+use crate::exit_codes::ExitFailure;
 
 /// What the advice was asked for, as it was typed.
-pub(super) struct Asked<'a> {
+pub(super) struct AdviceRequest<'a> {
     pub data: Option<&'a str>,
     pub memory: Option<&'a str>,
     pub rate_per_s: f64,
@@ -26,10 +26,14 @@ const REPLACED: [&str; 5] = ["records", "find_rate", "compact_at", "rate", "data
 ///
 /// # Errors
 /// When the run's study can't be edited, which its having been run rules out.
-pub(super) fn study(about: &About, asked: &Asked<'_>, offers: &[&Offer]) -> Result<String, Failure> {
+pub(super) fn study(
+    about: &AdviceSubject,
+    asked: &AdviceRequest<'_>,
+    offers: &[&StorageOffer],
+) -> Result<String, ExitFailure> {
     let run = &about.source().loaded.run;
     let unedited = |problem: &str| {
-        Failure::Failed(format!("the run's study can't be made into one that verifies: {problem}"))
+        ExitFailure::Failed(format!("the run's study can't be made into one that verifies: {problem}"))
     };
     let mut document: DocumentMut =
         run.study_toml.parse().map_err(|error: toml_edit::TomlError| unedited(&error.to_string()))?;
@@ -115,7 +119,7 @@ fn without_comments(table: &mut Table) {
 }
 
 /// Names of storages, each its own: those that begin alike for too long get a number.
-fn names(offers: &[&Offer]) -> Vec<String> {
+fn names(offers: &[&StorageOffer]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for offer in offers {
         let name = name_of(offer);
@@ -126,7 +130,7 @@ fn names(offers: &[&Offer]) -> Vec<String> {
     names
 }
 
-fn storage(offer: &Offer) -> Table {
+fn storage(offer: &StorageOffer) -> Table {
     let mut table = Table::new();
     if let Some(preset) = &offer.preset {
         table.insert("preset", value(preset.as_str()));
@@ -162,7 +166,7 @@ fn storage(offer: &Offer) -> Table {
 }
 
 /// `4 x ssd-sata` is `ssd-sata-x4`, as a storage is named; with a cache `hdd-24tb-x2-nvme-990-pro-read`.
-fn name_of(offer: &Offer) -> String {
+fn name_of(offer: &StorageOffer) -> String {
     let mut words = Vec::new();
     match &offer.preset {
         Some(preset) => words.push(preset.clone()),

@@ -14,9 +14,9 @@ use underlay_config::units;
 use underlay_report::quantity;
 
 use super::{address_in_words, in_time, valid_for};
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
-use crate::signals::Signalled;
+use crate::signals::SignalRequests;
 
 /// After the run, where nobody could press Ctrl-C.
 const STAYS_ALONE: Duration = Duration::from_secs(60);
@@ -31,23 +31,23 @@ const MAX_ADDRESS_BYTES: u64 = 4096;
 
 /// How long the console stays after the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stay {
+pub(crate) enum ConsoleStay {
     UntilCtrlC,
     For(Duration),
 }
 
-impl Stay {
+impl ConsoleStay {
     /// What `--console-stays` says; without it, until Ctrl-C at a terminal, and elsewhere a minute.
     ///
     /// # Errors
     /// When it says no time.
-    pub(crate) fn of(said: Option<&str>) -> Result<Stay, Failure> {
+    pub(crate) fn of(said: Option<&str>) -> Result<ConsoleStay, ExitFailure> {
         match said {
             Some(text) => units::parse_duration(text)
-                .map(Stay::For)
-                .map_err(|problem| Failure::Mistake(format!("--console-stays {text}: {problem}"))),
-            None if is_at_terminal() => Ok(Stay::UntilCtrlC),
-            None => Ok(Stay::For(STAYS_ALONE)),
+                .map(ConsoleStay::For)
+                .map_err(|problem| ExitFailure::Mistake(format!("--console-stays {text}: {problem}"))),
+            None if is_at_terminal() => Ok(ConsoleStay::UntilCtrlC),
+            None => Ok(ConsoleStay::For(STAYS_ALONE)),
         }
     }
 }
@@ -60,7 +60,7 @@ fn is_at_terminal() -> bool {
 }
 
 /// It ends with this value, and with this process however that ends.
-pub(crate) struct Beside {
+pub(crate) struct CompanionConsole {
     /// Nothing where it did not start.
     child: Option<Child>,
     run: PathBuf,
@@ -68,18 +68,18 @@ pub(crate) struct Beside {
 
 /// Where a console is, as it tells the run that started it. The address that opens it is in a file of this user's alone.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Begun {
+pub(super) struct ConsoleAddress {
     pub listens: SocketAddr,
     pub file: PathBuf,
     pub socket: PathBuf,
 }
 
-impl Begun {
+impl ConsoleAddress {
     /// # Errors
     /// When a path is not text, as that of the runtime directory may be.
-    pub(super) fn to_line(&self) -> Result<String, Failure> {
+    pub(super) fn to_line(&self) -> Result<String, ExitFailure> {
         serde_json::to_string(self).map_err(|_| {
-            Failure::Mistake(format!(
+            ExitFailure::Mistake(format!(
                 "the runtime directory's path is not text (UTF-8), but {}: choose another one by UNDERLAY_RUNTIME_DIR",
                 self.socket.display()
             ))
@@ -101,9 +101,9 @@ impl Begun {
     }
 }
 
-impl Beside {
+impl CompanionConsole {
     /// Starts it for the runs beside this one, opens on this one, and says where it is. Without it, the run goes on and that is said.
-    pub(crate) fn start(run: &Path) -> Beside {
+    pub(crate) fn start(run: &Path) -> CompanionConsole {
         let child = match begin(run) {
             Ok((child, begun)) => {
                 output::say(begun.shown(stderr().is_terminal()));
@@ -114,25 +114,25 @@ impl Beside {
                 None
             }
         };
-        Beside { child, run: run.to_owned() }
+        CompanionConsole { child, run: run.to_owned() }
     }
 
     /// Stays open behind a run that has ended with this code, until it is told to end or its time is over.
-    pub(crate) fn stay(mut self, stay: Stay, signalled: &Signalled, code: u8) {
+    pub(crate) fn stay(mut self, stay: ConsoleStay, signalled: &SignalRequests, code: u8) {
         signalled.work_is_done(code);
         // A run that never began has nothing to show.
         let has_something = self.run.join("run.json").is_file();
         let until = match stay {
-            Stay::UntilCtrlC => None,
-            Stay::For(length) => Some(Instant::now() + length),
+            ConsoleStay::UntilCtrlC => None,
+            ConsoleStay::For(length) => Some(Instant::now() + length),
         };
         let is_over = || until.is_some_and(|until| Instant::now() >= until) || signalled.is_leaving();
         if !has_something || is_over() || !self.is_up() {
             return;
         }
         output::say(match stay {
-            Stay::UntilCtrlC => "the console stays open with the report; Ctrl-C ends it".to_owned(),
-            Stay::For(length) => format!(
+            ConsoleStay::UntilCtrlC => "the console stays open with the report; Ctrl-C ends it".to_owned(),
+            ConsoleStay::For(length) => format!(
                 "the console stays open with the report for {}; Ctrl-C ends it at once",
                 quantity::duration(length.as_secs_f64())
             ),
@@ -147,7 +147,7 @@ impl Beside {
     }
 }
 
-fn begin(run: &Path) -> Result<(Child, Begun), String> {
+fn begin(run: &Path) -> Result<(Child, ConsoleAddress), String> {
     let run = std::path::absolute(run).map_err(|error| error.to_string())?;
     let above = run.parent().unwrap_or(Path::new("/"));
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -167,8 +167,9 @@ fn begin(run: &Path) -> Result<(Child, Begun), String> {
         Some(output) => in_time::first_line(output, MAX_LINE_BYTES, BEGIN_LIMIT),
         None => Ok(String::new()),
     };
-    let begun =
-        said.and_then(|line| serde_json::from_str::<Begun>(&line).map_err(|_| "it did not start".to_owned()));
+    let begun = said.and_then(|line| {
+        serde_json::from_str::<ConsoleAddress>(&line).map_err(|_| "it did not start".to_owned())
+    });
     match begun {
         // It says nothing more.
         Ok(begun) => Ok((child, begun)),
@@ -180,7 +181,7 @@ fn begin(run: &Path) -> Result<(Child, Begun), String> {
     }
 }
 
-impl Drop for Beside {
+impl Drop for CompanionConsole {
     fn drop(&mut self) {
         let Some(child) = &mut self.child else { return };
         // In order, so that its socket and its address go with it. It has not been waited for, and so its number is still its own.
@@ -208,7 +209,7 @@ mod tests {
     #[test]
     fn a_runtime_directory_whose_path_is_not_text_is_refused() {
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
-        let begun = |place: &[u8]| Begun {
+        let begun = |place: &[u8]| ConsoleAddress {
             listens: ([127, 0, 0, 1], 7100).into(),
             file: path(place),
             socket: path(place),
@@ -220,9 +221,9 @@ mod tests {
 
     #[test]
     fn how_long_it_stays_is_a_time_with_a_unit() {
-        assert_eq!(Stay::of(Some("0 s")).unwrap(), Stay::For(Duration::ZERO));
-        assert_eq!(Stay::of(Some("2 min")).unwrap(), Stay::For(Duration::from_secs(120)));
-        let refused = Stay::of(Some("soon")).unwrap_err().to_string();
+        assert_eq!(ConsoleStay::of(Some("0 s")).unwrap(), ConsoleStay::For(Duration::ZERO));
+        assert_eq!(ConsoleStay::of(Some("2 min")).unwrap(), ConsoleStay::For(Duration::from_secs(120)));
+        let refused = ConsoleStay::of(Some("soon")).unwrap_err().to_string();
         assert!(refused.starts_with("--console-stays soon: "), "{refused}");
     }
 }

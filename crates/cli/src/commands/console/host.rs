@@ -9,28 +9,29 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use underlay_attach::{Registry, Served};
+use underlay_attach::{ResourceRegistry, ServedStorage};
 use underlay_console::host::{
-    Checked, FaultAction, Host, Mistake, NodeAction, RunAction, Running, Service, Storage, StorageDevice,
+    ConsoleHost, FaultAction, LiveServiceInfo, NodeAction, RunAction, RunningRun, ServedStorageInfo,
+    StorageDevice, StudyCheck, StudyMistake,
 };
 use underlay_files::control_socket::Connection;
-use underlay_record::{Explained, NodeChoice, NodeState};
+use underlay_record::{NodeChoice, NodeState, RunExplanation};
 use underlay_report::LoadedRun;
-use underlay_storage::faults::{Fault, PowerCut};
+use underlay_storage::faults::{DeviceFault, PowerCut};
 use underlay_study::plan;
 use underlay_study::run::wishes::{self, RunCommand, RunReply};
 use underlay_study::session::nodes::{NodeCommand, NodeReply, controls};
-use underlay_study::spec::Form;
+use underlay_study::spec::StudyForm;
 use underlay_sync::UnsimulatedMutex;
 
-use super::kept::Kept;
+use super::kept::CachedAnswer;
 use super::pools;
-use super::services::{self, Services};
-use super::started::{self, Wanted};
+use super::services::{self, ServiceTable};
+use super::started::{self, RunRequest};
 use crate::commands::check::finding;
 use crate::commands::predicting;
 use crate::commands::read_study::study_of_text;
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
 /// A run answers at once.
@@ -46,29 +47,29 @@ const MAX_PROCESSES: usize = 64;
 const FRESH: Duration = Duration::from_millis(500);
 
 pub(super) struct ThisHost {
-    registry: Registry,
-    running: UnsimulatedMutex<Option<(Instant, Vec<Running>)>>,
-    storages: Kept<Vec<Storage>>,
-    services: Kept<Vec<Service>>,
-    known: Services,
-    starter: UnsimulatedMutex<Sender<Wanted>>,
+    registry: ResourceRegistry,
+    running: UnsimulatedMutex<Option<(Instant, Vec<RunningRun>)>>,
+    storages: CachedAnswer<Vec<ServedStorageInfo>>,
+    services: CachedAnswer<Vec<LiveServiceInfo>>,
+    known: ServiceTable,
+    starter: UnsimulatedMutex<Sender<RunRequest>>,
     /// By process.
-    nodes: UnsimulatedMutex<HashMap<u32, Arc<Kept<Vec<NodeState>>>>>,
+    nodes: UnsimulatedMutex<HashMap<u32, Arc<CachedAnswer<Vec<NodeState>>>>>,
 }
 
 impl ThisHost {
     /// # Errors
     /// When there is no thread to start runs by.
-    pub(super) fn new(registry: Registry) -> Result<ThisHost, Failure> {
+    pub(super) fn new(registry: ResourceRegistry) -> Result<ThisHost, ExitFailure> {
         let starter = started::starter()
-            .map_err(|error| Failure::Failed(format!("there is no thread to start runs by: {error}")))?;
+            .map_err(|error| ExitFailure::Failed(format!("there is no thread to start runs by: {error}")))?;
         Ok(ThisHost {
             starter: UnsimulatedMutex::new(starter),
             registry,
             running: UnsimulatedMutex::new(None),
-            storages: Kept::new(),
-            services: Kept::new(),
-            known: Services::default(),
+            storages: CachedAnswer::new(),
+            services: CachedAnswer::new(),
+            known: ServiceTable::default(),
             nodes: UnsimulatedMutex::new(HashMap::new()),
         })
     }
@@ -83,16 +84,16 @@ impl ThisHost {
         self.running().into_iter().map(|run| run.process).collect()
     }
 
-    fn served(&self, id: &str) -> Result<Served, String> {
-        Served::all(&self.registry)
+    fn served(&self, id: &str) -> Result<ServedStorage, String> {
+        ServedStorage::all(&self.registry)
             .into_iter()
             .find(|served| served.control().display().to_string() == id)
             .ok_or_else(|| "that storage is not there any more".to_owned())
     }
 }
 
-impl Host for ThisHost {
-    fn running(&self) -> Vec<Running> {
+impl ConsoleHost for ThisHost {
+    fn running(&self) -> Vec<RunningRun> {
         let mut kept = self.running.lock();
         if let Some((at, running)) = &*kept
             && at.elapsed() < FRESH
@@ -100,8 +101,8 @@ impl Host for ThisHost {
             return running.clone();
         }
         let found = wishes::controls(&self.registry).into_iter();
-        let running: Vec<Running> =
-            found.map(|(owner, _, directory)| Running { directory, process: owner.process.pid }).collect();
+        let running: Vec<RunningRun> =
+            found.map(|(owner, _, directory)| RunningRun { directory, process: owner.process.pid }).collect();
         *kept = Some((Instant::now(), running.clone()));
         running
     }
@@ -134,7 +135,7 @@ impl Host for ThisHost {
             if nodes.len() > MAX_PROCESSES {
                 nodes.clear();
             }
-            Arc::clone(nodes.entry(process).or_insert_with(|| Arc::new(Kept::new())))
+            Arc::clone(nodes.entry(process).or_insert_with(|| Arc::new(CachedAnswer::new())))
         };
         kept.get(NODES_FRESH, move || {
             let asked = Connection::<NodeCommand, NodeReply>::open(&control, SHOWN_LIMIT);
@@ -163,19 +164,19 @@ impl Host for ThisHost {
         }
     }
 
-    fn storages(&self) -> Vec<Storage> {
+    fn storages(&self) -> Vec<ServedStorageInfo> {
         let registry = self.registry.clone();
         let runs = self.runs();
         // One that is just being taken away can't be reached.
         self.storages.get(FRESH, move || {
-            let served = Served::all(&registry);
+            let served = ServedStorage::all(&registry);
             served.iter().filter_map(storage).chain(pools::storages(&runs)).collect()
         })
     }
 
     fn fault(&self, storage: &str, device: Option<&str>, action: &FaultAction) -> Result<String, String> {
         // Whoever looks next is to see what came of it.
-        let _forgotten = Forgets(&self.storages);
+        let _forgotten = CacheInvalidator(&self.storages);
         if pools::is_pool(storage) {
             return pools::fault(storage, device, action);
         }
@@ -188,7 +189,7 @@ impl Host for ThisHost {
         }
         let names: Vec<String> = meant.iter().map(|one| one.device.clone()).collect();
         let told = |error: underlay_attach::AttachError| error.to_string();
-        let inject = |fault: Fault, for_s: Option<f64>| -> Result<(), String> {
+        let inject = |fault: DeviceFault, for_s: Option<f64>| -> Result<(), String> {
             fault.check().map_err(|error| error.to_string())?;
             names
                 .iter()
@@ -196,11 +197,11 @@ impl Host for ThisHost {
         };
         let what = match *action {
             FaultAction::Slow { factor, for_s } => {
-                inject(Fault::Slow { factor }, for_s)?;
+                inject(DeviceFault::Slow { factor }, for_s)?;
                 format!("{factor} times as slow")
             }
             FaultAction::Vanish => {
-                inject(Fault::Vanish, None)?;
+                inject(DeviceFault::Vanish, None)?;
                 "unplugged".to_owned()
             }
             FaultAction::PowerCut => {
@@ -212,7 +213,7 @@ impl Host for ThisHost {
                 let mut returned: Vec<&str> = Vec::new();
                 // First: file systems are mounted on what is there.
                 for one in &meant {
-                    if one.faults.iter().any(|active| active.fault == Fault::Vanish) {
+                    if one.faults.iter().any(|active| active.fault == DeviceFault::Vanish) {
                         served.bring_back(&one.device).map_err(told)?;
                         returned.push(&one.device);
                     }
@@ -243,7 +244,7 @@ impl Host for ThisHost {
         Ok(format!("{}: {what}", names.join(", ")))
     }
 
-    fn services(&self) -> Vec<Service> {
+    fn services(&self) -> Vec<LiveServiceInfo> {
         let (registry, known, runs) = (self.registry.clone(), self.known.clone(), self.runs());
         self.services.get(FRESH, move || known.look(&registry, &runs))
     }
@@ -266,17 +267,17 @@ impl Host for ThisHost {
         Ok(format!("the {} of process {process} ends", found.service.kind))
     }
 
-    fn explain(&self, loaded: &LoadedRun) -> Explained {
+    fn explain(&self, loaded: &LoadedRun) -> RunExplanation {
         predicting::explained(loaded)
     }
 
-    fn check(&self, file: &Path, text: &str) -> Checked {
+    fn check(&self, file: &Path, text: &str) -> StudyCheck {
         // A text that is typed is never so long, and nothing is read again and again for one.
-        match study_of_text(file, text, Form::default()) {
+        match study_of_text(file, text, StudyForm::default()) {
             Ok(study) => {
                 let cells = plan::expand(&study);
                 let notes = study.notes.findings().iter().map(|one| mistake(finding(&study.notes, one)));
-                Checked {
+                StudyCheck {
                     mistakes: notes.collect(),
                     cells,
                     repetitions: study.run.repetitions,
@@ -285,14 +286,14 @@ impl Host for ThisHost {
                     has_short: document_of(text).is_some_and(|found| found.contains_key(SHORT)),
                 }
             }
-            Err(Failure::Findings(findings)) => Checked {
+            Err(ExitFailure::Findings(findings)) => StudyCheck {
                 mistakes: findings.findings().iter().map(|one| mistake(finding(&findings, one))).collect(),
                 has_short: document_of(text).is_some_and(|found| found.contains_key(SHORT)),
-                ..Checked::default()
+                ..StudyCheck::default()
             },
-            Err(other) => Checked {
-                mistakes: vec![Mistake { message: other.to_string(), ..Mistake::default() }],
-                ..Checked::default()
+            Err(other) => StudyCheck {
+                mistakes: vec![StudyMistake { message: other.to_string(), ..StudyMistake::default() }],
+                ..StudyCheck::default()
             },
         }
     }
@@ -308,7 +309,7 @@ impl Host for ThisHost {
             return Err("another run of yours goes on, and both would be measured beside each other: stop it, or wait".to_owned());
         }
         let (answer, answered) = mpsc::channel();
-        let wanted = Wanted { study: study.to_owned(), below: below.to_owned(), short, answer };
+        let wanted = RunRequest { study: study.to_owned(), below: below.to_owned(), short, answer };
         let gone = || "the thread that starts runs has ended".to_owned();
         self.starter.lock().send(wanted).map_err(|_| gone())?;
         answered.recv().map_err(|_| gone())?
@@ -324,9 +325,9 @@ fn document_of(text: &str) -> Option<toml_edit::DocumentMut> {
 }
 
 /// Has an answer that was kept forgotten when this is dropped.
-struct Forgets<'a>(&'a Kept<Vec<Storage>>);
+struct CacheInvalidator<'a>(&'a CachedAnswer<Vec<ServedStorageInfo>>);
 
-impl Drop for Forgets<'_> {
+impl Drop for CacheInvalidator<'_> {
     fn drop(&mut self) {
         self.0.forget();
     }
@@ -340,8 +341,8 @@ fn unreachable_run(error: &io::Error) -> String {
     }
 }
 
-fn mistake(found: crate::commands::check::Finding) -> Mistake {
-    Mistake {
+fn mistake(found: crate::commands::check::CheckFinding) -> StudyMistake {
+    StudyMistake {
         file: found.file,
         line: found.line,
         column: found.column,
@@ -352,7 +353,7 @@ fn mistake(found: crate::commands::check::Finding) -> Mistake {
     }
 }
 
-fn storage(served: &Served) -> Option<Storage> {
+fn storage(served: &ServedStorage) -> Option<ServedStorageInfo> {
     let (faults, glances) = served.look(SHOWN_LIMIT).ok()?;
     let devices = faults.into_iter().map(|device| StorageDevice {
         glance: glances.iter().find(|glance| glance.id.name == device.device).cloned(),
@@ -364,7 +365,7 @@ fn storage(served: &Served) -> Option<Storage> {
         faults: device.faults.iter().map(|active| active.fault.to_string()).collect(),
         state: None,
     });
-    Some(Storage {
+    Some(ServedStorageInfo {
         id: served.control().display().to_string(),
         pool: None,
         directories: served.directories(),

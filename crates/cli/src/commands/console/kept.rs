@@ -13,18 +13,22 @@ const NEXT_LIMIT: Duration = Duration::from_millis(250);
 const POLL: Duration = Duration::from_millis(10);
 
 /// What was answered last. One question at a time is under way: whoever does not answer keeps one thread, and nobody waits for it.
-pub(super) struct Kept<T>(Arc<UnsimulatedMutex<State<T>>>);
+pub(super) struct CachedAnswer<T>(Arc<UnsimulatedMutex<CachedAnswerState<T>>>);
 
-struct State<T> {
+struct CachedAnswerState<T> {
     answer: Option<(Instant, T)>,
     /// Raised when everything known is forgotten, with what is being asked for then.
     round: u64,
     is_asking: bool,
 }
 
-impl<T: Clone + Default + Send + 'static> Kept<T> {
-    pub(super) fn new() -> Kept<T> {
-        Kept(Arc::new(UnsimulatedMutex::new(State { answer: None, round: 0, is_asking: false })))
+impl<T: Clone + Default + Send + 'static> CachedAnswer<T> {
+    pub(super) fn new() -> CachedAnswer<T> {
+        CachedAnswer(Arc::new(UnsimulatedMutex::new(CachedAnswerState {
+            answer: None,
+            round: 0,
+            is_asking: false,
+        })))
     }
 
     /// What is known is true no longer.
@@ -83,7 +87,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_who_does_not_answer() {
-        let kept = Kept::new();
+        let kept = CachedAnswer::new();
         assert_eq!(kept.get(Duration::ZERO, || 7), 7);
         let (end, ended) = mpsc::channel::<()>();
         let hang = move || {
@@ -103,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_question_that_panics_keeps_nobody_from_asking_again() {
-        let kept = Kept::new();
+        let kept = CachedAnswer::new();
         assert_eq!(kept.get(Duration::ZERO, || 7), 7);
         assert_eq!(kept.get(Duration::ZERO, || panic!("expected by this test")), 7);
         while kept.get(Duration::ZERO, || 8) != 8 {
@@ -113,10 +117,10 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_before_it_was_forgotten_is_not_believed() {
-        let kept = Kept::new();
+        let kept = CachedAnswer::new();
         let (end, ended) = mpsc::channel::<()>();
         let asking = {
-            let kept = Kept(Arc::clone(&kept.0));
+            let kept = CachedAnswer(Arc::clone(&kept.0));
             let slow = move || {
                 let _ = ended.recv();
                 "old"

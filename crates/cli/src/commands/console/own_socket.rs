@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{address_in_words, valid_for};
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -18,28 +18,30 @@ const MAX_ANSWER_BYTES: u64 = 64 << 10;
 /// What the console answers.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Answer {
+enum ConsoleAnswer {
     Address { address: String },
     File { file: PathBuf },
     Refused { problem: String },
 }
 
 /// Prints it to a terminal; elsewhere it goes into a file for this user alone, whose path is printed.
-pub(super) fn new_address(own_folder: &Path, port: Option<u16>) -> Result<ExitCode, Failure> {
+pub(super) fn new_address(own_folder: &Path, port: Option<u16>) -> Result<ExitCode, ExitFailure> {
     let socket = the_one(underlay_console::sockets(own_folder), port)?;
     let body = if stdout().is_terminal() { "" } else { "into=file" };
-    match ask(&socket, body).map_err(|problem| Failure::Failed(format!("{}: {problem}", socket.display())))? {
-        Answer::Address { address } => output::print(&address_in_words(&address)),
-        Answer::File { file } => {
+    match ask(&socket, body)
+        .map_err(|problem| ExitFailure::Failed(format!("{}: {problem}", socket.display())))?
+    {
+        ConsoleAnswer::Address { address } => output::print(&address_in_words(&address)),
+        ConsoleAnswer::File { file } => {
             output::print(&format!("console  its address is in {} for {}", file.display(), valid_for()));
         }
-        Answer::Refused { problem } => return Err(Failure::Failed(problem)),
+        ConsoleAnswer::Refused { problem } => return Err(ExitFailure::Failed(problem)),
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The one that is meant: of several, that of the port.
-fn the_one(sockets: Vec<PathBuf>, port: Option<u16>) -> Result<PathBuf, Failure> {
+fn the_one(sockets: Vec<PathBuf>, port: Option<u16>) -> Result<PathBuf, ExitFailure> {
     let is_of_port = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         port.is_none_or(|port| {
@@ -50,15 +52,15 @@ fn the_one(sockets: Vec<PathBuf>, port: Option<u16>) -> Result<PathBuf, Failure>
     let mut meant: Vec<PathBuf> = sockets.into_iter().filter(is_of_port).collect();
     match (meant.len(), port) {
         (1, _) => Ok(meant.remove(0)),
-        (0, None) => Err(Failure::Mistake(
+        (0, None) => Err(ExitFailure::Mistake(
             "no console of yours runs on this host: `underlay console` starts one. Where it was started with another \
              UNDERLAY_RUNTIME_DIR, set that here too"
                 .to_owned(),
         )),
-        (0, Some(port)) => Err(Failure::Mistake(format!("no console of yours listens at port {port}"))),
+        (0, Some(port)) => Err(ExitFailure::Mistake(format!("no console of yours listens at port {port}"))),
         (count, _) => {
             let names: Vec<String> = meant.iter().map(|path| path.display().to_string()).collect();
-            Err(Failure::Mistake(format!(
+            Err(ExitFailure::Mistake(format!(
                 "{count} consoles of yours run: add --listen 127.0.0.1:PORT, by the ports in {}",
                 names.join(", ")
             )))
@@ -66,7 +68,7 @@ fn the_one(sockets: Vec<PathBuf>, port: Option<u16>) -> Result<PathBuf, Failure>
     }
 }
 
-fn ask(socket: &Path, body: &str) -> Result<Answer, String> {
+fn ask(socket: &Path, body: &str) -> Result<ConsoleAnswer, String> {
     let exchange = || -> std::io::Result<Vec<u8>> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(LIMIT))?;
@@ -85,7 +87,7 @@ fn ask(socket: &Path, body: &str) -> Result<Answer, String> {
     parsed(&answer).ok_or_else(|| "it gave an unexpected answer: is it another version?".to_owned())
 }
 
-fn parsed(answer: &[u8]) -> Option<Answer> {
+fn parsed(answer: &[u8]) -> Option<ConsoleAnswer> {
     let (_, body) = std::str::from_utf8(answer).ok()?.split_once("\r\n\r\n")?;
     serde_json::from_str(body).ok()
 }
@@ -120,6 +122,6 @@ mod tests {
         }
         assert!(parsed(b"\xff\r\n\r\n{}").is_none());
         let found = parsed(format!("{head}{{\"address\":\"http://x/\",\"valid_s\":300}}").as_bytes());
-        assert!(matches!(found, Some(Answer::Address { address }) if address == "http://x/"));
+        assert!(matches!(found, Some(ConsoleAnswer::Address { address }) if address == "http://x/"));
     }
 }

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use underlay_console::host::{FaultAction, Storage, StorageDevice};
-use underlay_storage::faults::{Fault, PowerCut};
+use underlay_console::host::{FaultAction, ServedStorageInfo, StorageDevice};
+use underlay_storage::faults::{DeviceFault, PowerCut};
 use underlay_volume::pool::MemberState;
 use underlay_volume::server as volume;
-use underlay_volume::server::protocol::{Command, PoolState, Reply};
+use underlay_volume::server::protocol::{PoolCommand, PoolReply, PoolState};
 
-use super::services::{self, Found};
+use super::services::{self, ServiceProcess};
 
 /// What the names of pools begin with among storages.
 const PREFIX: &str = "pool:";
@@ -22,18 +22,22 @@ pub(super) fn is_pool(id: &str) -> bool {
 }
 
 /// All of this user's; of a run's, the run is the process.
-pub(super) fn storages(runs: &[u32]) -> Vec<Storage> {
+pub(super) fn storages(runs: &[u32]) -> Vec<ServedStorageInfo> {
     services::found_all().iter().filter_map(|found| storage(found, runs)).collect()
 }
 
 /// Only pools of modelled devices can be looked at so: of others, their volume servers tell on the page.
-fn storage(found: &Found, runs: &[u32]) -> Option<Storage> {
+fn storage(found: &ServiceProcess, runs: &[u32]) -> Option<ServedStorageInfo> {
     let control = found.control()?;
-    let mut connection = volume::Connection::open_within(&control, SHOWN_LIMIT).ok()?;
-    let Reply::Glance { devices: glances } = connection.ask(&Command::Glance).ok()? else { return None };
-    let Reply::State(state) = connection.ask(&Command::List).ok()? else { return None };
-    let Reply::Faults { devices: wrong } = connection.ask(&Command::Faults).ok()? else { return None };
-    let device = |member: volume::protocol::Member| {
+    let mut connection = volume::PoolConnection::open_within(&control, SHOWN_LIMIT).ok()?;
+    let PoolReply::Glance { devices: glances } = connection.ask(&PoolCommand::Glance).ok()? else {
+        return None;
+    };
+    let PoolReply::State(state) = connection.ask(&PoolCommand::List).ok()? else { return None };
+    let PoolReply::Faults { devices: wrong } = connection.ask(&PoolCommand::Faults).ok()? else {
+        return None;
+    };
+    let device = |member: volume::protocol::MemberStatus| {
         let wrong = wrong.iter().find(|one| one.device == member.name);
         let faults = wrong.map(|one| one.faults.iter().map(|active| active.fault.to_string()).collect());
         StorageDevice {
@@ -48,7 +52,7 @@ fn storage(found: &Found, runs: &[u32]) -> Option<Storage> {
         }
     };
     let run = found.parent.filter(|parent| runs.contains(parent));
-    Some(Storage {
+    Some(ServedStorageInfo {
         id: format!("{PREFIX}{}", control.display()),
         pool: Some(state.pool),
         directories: Vec::new(),
@@ -66,38 +70,39 @@ fn storage(found: &Found, runs: &[u32]) -> Option<Storage> {
 pub(super) fn fault(id: &str, device: Option<&str>, action: &FaultAction) -> Result<String, String> {
     let control = id.strip_prefix(PREFIX).unwrap_or(id);
     // What listens at any other path is not asked.
-    let is_it = |found: &Found| found.control().is_some_and(|own| own == Path::new(control));
+    let is_it = |found: &ServiceProcess| found.control().is_some_and(|own| own == Path::new(control));
     if !services::found_all().iter().any(is_it) {
         return Err("that pool is not served any more".to_owned());
     }
     let silent = |error: std::io::Error| format!("the volume server does not answer: {error}");
     let mut connection =
-        volume::Connection::open_within(Path::new(control), COMMAND_LIMIT).map_err(silent)?;
-    let mut ask = |command: Command| match connection.ask(&command).map_err(silent)? {
-        Reply::Failed { problem, .. } => Err(problem),
+        volume::PoolConnection::open_within(Path::new(control), COMMAND_LIMIT).map_err(silent)?;
+    let mut ask = |command: PoolCommand| match connection.ask(&command).map_err(silent)? {
+        PoolReply::Failed { problem, .. } => Err(problem),
         reply => Ok(reply),
     };
-    let Reply::State(state) = ask(Command::List)? else {
+    let PoolReply::State(state) = ask(PoolCommand::List)? else {
         return Err("the volume server gave an unexpected answer".to_owned());
     };
     let names = meant(&state, device)?;
-    let inject =
-        |ask: &mut dyn FnMut(Command) -> Result<Reply, String>, fault: Fault| -> Result<(), String> {
-            fault.check().map_err(|error| error.to_string())?;
-            names.iter().try_for_each(|name| {
-                ask(Command::Fault { device: name.clone(), fault: fault.clone() }).map(drop)
-            })
-        };
+    let inject = |ask: &mut dyn FnMut(PoolCommand) -> Result<PoolReply, String>,
+                  fault: DeviceFault|
+     -> Result<(), String> {
+        fault.check().map_err(|error| error.to_string())?;
+        names.iter().try_for_each(|name| {
+            ask(PoolCommand::Fault { device: name.clone(), fault: fault.clone() }).map(drop)
+        })
+    };
     let what = match *action {
         FaultAction::Slow { for_s: Some(_), .. } => {
             return Err("a fault of a pool's device lasts until it is cleared: leave its time out".to_owned());
         }
         FaultAction::Slow { factor, for_s: None } => {
-            inject(&mut ask, Fault::Slow { factor })?;
+            inject(&mut ask, DeviceFault::Slow { factor })?;
             format!("{factor} times as slow")
         }
         FaultAction::Vanish => {
-            inject(&mut ask, Fault::Vanish)?;
+            inject(&mut ask, DeviceFault::Vanish)?;
             "unplugged".to_owned()
         }
         FaultAction::PowerCut => {
@@ -107,20 +112,20 @@ pub(super) fn fault(id: &str, device: Option<&str>, action: &FaultAction) -> Res
                 );
             };
             let cut = PowerCut { seed: 1, torn: false, reordered: false };
-            match ask(Command::CutPower { device: name.clone(), cut })? {
-                Reply::Cut(survival) => format!("no power; {} unflushed writes are lost", survival.lost),
+            match ask(PoolCommand::CutPower { device: name.clone(), cut })? {
+                PoolReply::Cut(survival) => format!("no power; {} unflushed writes are lost", survival.lost),
                 _ => "no power".to_owned(),
             }
         }
         FaultAction::Return => {
             for name in &names {
-                ask(Command::BringBack { device: name.clone() })?;
+                ask(PoolCommand::BringBack { device: name.clone() })?;
             }
             brought_up_to_date(&mut ask, &names)?
         }
         FaultAction::Clear => {
             for name in &names {
-                ask(Command::ClearFaults { device: Some(name.clone()) })?;
+                ask(PoolCommand::ClearFaults { device: Some(name.clone()) })?;
             }
             "without faults".to_owned()
         }
@@ -139,16 +144,16 @@ fn meant(state: &PoolState, device: Option<&str>) -> Result<Vec<String>, String>
 
 /// What a device missed while it was gone, it gets before it is used again.
 fn brought_up_to_date(
-    ask: &mut dyn FnMut(Command) -> Result<Reply, String>,
+    ask: &mut dyn FnMut(PoolCommand) -> Result<PoolReply, String>,
     names: &[String],
 ) -> Result<String, String> {
-    let Reply::State(state) = ask(Command::List)? else { return Ok("there again".to_owned()) };
+    let PoolReply::State(state) = ask(PoolCommand::List)? else { return Ok("there again".to_owned()) };
     let lacking = state.members.into_iter().filter(|member| {
         names.contains(&member.name) && !matches!(member.state, MemberState::InUse | MemberState::Resyncing)
     });
     let mut is_resynced = false;
     for member in lacking {
-        ask(Command::Resync { member: member.name })?;
+        ask(PoolCommand::Resync { member: member.name })?;
         is_resynced = true;
     }
     Ok(if is_resynced { "there again, and up to date" } else { "there again" }.to_owned())

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args as _, FromArgMatches as _};
-use underlay_attach::Registry;
-use underlay_console::host::{Service, ServicePart};
+use underlay_attach::ResourceRegistry;
+use underlay_console::host::{LiveServiceInfo, ServicePart};
 use underlay_record::{LiveService, ServiceMoment};
 use underlay_sync::UnsimulatedMutex;
 use underlay_volume::pool::MemberState;
 use underlay_volume::server as volume;
-use underlay_volume::server::protocol::{self as volume_protocol, Reply};
+use underlay_volume::server::protocol::{self as volume_protocol, PoolReply};
 
 use super::in_time;
-use super::kept::Kept;
+use super::kept::CachedAnswer;
 use crate::arguments::ServeVolumesArguments;
 use crate::commands::{gateway, live_service};
 
@@ -31,22 +31,22 @@ const MAX_FIGURES_BYTES: u64 = 4 << 20;
 const MAX_PROCESSES: usize = 64;
 
 /// Of a gateway, by name.
-type Figures = BTreeMap<String, f64>;
+type GatewayMetrics = BTreeMap<String, f64>;
 
 /// What is kept of processes between two looks.
 #[derive(Clone, Default)]
-pub(super) struct Services(Arc<Inner>);
+pub(super) struct ServiceTable(Arc<ServiceState>);
 
 #[derive(Default)]
-struct Inner {
+struct ServiceState {
     /// By process: what a load or a worker has told until now.
     told: UnsimulatedMutex<HashMap<u32, LiveService>>,
-    gateways: UnsimulatedMutex<HashMap<u32, Arc<Kept<Figures>>>>,
+    gateways: UnsimulatedMutex<HashMap<u32, Arc<CachedAnswer<GatewayMetrics>>>>,
 }
 
 /// A process that serves.
-pub(super) struct Found {
-    pub service: Service,
+pub(super) struct ServiceProcess {
+    pub service: LiveServiceInfo,
     proc: PathBuf,
     /// Who started it.
     pub parent: Option<u32>,
@@ -54,11 +54,11 @@ pub(super) struct Found {
     file: Option<String>,
 }
 
-impl Services {
+impl ServiceTable {
     /// All of this user's, by their numbers; not those of runs, which belong to them.
-    pub(super) fn look(&self, registry: &Registry, runs: &[u32]) -> Vec<Service> {
+    pub(super) fn look(&self, registry: &ResourceRegistry, runs: &[u32]) -> Vec<LiveServiceInfo> {
         let controls = live_service::controls(registry);
-        let mut all: Vec<Found> = found_all();
+        let mut all: Vec<ServiceProcess> = found_all();
         all.retain(|found| found.parent.is_none_or(|parent| !runs.contains(&parent)));
         let living: Vec<u32> = all.iter().map(|found| found.service.process).collect();
         self.0.told.lock().retain(|process, _| living.contains(process));
@@ -73,7 +73,7 @@ impl Services {
                 ("gateway", Some(file)) => self.gateway(process, &found.proc, file),
                 _ => BTreeMap::new(),
             };
-            services.push(Service { parts, live, figures, ..found.service });
+            services.push(LiveServiceInfo { parts, live, figures, ..found.service });
         }
         services
     }
@@ -98,11 +98,13 @@ impl Services {
     }
 
     /// The figures of a gateway, by its own program: only that knows its configuration and its token.
-    fn gateway(&self, process: u32, proc: &Path, file: &str) -> Figures {
+    fn gateway(&self, process: u32, proc: &Path, file: &str) -> GatewayMetrics {
         let (Ok(program), Ok(folder)) = (gateway::find(), std::fs::read_link(proc.join("cwd"))) else {
             return BTreeMap::new();
         };
-        let kept = Arc::clone(self.0.gateways.lock().entry(process).or_insert_with(|| Arc::new(Kept::new())));
+        let kept = Arc::clone(
+            self.0.gateways.lock().entry(process).or_insert_with(|| Arc::new(CachedAnswer::new())),
+        );
         let file = file.to_owned();
         kept.get(GATEWAY_FRESH, move || gateway_figures(&program, &folder, &file).unwrap_or_default())
     }
@@ -117,7 +119,7 @@ fn followed_by(mut known: Vec<ServiceMoment>, later: Vec<ServiceMoment>) -> Vec<
 }
 
 /// What `underlay-gateway top` says, in numbers.
-fn gateway_figures(program: &Path, folder: &Path, file: &str) -> Option<Figures> {
+fn gateway_figures(program: &Path, folder: &Path, file: &str) -> Option<GatewayMetrics> {
     let mut command = Command::new(program);
     // As the gateway itself found its configuration, and what that names.
     command.args(["top", "--once", "--json", "--"]).arg(file).current_dir(folder);
@@ -130,10 +132,10 @@ fn gateway_figures(program: &Path, folder: &Path, file: &str) -> Option<Figures>
     figures_of(&said?.ok()?)
 }
 
-fn figures_of(text: &[u8]) -> Option<Figures> {
+fn figures_of(text: &[u8]) -> Option<GatewayMetrics> {
     let status: serde_json::Value = serde_json::from_slice(text).ok()?;
     let own = status.as_object()?.iter();
-    let mut figures: Figures =
+    let mut figures: GatewayMetrics =
         own.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect();
     // Of all prefixes together: there may be thousands.
     for prefix in status["prefixes"].as_array().into_iter().flatten() {
@@ -147,23 +149,23 @@ fn figures_of(text: &[u8]) -> Option<Figures> {
 }
 
 /// All processes that serve something of this user's.
-pub(super) fn found_all() -> Vec<Found> {
+pub(super) fn found_all() -> Vec<ServiceProcess> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let programs = Programs::of_this_host();
-    let mut all: Vec<Found> =
+    let programs = ProgramFiles::of_this_host();
+    let mut all: Vec<ServiceProcess> =
         entries.flatten().filter_map(|entry| found_of(&entry.path(), &programs)).collect();
     all.sort_by_key(|found| found.service.process);
     all
 }
 
 /// A process of this user and this program, or of the gateway's, that serves something.
-pub(super) fn found(proc: &Path) -> Option<Found> {
-    found_of(proc, &Programs::of_this_host())
+pub(super) fn found(proc: &Path) -> Option<ServiceProcess> {
+    found_of(proc, &ProgramFiles::of_this_host())
 }
 
 /// The files of our own programs, and the mount namespace that they are seen in. A process can give itself any name, and in a container's
 /// mounts the same path is another file.
-struct Programs {
+struct ProgramFiles {
     own: Option<FileId>,
     gateway: Option<FileId>,
     mounts: Option<PathBuf>,
@@ -172,9 +174,9 @@ struct Programs {
 /// Device and inode, which tell files apart whatever their paths.
 type FileId = (u64, u64);
 
-impl Programs {
-    fn of_this_host() -> Programs {
-        Programs {
+impl ProgramFiles {
+    fn of_this_host() -> ProgramFiles {
+        ProgramFiles {
             own: file_id(Path::new("/proc/self/exe")),
             gateway: gateway::find().ok().and_then(|program| file_id(&program)),
             mounts: mounts_of(Path::new("/proc/self")),
@@ -191,7 +193,7 @@ fn mounts_of(proc: &Path) -> Option<PathBuf> {
     std::fs::read_link(proc.join("ns/mnt")).ok()
 }
 
-fn found_of(proc: &Path, programs: &Programs) -> Option<Found> {
+fn found_of(proc: &Path, programs: &ProgramFiles) -> Option<ServiceProcess> {
     let process: u32 = proc.file_name()?.to_str()?.parse().ok()?;
     // Few processes come further than this.
     let program = Some(file_id(&proc.join("exe"))?);
@@ -215,14 +217,14 @@ fn found_of(proc: &Path, programs: &Programs) -> Option<Found> {
         .collect();
     let told: Vec<&str> = words.iter().map(String::as_str).collect();
     let (kind, what, file) = if is_own { of_this_program(&told) } else { of_gateway(&told) }?;
-    let service = Service { kind: kind.to_owned(), process, what, ..Service::default() };
-    Some(Found { service, proc: proc.to_owned(), parent: parent_of(proc), file })
+    let service = LiveServiceInfo { kind: kind.to_owned(), process, what, ..LiveServiceInfo::default() };
+    Some(ServiceProcess { service, proc: proc.to_owned(), parent: parent_of(proc), file })
 }
 
 /// What it is, in words, and its file.
-type Kind = (&'static str, String, Option<String>);
+type ServiceKind = (&'static str, String, Option<String>);
 
-fn of_this_program(words: &[&str]) -> Option<Kind> {
+fn of_this_program(words: &[&str]) -> Option<ServiceKind> {
     let (kind, rest) = match words {
         ["volume", "serve", rest @ ..] => ("volume server", rest),
         ["worker", rest @ ..] => ("worker", rest),
@@ -242,7 +244,7 @@ fn pool_of(rest: &[&str]) -> Option<String> {
     Some(ServeVolumesArguments::from_arg_matches(&matches).ok()?.pool.display().to_string())
 }
 
-fn of_gateway(words: &[&str]) -> Option<Kind> {
+fn of_gateway(words: &[&str]) -> Option<ServiceKind> {
     let mut plain = Vec::new();
     let mut words = words.iter().copied();
     while let Some(word) = words.next() {
@@ -265,7 +267,7 @@ fn parent_of(proc: &Path) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-impl Found {
+impl ServiceProcess {
     /// The control socket of a volume server.
     pub(super) fn control(&self) -> Option<PathBuf> {
         let pool = self.file.as_ref().filter(|_| self.service.kind == "volume server")?;
@@ -275,9 +277,9 @@ impl Found {
 
     /// What a volume server says of its pool; nothing where it does not answer.
     pub(super) fn state(&self) -> Option<volume_protocol::PoolState> {
-        let mut connection = volume::Connection::open_within(&self.control()?, SHOWN_LIMIT).ok()?;
-        match connection.ask(&volume_protocol::Command::List).ok()? {
-            Reply::State(state) => Some(state),
+        let mut connection = volume::PoolConnection::open_within(&self.control()?, SHOWN_LIMIT).ok()?;
+        match connection.ask(&volume_protocol::PoolCommand::List).ok()? {
+            PoolReply::State(state) => Some(state),
             _ => None,
         }
     }
@@ -364,7 +366,7 @@ mod tests {
             std::fs::write(&path, "x").unwrap();
             path
         });
-        let programs = Programs { own: file_id(&program), gateway: None, mounts: Some("mnt:[1]".into()) };
+        let programs = ProgramFiles { own: file_id(&program), gateway: None, mounts: Some("mnt:[1]".into()) };
         let kind = |place: &Path| found_of(place, &programs).map(|found| found.service.kind);
         assert_eq!(kind(&made("7", &program, "mnt:[1]")).as_deref(), Some("load"));
         assert_eq!(kind(&made("8", &program, "mnt:[2]")), None);

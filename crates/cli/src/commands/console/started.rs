@@ -19,7 +19,7 @@ const REAP: Duration = Duration::from_secs(1);
 const SAID_BYTES: u64 = 8 << 10;
 
 /// A study to run.
-pub(super) struct Wanted {
+pub(super) struct RunRequest {
     pub study: PathBuf,
     pub below: PathBuf,
     pub short: bool,
@@ -30,8 +30,8 @@ pub(super) struct Wanted {
 ///
 /// # Errors
 /// When there is no thread to be had.
-pub(super) fn starter() -> std::io::Result<Sender<Wanted>> {
-    let (sender, receiver) = mpsc::channel::<Wanted>();
+pub(super) fn starter() -> std::io::Result<Sender<RunRequest>> {
+    let (sender, receiver) = mpsc::channel::<RunRequest>();
     let serve = move || {
         let mut last: Option<Child> = None;
         loop {

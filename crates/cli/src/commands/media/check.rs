@@ -3,41 +3,41 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use underlay_storage::catalogue::{LayoutPreset, Medium};
+use underlay_storage::catalogue::{CatalogueMedium, LayoutPreset};
 
 use super::figures::{self, TOLERANCE};
-use crate::exit_codes::{Failure, INCOMPLETE};
+use crate::exit_codes::{ExitFailure, INCOMPLETE};
 use crate::output;
 
 /// No catalogue file has reason to be longer.
 pub(super) const BYTES_MAX: u64 = 16 << 20;
 
 /// The medium that a file of the user's describes.
-pub(crate) fn read(file: &Path) -> Result<Medium, Failure> {
+pub(crate) fn read(file: &Path) -> Result<CatalogueMedium, ExitFailure> {
     parse(file, &text_of(file)?)
 }
 
-fn text_of(file: &Path) -> Result<String, Failure> {
-    let unreadable = |why: String| Failure::Mistake(format!("cannot read {}: {why}", file.display()));
+fn text_of(file: &Path) -> Result<String, ExitFailure> {
+    let unreadable = |why: String| ExitFailure::Mistake(format!("cannot read {}: {why}", file.display()));
     underlay_files::read_text_or_pipe(file, BYTES_MAX).map_err(|error| unreadable(error.to_string()))
 }
 
-fn parse(file: &Path, text: &str) -> Result<Medium, Failure> {
-    Medium::parse(&file.display().to_string(), text)
-        .map_err(|mistakes| Failure::Mistakes(mistakes.to_string()))
+fn parse(file: &Path, text: &str) -> Result<CatalogueMedium, ExitFailure> {
+    CatalogueMedium::parse(&file.display().to_string(), text)
+        .map_err(|mistakes| ExitFailure::Mistakes(mistakes.to_string()))
 }
 
-pub(crate) fn check(file: &Path) -> Result<ExitCode, Failure> {
+pub(crate) fn check(file: &Path) -> Result<ExitCode, ExitFailure> {
     let text = text_of(file)?;
     if is_study(&text) {
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "{0} is a study, not a medium or layout: `underlay check {0}` checks it",
             file.display()
         )));
     }
     if is_layout(&text) {
         let layout = LayoutPreset::parse(&file.display().to_string(), &text)
-            .map_err(|mistakes| Failure::Mistakes(mistakes.to_string()))?;
+            .map_err(|mistakes| ExitFailure::Mistakes(mistakes.to_string()))?;
         output::print(&format!("{}: no mistakes ({})", file.display(), layout.summary()));
         return Ok(ExitCode::SUCCESS);
     }

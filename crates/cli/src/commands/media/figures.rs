@@ -2,7 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use underlay_report::quantity;
-use underlay_storage::catalogue::{Medium, Published};
+use underlay_storage::catalogue::{CatalogueMedium, PublishedPerformance};
 use underlay_storage::predict;
 
 use crate::output;
@@ -11,13 +11,13 @@ use crate::output;
 pub(super) const TOLERANCE: f64 = 0.05;
 const SEED: u64 = 7;
 
-pub(super) struct Comparison<'a> {
-    pub published: &'a Published,
+pub(super) struct FigureCheck<'a> {
+    pub published: &'a PublishedPerformance,
     /// `None` when this kind of medium has no such figure.
     pub modelled: Option<f64>,
 }
 
-impl Comparison<'_> {
+impl FigureCheck<'_> {
     /// Relative to the published value.
     pub(super) fn difference(&self) -> Option<f64> {
         Some(self.modelled? / self.published.value - 1.0)
@@ -29,13 +29,13 @@ impl Comparison<'_> {
 }
 
 /// Runs the model in virtual time, once for each published figure.
-pub(super) fn compare(medium: &Medium) -> Vec<Comparison<'_>> {
+pub(super) fn compare(medium: &CatalogueMedium) -> Vec<FigureCheck<'_>> {
     let comparison =
-        |published| Comparison { published, modelled: predict::published(medium, published, SEED) };
+        |published| FigureCheck { published, modelled: predict::published(medium, published, SEED) };
     medium.published.iter().map(comparison).collect()
 }
 
-pub(super) fn table(comparisons: &[Comparison<'_>]) -> String {
+pub(super) fn table(comparisons: &[FigureCheck<'_>]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
@@ -72,7 +72,7 @@ pub(super) fn table(comparisons: &[Comparison<'_>]) -> String {
 }
 
 /// `read-latency-us p99`
-pub(super) fn label(published: &Published) -> String {
+pub(super) fn label(published: &PublishedPerformance) -> String {
     let name = published.figure.name();
     published.percentile.map_or_else(|| name.to_owned(), |percentile| format!("{name} p{percentile}"))
 }

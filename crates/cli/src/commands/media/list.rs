@@ -2,21 +2,21 @@
 
 use std::process::ExitCode;
 
-use underlay_record::Price;
+use underlay_record::PriceSum;
 use underlay_report::quantity;
 use underlay_report::terminal::wrap;
-use underlay_storage::catalogue::{self, LayoutPreset, Medium, MediumKind};
+use underlay_storage::catalogue::{self, CatalogueMedium, LayoutPreset, MediumKind};
 
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
-struct Everything<'a> {
-    media: &'a [Medium],
+struct MediaListing<'a> {
+    media: &'a [CatalogueMedium],
     layouts: &'a [LayoutPreset],
 }
 
-pub(crate) fn list(json: bool) -> Result<ExitCode, Failure> {
-    let everything = Everything { media: catalogue::builtin(), layouts: catalogue::layouts() };
+pub(crate) fn list(json: bool) -> Result<ExitCode, ExitFailure> {
+    let everything = MediaListing { media: catalogue::builtin(), layouts: catalogue::layouts() };
     if json {
         let value = serde_json::json!({ "media": everything.media, "layouts": everything.layouts });
         let text = serde_json::to_string_pretty(&value).expect("the catalogue is plain data");
@@ -38,7 +38,7 @@ fn heading(kind: MediumKind) -> &'static str {
     }
 }
 
-fn render(everything: &Everything<'_>, width: usize) -> String {
+fn render(everything: &MediaListing<'_>, width: usize) -> String {
     // One width for the names of all groups, so that the columns stand under each other.
     let names = everything.media.iter().map(|medium| medium.name.as_str());
     let names = names.chain(everything.layouts.iter().map(|layout| layout.name.as_str()));
@@ -46,17 +46,18 @@ fn render(everything: &Everything<'_>, width: usize) -> String {
     let numbers_width: usize = COLUMNS.iter().map(|column| column + 2).sum();
     let title_width = width.saturating_sub(name_width + 2 + numbers_width).max(20);
     let is_narrow = width < name_width + 2 + 20 + numbers_width;
-    let lines = Lines { name_width, title_width, narrow: is_narrow.then_some(width) };
+    let lines = ListingLines { name_width, title_width, narrow: is_narrow.then_some(width) };
     let mut text = String::new();
     for &kind in MediumKind::ALL {
-        let mut media: Vec<&Medium> = everything.media.iter().filter(|medium| medium.kind == kind).collect();
+        let mut media: Vec<&CatalogueMedium> =
+            everything.media.iter().filter(|medium| medium.kind == kind).collect();
         if media.is_empty() {
             continue;
         }
         media.sort_by(|a, b| (a.year, &a.name).cmp(&(b.year, &b.name)));
         lines.heading(&mut text, heading(kind), ["year", "capacity", "price", "$/TB", "figures"]);
         for medium in media {
-            let numbers = Numbers {
+            let numbers = TitleNumbers {
                 first: medium.year.to_string(),
                 bytes: medium.capacity_bytes() as f64,
                 price: medium.price(),
@@ -70,7 +71,7 @@ fn render(everything: &Everything<'_>, width: usize) -> String {
     lines.heading(&mut text, layouts, ["disks", "capacity", "price", "$/TB", ""]);
     for layout in everything.layouts {
         let devices: u32 = layout.devices.iter().map(|device| device.count).sum();
-        let numbers = Numbers {
+        let numbers = TitleNumbers {
             first: devices.to_string(),
             bytes: layout.capacity_bytes() as f64,
             price: layout.price(),
@@ -88,15 +89,15 @@ fn render(everything: &Everything<'_>, width: usize) -> String {
 const COLUMNS: [usize; 5] = [5, 8, 12, 12, 9];
 
 /// What stands behind a title.
-struct Numbers {
+struct TitleNumbers {
     /// Year, or number of disks.
     first: String,
     bytes: f64,
-    price: Price,
+    price: PriceSum,
     label: &'static str,
 }
 
-impl Numbers {
+impl TitleNumbers {
     fn usd_per_tb(&self) -> f64 {
         self.price.usd / (self.bytes / 1e12)
     }
@@ -122,14 +123,14 @@ impl Numbers {
     }
 }
 
-struct Lines {
+struct ListingLines {
     name_width: usize,
     title_width: usize,
     /// The columns of a terminal that has no room for them beside each other.
     narrow: Option<usize>,
 }
 
-impl Lines {
+impl ListingLines {
     fn heading(&self, text: &mut String, title: &str, columns: [&str; 5]) {
         if let Some(width) = self.narrow {
             text.push_str(&(wrap(title, width, "  ").join("\n") + "\n"));
@@ -139,8 +140,8 @@ impl Lines {
         self.write(text, &format!("{:<width$}", shortened(title, width)), columns.map(str::to_owned));
     }
 
-    fn line(&self, text: &mut String, name: &str, title: &str, numbers: Numbers) {
-        let Lines { name_width, title_width, narrow } = *self;
+    fn line(&self, text: &mut String, name: &str, title: &str, numbers: TitleNumbers) {
+        let ListingLines { name_width, title_width, narrow } = *self;
         if let Some(width) = narrow {
             text.push_str(&format!("  {name}\n"));
             for part in [title.to_owned(), numbers.in_words()] {
@@ -187,7 +188,7 @@ mod tests {
     #[test]
     fn the_list_fits_its_terminal() {
         for width in [40, 80, 100, 160] {
-            let everything = Everything { media: catalogue::builtin(), layouts: catalogue::layouts() };
+            let everything = MediaListing { media: catalogue::builtin(), layouts: catalogue::layouts() };
             let text = render(&everything, width);
             for line in text.lines() {
                 assert!(line.chars().count() <= width, "{width}: {line}");
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_narrow_list_names_both_prices_and_calls_a_rent_a_rent() {
-        let everything = Everything { media: catalogue::builtin(), layouts: catalogue::layouts() };
+        let everything = MediaListing { media: catalogue::builtin(), layouts: catalogue::layouts() };
         let text = render(&everything, 40);
         let about = |name: &str| {
             let (_, after) = text.split_once(&format!("  {name}\n")).expect("listed");

@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use underlay_attach::Registry;
-use underlay_attach::probe::{Facts, Place, PlaceError, Wanted};
+use underlay_attach::ResourceRegistry;
+use underlay_attach::probe::{PlaceError, PlaceFacts, ProbePlace, ProbeSettings};
 use underlay_config::units;
 use underlay_report::quantity;
-use underlay_storage::fit::{self, Identity, Profile, Role, Score, Shape, TargetError, Worst};
+use underlay_storage::fit::{
+    self, DeviceIdentity, DeviceProfile, LoadShape, PointRole, PointScore, TargetError, WorstScore,
+};
 
 use crate::arguments::MeasureArguments;
-use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
+use crate::exit_codes::{ExitFailure, INCOMPLETE, INTERRUPTED};
 use crate::{output, signals};
 
 const FULL_TIME: Duration = Duration::from_secs(180);
@@ -28,12 +30,12 @@ const MIN: Duration = Duration::from_secs(5);
 const MAX: Duration = Duration::from_secs(24 * 3600);
 const SEED: u64 = 7;
 
-pub(crate) fn measure(arguments: &MeasureArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn measure(arguments: &MeasureArguments) -> Result<ExitCode, ExitFailure> {
     let total = total_time(arguments)?;
     let size_bytes = match &arguments.size {
         Some(text) => Some(
             units::parse_bytes(text)
-                .map_err(|problem| Failure::Mistake(format!("--size {text}: {problem}")))?,
+                .map_err(|problem| ExitFailure::Mistake(format!("--size {text}: {problem}")))?,
         ),
         None => None,
     };
@@ -42,22 +44,22 @@ pub(crate) fn measure(arguments: &MeasureArguments) -> Result<ExitCode, Failure>
     if let Some(usd) = arguments.price
         && !(0.01..=1e9).contains(&usd)
     {
-        return Err(Failure::Mistake(format!("--price is {usd}: expected dollars, from 0.01 on")));
+        return Err(ExitFailure::Mistake(format!("--price is {usd}: expected dollars, from 0.01 on")));
     }
     let points_file = arguments.output.with_extension("points.json");
     refuse_existing(&arguments.output)?;
     refuse_existing(&points_file)?;
     let stop = signals::stop_flag()?;
-    let registry = Registry::open()?;
-    let bar = Bar::new();
-    let wanted = Wanted {
+    let registry = ResourceRegistry::open()?;
+    let bar = ProgressLine::new();
+    let wanted = ProbeSettings {
         path: arguments.path.clone(),
         size_bytes,
         destroy: arguments.destroy,
         default_file_bytes: if arguments.quick { QUICK_FILE_BYTES } else { FULL_FILE_BYTES },
         longest_layout: total / LAYOUT_SHARE,
     };
-    let mut place = match Place::open(&wanted, &registry, &stop, &mut |what| bar.say(what)) {
+    let mut place = match ProbePlace::open(&wanted, &registry, &stop, &mut |what| bar.say(what)) {
         Ok(place) => place,
         Err(PlaceError::Target(TargetError::Stopped)) => return Ok(stopped(&bar)),
         Err(error) => return Err(failure(error)),
@@ -68,13 +70,14 @@ pub(crate) fn measure(arguments: &MeasureArguments) -> Result<ExitCode, Failure>
     let profile = match fit::profile(&mut place.disk, &shape, &mut |progress| bar.step(progress)) {
         Ok(profile) => profile,
         Err(TargetError::Stopped) => return Ok(stopped(&bar)),
-        Err(error) => return Err(Failure::Failed(error.to_string())),
+        Err(error) => return Err(ExitFailure::Failed(error.to_string())),
     };
     drop(place);
     bar.say("fitting");
     let identity = identity(arguments, &name, &facts, &profile, dilation);
-    let medium = fit::fit(&profile, &identity).map_err(|error| Failure::Failed(error.to_string()))?;
-    let scores = fit::score(&profile, &medium, SEED).map_err(|error| Failure::Failed(error.to_string()))?;
+    let medium = fit::fit(&profile, &identity).map_err(|error| ExitFailure::Failed(error.to_string()))?;
+    let scores =
+        fit::score(&profile, &medium, SEED).map_err(|error| ExitFailure::Failed(error.to_string()))?;
     bar.clear();
     let text = format!("{}\n{}", header(&scores), fit::medium_text(&medium));
     write(&arguments.output, &text)?;
@@ -88,7 +91,7 @@ pub(crate) fn measure(arguments: &MeasureArguments) -> Result<ExitCode, Failure>
         arguments.output.display(),
         arguments.output.display(),
     ));
-    if Worst::of(&scores, Role::HeldOut).is_poor() {
+    if WorstScore::of(&scores, PointRole::HeldOut).is_poor() {
         output::say(format_args!("{POOR}; all points are in {}", points_file.display()));
         return Ok(ExitCode::from(INCOMPLETE));
     }
@@ -98,27 +101,27 @@ pub(crate) fn measure(arguments: &MeasureArguments) -> Result<ExitCode, Failure>
 const POOR: &str = "Do not use this medium in a study: it is far from the disk where it was not fitted to it. What else used the \
 disk, or ran on this machine, meanwhile? Measure again on an idle machine, and longer (--time, without --quick)";
 
-fn total_time(arguments: &MeasureArguments) -> Result<Duration, Failure> {
+fn total_time(arguments: &MeasureArguments) -> Result<Duration, ExitFailure> {
     let Some(text) = &arguments.time else {
         return Ok(if arguments.quick { QUICK_TIME } else { FULL_TIME });
     };
     match units::parse_duration(text) {
         Ok(time) if (MIN..=MAX).contains(&time) => Ok(time),
-        Ok(_) => Err(Failure::Mistake(format!("--time {text}: expected 5 s to 24 h"))),
-        Err(problem) => Err(Failure::Mistake(format!("--time {text}: {problem}"))),
+        Ok(_) => Err(ExitFailure::Mistake(format!("--time {text}: expected 5 s to 24 h"))),
+        Err(problem) => Err(ExitFailure::Mistake(format!("--time {text}: {problem}"))),
     }
 }
 
 /// The probes, stretched to what laying out leaves of the time.
-fn shape_of(quick: bool, total: Duration, writes: bool) -> Shape {
-    let shape = if quick { Shape::quick() } else { Shape::full() };
+fn shape_of(quick: bool, total: Duration, writes: bool) -> LoadShape {
+    let shape = if quick { LoadShape::quick() } else { LoadShape::full() };
     let left = total - total / LAYOUT_SHARE;
     let factor = left.as_secs_f64() / shape.longest(writes).as_secs_f64();
     // Longer than meant shows nothing more.
     shape.stretched(factor.min(4.0))
 }
 
-fn name_of(arguments: &MeasureArguments) -> Result<String, Failure> {
+fn name_of(arguments: &MeasureArguments) -> Result<String, ExitFailure> {
     let given = arguments.name.clone().or_else(|| {
         let stem = arguments.output.file_stem()?.to_string_lossy().to_lowercase();
         Some(stem.replace(['_', ' ', '.'], "-"))
@@ -126,16 +129,16 @@ fn name_of(arguments: &MeasureArguments) -> Result<String, Failure> {
     let name = given.unwrap_or_default();
     let sound = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if name.is_empty() || !name.bytes().all(sound) {
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "'{name}' is not a valid medium name: use lowercase letters, digits and hyphens, or give one with --name"
         )));
     }
     Ok(name)
 }
 
-fn refuse_existing(path: &Path) -> Result<(), Failure> {
+fn refuse_existing(path: &Path) -> Result<(), ExitFailure> {
     if path.exists() {
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "{} exists: remove it, or give another --output",
             path.display()
         )));
@@ -145,28 +148,28 @@ fn refuse_existing(path: &Path) -> Result<(), Failure> {
         .filter(|folder| !folder.as_os_str().is_empty())
         .map_or(PathBuf::from("."), Path::to_path_buf);
     if !folder.is_dir() {
-        return Err(Failure::Mistake(format!("{} is not a directory", folder.display())));
+        return Err(ExitFailure::Mistake(format!("{} is not a directory", folder.display())));
     }
     // Better known now than after minutes of measuring.
     std::fs::File::create_new(path)
         .and_then(|_| std::fs::remove_file(path))
-        .map_err(|error| Failure::of_place(format!("cannot write {}: {error}", path.display()), &error))
+        .map_err(|error| ExitFailure::of_place(format!("cannot write {}: {error}", path.display()), &error))
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
+fn write(path: &Path, text: &str) -> Result<(), ExitFailure> {
     underlay_files::write(path, text.as_bytes())
-        .map_err(|error| Failure::of_place(format!("cannot write {}: {error}", path.display()), &error))
+        .map_err(|error| ExitFailure::of_place(format!("cannot write {}: {error}", path.display()), &error))
 }
 
-fn failure(error: PlaceError) -> Failure {
+fn failure(error: PlaceError) -> ExitFailure {
     match error {
-        PlaceError::Refused(text) => Failure::Mistake(text),
+        PlaceError::Refused(text) => ExitFailure::Mistake(text),
         PlaceError::Attach(error) => error.into(),
-        PlaceError::Target(error) => Failure::Failed(error.to_string()),
+        PlaceError::Target(error) => ExitFailure::Failed(error.to_string()),
     }
 }
 
-fn stopped(bar: &Bar) -> ExitCode {
+fn stopped(bar: &ProgressLine) -> ExitCode {
     bar.clear();
     output::say("stopped: nothing was written");
     ExitCode::from(INTERRUPTED)
@@ -175,10 +178,10 @@ fn stopped(bar: &Bar) -> ExitCode {
 fn identity(
     arguments: &MeasureArguments,
     name: &str,
-    facts: &Facts,
-    profile: &Profile,
+    facts: &PlaceFacts,
+    profile: &DeviceProfile,
     dilation: f64,
-) -> Identity {
+) -> DeviceIdentity {
     let today = jiff::Zoned::now().date();
     let model = facts.model.clone().unwrap_or_else(|| "a device whose maker the kernel does not name".into());
     let mut conditions = format!("{model}, by direct I/O on a {}", facts.what);
@@ -193,7 +196,7 @@ fn identity(
     if dilation != 1.0 {
         let _ = write!(conditions, ", a modelled device {dilation} times slower than what it stands for");
     }
-    Identity {
+    DeviceIdentity {
         name: name.to_owned(),
         title: format!("{model}, as measured"),
         year: today.year().clamp(1950, 2100) as u16,
@@ -205,12 +208,14 @@ fn identity(
 }
 
 /// What a reader of the file should see first: how good the fit is.
-fn header(scores: &[Score]) -> String {
+fn header(scores: &[PointScore]) -> String {
     let mut header = String::from(
         "# Written by `underlay media measure`. How far the fitted medium is from what was measured:\n",
     );
-    for (role, what) in [(Role::Fitted, "points that it was fitted to"), (Role::HeldOut, "points held out")] {
-        let worst = Worst::of(scores, role);
+    for (role, what) in
+        [(PointRole::Fitted, "points that it was fitted to"), (PointRole::HeldOut, "points held out")]
+    {
+        let worst = WorstScore::of(scores, role);
         let _ = writeln!(
             header,
             "# {} {what}: mean latency off by {:.1} % (median) and {:.1} % (worst), demerit {:.1} % (median)",
@@ -220,13 +225,13 @@ fn header(scores: &[Score]) -> String {
             worst.median_demerit * 100.0
         );
     }
-    if Worst::of(scores, Role::HeldOut).is_poor() {
+    if WorstScore::of(scores, PointRole::HeldOut).is_poor() {
         let _ = writeln!(header, "# A poor fit: it does not stand for the disk, and no study should use it.");
     }
     header
 }
 
-fn table(scores: &[Score]) -> String {
+fn table(scores: &[PointScore]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
@@ -235,8 +240,8 @@ fn table(scores: &[Score]) -> String {
         let percent = |error: f64| format!("{:+.1} %", error * 100.0);
         let role = match (score.bound, score.role) {
             (true, _) => "bound",
-            (false, Role::Fitted) => "",
-            (false, Role::HeldOut) => "held out",
+            (false, PointRole::Fitted) => "",
+            (false, PointRole::HeldOut) => "held out",
         };
         table.add_row(vec![
             Cell::new(score.pattern.name()),
@@ -254,8 +259,9 @@ fn table(scores: &[Score]) -> String {
     output::table(&table)
 }
 
-fn conclusion(scores: &[Score], note: &str) -> String {
-    let (fitted, held_out) = (Worst::of(scores, Role::Fitted), Worst::of(scores, Role::HeldOut));
+fn conclusion(scores: &[PointScore], note: &str) -> String {
+    let (fitted, held_out) =
+        (WorstScore::of(scores, PointRole::Fitted), WorstScore::of(scores, PointRole::HeldOut));
     format!(
         "\n{note}\nMean latency of the {} held-out points: off by {:.1} % (median), {:.1} % (worst); of the {} fitted ones: {:.1} % and {:.1} %.",
         held_out.points,
@@ -268,22 +274,22 @@ fn conclusion(scores: &[Score], note: &str) -> String {
 }
 
 /// One line that moves on a terminal; elsewhere a plain line now and then.
-struct Bar {
+struct ProgressLine {
     bar: ProgressBar,
     interactive: bool,
 }
 
-impl Bar {
-    fn new() -> Bar {
+impl ProgressLine {
+    fn new() -> ProgressLine {
         let interactive = std::io::stderr().is_terminal();
         let target = if interactive { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(1), target);
         let style = ProgressStyle::with_template("{bar:32} {pos} of {len}, {msg}").expect("a valid template");
         bar.set_style(style.progress_chars("━╸ "));
-        Bar { bar, interactive }
+        ProgressLine { bar, interactive }
     }
 
-    fn step(&self, progress: &fit::Progress) {
+    fn step(&self, progress: &fit::CampaignProgress) {
         self.bar.set_length(progress.steps as u64);
         self.bar.set_position(progress.step as u64);
         self.bar.set_message(progress.what.clone());

@@ -7,16 +7,16 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use underlay_attach::{Attachment as _, BlockAttachment, BlockVolumes, Registry};
+use underlay_attach::{Attachment as _, BlockAttachment, BlockVolumes, ResourceRegistry};
 use underlay_config::units;
 use underlay_record::{Certificate, DeviceActivity, Histogram, PathRecord, path};
-use underlay_storage::catalogue::{self, Medium};
-use underlay_storage::predict::{self, ClosedLoop, Pattern};
+use underlay_storage::catalogue::{self, CatalogueMedium};
+use underlay_storage::predict::{self, AccessPattern, ClosedLoop};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, StackSpec, VolumeSpec};
 use underlay_study::run::certificate;
 
 use crate::arguments::ServeArguments;
-use crate::exit_codes::{Failure, INTERRUPTED};
+use crate::exit_codes::{ExitFailure, INTERRUPTED};
 use crate::{output, signals};
 
 const ALIGNMENT: u64 = 1 << 20;
@@ -25,21 +25,21 @@ const STOP_INTERVAL: Duration = Duration::from_millis(100);
 const SAMPLE_INTERVAL_S: f64 = 10.0;
 
 /// A bare device of one medium that keeps no data: for measuring times alone.
-pub(super) struct Served {
+pub(super) struct ServedMedium {
     volumes: BlockVolumes,
     pub capacity_bytes: u64,
 }
 
-impl Served {
+impl ServedMedium {
     pub(super) fn attach(
-        medium: &Medium,
+        medium: &CatalogueMedium,
         size_bytes: u64,
         time: f64,
-        registry: &Registry,
-    ) -> Result<Served, Failure> {
+        registry: &ResourceRegistry,
+    ) -> Result<ServedMedium, ExitFailure> {
         let capacity_bytes = size_bytes.min(medium.capacity_bytes()) / ALIGNMENT * ALIGNMENT;
         if capacity_bytes == 0 {
-            return Err(Failure::Mistake("--size: a device of less than 1 MiB".into()));
+            return Err(ExitFailure::Mistake("--size: a device of less than 1 MiB".into()));
         }
         let mut device = DeviceSpec::new(
             format!("{}.0", medium.name),
@@ -51,20 +51,20 @@ impl Served {
         let volume = VolumeSpec::striped("device", vec![device], 0);
         let stack = StackSpec { volumes: vec![volume], dilation: time, seed: SEED };
         let volumes = best()?.attach_devices(&stack, registry)?;
-        Ok(Served { volumes, capacity_bytes })
+        Ok(ServedMedium { volumes, capacity_bytes })
     }
 
     pub(super) fn path(&self) -> PathBuf {
         self.volumes.paths()[0].clone()
     }
 
-    pub(super) fn begin(&self) -> Result<(), Failure> {
+    pub(super) fn begin(&self) -> Result<(), ExitFailure> {
         Ok(self.volumes.begin_measurement(SAMPLE_INTERVAL_S)?)
     }
 
-    pub(super) fn end(&self) -> Result<DeviceActivity, Failure> {
+    pub(super) fn end(&self) -> Result<DeviceActivity, ExitFailure> {
         let devices = self.volumes.end_measurement()?;
-        devices.into_iter().next().ok_or_else(|| Failure::Failed("the daemon serves no device".into()))
+        devices.into_iter().next().ok_or_else(|| ExitFailure::Failed("the daemon serves no device".into()))
     }
 
     /// The certificate that a cell with this activity would have, of the last measurement. `None` where there were too few requests.
@@ -77,7 +77,7 @@ impl Served {
         self.volumes.path_records()
     }
 
-    pub(super) fn detach(mut self) -> Result<(), Failure> {
+    pub(super) fn detach(mut self) -> Result<(), ExitFailure> {
         Ok(self.volumes.detach()?)
     }
 }
@@ -91,31 +91,31 @@ pub(super) fn initial() -> InitialState {
 }
 
 /// The best way of attaching a bare device here.
-fn best() -> Result<BlockAttachment, Failure> {
-    use underlay_attach::daemon::Transport;
-    let uring = BlockAttachment::new()?.with_transport(Transport::Uring);
+fn best() -> Result<BlockAttachment, ExitFailure> {
+    use underlay_attach::daemon::DaemonTransport;
+    let uring = BlockAttachment::new()?.with_transport(DaemonTransport::Uring);
     if uring.probe().is_ok() {
         Ok(uring)
     } else {
-        Ok(BlockAttachment::new()?.with_transport(Transport::DevFuse))
+        Ok(BlockAttachment::new()?.with_transport(DaemonTransport::DevFuse))
     }
 }
 
 /// A medium by its name, or from a file.
-pub(super) fn medium_of(text: &str) -> Result<Medium, Failure> {
+pub(super) fn medium_of(text: &str) -> Result<CatalogueMedium, ExitFailure> {
     let path = Path::new(text);
     if text.ends_with(".toml") || text.contains('/') {
         return super::check::read(path);
     }
-    catalogue::find(text).map_err(|unknown| Failure::Mistake(unknown.to_string()))
+    catalogue::find(text).map_err(|unknown| ExitFailure::Mistake(unknown.to_string()))
 }
 
-pub(super) fn factor_of(time: f64) -> Result<f64, Failure> {
+pub(super) fn factor_of(time: f64) -> Result<f64, ExitFailure> {
     if (1.0..=1e6).contains(&time) {
         return Ok(time);
     }
     let time = crate::arguments::as_typed(time);
-    Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to 1,000,000")))
+    Err(ExitFailure::Mistake(format!("--time is {time}: expected a factor from 1 to 1,000,000")))
 }
 
 /// What this machine delivers well: latencies from this many microseconds up, and this many requests a second
@@ -125,13 +125,13 @@ const HONEST_IOPS: f64 = 25_000.0;
 const SLOWEST: i32 = 14;
 
 /// The given factor, or the smallest power of two at which this machine is fast enough for the device.
-pub(super) fn factor_or_honest(given: Option<f64>, medium: &Medium) -> Result<f64, Failure> {
+pub(super) fn factor_or_honest(given: Option<f64>, medium: &CatalogueMedium) -> Result<f64, ExitFailure> {
     if let Some(time) = given {
         return factor_of(time);
     }
     let (mut least_us, mut most_iops) = (f64::MAX, 1.0f64);
     for (pattern, queue_depth) in
-        [(Pattern::RandomRead, 1), (Pattern::RandomWrite, 1), (Pattern::RandomRead, 32)]
+        [(AccessPattern::RandomRead, 1), (AccessPattern::RandomWrite, 1), (AccessPattern::RandomRead, 32)]
     {
         let load =
             ClosedLoop { pattern, block_bytes: 4096, queue_depth, requests: 500, warmup: 20, seed: SEED };
@@ -145,14 +145,14 @@ pub(super) fn factor_or_honest(given: Option<f64>, medium: &Medium) -> Result<f6
     Ok(factors.into_iter().find(fits).unwrap_or(2f64.powi(SLOWEST)))
 }
 
-pub(crate) fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn serve(arguments: &ServeArguments) -> Result<ExitCode, ExitFailure> {
     let medium = medium_of(&arguments.medium)?;
     let size_bytes = units::parse_bytes(&arguments.size)
-        .map_err(|problem| Failure::Mistake(format!("--size {}: {problem}", arguments.size)))?;
+        .map_err(|problem| ExitFailure::Mistake(format!("--size {}: {problem}", arguments.size)))?;
     let stop = signals::stop_flag()?;
-    let registry = Registry::open()?;
+    let registry = ResourceRegistry::open()?;
     let factor = factor_or_honest(arguments.time, &medium)?;
-    let served = Served::attach(&medium, size_bytes, factor, &registry)?;
+    let served = ServedMedium::attach(&medium, size_bytes, factor, &registry)?;
     output::print(&format!("{} {factor}", served.path().display()));
     let lines = input_lines();
     let code = loop {
@@ -168,7 +168,9 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
                     output::print(&activity_json(&activity, &served.path_records(), factor));
                 }
                 other => {
-                    return Err(Failure::Mistake(format!("'{other}' on the input: expected begin or end")));
+                    return Err(ExitFailure::Mistake(format!(
+                        "'{other}' on the input: expected begin or end"
+                    )));
                 }
             },
             Err(RecvTimeoutError::Disconnected) => break ExitCode::SUCCESS,

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use underlay_report::quantity;
-use underlay_storage::catalogue::{self, LayoutPreset, Medium};
+use underlay_storage::catalogue::{self, CatalogueMedium, LayoutPreset};
 
 use super::figures;
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
-pub(crate) fn show(name: &str) -> Result<ExitCode, Failure> {
+pub(crate) fn show(name: &str) -> Result<ExitCode, ExitFailure> {
     let unknown = match catalogue::find(name) {
         Ok(medium) => {
             output::print(&wrapped(&medium_text(&medium), output::width()));
@@ -24,13 +24,13 @@ pub(crate) fn show(name: &str) -> Result<ExitCode, Failure> {
         }
         // Whichever has something near it is what was meant.
         Err(layout) if unknown.suggestions.is_empty() && !layout.suggestions.is_empty() => {
-            Err(Failure::Mistake(layout.to_string()))
+            Err(ExitFailure::Mistake(layout.to_string()))
         }
-        Err(_) => Err(Failure::Mistake(unknown.to_string())),
+        Err(_) => Err(ExitFailure::Mistake(unknown.to_string())),
     }
 }
 
-fn medium_text(medium: &Medium) -> String {
+fn medium_text(medium: &CatalogueMedium) -> String {
     let mut text = String::new();
     let mut lines = medium.describe().into_iter().peekable();
     // The published figures stand in a table beside the model's.

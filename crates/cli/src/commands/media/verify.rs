@@ -9,18 +9,21 @@ use std::time::Duration;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;
-use underlay_attach::Registry;
-use underlay_attach::probe::Disk;
+use underlay_attach::ResourceRegistry;
+use underlay_attach::probe::ProbedDisk;
 use underlay_record::Certificate;
 use underlay_report::quantity;
-use underlay_storage::catalogue::Medium;
-use underlay_storage::fit::{self, Distance, Load, Profile, Sample, Target as _, TargetError, VirtualTarget};
-use underlay_storage::predict::Pattern;
+use underlay_storage::catalogue::CatalogueMedium;
+use underlay_storage::fit::{
+    self, DeviceProfile, DistributionDistance, LoadSample, ProbeLoad, ProbeTarget as _, TargetError,
+    VirtualTarget,
+};
+use underlay_storage::predict::AccessPattern;
 
-use super::figures::{self, Comparison, TOLERANCE};
-use super::serve::{self, Served};
+use super::figures::{self, FigureCheck, TOLERANCE};
+use super::serve::{self, ServedMedium};
 use crate::arguments::VerifyArguments;
-use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
+use crate::exit_codes::{ExitFailure, INCOMPLETE, INTERRUPTED};
 use crate::{output, signals};
 
 /// How far delivered latency may be from the modelled one.
@@ -35,7 +38,7 @@ const CELL: Duration = Duration::from_millis(1500);
 const WARMUP: Duration = Duration::from_millis(500);
 /// A load as modelled, as delivered here, and as measured of the real device where that is known.
 #[derive(Serialize)]
-struct Row {
+struct VerifyRow {
     load: &'static str,
     block_bytes: u64,
     queue_depth: usize,
@@ -45,7 +48,7 @@ struct Row {
     modelled_p99_us: f64,
     delivered_p99_us: f64,
     /// Of the delivered latencies from the modelled ones.
-    distance: Distance,
+    distance: DistributionDistance,
     /// Mean latency that was measured of the real device.
     measured_mean_us: Option<f64>,
     mean_allowed: f64,
@@ -56,12 +59,12 @@ struct Row {
 }
 
 /// A load on the device of this machine, and its certificate; `None` where it had too few requests for one.
-struct Delivered {
-    sample: Sample,
+struct DeliveredLoad {
+    sample: LoadSample,
     certificate: Option<Certificate>,
 }
 
-pub(crate) fn verify(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn verify(arguments: &VerifyArguments) -> Result<ExitCode, ExitFailure> {
     let medium = serve::medium_of(&arguments.medium)?;
     let profile = profile_beside(&arguments.medium)?;
     let loads = loads();
@@ -74,10 +77,10 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
     let modelled = run_virtual(&medium, capacity_bytes, &loads)?;
     let delivered = match run_here(&medium, capacity_bytes, factor, &loads, &stop) {
         Ok(delivered) => delivered,
-        Err(Ended::Stopped) => return Ok(ExitCode::from(INTERRUPTED)),
-        Err(Ended::Failed(failure)) => return Err(failure),
+        Err(VerifyEnding::Stopped) => return Ok(ExitCode::from(INTERRUPTED)),
+        Err(VerifyEnding::Failed(failure)) => return Err(failure),
     };
-    let rows: Vec<Row> = loads
+    let rows: Vec<VerifyRow> = loads
         .iter()
         .zip(modelled.iter().zip(&delivered))
         .filter_map(|(load, (modelled, delivered))| row(load, modelled, delivered, profile.as_ref()))
@@ -111,8 +114,8 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
     Ok(if off + missed > 0 { ExitCode::from(INCOMPLETE) } else { ExitCode::SUCCESS })
 }
 
-fn as_json(comparisons: &[Comparison<'_>]) -> Vec<serde_json::Value> {
-    let one = |comparison: &Comparison<'_>| {
+fn as_json(comparisons: &[FigureCheck<'_>]) -> Vec<serde_json::Value> {
+    let one = |comparison: &FigureCheck<'_>| {
         serde_json::json!({
             "figure": comparison.published.figure.name(),
             "queue_depth": comparison.published.queue_depth,
@@ -128,11 +131,12 @@ fn as_json(comparisons: &[Comparison<'_>]) -> Vec<serde_json::Value> {
 }
 
 /// What the model gives for the usual loads, without their measured rows: for scripts that choose a slow motion.
-fn virtual_loads(medium: &Medium) -> Vec<serde_json::Value> {
+fn virtual_loads(medium: &CatalogueMedium) -> Vec<serde_json::Value> {
     let capacity_bytes = DEVICE_BYTES.min(medium.capacity_bytes());
-    let short: Vec<Load> = loads().into_iter().map(|load| Load { most_requests: 2_000, ..load }).collect();
+    let short: Vec<ProbeLoad> =
+        loads().into_iter().map(|load| ProbeLoad { most_requests: 2_000, ..load }).collect();
     let samples = run_virtual(medium, capacity_bytes, &short).unwrap_or_default();
-    let one = |(load, sample): (&Load, &Sample)| {
+    let one = |(load, sample): (&ProbeLoad, &LoadSample)| {
         serde_json::json!({
             "load": load.pattern.name(), "block_bytes": load.block_bytes, "queue_depth": load.queue_depth,
             "p50_us": sample.latency.quantile_us(0.5), "iops": sample.iops(),
@@ -141,7 +145,7 @@ fn virtual_loads(medium: &Medium) -> Vec<serde_json::Value> {
     short.iter().zip(&samples).map(one).collect()
 }
 
-fn published_only(medium: &Medium, json: bool) -> ExitCode {
+fn published_only(medium: &CatalogueMedium, json: bool) -> ExitCode {
     let comparisons = figures::compare(medium);
     let missed = comparisons.iter().filter(|comparison| comparison.is_off()).count();
     if json {
@@ -166,8 +170,8 @@ fn slow(factor: f64) -> String {
 }
 
 /// Few, and of each kind.
-fn loads() -> Vec<Load> {
-    let load = |pattern, block_bytes: u64, queue_depth, seed| Load {
+fn loads() -> Vec<ProbeLoad> {
+    let load = |pattern, block_bytes: u64, queue_depth, seed| ProbeLoad {
         pattern,
         block_bytes,
         queue_depth,
@@ -180,63 +184,68 @@ fn loads() -> Vec<Load> {
         seed,
     };
     vec![
-        load(Pattern::RandomRead, 4096, 1, 1),
-        load(Pattern::RandomRead, 4096, 8, 2),
-        load(Pattern::RandomRead, 4096, 32, 3),
-        load(Pattern::RandomRead, 64 << 10, 4, 4),
-        load(Pattern::SequentialRead, 128 << 10, 4, 5),
-        load(Pattern::SequentialWrite, 128 << 10, 4, 6),
-        load(Pattern::RandomWrite, 4096, 1, 7),
-        load(Pattern::RandomWrite, 4096, 16, 8),
+        load(AccessPattern::RandomRead, 4096, 1, 1),
+        load(AccessPattern::RandomRead, 4096, 8, 2),
+        load(AccessPattern::RandomRead, 4096, 32, 3),
+        load(AccessPattern::RandomRead, 64 << 10, 4, 4),
+        load(AccessPattern::SequentialRead, 128 << 10, 4, 5),
+        load(AccessPattern::SequentialWrite, 128 << 10, 4, 6),
+        load(AccessPattern::RandomWrite, 4096, 1, 7),
+        load(AccessPattern::RandomWrite, 4096, 16, 8),
     ]
 }
 
 /// The same loads by the model's own clock.
-fn run_virtual(medium: &Medium, capacity_bytes: u64, loads: &[Load]) -> Result<Vec<Sample>, Failure> {
+fn run_virtual(
+    medium: &CatalogueMedium,
+    capacity_bytes: u64,
+    loads: &[ProbeLoad],
+) -> Result<Vec<LoadSample>, ExitFailure> {
     let mut target = VirtualTarget::new(medium.model(capacity_bytes, serve::SEED, serve::initial()));
-    let run = |load: &Load| {
+    let run = |load: &ProbeLoad| {
         let span_bytes = capacity_bytes / load.block_bytes * load.block_bytes;
-        let load = Load { span_bytes, ..*load };
-        target.run(&load).map_err(|error| Failure::Failed(error.to_string()))
+        let load = ProbeLoad { span_bytes, ..*load };
+        target.run(&load).map_err(|error| ExitFailure::Failed(error.to_string()))
     };
     loads.iter().map(run).collect()
 }
 
-enum Ended {
+enum VerifyEnding {
     Stopped,
-    Failed(Failure),
+    Failed(ExitFailure),
 }
 
-impl From<Failure> for Ended {
-    fn from(failure: Failure) -> Ended {
-        Ended::Failed(failure)
+impl From<ExitFailure> for VerifyEnding {
+    fn from(failure: ExitFailure) -> VerifyEnding {
+        VerifyEnding::Failed(failure)
     }
 }
 
 fn run_here(
-    medium: &Medium,
+    medium: &CatalogueMedium,
     capacity_bytes: u64,
     factor: f64,
-    loads: &[Load],
+    loads: &[ProbeLoad],
     stop: &Arc<AtomicBool>,
-) -> Result<Vec<Delivered>, Ended> {
-    let registry = Registry::open().map_err(Failure::from)?;
-    let served = Served::attach(medium, capacity_bytes, factor, &registry)?;
+) -> Result<Vec<DeliveredLoad>, VerifyEnding> {
+    let registry = ResourceRegistry::open().map_err(ExitFailure::from)?;
+    let served = ServedMedium::attach(medium, capacity_bytes, factor, &registry)?;
     let path = served.path();
     let file = open_direct(&path)?;
-    let mut disk = Disk::new(file, path.display().to_string(), served.capacity_bytes, true, Arc::clone(stop));
+    let mut disk =
+        ProbedDisk::new(file, path.display().to_string(), served.capacity_bytes, true, Arc::clone(stop));
     disk.slow_down(factor);
     let mut samples = Vec::new();
     for load in loads {
         let span_bytes = served.capacity_bytes / load.block_bytes * load.block_bytes;
         served.begin()?;
-        match disk.run(&Load { span_bytes, ..*load }) {
+        match disk.run(&ProbeLoad { span_bytes, ..*load }) {
             Ok(sample) => {
                 let certificate = served.certificate(&served.end()?, factor);
-                samples.push(Delivered { sample, certificate });
+                samples.push(DeliveredLoad { sample, certificate });
             }
-            Err(TargetError::Stopped) => return Err(Ended::Stopped),
-            Err(error) => return Err(Ended::Failed(Failure::Failed(error.to_string()))),
+            Err(TargetError::Stopped) => return Err(VerifyEnding::Stopped),
+            Err(error) => return Err(VerifyEnding::Failed(ExitFailure::Failed(error.to_string()))),
         }
     }
     drop(disk);
@@ -244,7 +253,7 @@ fn run_here(
     Ok(samples)
 }
 
-fn open_direct(path: &Path) -> Result<std::fs::File, Failure> {
+fn open_direct(path: &Path) -> Result<std::fs::File, ExitFailure> {
     use std::os::unix::fs::OpenOptionsExt as _;
     std::fs::OpenOptions::new()
         .read(true)
@@ -252,11 +261,16 @@ fn open_direct(path: &Path) -> Result<std::fs::File, Failure> {
         // Past the page cache, which would answer in the device's place.
         .custom_flags(libc::O_DIRECT)
         .open(path)
-        .map_err(|error| Failure::Failed(format!("could not open {}: {error}", path.display())))
+        .map_err(|error| ExitFailure::Failed(format!("could not open {}: {error}", path.display())))
 }
 
-fn row(load: &Load, modelled: &Sample, delivered: &Delivered, profile: Option<&Profile>) -> Option<Row> {
-    let Delivered { sample: delivered, certificate } = delivered;
+fn row(
+    load: &ProbeLoad,
+    modelled: &LoadSample,
+    delivered: &DeliveredLoad,
+    profile: Option<&DeviceProfile>,
+) -> Option<VerifyRow> {
+    let DeliveredLoad { sample: delivered, certificate } = delivered;
     let doubts: Vec<String> = certificate
         .iter()
         .flat_map(Certificate::failed)
@@ -273,7 +287,7 @@ fn row(load: &Load, modelled: &Sample, delivered: &Delivered, profile: Option<&P
                 && point.queue_depth == load.queue_depth
         })
     });
-    Some(Row {
+    Some(VerifyRow {
         load: load.pattern.name(),
         block_bytes: load.block_bytes,
         queue_depth: load.queue_depth,
@@ -291,7 +305,7 @@ fn row(load: &Load, modelled: &Sample, delivered: &Delivered, profile: Option<&P
 }
 
 /// How far chance moves the mean of a sample of this size, as a share of it.
-fn noise(sample: &Sample) -> f64 {
+fn noise(sample: &LoadSample) -> f64 {
     let mean_us = sample.latency.mean_us();
     if sample.requests < 2 || mean_us == 0.0 {
         return 1.0;
@@ -307,18 +321,18 @@ fn noise(sample: &Sample) -> f64 {
 }
 
 /// The points that `measure` left beside a measured medium's file.
-fn profile_beside(text: &str) -> Result<Option<Profile>, Failure> {
+fn profile_beside(text: &str) -> Result<Option<DeviceProfile>, ExitFailure> {
     let path = Path::new(text).with_extension("points.json");
     if !text.ends_with(".toml") || !path.exists() {
         return Ok(None);
     }
-    let unreadable = |why: String| Failure::Mistake(format!("cannot read {}: {why}", path.display()));
+    let unreadable = |why: String| ExitFailure::Mistake(format!("cannot read {}: {why}", path.display()));
     let content = underlay_files::read_text(&path, super::check::BYTES_MAX)
         .map_err(|error| unreadable(error.to_string()))?;
     serde_json::from_str(&content).map(Some).map_err(|error| unreadable(error.to_string()))
 }
 
-fn table(rows: &[Row], with_measured: bool) -> String {
+fn table(rows: &[VerifyRow], with_measured: bool) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);

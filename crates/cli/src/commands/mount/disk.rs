@@ -5,22 +5,22 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use underlay_attach::{Filesystem, OwnFolder, Registry};
+use underlay_attach::{FilesystemKind, OwnFolder, ResourceRegistry};
 use underlay_config::units;
 use underlay_files::{Access, Folder};
 use underlay_storage::exclusive;
-use underlay_storage::stack::{BackingSpec, Node, StackSpec};
+use underlay_storage::stack::{BackingSpec, StackNode, StackSpec};
 
 use crate::arguments::MountArguments;
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 
 const DESCRIPTION: &str = "disk.json";
 const LOCK: &str = "lock";
 const MAX_DESCRIPTION_BYTES: u64 = 1 << 20;
 
 /// Nobody else mounts it while this lives.
-pub(super) struct Disk {
-    place: Place,
+pub(super) struct MountedDisk {
+    place: ImagePlace,
     /// Make the file system anew, whatever there is.
     format: bool,
     images: Vec<(PathBuf, u64)>,
@@ -28,14 +28,14 @@ pub(super) struct Disk {
     new_images: Vec<PathBuf>,
 }
 
-enum Place {
+enum ImagePlace {
     Temporary(OwnFolder),
-    Kept { folder: Folder, known: Option<Description>, wanted: Option<Description>, _lock: File },
+    Kept { folder: Folder, known: Option<DiskDescription>, wanted: Option<DiskDescription>, _lock: File },
 }
 
 /// What is known of the file system on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum DiskState {
     /// There is none.
     Blank,
     /// It was being made when its process ended: perhaps it is there.
@@ -46,43 +46,48 @@ pub(super) enum State {
 /// What a kept disk is, in the folder with its images.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Description {
-    devices: Vec<Device>,
+struct DiskDescription {
+    devices: Vec<DiskImage>,
     /// Of each volume, how its devices are put together: put together otherwise, they hold nothing that makes sense.
     layout: Vec<String>,
-    filesystem: Filesystem,
+    filesystem: FilesystemKind,
     /// From then on it may hold what its user wrote.
     was_mounted: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Device {
+struct DiskImage {
     image: String,
     capacity_bytes: u64,
 }
 
-impl Disk {
-    pub(super) fn open(arguments: &MountArguments, registry: &Registry) -> Result<Disk, Failure> {
+impl MountedDisk {
+    pub(super) fn open(
+        arguments: &MountArguments,
+        registry: &ResourceRegistry,
+    ) -> Result<MountedDisk, ExitFailure> {
         let place = match &arguments.keep {
             Some(folder) => keep(folder)?,
             // Not where the sockets are: that is in memory on most machines.
-            None => Place::Temporary(OwnFolder::make_in(&std::env::temp_dir(), "underlay-disk", registry)?),
+            None => {
+                ImagePlace::Temporary(OwnFolder::make_in(&std::env::temp_dir(), "underlay-disk", registry)?)
+            }
         };
-        Ok(Disk { place, format: arguments.format, images: Vec::new(), new_images: Vec::new() })
+        Ok(MountedDisk { place, format: arguments.format, images: Vec::new(), new_images: Vec::new() })
     }
 
     pub(super) fn folder(&self) -> &Path {
         match &self.place {
-            Place::Temporary(folder) => folder.path(),
-            Place::Kept { folder, .. } => folder.path(),
+            ImagePlace::Temporary(folder) => folder.path(),
+            ImagePlace::Kept { folder, .. } => folder.path(),
         }
     }
 
     /// What it was made as, unless it is to be made anew.
-    fn known(&self) -> Option<&Description> {
+    fn known(&self) -> Option<&DiskDescription> {
         match &self.place {
-            Place::Kept { known, .. } if !self.format => known.as_ref(),
+            ImagePlace::Kept { known, .. } if !self.format => known.as_ref(),
             _ => None,
         }
     }
@@ -93,13 +98,17 @@ impl Disk {
     }
 
     /// Of a kept disk.
-    pub(super) fn filesystem(&self) -> Option<Filesystem> {
+    pub(super) fn filesystem(&self) -> Option<FilesystemKind> {
         self.known().map(|known| known.filesystem)
     }
 
     /// Compares what there is with what is asked for, and changes nothing. A disk that is there in part, or is another one, is a
     /// mistake: making a file system would destroy what it holds.
-    pub(super) fn examine(&mut self, stack: &StackSpec, filesystem: Filesystem) -> Result<State, Failure> {
+    pub(super) fn examine(
+        &mut self,
+        stack: &StackSpec,
+        filesystem: FilesystemKind,
+    ) -> Result<DiskState, ExitFailure> {
         self.images = images_of(stack);
         let is_there = |path: &Path| path.symlink_metadata().is_ok();
         let (there, absent): (Vec<PathBuf>, Vec<PathBuf>) =
@@ -107,28 +116,28 @@ impl Disk {
         let layout = stack.volumes.iter().map(|volume| {
             format!("{} in {} of {}", volume.name, volume.directories, layout_of(&volume.root))
         });
-        let asked = Description {
+        let asked = DiskDescription {
             devices: described(&self.images),
             layout: layout.collect(),
             filesystem,
             was_mounted: false,
         };
         let state = match (self.format, self.known()) {
-            (true, _) => State::Blank,
+            (true, _) => DiskState::Blank,
             (false, Some(known)) if known.was_mounted => {
                 check_is_same(self.folder(), known, &asked)?;
-                State::Whole
+                DiskState::Whole
             }
-            (false, Some(_)) if there.is_empty() => State::Blank,
-            (false, Some(_)) => State::Unfinished,
+            (false, Some(_)) if there.is_empty() => DiskState::Blank,
+            (false, Some(_)) => DiskState::Unfinished,
             // Without a description it is of a former version, or was copied here.
-            (false, None) if there.is_empty() => State::Blank,
-            (false, None) => State::Whole,
+            (false, None) if there.is_empty() => DiskState::Blank,
+            (false, None) => DiskState::Whole,
         };
-        if state == State::Whole
+        if state == DiskState::Whole
             && let Some(absent) = absent.first()
         {
-            return Err(Failure::Mistake(format!(
+            return Err(ExitFailure::Mistake(format!(
                 "the disk that is kept in {} is not whole: {} is missing. Put it back, or mount as many devices as the disk was \
                  made of, or name another directory for --keep",
                 self.folder().display(),
@@ -139,7 +148,7 @@ impl Disk {
             self.images.iter().try_for_each(|(path, capacity_bytes)| check_length(path, *capacity_bytes))?;
         }
         self.new_images = if self.format { there.into_iter().chain(absent).collect() } else { absent };
-        if let Place::Kept { wanted, .. } = &mut self.place {
+        if let ImagePlace::Kept { wanted, .. } = &mut self.place {
             *wanted = Some(asked);
         }
         Ok(state)
@@ -147,8 +156,8 @@ impl Disk {
 
     /// The last before it is attached. What is to be made anew goes, unless somebody uses it; what is to be made is noted, so that one
     /// whose making is interrupted is not taken for a whole one.
-    pub(super) fn begin(&mut self, state: State) -> Result<(), Failure> {
-        let Place::Kept { folder, known, wanted: Some(wanted), .. } = &self.place else { return Ok(()) };
+    pub(super) fn begin(&mut self, state: DiskState) -> Result<(), ExitFailure> {
+        let ImagePlace::Kept { folder, known, wanted: Some(wanted), .. } = &self.place else { return Ok(()) };
         if self.format {
             let known = known.iter().flat_map(|known| &known.devices).map(|device| device.image.clone());
             let wanted = wanted.devices.iter().map(|device| device.image.clone());
@@ -166,14 +175,14 @@ impl Disk {
             }
             drop(claimed);
         }
-        if state == State::Blank { write(folder, wanted) } else { Ok(()) }
+        if state == DiskState::Blank { write(folder, wanted) } else { Ok(()) }
     }
 
     /// From now on it may hold what its user wrote.
-    pub(super) fn is_ready(&self) -> Result<(), Failure> {
+    pub(super) fn is_ready(&self) -> Result<(), ExitFailure> {
         match &self.place {
-            Place::Kept { folder, wanted: Some(wanted), .. } => {
-                write(folder, &Description { was_mounted: true, ..wanted.clone() })
+            ImagePlace::Kept { folder, wanted: Some(wanted), .. } => {
+                write(folder, &DiskDescription { was_mounted: true, ..wanted.clone() })
             }
             _ => Ok(()),
         }
@@ -184,7 +193,7 @@ impl Disk {
         for image in &self.new_images {
             let _ = std::fs::remove_file(image);
         }
-        if let Place::Kept { folder, .. } = &self.place
+        if let ImagePlace::Kept { folder, .. } = &self.place
             && self.new_images.len() == self.images.len()
             && self.images.iter().all(|(path, _)| path.symlink_metadata().is_err())
         {
@@ -194,7 +203,7 @@ impl Disk {
 }
 
 /// Locked for as long as it is open; nothing where it is not there.
-fn claimed(image: &Path) -> Result<Option<File>, Failure> {
+fn claimed(image: &Path) -> Result<Option<File>, ExitFailure> {
     use std::os::unix::fs::OpenOptionsExt as _;
 
     let file =
@@ -206,18 +215,18 @@ fn claimed(image: &Path) -> Result<Option<File>, Failure> {
     Ok(Some(file))
 }
 
-fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Failure {
-    Failure::of_place(format!("cannot {what} {}: {error}", path.display()), error)
+fn cannot(what: &str, path: &Path, error: &std::io::Error) -> ExitFailure {
+    ExitFailure::of_place(format!("cannot {what} {}: {error}", path.display()), error)
 }
 
-fn keep(path: &Path) -> Result<Place, Failure> {
+fn keep(path: &Path) -> Result<ImagePlace, ExitFailure> {
     // What the disk holds is this user's alone, and nobody puts another disk in its place.
     let folder =
         Folder::make(path, Access::Private).map_err(|error| cannot("keep a disk in", path, &error))?;
     let lock = folder.file(LOCK).map_err(|error| cannot("lock", &folder.path().join(LOCK), &error))?;
     // File systems without locks go on without this protection; each image is locked by its daemon.
     if let Err(TryLockError::WouldBlock) = lock.try_lock() {
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "the disk that is kept in {} is mounted by another process: end that first, or name another directory",
             folder.path().display()
         )));
@@ -226,24 +235,25 @@ fn keep(path: &Path) -> Result<Place, Failure> {
         false => None,
         true => Some(read(&folder)?),
     };
-    Ok(Place::Kept { folder, known, wanted: None, _lock: lock })
+    Ok(ImagePlace::Kept { folder, known, wanted: None, _lock: lock })
 }
 
-fn read(folder: &Folder) -> Result<Description, Failure> {
+fn read(folder: &Folder) -> Result<DiskDescription, ExitFailure> {
     let path = folder.path().join(DESCRIPTION);
     let text = folder
         .read_text(DESCRIPTION, MAX_DESCRIPTION_BYTES)
         .map_err(|error| cannot("read", &path, &error))?;
-    let description: Description = serde_json::from_str(&text).map_err(|error| {
-        Failure::Mistake(format!(
+    let description: DiskDescription = serde_json::from_str(&text).map_err(|error| {
+        ExitFailure::Mistake(format!(
             "{} does not say what disk is kept there: {error}. Restore it, or name another directory for --keep",
             path.display()
         ))
     })?;
     // Names of files in the folder, and of no others.
-    let is_elsewhere = |device: &&Device| Path::new(&device.image).file_name() != Some(device.image.as_ref());
+    let is_elsewhere =
+        |device: &&DiskImage| Path::new(&device.image).file_name() != Some(device.image.as_ref());
     match description.devices.iter().find(is_elsewhere) {
-        Some(device) => Err(Failure::Mistake(format!(
+        Some(device) => Err(ExitFailure::Mistake(format!(
             "{}: \"{}\" is not the name of a file in its directory",
             path.display(),
             device.image.escape_debug()
@@ -252,8 +262,9 @@ fn read(folder: &Folder) -> Result<Description, Failure> {
     }
 }
 
-fn write(folder: &Folder, description: &Description) -> Result<(), Failure> {
-    let text = serde_json::to_vec_pretty(description).map_err(|error| Failure::Failed(error.to_string()))?;
+fn write(folder: &Folder, description: &DiskDescription) -> Result<(), ExitFailure> {
+    let text =
+        serde_json::to_vec_pretty(description).map_err(|error| ExitFailure::Failed(error.to_string()))?;
     folder
         .replace(DESCRIPTION, Access::Private, &text)
         .map_err(|error| cannot("write", &folder.path().join(DESCRIPTION), &error))
@@ -268,36 +279,38 @@ fn images_of(stack: &StackSpec) -> Vec<(PathBuf, u64)> {
     devices.filter_map(image).collect()
 }
 
-fn layout_of(node: &Node) -> String {
-    let list = |members: &[Node]| members.iter().map(layout_of).collect::<Vec<_>>().join(", ");
+fn layout_of(node: &StackNode) -> String {
+    let list = |members: &[StackNode]| members.iter().map(layout_of).collect::<Vec<_>>().join(", ");
     match node {
-        Node::Device(device) => device.name.clone(),
-        Node::Remote(_) => "remote".to_owned(),
-        Node::Stripe { chunk_bytes, members } => format!("stripe({chunk_bytes}; {})", list(members)),
-        Node::Mirror { members } => format!("mirror({})", list(members)),
-        Node::Compress { member, .. } => format!("compress({})", layout_of(member)),
-        Node::Cache { fast, slow, .. } => format!("cache({} before {})", layout_of(fast), layout_of(slow)),
+        StackNode::Device(device) => device.name.clone(),
+        StackNode::Remote(_) => "remote".to_owned(),
+        StackNode::Stripe { chunk_bytes, members } => format!("stripe({chunk_bytes}; {})", list(members)),
+        StackNode::Mirror { members } => format!("mirror({})", list(members)),
+        StackNode::Compress { member, .. } => format!("compress({})", layout_of(member)),
+        StackNode::Cache { fast, slow, .. } => {
+            format!("cache({} before {})", layout_of(fast), layout_of(slow))
+        }
         // It changes when data comes, and not where it is.
-        Node::Link { member, .. } => layout_of(member),
+        StackNode::Link { member, .. } => layout_of(member),
     }
 }
 
-fn described(images: &[(PathBuf, u64)]) -> Vec<Device> {
-    let describe = |(path, capacity_bytes): &(PathBuf, u64)| Device {
+fn described(images: &[(PathBuf, u64)]) -> Vec<DiskImage> {
+    let describe = |(path, capacity_bytes): &(PathBuf, u64)| DiskImage {
         image: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         capacity_bytes: *capacity_bytes,
     };
     images.iter().map(describe).collect()
 }
 
-fn check_is_same(folder: &Path, known: &Description, asked: &Description) -> Result<(), Failure> {
+fn check_is_same(folder: &Path, known: &DiskDescription, asked: &DiskDescription) -> Result<(), ExitFailure> {
     let is_same = known.devices == asked.devices
         && known.filesystem == asked.filesystem
         && known.layout == asked.layout;
     if is_same {
         return Ok(());
     }
-    let say = |description: &Description| {
+    let say = |description: &DiskDescription| {
         let devices = description.devices.iter().map(|device| {
             let name = device.image.strip_suffix(".img").unwrap_or(&device.image);
             format!("{} of {}", name.escape_debug(), units::format_bytes(device.capacity_bytes))
@@ -312,15 +325,15 @@ fn check_is_same(folder: &Path, known: &Description, asked: &Description) -> Res
             asked.layout.join(", ").escape_debug()
         ),
     };
-    Err(Failure::Mistake(format!(
+    Err(ExitFailure::Mistake(format!(
         "{} keeps another disk: {problem}. Mount that one, or name another directory for --keep",
         folder.display()
     )))
 }
 
-fn check_length(path: &Path, capacity_bytes: u64) -> Result<(), Failure> {
+fn check_length(path: &Path, capacity_bytes: u64) -> Result<(), ExitFailure> {
     match std::fs::symlink_metadata(path) {
-        Ok(found) if found.len() != capacity_bytes => Err(Failure::Mistake(format!(
+        Ok(found) if found.len() != capacity_bytes => Err(ExitFailure::Mistake(format!(
             "the kept disk {} has {} bytes, and {capacity_bytes} were asked for: give the --size, or the study, that it was \
              made with",
             path.display(),

@@ -4,31 +4,31 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use underlay_attach::Missing;
+use underlay_attach::MissingCapability;
 use underlay_config::units;
 use underlay_files::free_bytes;
 use underlay_storage::stack::{BackingSpec, DeviceSpec};
 
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
 /// A file system's own structures and its log; without as much there is nothing to be mounted.
 const MIN_BYTES: u64 = 128 << 20;
 
 /// Refuses a disk that not even a file system fits on, and says of one that can outgrow what is free.
-pub(super) fn check(devices: &[&DeviceSpec], folder: &Path) -> Result<(), Failure> {
+pub(super) fn check(devices: &[&DeviceSpec], folder: &Path) -> Result<(), ExitFailure> {
     let Some(free_bytes) = free_bytes(folder) else { return Ok(()) };
     match judge(growth_bytes(devices), free_bytes) {
-        Verdict::Fits => {}
-        Verdict::MayNotFit { growth_bytes } => output::say(format_args!(
+        SpaceVerdict::Fits => {}
+        SpaceVerdict::MayNotFit { growth_bytes } => output::say(format_args!(
             "note: the disk may grow by {}, and {} are free at {}: writes that find no room there fail on the mounted disk; \
              --keep DIR keeps it elsewhere",
             units::rounded_bytes(growth_bytes),
             units::rounded_bytes(free_bytes),
             folder.display()
         )),
-        Verdict::CannotFit { least_bytes } => {
-            return Err(Failure::from(Missing::new(
+        SpaceVerdict::CannotFit { least_bytes } => {
+            return Err(ExitFailure::from(MissingCapability::new(
                 format!(
                     "room for the disk's backing files: {} at least, and {} are free at {}",
                     units::rounded_bytes(least_bytes),
@@ -43,18 +43,18 @@ pub(super) fn check(devices: &[&DeviceSpec], folder: &Path) -> Result<(), Failur
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum SpaceVerdict {
     Fits,
     MayNotFit { growth_bytes: u64 },
     CannotFit { least_bytes: u64 },
 }
 
-fn judge(growth_bytes: u64, free_bytes: u64) -> Verdict {
+fn judge(growth_bytes: u64, free_bytes: u64) -> SpaceVerdict {
     let least_bytes = growth_bytes.min(MIN_BYTES);
     match free_bytes {
-        free if free < least_bytes => Verdict::CannotFit { least_bytes },
-        free if free < growth_bytes => Verdict::MayNotFit { growth_bytes },
-        _ => Verdict::Fits,
+        free if free < least_bytes => SpaceVerdict::CannotFit { least_bytes },
+        free if free < growth_bytes => SpaceVerdict::MayNotFit { growth_bytes },
+        _ => SpaceVerdict::Fits,
     }
 }
 
@@ -79,11 +79,11 @@ mod tests {
     #[test]
     fn a_disk_needs_room_for_a_file_system_and_is_warned_of_beyond() {
         let gib = 1 << 30;
-        assert_eq!(judge(8 * gib, 9 * gib), Verdict::Fits);
-        assert_eq!(judge(8 * gib, 7 * gib), Verdict::MayNotFit { growth_bytes: 8 * gib });
-        assert_eq!(judge(8 * gib, 1 << 20), Verdict::CannotFit { least_bytes: MIN_BYTES });
+        assert_eq!(judge(8 * gib, 9 * gib), SpaceVerdict::Fits);
+        assert_eq!(judge(8 * gib, 7 * gib), SpaceVerdict::MayNotFit { growth_bytes: 8 * gib });
+        assert_eq!(judge(8 * gib, 1 << 20), SpaceVerdict::CannotFit { least_bytes: MIN_BYTES });
         // A small disk needs no more than it is, and one that has been filled nothing.
-        assert_eq!(judge(1 << 20, 1 << 20), Verdict::Fits);
-        assert_eq!(judge(0, 0), Verdict::Fits);
+        assert_eq!(judge(1 << 20, 1 << 20), SpaceVerdict::Fits);
+        assert_eq!(judge(0, 0), SpaceVerdict::Fits);
     }
 }

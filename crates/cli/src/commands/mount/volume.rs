@@ -1,15 +1,15 @@
 //! `underlay mount nvme-tcp://ADDRESS:PORT/VOLUME DIR`: a volume of a server, by Underlay's own initiator.
 
-use underlay_attach::{Filesystem, choice, directory};
+use underlay_attach::{FilesystemKind, choice, directory};
 use underlay_nvme::auth::{HostSecrets, read_secrets};
-use underlay_nvme::initiator::{Controller, InitiatorError, Options, discover};
+use underlay_nvme::initiator::{ControllerOptions, InitiatorError, NvmeController, discover};
 use underlay_nvme::log_page::DiscoveryEntry;
-use underlay_storage::contents::{self, Contents};
-use underlay_storage::stack::{Node, RemoteSpec, StackSpec, VolumeSpec};
+use underlay_storage::contents::{self, DeviceContents};
+use underlay_storage::stack::{RemoteSpec, StackNode, StackSpec, VolumeSpec};
 use underlay_volume::server::nqn;
 
 use crate::arguments::MountArguments;
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 
 const DIRECTORY: &str = directory::NAME;
 const SCHEME: &str = "nvme-tcp://";
@@ -26,7 +26,7 @@ pub(super) struct RemoteVolume {
     /// Both its ends are zeros.
     pub is_blank: bool,
     /// The file system that it holds, where that is known.
-    pub filesystem: Option<Filesystem>,
+    pub filesystem: Option<FilesystemKind>,
     /// The name of the attachment, where only one will do or one is asked for.
     pub attachment: Option<String>,
 }
@@ -36,7 +36,7 @@ pub(super) fn is_url(text: &str) -> bool {
 }
 
 /// Finds the volume and looks at what it holds.
-pub(super) fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> {
+pub(super) fn find(arguments: &MountArguments) -> Result<RemoteVolume, ExitFailure> {
     let url = &arguments.medium;
     for (option, is_given) in [
         ("--storage", arguments.storage.is_some()),
@@ -46,7 +46,7 @@ pub(super) fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> 
         ("--power-cut", arguments.power_cut),
     ] {
         if is_given {
-            return Err(Failure::Mistake(format!(
+            return Err(ExitFailure::Mistake(format!(
                 "{option} does not go with {url}: what it holds is its server's"
             )));
         }
@@ -58,10 +58,11 @@ pub(super) fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> 
         false => choose(&discover(&options).map_err(failure)?, address, name, &options.host_nqn)?,
     };
     let controller =
-        Controller::connect(Options { subsystem_nqn: subsystem_nqn.clone(), ..options }).map_err(failure)?;
+        NvmeController::connect(ControllerOptions { subsystem_nqn: subsystem_nqn.clone(), ..options })
+            .map_err(failure)?;
     let device = controller.namespace(NSID).map_err(failure)?;
     let held = contents::of_device(&device)
-        .map_err(|error| Failure::Failed(format!("{url} can't be read: {error}")))?;
+        .map_err(|error| ExitFailure::Failed(format!("{url} can't be read: {error}")))?;
     let filesystem = held.as_ref().and_then(filesystem_of);
     let is_directory = held.as_ref().and_then(|held| held.at(0)).is_some_and(directory::is_beginning);
     let is_kept = held.is_some() && !arguments.format;
@@ -69,13 +70,13 @@ pub(super) fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> 
     let attachment = match (attachment.as_deref(), is_kept) {
         (None, true) if is_directory => Some(DIRECTORY.to_owned()),
         (Some(DIRECTORY), true) if !is_directory => {
-            return Err(Failure::Mistake(format!(
+            return Err(ExitFailure::Mistake(format!(
                 "{url} was not made by {DIRECTORY}: leave out --attachment. If nothing on it is needed, --format makes it \
                  again"
             )));
         }
         (Some(other), true) if is_directory && other != DIRECTORY => {
-            return Err(Failure::Mistake(format!(
+            return Err(ExitFailure::Mistake(format!(
                 "{url} was made by {DIRECTORY}, and {other} can't read it: leave out --attachment. If nothing on it is needed, --format \
                  makes it again"
             )));
@@ -85,7 +86,7 @@ pub(super) fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> 
         _ => attachment,
     };
     if let (Some(held), None, false, false) = (&held, filesystem, is_directory, arguments.format) {
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "{url} holds {}, and `mount` knows XFS and ext4: check its name. If nothing on it is needed, --format makes a file \
              system on it all the same",
             held.describe()
@@ -98,7 +99,7 @@ pub(super) fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> 
         must_be_blank: held.is_none() && !arguments.format,
         ..RemoteSpec::new(format!("{address}/{name}"), address, subsystem_nqn, NSID)
     };
-    let volumes = vec![VolumeSpec::new("disk", Node::Remote(remote))];
+    let volumes = vec![VolumeSpec::new("disk", StackNode::Remote(remote))];
     Ok(RemoteVolume {
         stack: StackSpec { volumes, dilation: 1.0, seed: 1 },
         is_blank: held.is_none(),
@@ -108,7 +109,7 @@ pub(super) fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> 
 }
 
 /// Address with port, and the name of a volume or a whole NQN.
-fn parse(url: &str) -> Result<(&str, &str), Failure> {
+fn parse(url: &str) -> Result<(&str, &str), ExitFailure> {
     let parts = url.strip_prefix(SCHEME).and_then(|rest| rest.split_once('/'));
     let is_port = |address: &str| {
         address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
@@ -117,25 +118,30 @@ fn parse(url: &str) -> Result<(&str, &str), Failure> {
         Some((address, name)) if is_port(address) && !name.is_empty() && !name.contains('/') => {
             Ok((address, name))
         }
-        _ => Err(Failure::Mistake(format!(
+        _ => Err(ExitFailure::Mistake(format!(
             "'{url}': expected {SCHEME}ADDRESS:PORT/VOLUME, as in {SCHEME}127.0.0.1:4420/data"
         ))),
     }
 }
 
-fn options(arguments: &MountArguments, address: &str) -> Result<Options, Failure> {
+fn options(arguments: &MountArguments, address: &str) -> Result<ControllerOptions, ExitFailure> {
     // Overwritten before it is used: discovery has its own subsystem.
-    let mut options = Options::new(address, underlay_nvme::fabrics::DISCOVERY_NQN);
+    let mut options = ControllerOptions::new(address, underlay_nvme::fabrics::DISCOVERY_NQN);
     if let Some(host_nqn) = &arguments.host_nqn {
         options = options.with_host_nqn(host_nqn);
     }
     let secrets = read_secrets(&arguments.secrets.places()?, |name| std::env::var(name).ok())
-        .map_err(|error| Failure::Mistake(error.to_string()))?;
+        .map_err(|error| ExitFailure::Mistake(error.to_string()))?;
     options.secrets = secrets.map(|(host, controller)| HostSecrets { host, controller });
     Ok(options)
 }
 
-fn choose(found: &[DiscoveryEntry], address: &str, name: &str, host_nqn: &str) -> Result<String, Failure> {
+fn choose(
+    found: &[DiscoveryEntry],
+    address: &str,
+    name: &str,
+    host_nqn: &str,
+) -> Result<String, ExitFailure> {
     let mut named: Vec<&str> = found
         .iter()
         .map(|entry| entry.subsystem_nqn.as_str())
@@ -148,43 +154,49 @@ fn choose(found: &[DiscoveryEntry], address: &str, name: &str, host_nqn: &str) -
         [] => {
             let there: Vec<&str> = found.iter().map(|entry| entry.subsystem_nqn.as_str()).collect();
             let there = if there.is_empty() { "nothing for this host".to_owned() } else { there.join(", ") };
-            Err(Failure::Mistake(format!(
+            Err(ExitFailure::Mistake(format!(
                 "{address} has no volume '{name}' for the host {host_nqn}; it has {there}. --host-nqn names another host, and the \
                  server's operator lists hosts in `hosts` of a volume"
             )))
         }
-        several => Err(Failure::Mistake(format!(
+        several => Err(ExitFailure::Mistake(format!(
             "{address} has several volumes '{name}': write the whole name, one of {}",
             several.join(", ")
         ))),
     }
 }
 
-fn filesystem_of(held: &Contents) -> Option<Filesystem> {
+fn filesystem_of(held: &DeviceContents) -> Option<FilesystemKind> {
     match held.signatures() {
         // A partition table beside it, say, would not go with it.
         Ok(signatures) => {
             let [only] = signatures.as_slice() else { return None };
-            [Filesystem::Xfs, Filesystem::Ext4].into_iter().find(|filesystem| filesystem.name() == only)
+            [FilesystemKind::Xfs, FilesystemKind::Ext4]
+                .into_iter()
+                .find(|filesystem| filesystem.name() == only)
         }
         Err(_) => {
             let begins =
                 |offset_bytes, magic: &[u8]| held.at(offset_bytes).is_some_and(|at| at.starts_with(magic));
             let is_ext4 = begins(EXT4_MAGIC_OFFSET, &EXT4_MAGIC);
-            if begins(0, XFS_MAGIC) { Some(Filesystem::Xfs) } else { is_ext4.then_some(Filesystem::Ext4) }
+            if begins(0, XFS_MAGIC) {
+                Some(FilesystemKind::Xfs)
+            } else {
+                is_ext4.then_some(FilesystemKind::Ext4)
+            }
         }
     }
 }
 
-fn failure(error: InitiatorError) -> Failure {
+fn failure(error: InitiatorError) -> ExitFailure {
     match error {
         InitiatorError::Options(_)
         | InitiatorError::Refused { .. }
         | InitiatorError::AuthenticationRequired(_)
         | InitiatorError::NoAuthentication(_)
         | InitiatorError::Authentication(_)
-        | InitiatorError::NoNamespace { .. } => Failure::Mistake(error.to_string()),
-        other => Failure::Failed(other.to_string()),
+        | InitiatorError::NoNamespace { .. } => ExitFailure::Mistake(error.to_string()),
+        other => ExitFailure::Failed(other.to_string()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use underlay_config::closest;
 
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 
 const STUDIES: [(&str, &str); 13] = [
     ("quickstart", include_str!("../../../../../studies/quickstart.toml")),
@@ -35,11 +35,11 @@ pub(super) fn by_commands() -> impl Iterator<Item = &'static str> {
 }
 
 /// The study `like`, called `name`.
-pub(super) fn copy(like: &str, name: &str) -> Result<String, Failure> {
+pub(super) fn copy(like: &str, name: &str) -> Result<String, ExitFailure> {
     let Some((_, text)) = STUDIES.iter().find(|(known, _)| *known == like) else {
         let names = STUDIES.map(|(known, _)| known);
         let meant = closest(like, names).map(|meant| format!("did you mean '{meant}'? ")).unwrap_or_default();
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "there is no bundled study '{like}': {meant}expected one of {}",
             names.join(", ")
         )));

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use underlay_config::closest;
-use underlay_storage::catalogue::{self, LayoutPreset, Medium, PresetLayout};
+use underlay_storage::catalogue::{self, CatalogueMedium, LayoutPreset, PresetLayout};
 
 use crate::commands::media;
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 
 /// The usual device of each kind, for users who know the kind and not the product.
 const ALIASES: [(&str, &str); 8] = [
@@ -27,17 +27,17 @@ pub(in crate::commands) fn aliases() -> impl Iterator<Item = &'static str> {
 /// As many as a storage may have.
 const MAX_DEVICES: u32 = 64;
 /// One storage of the study.
-pub(super) struct Storage {
+pub(super) struct NewStorage {
     /// Of its section.
     pub name: String,
-    pub source: Source,
+    pub source: NewStorageSource,
 }
 
-pub(super) enum Source {
+pub(super) enum NewStorageSource {
     Devices {
         /// As the study names it: of the catalogue, or a file beside it.
         medium_name: String,
-        medium: Box<Medium>,
+        medium: Box<CatalogueMedium>,
         count: u32,
     },
     Preset(LayoutPreset),
@@ -45,35 +45,36 @@ pub(super) enum Source {
 }
 
 /// Reads the words, each of which becomes a storage. Files of media lie in `beside`.
-pub(super) fn read(words: &[String], beside: &Path) -> Result<Vec<Storage>, Failure> {
-    let mut storages: Vec<Storage> = Vec::new();
+pub(super) fn read(words: &[String], beside: &Path) -> Result<Vec<NewStorage>, ExitFailure> {
+    let mut storages: Vec<NewStorage> = Vec::new();
     for word in words.iter().map(|word| word.trim()) {
         if word.is_empty() {
-            return Err(Failure::Mistake(
+            return Err(ExitFailure::Mistake(
                 "--storage has an empty name: expected a list such as hdd,nvme".into(),
             ));
         }
         let storage = read_word(word, beside)?;
         if storages.iter().any(|other| other.name == storage.name) {
-            return Err(Failure::Mistake(format!("--storage names '{}' twice", storage.name)));
+            return Err(ExitFailure::Mistake(format!("--storage names '{}' twice", storage.name)));
         }
         storages.push(storage);
     }
     Ok(storages)
 }
 
-fn read_word(word: &str, beside: &Path) -> Result<Storage, Failure> {
+fn read_word(word: &str, beside: &Path) -> Result<NewStorage, ExitFailure> {
     if word.starts_with('/') {
-        return Ok(Storage { name: name_of(word), source: Source::Path(word.to_owned()) });
+        return Ok(NewStorage { name: name_of(word), source: NewStorageSource::Path(word.to_owned()) });
     }
     if word.ends_with(".toml") {
         let medium = media::read(&beside.join(word))?;
-        let source = Source::Devices { medium_name: word.to_owned(), medium: Box::new(medium), count: 1 };
+        let source =
+            NewStorageSource::Devices { medium_name: word.to_owned(), medium: Box::new(medium), count: 1 };
         let file = Path::new(word).file_stem().and_then(|stem| stem.to_str()).unwrap_or(word);
-        return Ok(Storage { name: name_of(file), source });
+        return Ok(NewStorage { name: name_of(file), source });
     }
     if let Ok(preset) = catalogue::find_layout(word) {
-        return Ok(Storage { name: word.to_owned(), source: Source::Preset(preset) });
+        return Ok(NewStorage { name: word.to_owned(), source: NewStorageSource::Preset(preset) });
     }
     if let Some(medium) = find(word) {
         return Ok(devices(word, medium, 1));
@@ -82,34 +83,34 @@ fn read_word(word: &str, beside: &Path) -> Result<Storage, Failure> {
     let several = word.rsplit_once('x').and_then(|(of, count)| Some((of, find(of)?, count.parse().ok()?)));
     match several {
         Some((of, medium, count)) if (1..=MAX_DEVICES).contains(&count) => Ok(devices(of, medium, count)),
-        Some((of, ..)) => Err(Failure::Mistake(format!(
+        Some((of, ..)) => Err(ExitFailure::Mistake(format!(
             "--storage {word}: expected 1 to {MAX_DEVICES} devices, as in {of}x6"
         ))),
         None => Err(unknown(word)),
     }
 }
 
-fn find(word: &str) -> Option<Medium> {
+fn find(word: &str) -> Option<CatalogueMedium> {
     let name = ALIASES.iter().find(|(alias, _)| *alias == word).map_or(word, |&(_, medium)| medium);
     catalogue::find(name).ok()
 }
 
-fn devices(word: &str, medium: Medium, count: u32) -> Storage {
+fn devices(word: &str, medium: CatalogueMedium, count: u32) -> NewStorage {
     let name = match count {
         1 => word.to_owned(),
         many => format!("{word}-{many}"),
     };
     let medium_name = medium.name.clone();
-    Storage { name, source: Source::Devices { medium_name, medium: Box::new(medium), count } }
+    NewStorage { name, source: NewStorageSource::Devices { medium_name, medium: Box::new(medium), count } }
 }
 
-fn unknown(word: &str) -> Failure {
+fn unknown(word: &str) -> ExitFailure {
     let media = catalogue::builtin().iter().map(|medium| medium.name.as_str());
     let layouts = catalogue::layouts().iter().map(|layout| layout.name.as_str());
     let aliases = ALIASES.map(|(alias, _)| alias);
     let meant = closest(word, aliases.into_iter().chain(media).chain(layouts));
     let meant = meant.map(|meant| format!("did you mean '{meant}'? ")).unwrap_or_default();
-    Failure::Mistake(format!(
+    ExitFailure::Mistake(format!(
         "unknown storage '{word}': {meant}expected {}, a name from `underlay media list`, several devices as in hddx6, \
          a medium's file (.toml), or a directory of a disk that you have (/mnt/disk)",
         aliases.join(", ")
@@ -127,27 +128,29 @@ fn name_of(text: &str) -> String {
     }
 }
 
-impl Storage {
+impl NewStorage {
     pub(super) fn is_modelled(&self) -> bool {
-        !matches!(self.source, Source::Path(_))
+        !matches!(self.source, NewStorageSource::Path(_))
     }
 
     /// Whether a seek is what costs, so that a measurement has few requests.
     pub(super) fn is_rotational(&self) -> bool {
         match &self.source {
-            Source::Devices { medium, .. } => medium.model.is_rotational(),
-            Source::Preset(preset) => preset.media().any(|(medium, _)| medium.model.is_rotational()),
-            Source::Path(_) => false,
+            NewStorageSource::Devices { medium, .. } => medium.model.is_rotational(),
+            NewStorageSource::Preset(preset) => {
+                preset.media().any(|(medium, _)| medium.model.is_rotational())
+            }
+            NewStorageSource::Path(_) => false,
         }
     }
 
     /// What stands for it in a study's heading.
     pub(super) fn title(&self) -> String {
         let title = match &self.source {
-            Source::Devices { medium, count: 1, .. } => medium.title.clone(),
-            Source::Devices { medium, count, .. } => format!("{count} x {}", medium.title),
-            Source::Preset(preset) => preset.title.clone(),
-            Source::Path(path) => format!("The storage under {path}"),
+            NewStorageSource::Devices { medium, count: 1, .. } => medium.title.clone(),
+            NewStorageSource::Devices { medium, count, .. } => format!("{count} x {}", medium.title),
+            NewStorageSource::Preset(preset) => preset.title.clone(),
+            NewStorageSource::Path(path) => format!("The storage under {path}"),
         };
         // It becomes a comment: what a title of several lines has in its second would be read as a part of the study.
         title.replace('\n', " ")
@@ -156,24 +159,24 @@ impl Storage {
     /// Directories that a system gets of it. `apart`: several devices are not striped.
     pub(super) fn directories(&self, apart: bool) -> u32 {
         match &self.source {
-            Source::Devices { count, .. } if apart => *count,
-            Source::Preset(preset) => match &preset.layout {
+            NewStorageSource::Devices { count, .. } if apart => *count,
+            NewStorageSource::Preset(preset) => match &preset.layout {
                 PresetLayout::Jbod => preset.devices.iter().map(|device| device.count).sum(),
                 PresetLayout::Split { directories, .. } => *directories,
                 PresetLayout::Stripe { .. } | PresetLayout::Mirror => 1,
             },
-            Source::Devices { .. } | Source::Path(_) => 1,
+            NewStorageSource::Devices { .. } | NewStorageSource::Path(_) => 1,
         }
     }
 
     /// Bytes of its smallest volume, and of all of them.
     pub(super) fn room_bytes(&self, apart: bool) -> Option<(u64, u64)> {
         match &self.source {
-            Source::Devices { medium, count, .. } => {
+            NewStorageSource::Devices { medium, count, .. } => {
                 let (one, all) = (medium.capacity_bytes(), medium.capacity_bytes() * u64::from(*count));
                 Some((if apart { one } else { all }, all))
             }
-            Source::Preset(preset) => {
+            NewStorageSource::Preset(preset) => {
                 let smallest = preset.media().map(|(medium, _)| medium.capacity_bytes()).min()?;
                 match &preset.layout {
                     PresetLayout::Jbod => Some((smallest, preset.capacity_bytes())),
@@ -183,7 +186,7 @@ impl Storage {
                     }
                 }
             }
-            Source::Path(_) => None,
+            NewStorageSource::Path(_) => None,
         }
     }
 }

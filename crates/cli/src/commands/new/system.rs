@@ -2,16 +2,16 @@
 
 use underlay_config::closest;
 use underlay_report::comparison::system_title;
-use underlay_systems::system::{Capabilities, System};
+use underlay_systems::system::{System, SystemCapabilities};
 
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 
 const MB: u64 = 1_000_000;
 
 /// A system, and what it is given. Sizes are those on this machine.
-pub(super) struct Start {
+pub(super) struct NewSystem {
     pub name: &'static str,
-    pub capabilities: Capabilities,
+    pub capabilities: SystemCapabilities,
     /// Of the system and its page cache, scaled with the data. None for what stores nothing.
     pub memory_bytes: Option<u64>,
     /// What its processes take however small the data are.
@@ -21,15 +21,15 @@ pub(super) struct Start {
     pub data_bytes: u64,
     /// The volumes' bytes over those of the data: indexes, garbage, a compaction under way.
     pub room: f64,
-    pub work: Work,
+    pub work: NewWork,
     /// None for jobs, which take as long as they take.
-    pub times: Option<Times>,
+    pub times: Option<RunTimes>,
     /// Further lines of `[run]`.
     pub run: &'static str,
 }
 
 /// Lines of `[run]`: warm-up and duration.
-pub(super) struct Times {
+pub(super) struct RunTimes {
     /// Where slow motion is the host's to choose.
     pub modelled: &'static str,
     /// The same with disks, which answer few requests in a time.
@@ -38,7 +38,7 @@ pub(super) struct Times {
     pub wall: &'static str,
 }
 
-pub(super) enum Work {
+pub(super) enum NewWork {
     /// YCSB's mixes and the number of clients.
     Requests {
         mixes: &'static str,
@@ -54,18 +54,18 @@ const REPEATED: &str = "repetitions = 3                   # more make the interv
 const ONCE: &str = "repetitions = 1                   # 3 or more show what is chance\n";
 
 /// Java compiles a program while it runs.
-const JAVA_TIMES: Times = Times {
+const JAVA_TIMES: RunTimes = RunTimes {
     modelled: "warmup = \"500 ms\"\nduration = \"1 s\"\n",
     of_disks: "warmup = \"500 ms\"\nduration = \"2 s\"\n",
     wall: "warmup = \"10 s\"\nduration = \"20 s\"\n",
 };
 
 /// What `--system` names.
-pub(super) fn find(name: &str) -> Result<Start, Failure> {
+pub(super) fn find(name: &str) -> Result<NewSystem, ExitFailure> {
     let Some(system) = underlay_systems::find(name) else {
         // A program that a bundled study describes by commands is no system of its own.
         if let Some(study) = super::bundled::by_commands().find(|study| is_called(study, name)) {
-            return Err(Failure::Mistake(format!(
+            return Err(ExitFailure::Mistake(format!(
                 "'{name}' is not a built-in system, but a bundled study describes it by commands: begin with \
                  `underlay new NAME --like {study}`"
             )));
@@ -73,14 +73,14 @@ pub(super) fn find(name: &str) -> Result<Start, Failure> {
         let names = underlay_systems::names();
         let meant = closest(name, names.iter().copied());
         let meant = meant.map(|meant| format!("did you mean '{meant}'? ")).unwrap_or_default();
-        return Err(Failure::Mistake(format!(
+        return Err(ExitFailure::Mistake(format!(
             "unknown system '{name}': {meant}expected one of {}. Any other program is described by commands: begin with \
              `underlay new NAME --like sqlite`, and see docs/any-system.md",
             names.join(", ")
         )));
     };
     if system.capabilities().by_command {
-        return Err(Failure::Mistake(
+        return Err(ExitFailure::Mistake(
             "what commands a program needs can't be guessed: begin with one that is there, `underlay new NAME --like sqlite` (or \
              postgresql, fio), and see docs/any-system.md"
                 .to_owned(),
@@ -96,8 +96,8 @@ fn is_called(study: &str, name: &str) -> bool {
     name == study || name.len() >= ENOUGH_LETTERS && (study.starts_with(&name) || name.starts_with(study))
 }
 
-fn start_of(system: &dyn System) -> Start {
-    let requests = Start {
+fn start_of(system: &dyn System) -> NewSystem {
+    let requests = NewSystem {
         name: system.name(),
         capabilities: system.capabilities(),
         memory_bytes: Some(100 * MB),
@@ -105,8 +105,8 @@ fn start_of(system: &dyn System) -> Start {
         settings: "",
         data_bytes: 450 * MB,
         room: 2.0,
-        work: Work::Requests { mixes: r#"["a", "b", "c"]"#, threads: 20 },
-        times: Some(Times {
+        work: NewWork::Requests { mixes: r#"["a", "b", "c"]"#, threads: 20 },
+        times: Some(RunTimes {
             modelled: "warmup = \"50 ms\"\nduration = \"500 ms\"\n",
             of_disks: "warmup = \"100 ms\"\nduration = \"1 s\"\n",
             wall: "warmup = \"1 s\"\nduration = \"5 s\"\n",
@@ -114,14 +114,18 @@ fn start_of(system: &dyn System) -> Start {
         run: REPEATED,
     };
     match system.name() {
-        "rocksdb" => Start {
+        "rocksdb" => NewSystem {
             settings: "write_buffer_share = \"4 %\"        # small memtables: flushes and compactions fall into the measured time\n",
             ..requests
         },
-        "je" => {
-            Start { fixed_memory: Some("180 MB"), room: 4.0, times: Some(JAVA_TIMES), run: ONCE, ..requests }
-        }
-        "je-ha" => Start {
+        "je" => NewSystem {
+            fixed_memory: Some("180 MB"),
+            room: 4.0,
+            times: Some(JAVA_TIMES),
+            run: ONCE,
+            ..requests
+        },
+        "je-ha" => NewSystem {
             fixed_memory: Some("600 MB"),
             settings: "nodes = 3                         # one shard of three members\n",
             data_bytes: 300 * MB,
@@ -130,7 +134,7 @@ fn start_of(system: &dyn System) -> Start {
             run: ONCE,
             ..requests
         },
-        "oracle-nosql" => Start {
+        "oracle-nosql" => NewSystem {
             fixed_memory: Some("1.1 GB"),
             settings: "nodes = 3                         # one shard of three copies\n",
             data_bytes: 300 * MB,
@@ -139,60 +143,62 @@ fn start_of(system: &dyn System) -> Start {
             run: ONCE,
             ..requests
         },
-        "cassandra" => Start {
+        "cassandra" => NewSystem {
             fixed_memory: Some("520 MB"),
             data_bytes: 300 * MB,
             room: 3.0,
-            work: Work::Requests { mixes: r#"["a", "c"]"#, threads: 32 },
+            work: NewWork::Requests { mixes: r#"["a", "c"]"#, threads: 32 },
             times: Some(JAVA_TIMES),
             run: ONCE,
             ..requests
         },
-        "accumulo" => Start {
+        "accumulo" => NewSystem {
             memory_bytes: Some(160 * MB),
             fixed_memory: Some("1.4 GB"),
             settings: "compression = \"none\"              # YCSB's values hardly compress\n",
             data_bytes: 300 * MB,
             room: 3.0,
-            work: Work::Requests { mixes: r#"["a", "c"]"#, threads: 32 },
+            work: NewWork::Requests { mixes: r#"["a", "c"]"#, threads: 32 },
             times: Some(JAVA_TIMES),
             run: ONCE,
             ..requests
         },
-        "hadoop" => Start {
+        "hadoop" => NewSystem {
             memory_bytes: Some(400 * MB),
             fixed_memory: Some("1.6 GB"),
             settings: "datanodes = 1\nblock_size = \"16 MiB\"             # small, as the data are: each block is a map task\ncontainers = 2                    # tasks at once\n",
             data_bytes: 300 * MB,
             room: 6.0,
-            work: Work::Jobs { jobs: r#"["teragen", "terasort", "teravalidate"]"# },
+            work: NewWork::Jobs { jobs: r#"["teragen", "terasort", "teravalidate"]"# },
             times: None,
             run: "repetitions = 1                   # 3 or more show what is chance\ncache = \"cold\"                    # the page cache is dropped before each job\n",
             ..requests
         },
-        "spark" => Start {
+        "spark" => NewSystem {
             memory_bytes: Some(400 * MB),
             fixed_memory: Some("4 GB"),
             settings: "datanodes = 1                     # of HDFS; store = \"s3a\" is Ceph, with a committer of its own\nexecutors = 2\n",
             data_bytes: 300 * MB,
             room: 8.0,
-            work: Work::Jobs { jobs: r#"["teragen", "terasort", "teravalidate", "kmeans"]"# },
+            work: NewWork::Jobs { jobs: r#"["teragen", "terasort", "teravalidate", "kmeans"]"# },
             times: None,
             run: "repetitions = 1                   # 3 or more show what is chance\ncache = \"cold\"                    # the page cache is dropped before each job\n",
             ..requests
         },
         // One that keeps nothing, or is new here.
-        _ => Start { memory_bytes: (!system.capabilities().keeps_nothing).then_some(100 * MB), ..requests },
+        _ => {
+            NewSystem { memory_bytes: (!system.capabilities().keeps_nothing).then_some(100 * MB), ..requests }
+        }
     }
 }
 
-impl Start {
+impl NewSystem {
     pub(super) fn title(&self) -> &'static str {
         system_title(self.name)
     }
 
     /// Whether several devices become a directory each, and no stripe.
     pub(super) fn keeps_devices_apart(&self) -> bool {
-        self.capabilities.many_directories && matches!(self.work, Work::Jobs { .. })
+        self.capabilities.many_directories && matches!(self.work, NewWork::Jobs { .. })
     }
 }

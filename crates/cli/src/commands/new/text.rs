@@ -6,9 +6,9 @@ use std::path::Path;
 use underlay_config::units::format_bytes;
 use underlay_report::quantity;
 
-use super::storage::{Source, Storage};
-use super::system::{Start, Times, Work};
-use crate::exit_codes::Failure;
+use super::storage::{NewStorage, NewStorageSource};
+use super::system::{NewSystem, NewWork, RunTimes};
+use crate::exit_codes::ExitFailure;
 
 /// Sizes of a study are a thousandth here, if its devices are large enough for that.
 const MAX_DATA_SCALE: u64 = 1000;
@@ -26,14 +26,14 @@ const COLUMN: usize = 34;
 pub(super) fn write(
     name: &str,
     file: &Path,
-    system: &Start,
-    storages: &[Storage],
-) -> Result<String, Failure> {
+    system: &NewSystem,
+    storages: &[NewStorage],
+) -> Result<String, ExitFailure> {
     let apart = system.keeps_devices_apart();
     for storage in storages {
         let directories = storage.directories(apart);
         if directories > 1 && !system.capabilities.many_directories {
-            return Err(Failure::Mistake(format!(
+            return Err(ExitFailure::Mistake(format!(
                 "'{}' gives {directories} directories, and {} uses one: choose a striped layout or devices such as hddx6",
                 storage.name,
                 system.title()
@@ -60,7 +60,7 @@ pub(super) fn write(
 }
 
 /// The largest round factor by which all devices still hold the data.
-fn data_scale(system: &Start, storages: &[Storage], apart: bool) -> u64 {
+fn data_scale(system: &NewSystem, storages: &[NewStorage], apart: bool) -> u64 {
     let needed = (system.data_bytes as f64 * system.room) as u64;
     let fits = |factor: u64| {
         storages.iter().all(|storage| {
@@ -69,12 +69,12 @@ fn data_scale(system: &Start, storages: &[Storage], apart: bool) -> u64 {
             smallest / factor >= VOLUME_MIN_BYTES && all / factor >= needed + volumes * FILESYSTEM_BYTES
         })
     };
-    let is_modelled = storages.iter().any(Storage::is_modelled);
+    let is_modelled = storages.iter().any(NewStorage::is_modelled);
     let factors = [MAX_DATA_SCALE, 500, 200, 100, 50, 20, 10, 5, 2];
     factors.into_iter().find(|&factor| is_modelled && fits(factor)).unwrap_or(1)
 }
 
-fn heading(text: &mut String, name: &str, file: &Path, system: &Start, storages: &[Storage]) {
+fn heading(text: &mut String, name: &str, file: &Path, system: &NewSystem, storages: &[NewStorage]) {
     let names: Vec<&str> = storages.iter().map(|storage| storage.name.as_str()).collect();
     let baseline =
         line(&format!("baseline = \"{}\"", names[0]), "the storage that the others are compared with");
@@ -100,7 +100,7 @@ fn heading(text: &mut String, name: &str, file: &Path, system: &Start, storages:
     );
 }
 
-fn section_of_system(text: &mut String, system: &Start, data: u64) {
+fn section_of_system(text: &mut String, system: &NewSystem, data: u64) {
     let _ = match system.memory_bytes {
         Some(_) => writeln!(
             text,
@@ -123,13 +123,13 @@ fn section_of_system(text: &mut String, system: &Start, data: u64) {
     let _ = writeln!(text, "{}", system.settings);
 }
 
-fn section_of_storage(text: &mut String, storage: &Storage, apart: bool) {
+fn section_of_storage(text: &mut String, storage: &NewStorage, apart: bool) {
     let _ = writeln!(text, "# {}\n[storage.{}]", storage.title(), storage.name);
     let _ = match &storage.source {
-        Source::Devices { medium_name, count: 1, .. } => {
+        NewStorageSource::Devices { medium_name, count: 1, .. } => {
             writeln!(text, "devices = [{{ medium = \"{medium_name}\" }}]")
         }
-        Source::Devices { medium_name, count, .. } => {
+        NewStorageSource::Devices { medium_name, count, .. } => {
             let devices = format!("devices = [{{ medium = \"{medium_name}\", count = {count} }}]");
             let layout = match apart {
                 true => line("layout = \"jbod\"", "a directory a device; or \"stripe\", \"mirror\""),
@@ -137,8 +137,8 @@ fn section_of_storage(text: &mut String, storage: &Storage, apart: bool) {
             };
             writeln!(text, "{devices}\n{layout}")
         }
-        Source::Preset(preset) => writeln!(text, "preset = \"{}\"", preset.name),
-        Source::Path(path) => {
+        NewStorageSource::Preset(preset) => writeln!(text, "preset = \"{}\"", preset.name),
+        NewStorageSource::Path(path) => {
             let path = format!("paths = [{}]", serde_json::Value::from(path.as_str()));
             writeln!(text, "{}", line(&path, "a directory on a disk that you have, used as it is"))
         }
@@ -146,10 +146,10 @@ fn section_of_storage(text: &mut String, storage: &Storage, apart: bool) {
     text.push('\n');
 }
 
-fn section_of_workload(text: &mut String, system: &Start, data: u64) {
+fn section_of_workload(text: &mut String, system: &NewSystem, data: u64) {
     let bytes = format_bytes(system.data_bytes * data);
     let _ = match &system.work {
-        Work::Requests { mixes, threads } => {
+        NewWork::Requests { mixes, threads } => {
             let amount = format!("data = \"{bytes}\"");
             let amount = match system.memory_bytes {
                 Some(memory_bytes) => {
@@ -173,7 +173,7 @@ fn section_of_workload(text: &mut String, system: &Start, data: u64) {
                 line("# rate = [5_000, \"max\"]", "operations a second; without it as many as it takes"),
             )
         }
-        Work::Jobs { jobs } => writeln!(
+        NewWork::Jobs { jobs } => writeln!(
             text,
             "# What is asked of it: batch jobs, each a cell of its own.\n\
              [workload.batch]\n\
@@ -194,13 +194,13 @@ fn section_of_machine(text: &mut String) {
     );
 }
 
-fn section_of_run(text: &mut String, system: &Start, storages: &[Storage], is_modelled: bool) {
-    let Some(Times { modelled, of_disks, wall }) = &system.times else {
+fn section_of_run(text: &mut String, system: &NewSystem, storages: &[NewStorage], is_modelled: bool) {
+    let Some(RunTimes { modelled, of_disks, wall }) = &system.times else {
         let _ = write!(text, "# How often each job runs.\n[run]\n{}", system.run);
         return;
     };
     let (clock, times) = match is_modelled {
-        true if storages.iter().any(Storage::is_rotational) => (MODELLED_CLOCK, of_disks),
+        true if storages.iter().any(NewStorage::is_rotational) => (MODELLED_CLOCK, of_disks),
         true => (MODELLED_CLOCK, modelled),
         false => ("your own clock", wall),
     };

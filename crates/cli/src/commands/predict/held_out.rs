@@ -7,36 +7,36 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_predict::validation::{self, Compared, HeldOut};
+use underlay_predict::validation::{self, ComparedMetric, HeldOut};
 use underlay_report::quantity;
 
-use super::{Refused, print_left_out};
+use super::{RefusedCell, print_left_out};
 use crate::commands::predicting;
-use crate::exit_codes::{Failure, INCOMPLETE};
+use crate::exit_codes::{ExitFailure, INCOMPLETE};
 use crate::output;
 
 /// What scripts get.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(in crate::commands) struct Answer {
+pub(in crate::commands) struct HeldOutAnswer {
     /// Names of the runs' studies.
     from: Vec<String>,
     measured_cells: usize,
     /// Measured cells that nothing can be learnt from.
-    left_out: Vec<Refused>,
-    summaries: Vec<Summary>,
+    left_out: Vec<RefusedCell>,
+    summaries: Vec<HeldOutSummary>,
     cells: Vec<HeldOut>,
 }
 
 /// All cells with one kind left out.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Summary {
+struct HeldOutSummary {
     without: &'static str,
     cells: usize,
     refused: usize,
-    throughput: Errors,
-    mean_latency: Errors,
-    p50_latency: Errors,
-    p99_latency: Errors,
+    throughput: AbsoluteErrors,
+    mean_latency: AbsoluteErrors,
+    p50_latency: AbsoluteErrors,
+    p99_latency: AbsoluteErrors,
     /// Median errors of throughput of what people do today, of the same cells.
     nearest: Option<f64>,
     by_iops: Option<f64>,
@@ -44,21 +44,21 @@ struct Summary {
 
 /// Errors without their signs.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
-struct Errors {
+struct AbsoluteErrors {
     median: Option<f64>,
     worst: Option<f64>,
     /// The share of measured figures that are within their intervals.
     covered: Option<f64>,
 }
 
-pub(super) fn held_out(directories: &[PathBuf], json: bool) -> Result<ExitCode, Failure> {
+pub(super) fn held_out(directories: &[PathBuf], json: bool) -> Result<ExitCode, ExitFailure> {
     let sources = predicting::read(directories)?;
     let cells = validation::held_out(&sources.calibration());
     let code = if cells.is_empty() { ExitCode::from(INCOMPLETE) } else { ExitCode::SUCCESS };
-    let answer = Answer {
+    let answer = HeldOutAnswer {
         from: sources.runs.iter().map(|run| run.study.name.clone()).collect(),
         measured_cells: sources.cells.len(),
-        left_out: Refused::left_out(&sources),
+        left_out: RefusedCell::left_out(&sources),
         summaries: summaries(&cells),
         cells,
     };
@@ -69,7 +69,7 @@ pub(super) fn held_out(directories: &[PathBuf], json: bool) -> Result<ExitCode, 
     Ok(code)
 }
 
-fn summaries(cells: &[HeldOut]) -> Vec<Summary> {
+fn summaries(cells: &[HeldOut]) -> Vec<HeldOutSummary> {
     let mut kinds: Vec<&'static str> = Vec::new();
     for cell in cells {
         if !kinds.contains(&cell.without) {
@@ -82,13 +82,13 @@ fn summaries(cells: &[HeldOut]) -> Vec<Summary> {
         .collect()
 }
 
-fn summary(without: &'static str, cells: Vec<&HeldOut>) -> Summary {
-    let errors = |of: fn(&HeldOut) -> &Compared| {
-        let all: Vec<&Compared> = cells.iter().map(|cell| of(cell)).collect();
+fn summary(without: &'static str, cells: Vec<&HeldOut>) -> HeldOutSummary {
+    let errors = |of: fn(&HeldOut) -> &ComparedMetric| {
+        let all: Vec<&ComparedMetric> = cells.iter().map(|cell| of(cell)).collect();
         let mut sizes: Vec<f64> = all.iter().filter_map(|one| one.error).map(f64::abs).collect();
         let covered = all.iter().filter_map(|one| one.is_covered);
         let within = covered.clone().filter(|&is| is).count();
-        Errors {
+        AbsoluteErrors {
             covered: (covered.clone().count() > 0).then(|| within as f64 / covered.count() as f64),
             worst: sizes.iter().copied().reduce(f64::max),
             median: median(&mut sizes),
@@ -102,7 +102,7 @@ fn summary(without: &'static str, cells: Vec<&HeldOut>) -> Summary {
             .collect();
         median(&mut sizes)
     };
-    Summary {
+    HeldOutSummary {
         without,
         refused: cells.iter().filter(|cell| cell.refused.is_some()).count(),
         throughput: errors(|cell| &cell.throughput_per_s),
@@ -125,7 +125,7 @@ fn median(values: &mut [f64]) -> Option<f64> {
     }
 }
 
-fn print(answer: &Answer) {
+fn print(answer: &HeldOutAnswer) {
     if answer.cells.is_empty() {
         output::print("No cell can be left out: the others are too few to predict it.");
     } else {
@@ -134,7 +134,7 @@ fn print(answer: &Answer) {
     print_left_out(&answer.left_out);
 }
 
-fn print_errors(answer: &Answer) {
+fn print_errors(answer: &HeldOutAnswer) {
     let mut table = new_table(&[
         "left out",
         "cell",

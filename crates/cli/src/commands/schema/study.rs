@@ -11,7 +11,7 @@ mod workload;
 
 use serde_json::{Value, json};
 
-use values::{Key, key, named, table, text};
+use values::{StudyKey, key, named, table, text};
 
 /// The whole schema.
 pub(super) fn schema() -> Value {
@@ -20,7 +20,7 @@ pub(super) fn schema() -> Value {
         "pattern": "^[a-z0-9][a-z0-9-]*$",
         "maxLength": 40,
     });
-    let keys: Vec<Key> = vec![
+    let keys: Vec<StudyKey> = vec![
         key("name", name, "Names the run's directory: lowercase letters, digits and hyphens."),
         key("title", text(), "The report's heading."),
         key("baseline", text(), "The storage that ratios are against; needed where there are several."),

@@ -7,16 +7,18 @@ use underlay_config::units;
 use underlay_report::quantity;
 use underlay_volume::pool::MemberState;
 use underlay_volume::pool_file::PoolFile;
-use underlay_volume::server::protocol::{Command, PoolState, Reply, VolumeState};
+use underlay_volume::server::protocol::{PoolCommand, PoolReply, PoolState, VolumeState};
 
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
 const HEADINGS: [&str; 10] =
     ["volume", "capacity", "used", "stored", "ratio", "kind", "of", "hosts", "IOPS", "MB/s"];
 
-pub(super) fn list(file: &PoolFile, json: bool) -> Result<ExitCode, Failure> {
-    let Reply::State(state) = super::ask(file, Command::List)? else { return Err(super::no_answer()) };
+pub(super) fn list(file: &PoolFile, json: bool) -> Result<ExitCode, ExitFailure> {
+    let PoolReply::State(state) = super::ask(file, PoolCommand::List)? else {
+        return Err(super::no_answer());
+    };
     if json {
         output::print(&serde_json::to_string_pretty(&state).expect("a pool's state is plain data"));
     } else {
@@ -97,9 +99,9 @@ fn row(volume: &VolumeState) -> [String; 10] {
 
 #[cfg(test)]
 mod tests {
-    use underlay_volume::pool_file::Admission;
-    use underlay_volume::rate::Limits;
-    use underlay_volume::server::protocol::{Member, Traffic};
+    use underlay_volume::pool_file::VolumeAdmission;
+    use underlay_volume::rate::RateLimits;
+    use underlay_volume::server::protocol::{MemberStatus, VolumeTraffic};
 
     use super::*;
 
@@ -116,20 +118,24 @@ mod tests {
             degraded: true,
             writable: false,
             snapshot_of: Some("logs".into()),
-            limits: Limits::default(),
-            admission: Admission::default(),
+            limits: RateLimits::default(),
+            admission: VolumeAdmission::default(),
             clients: 2,
             writer: Some("nqn.2014-08.org.example:a".into()),
-            traffic: Traffic {
+            traffic: VolumeTraffic {
                 reads: 300,
                 writes: 100,
                 written_bytes: 8_000_000,
                 served_s: 4.0,
-                ..Traffic::default()
+                ..VolumeTraffic::default()
             },
         };
-        let member =
-            Member { name: "ssd-sata.0".into(), space_bytes: 5, free_bytes: 1, state: MemberState::Out };
+        let member = MemberStatus {
+            name: "ssd-sata.0".into(),
+            space_bytes: 5,
+            free_bytes: 1,
+            state: MemberState::Out,
+        };
         let state = PoolState {
             pool: "tank".into(),
             address: Some("127.0.0.1:4420".parse().unwrap()),

@@ -6,19 +6,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use underlay_attach::daemon::become_a_disk;
-use underlay_attach::{Registry, Resource};
+use underlay_attach::{OwnedResource, ResourceRegistry};
 use underlay_config::units;
-use underlay_storage::stack::Pace;
-use underlay_volume::server::Server;
+use underlay_storage::stack::PacingMode;
+use underlay_volume::server::PoolServer;
 use underlay_volume::server::protocol::PoolState;
 
 use crate::arguments::ServeVolumesArguments;
-use crate::exit_codes::{Failure, INTERRUPTED};
+use crate::exit_codes::{ExitFailure, INTERRUPTED};
 use crate::{output, service, signals};
 
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
-pub(super) fn serve(arguments: &ServeVolumesArguments) -> Result<ExitCode, Failure> {
+pub(super) fn serve(arguments: &ServeVolumesArguments) -> Result<ExitCode, ExitFailure> {
     let mut file = super::read(&arguments.pool)?;
     if let Some(listen) = arguments.listen {
         file.listen = listen;
@@ -26,13 +26,13 @@ pub(super) fn serve(arguments: &ServeVolumesArguments) -> Result<ExitCode, Failu
     become_a_disk();
     crate::commands::clean::mention_leftovers();
     let stop = signals::stop_flag()?;
-    let registry = Registry::open()?;
+    let registry = ResourceRegistry::open()?;
     // Before the socket exists, so that `underlay clean` finds what a killed server leaves.
-    let note = registry.note(Resource::Socket { path: file.control_socket() })?;
-    let pace = if arguments.immediate { Pace::Immediate } else { Pace::Modelled };
+    let note = registry.note(OwnedResource::Socket { path: file.control_socket() })?;
+    let pace = if arguments.immediate { PacingMode::Immediate } else { PacingMode::Modelled };
     let started = match arguments.format {
-        true => Server::format(&file, pace),
-        false => Server::start(&file, pace),
+        true => PoolServer::format(&file, pace),
+        false => PoolServer::start(&file, pace),
     };
     let server = match started {
         Ok(server) => server,

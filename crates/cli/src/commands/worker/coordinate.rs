@@ -6,40 +6,41 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
-use underlay_attach::Registry;
+use underlay_attach::ResourceRegistry;
 use underlay_hosts::{
-    Coordinator, HostAddress, HostError, HostReport, Job, Report, Together, WorkerProgress,
+    CombinedResults, HostAddress, HostError, HostReport, ProgressReport, RemoteJob, WorkerCoordinator,
+    WorkerProgress,
 };
-use underlay_record::Measured;
+use underlay_record::MeasuredWindow;
 use underlay_report::quantity;
 use underlay_sync::UnsimulatedMutex;
-use underlay_workload::ycsb::{Exporter, OutputOptions, RunFacts, Status};
-use underlay_workload::{Properties, RunSpec};
+use underlay_workload::ycsb::{ExporterFormat, OutputOptions, RunFacts, StatusLine};
+use underlay_workload::{RunSpec, YcsbProperties};
 
 use super::{shared, trust};
 use crate::arguments::{TrustArguments, YcsbArguments, YcsbPhase};
-use crate::commands::live_service::Told;
-use crate::commands::ycsb::cautions::{Circumstances, asked, caution, standstill, unfinished};
+use crate::commands::live_service::ServiceReporter;
+use crate::commands::ycsb::cautions::{RunCircumstances, asked, caution, standstill, unfinished};
 use crate::commands::ycsb::rates::rate_parts;
 use crate::commands::ycsb::results;
 use crate::commands::ycsb::summary::sum_up;
-use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
+use crate::exit_codes::{ExitFailure, INCOMPLETE, INTERRUPTED};
 use crate::{output, signals};
 
 /// Where workers are given, the load comes from them; `None` where none are.
 pub(crate) fn elsewhere(
     arguments: &YcsbArguments,
-    properties: &Properties,
+    properties: &YcsbProperties,
     spec: &RunSpec,
     settings: &BTreeMap<String, String>,
     options: &OutputOptions,
-) -> Result<Option<ExitCode>, Failure> {
+) -> Result<Option<ExitCode>, ExitFailure> {
     if !arguments.from.workers.is_empty() {
         return coordinate(arguments, properties, spec, settings, options).map(Some);
     }
     let TrustArguments { token_file, authority, .. } = &arguments.from.trust;
     if token_file.is_some() || authority.is_some() {
-        return Err(Failure::Mistake(
+        return Err(ExitFailure::Mistake(
             "a token or certificates need workers: expected --workers as well".to_owned(),
         ));
     }
@@ -48,13 +49,13 @@ pub(crate) fn elsewhere(
 
 fn coordinate(
     arguments: &YcsbArguments,
-    properties: &Properties,
+    properties: &YcsbProperties,
     spec: &RunSpec,
     settings: &BTreeMap<String, String>,
     options: &OutputOptions,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, ExitFailure> {
     refuse_what_workers_do_not_send(options)?;
-    shared::check(&arguments.system, settings).map_err(Failure::Mistake)?;
+    shared::check(&arguments.system, settings).map_err(ExitFailure::Mistake)?;
     let job = job(arguments, properties, spec, settings)?;
     let from = &arguments.from;
     let program = from.remote_program.as_deref().unwrap_or("underlay");
@@ -64,12 +65,12 @@ fn coordinate(
     job.divided(u32::try_from(workers.len()).unwrap_or(u32::MAX))?;
     let stop = signals::stop_flag()?;
     let began = SystemTime::now();
-    let coordinator = Coordinator::connect(&workers, trust(&from.trust)?.as_ref())?;
-    let progress = UnsimulatedMutex::new(Progress::new(options, spec.operation_limit));
-    let told = Registry::open()
+    let coordinator = WorkerCoordinator::connect(&workers, trust(&from.trust)?.as_ref())?;
+    let progress = UnsimulatedMutex::new(WorkersProgress::new(options, spec.operation_limit));
+    let told = ResourceRegistry::open()
         .ok()
-        .and_then(|registry| Told::begin("load", in_words(arguments, &job), "begins", &registry));
-    let reported = |report: &Report, workers: &[WorkerProgress]| {
+        .and_then(|registry| ServiceReporter::begin("load", in_words(arguments, &job), "begins", &registry));
+    let reported = |report: &ProgressReport, workers: &[WorkerProgress]| {
         if let Some(told) = &told {
             told.say(if report.has_ended { "done" } else { "running" });
             told.add(report, workers);
@@ -92,14 +93,14 @@ fn coordinate(
         let facts = RunFacts { particulars: Some(&together.particulars), points: None };
         printed = results::print(&together.measured, facts, began, options);
         // In JSON, only YCSB's own objects are expected.
-        if options.exporter == Exporter::Text || options.export_file.is_some() {
+        if options.exporter == ExporterFormat::Text || options.export_file.is_some() {
             output::print(&in_lines(&together));
         }
         sum_up(&together.measured);
     }
     // Where the data are, and how much memory there is, is the system's own matter.
-    let Together { unstarted, outside, .. } = together;
-    caution(&together.measured, &Circumstances { unstarted, outside, ..asked(spec, options) });
+    let CombinedResults { unstarted, outside, .. } = together;
+    caution(&together.measured, &RunCircumstances { unstarted, outside, ..asked(spec, options) });
     for lost in &together.lost {
         output::say(format_args!(
             "note: {}; the {} operations that it had reported are not counted above",
@@ -108,7 +109,7 @@ fn coordinate(
     }
     printed?;
     if let Some(lost) = together.lost.first() {
-        return Err(Failure::Failed(format!(
+        return Err(ExitFailure::Failed(format!(
             "{}; what the other {} of {} workers measured was kept",
             lost.error,
             together.hosts.len(),
@@ -129,7 +130,7 @@ fn coordinate(
 }
 
 /// `cassandra: run, mix b, 64 threads on 2 workers`
-fn in_words(arguments: &YcsbArguments, job: &Job) -> String {
+fn in_words(arguments: &YcsbArguments, job: &RemoteJob) -> String {
     let phase = match arguments.phase {
         YcsbPhase::Load => "load".to_owned(),
         YcsbPhase::Run => format!("run, mix {}", job.mix.as_deref().unwrap_or("of the properties")),
@@ -143,9 +144,10 @@ fn in_words(arguments: &YcsbArguments, job: &Job) -> String {
     )
 }
 
-fn refuse_what_workers_do_not_send(options: &OutputOptions) -> Result<(), Failure> {
-    let refused =
-        |what: &str| Err(Failure::Mistake(format!("{what}, which workers don't send: run it on one host")));
+fn refuse_what_workers_do_not_send(options: &OutputOptions) -> Result<(), ExitFailure> {
+    let refused = |what: &str| {
+        Err(ExitFailure::Mistake(format!("{what}, which workers don't send: run it on one host")))
+    };
     if options.measurement.needs_points() {
         return refused("this measurementtype needs every single operation");
     }
@@ -157,15 +159,15 @@ fn refuse_what_workers_do_not_send(options: &OutputOptions) -> Result<(), Failur
 
 fn job(
     arguments: &YcsbArguments,
-    properties: &Properties,
+    properties: &YcsbProperties,
     spec: &RunSpec,
     settings: &BTreeMap<String, String>,
-) -> Result<Job, Failure> {
+) -> Result<RemoteJob, ExitFailure> {
     let changes = match (&arguments.rate, &spec.rate_profile) {
         (Some(rate), Some(_)) => rate_parts(rate, spec.warmup, spec.duration)?,
         _ => Vec::new(),
     };
-    Ok(Job {
+    Ok(RemoteJob {
         system: arguments.system.clone(),
         settings: settings.clone(),
         properties: properties.iter().map(|one| (one.name.clone(), one.value.clone())).collect(),
@@ -182,12 +184,12 @@ fn job(
         operation_limit: spec.operation_limit,
         series_intervals: spec.series_intervals,
         seed: spec.seed,
-        ..Job::default()
+        ..RemoteJob::default()
     })
 }
 
 /// YCSB's line on standard error now and then, of all workers together.
-struct Progress<'a> {
+struct WorkersProgress<'a> {
     options: &'a OutputOptions,
     operation_limit: Option<u64>,
     /// Since the first report, which comes once all have been told when to begin.
@@ -195,12 +197,12 @@ struct Progress<'a> {
     before: (Duration, u64),
 }
 
-impl<'a> Progress<'a> {
+impl<'a> WorkersProgress<'a> {
     fn new(options: &'a OutputOptions, operation_limit: Option<u64>) -> Self {
-        Progress { options, operation_limit, began: None, before: (Duration::ZERO, 0) }
+        WorkersProgress { options, operation_limit, began: None, before: (Duration::ZERO, 0) }
     }
 
-    fn show(&mut self, report: &Report) {
+    fn show(&mut self, report: &ProgressReport) {
         let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
         let (elapsed_before, operations_before) = self.before;
         let is_due = elapsed >= elapsed_before + self.options.status_interval || report.has_ended;
@@ -212,14 +214,14 @@ impl<'a> Progress<'a> {
         let left = self.operation_limit.map(|limit| limit.saturating_sub(report.operations) as f64);
         let remaining_s =
             left.filter(|left| report.operations > 0 && *left > 0.0).map(|left| left / mean_per_s);
-        let status = Status {
+        let status = StatusLine {
             label: self.options.label.clone(),
             time: jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M:%S:%3f").to_string(),
             elapsed,
             operations: report.operations,
             current_per_s: report.operations.saturating_sub(operations_before) as f64 / span_s,
             remaining: remaining_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
-            ..Status::default()
+            ..StatusLine::default()
         };
         output::say(status.line());
         self.before = (elapsed, report.operations);
@@ -230,12 +232,12 @@ impl<'a> Progress<'a> {
 #[derive(Serialize)]
 struct WithHosts<'a> {
     #[serde(flatten)]
-    measured: &'a Measured,
-    hosts: Hosts,
+    measured: &'a MeasuredWindow,
+    hosts: HostResults,
 }
 
 #[derive(Serialize)]
-struct Hosts {
+struct HostResults {
     /// How far apart the workers may have begun.
     start_spread_us: f64,
     unstarted: u64,
@@ -283,7 +285,7 @@ impl From<&HostReport> for OneHost {
 }
 
 impl<'a> WithHosts<'a> {
-    fn of(together: &'a Together) -> Self {
+    fn of(together: &'a CombinedResults) -> Self {
         let lost = together.lost.iter().map(|lost| OneLost {
             problem: lost.error.to_string(),
             operations: lost.last.operations,
@@ -291,7 +293,7 @@ impl<'a> WithHosts<'a> {
         });
         WithHosts {
             measured: &together.measured,
-            hosts: Hosts {
+            hosts: HostResults {
                 start_spread_us: us(together.start_spread),
                 unstarted: together.unstarted,
                 reconnections: together.reconnections,
@@ -304,7 +306,7 @@ impl<'a> WithHosts<'a> {
 }
 
 /// In the form of YCSB's text, after YCSB's own lines.
-fn in_lines(together: &Together) -> String {
+fn in_lines(together: &CombinedResults) -> String {
     let mut lines = vec![
         format!("[HOSTS], Workers, {}", together.hosts.len()),
         format!("[HOSTS], Lost, {}", together.lost.len()),

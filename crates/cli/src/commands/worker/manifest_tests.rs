@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
-use underlay_hosts::{HostAddress, Token};
+use underlay_hosts::{HostAddress, SharedToken};
 use yaml_rust2::{Yaml, YamlLoader};
 
-use crate::arguments::{Arguments, Command, WorkerArguments, YcsbArguments};
+use crate::arguments::{CliArguments, CliCommand, WorkerArguments, YcsbArguments};
 use crate::commands::ycsb::words::translated;
 
 fn manifest(name: &str) -> Vec<Yaml> {
@@ -29,19 +29,19 @@ fn container(job: &Yaml) -> &Yaml {
 }
 
 /// What the program makes of a container's arguments.
-fn command(job: &Yaml) -> Command {
+fn command(job: &Yaml) -> CliCommand {
     let words = container(job)["args"].as_vec().unwrap().iter().map(|word| {
         // A number or a truth would be refused as an argument by Kubernetes.
         word.as_str().unwrap_or_else(|| panic!("{word:?} is no text")).into()
     });
     let all = std::iter::once("underlay".into()).chain(words);
-    Arguments::try_parse_from(translated(all)).unwrap_or_else(|error| panic!("{error}")).command
+    CliArguments::try_parse_from(translated(all)).unwrap_or_else(|error| panic!("{error}")).command
 }
 
 fn workers() -> (Vec<Yaml>, WorkerArguments) {
     let documents = manifest("workers.yaml");
     match command(of_kind(&documents, "Job")) {
-        Command::Worker(arguments) => (documents, arguments),
+        CliCommand::Worker(arguments) => (documents, arguments),
         other => panic!("{other:?}"),
     }
 }
@@ -49,7 +49,7 @@ fn workers() -> (Vec<Yaml>, WorkerArguments) {
 fn run() -> (Vec<Yaml>, YcsbArguments) {
     let documents = manifest("run.yaml");
     match command(of_kind(&documents, "Job")) {
-        Command::Ycsb(arguments) => (documents, arguments),
+        CliCommand::Ycsb(arguments) => (documents, arguments),
         other => panic!("{other:?}"),
     }
 }
@@ -118,7 +118,7 @@ fn the_token_is_a_secret_that_has_to_be_made() {
     let (run_documents, run) = run();
     let secret = of_kind(&documents, "Secret");
     let token = secret["stringData"]["token"].as_str().unwrap();
-    assert!(Token::new(token).is_err(), "a token that everybody knows is none");
+    assert!(SharedToken::new(token).is_err(), "a token that everybody knows is none");
     let files = [worker.trust.token_file.unwrap(), run.from.trust.token_file.unwrap()];
     let jobs = [of_kind(&documents, "Job"), of_kind(&run_documents, "Job")];
     for (file, job) in files.iter().zip(jobs) {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use underlay_attach::{OwnFolder, Registry};
-use underlay_hosts::{Connect, Connector, Job};
+use underlay_attach::{OwnFolder, ResourceRegistry};
+use underlay_hosts::{ConnectionOpener, JobConnector, RemoteJob};
 use underlay_systems::may_connect::MayConnect;
-use underlay_systems::system::{Resources, Running, Settings, StoragePaths};
+use underlay_systems::system::{RunningSystem, StoragePaths, SystemResources, SystemSettings};
 use underlay_workload::client::{Client, ClientError};
 
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -31,14 +31,14 @@ pub(super) fn check(system: &str, settings: &BTreeMap<String, String>) -> Result
 }
 
 /// What is held while a worker asks a system. It goes with the last connection.
-struct Reached {
-    running: Box<dyn Running>,
+struct ReachedSystem {
+    running: Box<dyn RunningSystem>,
     _scratch: OwnFolder,
 }
 
 /// How a worker reaches the system of its job, where it may.
-pub(super) fn connector(registry: Registry, may_connect: MayConnect) -> Connector {
-    Box::new(move |job: &Job| -> Result<Connect, String> {
+pub(super) fn connector(registry: ResourceRegistry, may_connect: MayConnect) -> JobConnector {
+    Box::new(move |job: &RemoteJob| -> Result<ConnectionOpener, String> {
         check(&job.system, &job.settings)?;
         let known = underlay_systems::names().join(", ");
         let system = underlay_systems::find(&job.system)
@@ -47,19 +47,20 @@ pub(super) fn connector(registry: Registry, may_connect: MayConnect) -> Connecto
             return Err(format!("setting '{key}': {expected}"));
         }
         let workload = job.workload()?;
-        let settings = Settings {
+        let settings = SystemSettings {
             values: job.settings.clone(),
             fields: workload.field_count,
             field_bytes: workload.field_length.max_bytes(),
             timeout: CLIENT_TIMEOUT,
             may_connect: may_connect.clone(),
-            ..Settings::default()
+            ..SystemSettings::default()
         };
         let scratch = OwnFolder::temporary("worker", &registry).map_err(|error| error.to_string())?;
         let paths = StoragePaths { scratch: scratch.path().to_path_buf(), ..StoragePaths::default() };
-        let running =
-            system.start(&paths, &Resources::unlimited(), &settings).map_err(|error| error.to_string())?;
-        let reached = Arc::new(Reached { running, _scratch: scratch });
+        let running = system
+            .start(&paths, &SystemResources::unlimited(), &settings)
+            .map_err(|error| error.to_string())?;
+        let reached = Arc::new(ReachedSystem { running, _scratch: scratch });
         Ok(Box::new(move |_thread| -> Result<Box<dyn Client>, ClientError> {
             reached.running.connect().map_err(|error| ClientError::Lost(error.to_string()))
         }))

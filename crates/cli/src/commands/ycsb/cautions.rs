@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use underlay_record::{Generator, Measured, PauseRecord};
+use underlay_record::{GeneratorCost, MeasuredWindow, PauseRecord};
 use underlay_report::quantity;
 use underlay_report::statistics::quantile::is_measurable;
-use underlay_report::steadiness::{Figure, WarmUp};
+use underlay_report::steadiness::{SteadinessMetric, WarmUp};
 use underlay_workload::ycsb::OutputOptions;
 use underlay_workload::{OperationKind, RunSpec};
 
@@ -15,7 +15,7 @@ use crate::output;
 const MISSING_SHARE: f64 = 0.05;
 
 /// What a measurement is held against.
-pub(crate) struct Circumstances<'a> {
+pub(crate) struct RunCircumstances<'a> {
     pub spec: &'a RunSpec,
     /// That are printed, in percent.
     pub percentiles: &'a [f64],
@@ -28,19 +28,19 @@ pub(crate) struct Circumstances<'a> {
 }
 
 /// What a measurement was asked for, before it is known what came of it.
-pub(in crate::commands) fn asked<'a>(spec: &'a RunSpec, options: &'a OutputOptions) -> Circumstances<'a> {
-    Circumstances { spec, percentiles: &options.percentiles, budget_bytes: None, unstarted: 0, outside: 0 }
+pub(in crate::commands) fn asked<'a>(spec: &'a RunSpec, options: &'a OutputOptions) -> RunCircumstances<'a> {
+    RunCircumstances { spec, percentiles: &options.percentiles, budget_bytes: None, unstarted: 0, outside: 0 }
 }
 
 /// Says where the measurement is weak.
-pub(in crate::commands) fn caution(measured: &Measured, circumstances: &Circumstances<'_>) {
+pub(in crate::commands) fn caution(measured: &MeasuredWindow, circumstances: &RunCircumstances<'_>) {
     for caution in about(measured, circumstances) {
         output::say(format_args!("note: {caution}"));
     }
 }
 
 /// Each caution with what to try.
-pub(crate) fn about(measured: &Measured, circumstances: &Circumstances<'_>) -> Vec<String> {
+pub(crate) fn about(measured: &MeasuredWindow, circumstances: &RunCircumstances<'_>) -> Vec<String> {
     let spec = circumstances.spec;
     let has_rate = spec.rate_per_s.is_some() || spec.rate_profile.is_some();
     let cautions = [
@@ -58,7 +58,7 @@ pub(crate) fn about(measured: &Measured, circumstances: &Circumstances<'_>) -> V
 }
 
 /// A load or run that was to do a number of operations, and ended before.
-pub(in crate::commands) struct Unfinished {
+pub(in crate::commands) struct UnfinishedRun {
     done: u64,
     asked: u64,
     stopped: bool,
@@ -67,20 +67,20 @@ pub(in crate::commands) struct Unfinished {
 /// `None` where everything that was asked for was done, or no number of operations was. What warmed up, and was answered after the measured time, is
 /// done too, although it is in no figure: `outside` is how many operations that are.
 pub(in crate::commands) fn unfinished(
-    measured: &Measured,
+    measured: &MeasuredWindow,
     outside: u64,
     spec: &RunSpec,
-) -> Option<Unfinished> {
+) -> Option<UnfinishedRun> {
     let asked = spec.operations_in_all()?;
     let limit_s = spec.duration.as_secs_f64();
     let done = measured.operations.saturating_add(outside);
     // One that ended before its time had some fail, which is said apart.
     let is_out_of_time = spec.duration < Duration::MAX && measured.wall_s >= 0.99 * limit_s;
     let is_cut_short = done < asked && (measured.stopped || is_out_of_time);
-    is_cut_short.then_some(Unfinished { done, asked, stopped: measured.stopped })
+    is_cut_short.then_some(UnfinishedRun { done, asked, stopped: measured.stopped })
 }
 
-impl Unfinished {
+impl UnfinishedRun {
     fn in_words(&self, spec: &RunSpec) -> String {
         let [done, asked] = [self.done, self.asked].map(|count| quantity::number(count as f64, 1));
         let why = match self.stopped {
@@ -105,10 +105,10 @@ impl Unfinished {
     }
 }
 
-fn headroom(measured: &Measured) -> Option<String> {
+fn headroom(measured: &MeasuredWindow) -> Option<String> {
     let ceiling_per_s = measured.generator.ceiling_per_s?;
     let headroom = measured.generator.headroom(measured.throughput_per_s)?;
-    (headroom < Generator::MIN_HEADROOM).then(|| {
+    (headroom < GeneratorCost::MIN_HEADROOM).then(|| {
         format!(
             "the generator alone reaches {}/s here, {} times what was measured: it may be the limit, and not the system. \
              Try more threads, or more hosts (--workers)",
@@ -119,7 +119,7 @@ fn headroom(measured: &Measured) -> Option<String> {
 }
 
 /// Why nothing of a measurement is the system's: its own process or a worker's was stopped meanwhile, or one that they had started.
-pub(in crate::commands) fn standstill(measured: &Measured) -> Option<String> {
+pub(in crate::commands) fn standstill(measured: &MeasuredWindow) -> Option<String> {
     let record = PauseRecord {
         window_wall_s: measured.wall_s,
         own: measured.generator.pauses.unwrap_or_default(),
@@ -131,7 +131,7 @@ pub(in crate::commands) fn standstill(measured: &Measured) -> Option<String> {
 }
 
 /// Answers about nothing say nothing of a storage.
-fn missing(measured: &Measured) -> Option<String> {
+fn missing(measured: &MeasuredWindow) -> Option<String> {
     let (count, missing) = measured
         .by_operation
         .values()
@@ -147,7 +147,7 @@ fn missing(measured: &Measured) -> Option<String> {
 }
 
 /// YCSB's sections have what was sent alone.
-fn behind(measured: &Measured, unstarted: u64) -> Option<String> {
+fn behind(measured: &MeasuredWindow, unstarted: u64) -> Option<String> {
     (unstarted > 0).then(|| {
         let due = measured.operations.saturating_add(unstarted).max(1);
         format!(
@@ -158,9 +158,9 @@ fn behind(measured: &Measured, unstarted: u64) -> Option<String> {
     })
 }
 
-fn lateness(measured: &Measured) -> Option<String> {
+fn lateness(measured: &MeasuredWindow) -> Option<String> {
     let (late_us, p99_us) = (measured.generator.lateness_p99_us?, measured.latency.us.p99);
-    Generator::is_too_late(late_us, p99_us).then(|| {
+    GeneratorCost::is_too_late(late_us, p99_us).then(|| {
         format!(
             "the generator itself sent operations up to {} late (p99), beside a p99 of {} from the intended start: try fewer \
              threads, a lower rate, or a machine that does nothing else",
@@ -171,7 +171,7 @@ fn lateness(measured: &Measured) -> Option<String> {
 }
 
 /// Percentiles for which there were too few operations.
-fn few(measured: &Measured, percentiles: &[f64]) -> Option<String> {
+fn few(measured: &MeasuredWindow, percentiles: &[f64]) -> Option<String> {
     let lacks = |percentile: &f64| {
         let lacking = measured.by_operation.iter().filter(|(_, stats)| {
             let count = stats.latency.us.count;
@@ -187,12 +187,12 @@ fn few(measured: &Measured, percentiles: &[f64]) -> Option<String> {
     })
 }
 
-fn warm_up(measured: &Measured, spec: &RunSpec, has_rate: bool) -> Option<String> {
+fn warm_up(measured: &MeasuredWindow, spec: &RunSpec, has_rate: bool) -> Option<String> {
     // A rate that changes is meant to, and so is a data set that grows or shrinks.
     if spec.rate_profile.is_some() || spec.mix.visits_every_record() {
         return None;
     }
-    let figure = if has_rate { Figure::MeanLatency } else { Figure::Throughput };
+    let figure = if has_rate { SteadinessMetric::MeanLatency } else { SteadinessMetric::Throughput };
     let warm_up = WarmUp::of_measurement(measured, figure, spec.dilation)?;
     let figure = figure.in_words();
     let Some(difference) = warm_up.difference else {
@@ -224,25 +224,25 @@ fn fits(spec: &RunSpec, budget_bytes: u64) -> Option<String> {
 mod tests {
     use std::sync::Arc;
 
-    use underlay_record::{Histogram, Latency, OperationStats, SeriesPoint};
-    use underlay_workload::{Mix, Workload};
+    use underlay_record::{Histogram, OperationStats, RecordedLatency, SeriesPoint};
+    use underlay_workload::{CoreWorkload, OperationMix};
 
     use super::*;
 
     fn spec(rate_per_s: Option<f64>) -> RunSpec {
-        let workload = Arc::new(Workload::new(1_000_000, 10, 100));
+        let workload = Arc::new(CoreWorkload::new(1_000_000, 10, 100));
         RunSpec {
             rate_per_s,
             warmup: Duration::from_secs(1),
-            ..RunSpec::new(workload, Mix::parse("c").unwrap())
+            ..RunSpec::new(workload, OperationMix::parse("c").unwrap())
         }
     }
 
     /// So many reads of 1 ms in 60 seconds, of which each had a throughput.
-    fn measured(reads: u64, throughput_per_s: impl Fn(usize) -> f64) -> Measured {
+    fn measured(reads: u64, throughput_per_s: impl Fn(usize) -> f64) -> MeasuredWindow {
         let mut histogram = Histogram::default();
         histogram.record_n_ns(1_000_000, reads);
-        let latency = Latency::of(histogram);
+        let latency = RecordedLatency::of(histogram);
         let point = |second: usize| SeriesPoint {
             t_s: second as f64 + 1.0,
             throughput_per_s: throughput_per_s(second),
@@ -250,30 +250,33 @@ mod tests {
             ..SeriesPoint::default()
         };
         let read = OperationStats { count: reads, latency: latency.clone(), ..OperationStats::default() };
-        Measured {
+        MeasuredWindow {
             throughput_per_s: reads as f64 / 60.0,
             latency,
             by_operation: [("read".to_owned(), read)].into(),
             series: (0..60).map(point).collect(),
-            ..Measured::default()
+            ..MeasuredWindow::default()
         }
     }
 
-    fn of_percentiles<'a>(spec: &'a RunSpec, percentiles: &'a [f64]) -> Circumstances<'a> {
-        Circumstances { spec, percentiles, budget_bytes: None, unstarted: 0, outside: 0 }
+    fn of_percentiles<'a>(spec: &'a RunSpec, percentiles: &'a [f64]) -> RunCircumstances<'a> {
+        RunCircumstances { spec, percentiles, budget_bytes: None, unstarted: 0, outside: 0 }
     }
 
-    fn cautions(measured: &Measured, spec: &RunSpec) -> Vec<String> {
+    fn cautions(measured: &MeasuredWindow, spec: &RunSpec) -> Vec<String> {
         let circumstances =
-            Circumstances { budget_bytes: Some(256 << 20), ..of_percentiles(spec, &[95.0, 99.0]) };
+            RunCircumstances { budget_bytes: Some(256 << 20), ..of_percentiles(spec, &[95.0, 99.0]) };
         about(measured, &circumstances)
     }
 
     #[test]
     fn a_sound_measurement_needs_no_caution() {
         let mut measured = measured(60_000, |second| 1_000.0 + (second % 7) as f64);
-        measured.generator =
-            Generator { ceiling_per_s: Some(1e6), lateness_p99_us: Some(60.0), ..Generator::default() };
+        measured.generator = GeneratorCost {
+            ceiling_per_s: Some(1e6),
+            lateness_p99_us: Some(60.0),
+            ..GeneratorCost::default()
+        };
         assert_eq!(cautions(&measured, &spec(None)), [""; 0]);
         assert_eq!(cautions(&measured, &spec(Some(1_000.0))), [""; 0]);
     }
@@ -284,15 +287,18 @@ mod tests {
         let load = RunSpec {
             duration: Duration::from_secs(2),
             warmup: Duration::ZERO,
-            ..RunSpec::new(Arc::new(Workload::new(2_000_000, 10, 100)), Mix::parse("load").unwrap())
+            ..RunSpec::new(
+                Arc::new(CoreWorkload::new(2_000_000, 10, 100)),
+                OperationMix::parse("load").unwrap(),
+            )
         };
-        let by_then = |operations: u64, wall_s: f64, stopped: bool| Measured {
+        let by_then = |operations: u64, wall_s: f64, stopped: bool| MeasuredWindow {
             operations,
             wall_s,
             stopped,
-            ..Measured::default()
+            ..MeasuredWindow::default()
         };
-        let told = |measured: &Measured, spec: &RunSpec| {
+        let told = |measured: &MeasuredWindow, spec: &RunSpec| {
             unfinished(measured, 0, spec).map(|unfinished| unfinished.in_words(spec))
         };
         let said = told(&by_then(28_011, 2.0, false), &load).unwrap();
@@ -307,7 +313,8 @@ mod tests {
         // Until all is done, however long that takes.
         let endless = RunSpec { duration: Duration::MAX, ..load.clone() };
         assert_eq!(told(&by_then(2_000_000, 900.0, false), &endless), None);
-        let run = RunSpec { operation_limit: Some(1_000), mix: Mix::parse("a").unwrap(), ..load.clone() };
+        let run =
+            RunSpec { operation_limit: Some(1_000), mix: OperationMix::parse("a").unwrap(), ..load.clone() };
         assert!(
             told(&by_then(300, 2.0, false), &run).unwrap().starts_with("300 of 1,000 operations were done")
         );
@@ -322,9 +329,9 @@ mod tests {
             rate_per_s: Some(2_000.0),
             warmup: Duration::from_secs(3),
             duration: Duration::from_secs(1),
-            ..RunSpec::new(Arc::new(Workload::new(20_000, 10, 100)), Mix::parse("load").unwrap())
+            ..RunSpec::new(Arc::new(CoreWorkload::new(20_000, 10, 100)), OperationMix::parse("load").unwrap())
         };
-        let by_then = |operations| Measured { operations, wall_s: 1.0, ..Measured::default() };
+        let by_then = |operations| MeasuredWindow { operations, wall_s: 1.0, ..MeasuredWindow::default() };
         let found = unfinished(&by_then(2_000), 6_000, &load).unwrap();
         assert!(found.in_words(&load).starts_with("8,000 of 20,000 records were inserted"));
         assert!(unfinished(&by_then(2_000), 18_000, &load).is_none(), "all of it");
@@ -365,8 +372,11 @@ mod tests {
     #[test]
     fn every_weakness_is_said_with_what_to_try() {
         let mut measured = measured(600, |second| if second < 6 { 2.0 } else { 10.0 + (second % 3) as f64 });
-        measured.generator =
-            Generator { ceiling_per_s: Some(15.0), lateness_p99_us: Some(800.0), ..Generator::default() };
+        measured.generator = GeneratorCost {
+            ceiling_per_s: Some(15.0),
+            lateness_p99_us: Some(800.0),
+            ..GeneratorCost::default()
+        };
         let mut spec = spec(None);
         let said = cautions(&measured, &spec);
         assert!(
@@ -382,7 +392,7 @@ mod tests {
             said[1].starts_with("the generator itself sent operations up to 800 µs late (p99)"),
             "{said:?}"
         );
-        spec.workload = Arc::new(Workload::new(100_000, 10, 100));
+        spec.workload = Arc::new(CoreWorkload::new(100_000, 10, 100));
         let said = cautions(&measured, &spec);
         assert!(said.last().unwrap().contains("fits in the memory budget (256 MiB)"), "{said:?}");
     }

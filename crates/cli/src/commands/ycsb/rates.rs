@@ -5,16 +5,16 @@ use std::time::Duration;
 use underlay_workload::RatePart;
 
 use crate::arguments::RateArgument;
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 
 /// A rate that changes over the measured time; the warm-up has the first one.
 pub(in crate::commands) fn rate_parts(
     rate: &RateArgument,
     warmup: Duration,
     duration: Duration,
-) -> Result<Vec<RatePart>, Failure> {
+) -> Result<Vec<RatePart>, ExitFailure> {
     if duration == Duration::MAX {
-        return Err(Failure::Mistake(
+        return Err(ExitFailure::Mistake(
             "--rate has several rates: expected --duration, over which they are spread".to_owned(),
         ));
     }

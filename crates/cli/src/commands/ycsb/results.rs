@@ -9,13 +9,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use underlay_files::Access;
-use underlay_record::{Histogram, IntervalLog, Measured};
+use underlay_record::{Histogram, IntervalLog, MeasuredWindow};
 use underlay_workload::ycsb::{
-    Intervals, MeasurementType, OutputOptions, Points, RunFacts, Status, entries, export, summary,
+    LatencyIntervals, MeasurementType, OutputOptions, RunFacts, SectionLatencies, StatusLine, entries,
+    export, summary,
 };
-use underlay_workload::{Control, IntervalLatencies, OperationKind, RawLog};
+use underlay_workload::{IntervalLatencies, OperationKind, RawLog, RunHandle};
 
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
 /// Whether anything that is asked for needs the latencies of each interval.
@@ -25,26 +26,26 @@ pub(crate) fn needs_intervals(options: &OutputOptions, hlog: Option<&Path>) -> b
 
 /// Takes every operation of the next run where the type of measurement needs them.
 pub(crate) fn gather_points(
-    control: &Control<'_>,
+    control: &RunHandle<'_>,
     options: &OutputOptions,
     measured: Duration,
-) -> Option<JoinHandle<Points>> {
+) -> Option<JoinHandle<SectionLatencies>> {
     options.measurement.needs_points().then(|| {
         let (log, operations) = RawLog::new();
         control.log_operations(log);
         let options = options.clone();
-        std::thread::spawn(move || Points::of(operations, &options, measured))
+        std::thread::spawn(move || SectionLatencies::of(operations, &options, measured))
     })
 }
 
 /// Prints the measurement as YCSB does, where it does. A file that can't be written takes nothing else along: the figures are
 /// then printed, and the first error is returned at the end.
 pub(crate) fn print(
-    measured: &Measured,
+    measured: &MeasuredWindow,
     facts: RunFacts<'_>,
     began: SystemTime,
     options: &OutputOptions,
-) -> Result<(), Failure> {
+) -> Result<(), ExitFailure> {
     let mut outcome = Ok(());
     if let Some(points) = facts.points.filter(|_| options.measurement.is_raw()) {
         let began_ms = began.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
@@ -72,7 +73,7 @@ pub(crate) fn print(
 
 /// Checks before a run the files that are written at its end, so that no measurement is wasted:
 /// `replaced` are those that must be regular files.
-pub(crate) fn check_places(options: &OutputOptions, replaced: &[Option<&Path>]) -> Result<(), Failure> {
+pub(crate) fn check_places(options: &OutputOptions, replaced: &[Option<&Path>]) -> Result<(), ExitFailure> {
     let own = [
         options.export_file.as_deref(),
         options.raw_file.as_deref().filter(|_| options.measurement.is_raw()),
@@ -80,14 +81,14 @@ pub(crate) fn check_places(options: &OutputOptions, replaced: &[Option<&Path>]) 
     let all: Vec<&Path> = own.iter().chain(replaced).flatten().copied().collect();
     for (index, file) in all.iter().enumerate() {
         if all[..index].contains(file) {
-            return Err(Failure::Mistake(format!(
+            return Err(ExitFailure::Mistake(format!(
                 "{} is named for two outputs: name a file for each",
                 file.display()
             )));
         }
     }
     let mistake = |file: &Path, error: std::io::Error| {
-        Failure::of_place(format!("cannot write {}: {error}", file.display()), &error)
+        ExitFailure::of_place(format!("cannot write {}: {error}", file.display()), &error)
     };
     for file in own.iter().flatten() {
         underlay_files::check_writable(file).map_err(|error| mistake(file, error))?;
@@ -98,7 +99,7 @@ pub(crate) fn check_places(options: &OutputOptions, replaced: &[Option<&Path>]) 
     if let Some(path) = &options.histogram_logs {
         let directory = path.rfind('/').map_or(".", |end| &path[..=end]);
         if !Path::new(directory).is_dir() {
-            return Err(Failure::Mistake(format!(
+            return Err(ExitFailure::Mistake(format!(
                 "hdrhistogram.output.path is {path}: there is no directory {directory}, create it first"
             )));
         }
@@ -106,8 +107,8 @@ pub(crate) fn check_places(options: &OutputOptions, replaced: &[Option<&Path>]) 
     Ok(())
 }
 
-fn cannot_write(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::Failed(format!("cannot write {}: {error}", file.display()))
+fn cannot_write(file: &Path, error: &std::io::Error) -> ExitFailure {
+    ExitFailure::Failed(format!("cannot write {}: {error}", file.display()))
 }
 
 /// Writes the logs that were asked for: ours with all kinds of operation in one file, YCSB's with a file for each. All are tried,
@@ -117,14 +118,14 @@ pub(crate) fn write_logs(
     began: SystemTime,
     options: &OutputOptions,
     hlog: Option<&Path>,
-) -> Result<(), Failure> {
+) -> Result<(), ExitFailure> {
     let mut lines = lines(intervals);
     let mut outcome = Ok(());
     if let Some(path) = &options.histogram_logs {
-        let mut files: BTreeMap<String, Vec<Line>> = BTreeMap::new();
+        let mut files: BTreeMap<String, Vec<IntervalLine>> = BTreeMap::new();
         for line in &lines {
             let Some(name) = &line.tag else { continue };
-            let own = Line { tag: None, latencies: in_microseconds(&line.latencies), ..*line };
+            let own = IntervalLine { tag: None, latencies: in_microseconds(&line.latencies), ..*line };
             files.entry(name.clone()).or_default().push(own);
         }
         for (name, own) in files {
@@ -141,7 +142,7 @@ pub(crate) fn write_logs(
 }
 
 /// An interval of one kind of latency, or of all.
-struct Line {
+struct IntervalLine {
     tag: Option<String>,
     begin: Duration,
     length: Duration,
@@ -157,12 +158,12 @@ fn in_microseconds(latencies: &Histogram) -> Histogram {
 
 /// Adds a line without a tag to each interval: all that was answered in it, from its intended start. Viewers that know no
 /// tags show it, and the library's own log processor fails without one.
-fn add_totals(lines: &mut Vec<Line>, intervals: &[IntervalLatencies]) {
+fn add_totals(lines: &mut Vec<IntervalLine>, intervals: &[IntervalLatencies]) {
     for of_one_time in intervals.chunk_by(|left, right| left.begin_ns == right.begin_ns) {
         let mut latencies = Histogram::default();
         of_one_time.iter().for_each(|interval| latencies.merge(&interval.latency));
         let (begin, length) = times(&of_one_time[0]);
-        lines.push(Line { tag: None, begin, length, latencies });
+        lines.push(IntervalLine { tag: None, begin, length, latencies });
     }
     // It is stable: totals come after the parts.
     lines.sort_by_key(|line| line.begin);
@@ -172,13 +173,13 @@ fn times(interval: &IntervalLatencies) -> (Duration, Duration) {
     (Duration::from_nanos(interval.begin_ns), Duration::from_nanos(interval.length_ns))
 }
 
-fn lines(intervals: &[IntervalLatencies]) -> Vec<Line> {
+fn lines(intervals: &[IntervalLatencies]) -> Vec<IntervalLine> {
     let mut lines = Vec::new();
     for interval in intervals {
         let name = name(interval.kind);
         let mut add = |tag: String, latencies: &Histogram| {
             let (begin, length) = times(interval);
-            lines.push(Line { tag: Some(tag), begin, length, latencies: latencies.clone() });
+            lines.push(IntervalLine { tag: Some(tag), begin, length, latencies: latencies.clone() });
         };
         match &interval.service {
             None => add(name, &interval.latency),
@@ -191,7 +192,12 @@ fn lines(intervals: &[IntervalLatencies]) -> Vec<Line> {
     lines
 }
 
-fn write_log(file: &Path, comment: &str, began: SystemTime, lines: Vec<Line>) -> Result<(), Failure> {
+fn write_log(
+    file: &Path,
+    comment: &str,
+    began: SystemTime,
+    lines: Vec<IntervalLine>,
+) -> Result<(), ExitFailure> {
     let write = |file: File| -> std::io::Result<()> {
         let mut log = IntervalLog::begin(BufWriter::new(file), comment, began)?;
         for line in lines {
@@ -203,7 +209,11 @@ fn write_log(file: &Path, comment: &str, began: SystemTime, lines: Vec<Line>) ->
 }
 
 /// Runs `work`, and says how far it is: at the start, as often as the options ask for, and at the end.
-pub(crate) fn with_status<T>(control: &Control<'_>, options: &OutputOptions, work: impl FnOnce() -> T) -> T {
+pub(crate) fn with_status<T>(
+    control: &RunHandle<'_>,
+    options: &OutputOptions,
+    work: impl FnOnce() -> T,
+) -> T {
     if !options.status {
         return work();
     }
@@ -211,7 +221,7 @@ pub(crate) fn with_status<T>(control: &Control<'_>, options: &OutputOptions, wor
         let (ended, ends) = mpsc::channel::<()>();
         scope.spawn(move || {
             let began = std::time::Instant::now();
-            let mut before = Before::default();
+            let mut before = PreviousLine::default();
             loop {
                 let line = status(control, options, began.elapsed(), &mut before).line();
                 // Whoever has read enough of them must not end the run.
@@ -234,14 +244,19 @@ pub(crate) fn with_status<T>(control: &Control<'_>, options: &OutputOptions, wor
 
 /// What the last line had seen.
 #[derive(Default)]
-struct Before {
+struct PreviousLine {
     elapsed: Duration,
     operations: u64,
     latencies: BTreeMap<String, Histogram>,
     is_last: bool,
 }
 
-fn status(control: &Control<'_>, options: &OutputOptions, elapsed: Duration, before: &mut Before) -> Status {
+fn status(
+    control: &RunHandle<'_>,
+    options: &OutputOptions,
+    elapsed: Duration,
+    before: &mut PreviousLine,
+) -> StatusLine {
     let progress = control.progress();
     let operations = progress.operations;
     let span_s = elapsed.saturating_sub(before.elapsed).as_secs_f64();
@@ -251,7 +266,7 @@ fn status(control: &Control<'_>, options: &OutputOptions, elapsed: Duration, bef
     let remaining_s = left.map(|left| if operations > 0 { left as f64 / mean_per_s } else { 0.0 });
     let new_operations = operations.saturating_sub(before.operations);
     (before.elapsed, before.operations) = (elapsed, operations);
-    Status {
+    StatusLine {
         label: options.label.clone(),
         time: jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M:%S:%3f").to_string(),
         elapsed,
@@ -264,7 +279,7 @@ fn status(control: &Control<'_>, options: &OutputOptions, elapsed: Duration, bef
 
 /// What each kind of operation took since the last line, those from the actual start before those from the intended one.
 fn summaries(
-    control: &Control<'_>,
+    control: &RunHandle<'_>,
     options: &OutputOptions,
     before: &mut BTreeMap<String, Histogram>,
 ) -> Vec<String> {
@@ -274,10 +289,10 @@ fn summaries(
         let is_open_loop = one.service.is_some();
         let service = one.service.unwrap_or_else(|| one.latency.clone());
         match options.intervals {
-            Intervals::Service => actual.push((name, service)),
-            Intervals::Intended => actual.push((name, one.latency)),
-            Intervals::BothWhereTheyDiffer if !is_open_loop => actual.push((name, service)),
-            Intervals::Both | Intervals::BothWhereTheyDiffer => {
+            LatencyIntervals::Service => actual.push((name, service)),
+            LatencyIntervals::Intended => actual.push((name, one.latency)),
+            LatencyIntervals::BothWhereTheyDiffer if !is_open_loop => actual.push((name, service)),
+            LatencyIntervals::Both | LatencyIntervals::BothWhereTheyDiffer => {
                 intended.push((format!("Intended-{name}"), one.latency));
                 actual.push((name, service));
             }
@@ -302,8 +317,8 @@ fn name(kind: OperationKind) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use underlay_workload::ycsb::Exporter;
-    use underlay_workload::{MemoryStore, Mix, RunSpec, Workload};
+    use underlay_workload::ycsb::ExporterFormat;
+    use underlay_workload::{CoreWorkload, MemoryStore, OperationMix, RunSpec};
 
     use super::*;
 
@@ -315,7 +330,7 @@ mod tests {
             measurement: MeasurementType::HdrHistogramAndRaw,
             raw_file: Some(folder.path().join("raw")),
             export_file: Some(folder.path().join("figures")),
-            exporter: Exporter::JsonArray,
+            exporter: ExporterFormat::JsonArray,
             ..OutputOptions::default()
         };
         let store = MemoryStore::new();
@@ -323,9 +338,9 @@ mod tests {
             let spec = RunSpec {
                 duration: Duration::MAX,
                 operation_limit,
-                ..RunSpec::new(Arc::new(Workload::new(50, 1, 20)), Mix::parse(mix).unwrap())
+                ..RunSpec::new(Arc::new(CoreWorkload::new(50, 1, 20)), OperationMix::parse(mix).unwrap())
             };
-            let mut control = Control::new();
+            let mut control = RunHandle::new();
             control.keeps_particulars = true;
             let points = gather_points(&control, &options, spec.duration);
             let measured =

@@ -5,22 +5,23 @@ use std::sync::atomic::AtomicBool;
 
 use underlay_config::units;
 use underlay_report::quantity;
-use underlay_study::standstill::Steps;
-use underlay_workload::runner::Connect;
+use underlay_study::standstill::StepClock;
+use underlay_workload::runner::ThreadConnector;
 use underlay_workload::search::{
-    Bound, Ending, Found, FoundRate, SearchSpec, StepTimes, Tried, Verdict, find_rate,
+    FoundRate, LatencyBound, SearchEnding, SearchOutcome, SearchSpec, StepTimes, StepVerdict, TriedStep,
+    find_rate,
 };
 use underlay_workload::{RunError, RunSpec};
 
 use crate::arguments::{RateArgument, YcsbArguments};
-use crate::exit_codes::Failure;
+use crate::exit_codes::ExitFailure;
 use crate::output;
 
 /// What `--find-rate` asks for, where it is given.
-pub(super) fn wanted(arguments: &YcsbArguments) -> Result<Option<(SearchSpec, StepTimes)>, Failure> {
+pub(super) fn wanted(arguments: &YcsbArguments) -> Result<Option<(SearchSpec, StepTimes)>, ExitFailure> {
     let Some(text) = &arguments.find_rate else { return Ok(None) };
     let bounds = bounds(text)?;
-    let mistake = |text: String| Err(Failure::Mistake(text));
+    let mistake = |text: String| Err(ExitFailure::Mistake(text));
     let Some(RateArgument::Constant(from_per_s)) = arguments.rate else {
         return mistake("--find-rate begins with one rate: expected it as --rate 1000".to_owned());
     };
@@ -37,7 +38,7 @@ pub(super) fn wanted(arguments: &YcsbArguments) -> Result<Option<(SearchSpec, St
              {} at least, or a longer --step",
             quantity::duration(step_s),
             search.extensions,
-            search.bounds.iter().map(Bound::to_string).collect::<Vec<_>>().join(" and "),
+            search.bounds.iter().map(LatencyBound::to_string).collect::<Vec<_>>().join(" and "),
             quantity::number(lowest_per_s, 2),
         ));
     }
@@ -45,23 +46,23 @@ pub(super) fn wanted(arguments: &YcsbArguments) -> Result<Option<(SearchSpec, St
 }
 
 /// `p99=10ms,p99.9=50 ms`.
-fn bounds(text: &str) -> Result<Vec<Bound>, Failure> {
+fn bounds(text: &str) -> Result<Vec<LatencyBound>, ExitFailure> {
     let bound = |part: &str| {
         let mistaken = || {
-            Failure::Mistake(format!(
+            ExitFailure::Mistake(format!(
                 "--find-rate {text}: '{part}' is not a bound: expected a percentile and a time, such as p99=10ms"
             ))
         };
         let no_time = |problem: units::QuantityError| {
-            Failure::Mistake(format!(
+            ExitFailure::Mistake(format!(
                 "--find-rate {text}: '{part}' is not a bound such as p99=10ms: {problem}"
             ))
         };
         let (name, limit) = part.split_once('=').ok_or_else(mistaken)?;
-        let quantile = Bound::quantile_of(name.trim()).ok_or_else(mistaken)?;
+        let quantile = LatencyBound::quantile_of(name.trim()).ok_or_else(mistaken)?;
         let limit = units::parse_duration(limit).map_err(no_time)?;
         let limit_ns = u64::try_from(limit.as_nanos()).ok().filter(|&ns| ns > 0).ok_or_else(mistaken)?;
-        Ok(Bound { quantile, limit_ns })
+        Ok(LatencyBound { quantile, limit_ns })
     };
     text.split(',').map(bound).collect()
 }
@@ -70,29 +71,29 @@ fn bounds(text: &str) -> Result<Vec<Bound>, Failure> {
 pub(super) fn search(
     spec: &RunSpec,
     (search, times): (SearchSpec, StepTimes),
-    connect: Connect<'_>,
+    connect: ThreadConnector<'_>,
     stop: &Arc<AtomicBool>,
-    steps: &Steps<'_>,
+    steps: &StepClock<'_>,
 ) -> Result<FoundRate, RunError> {
-    let stepped = |tried: &Tried| {
+    let stepped = |tried: &TriedStep| {
         steps.end_step();
         output::say(line(tried));
     };
     find_rate(spec, search, times, connect, stop, &stepped)
 }
 
-fn line(tried: &Tried) -> String {
+fn line(tried: &TriedStep) -> String {
     let verdict = match &tried.verdict {
-        Verdict::Holds => "holds".to_owned(),
-        Verdict::Undecided => "undecided, once more".to_owned(),
-        Verdict::Fails(reason) => format!("fails: {reason}"),
+        StepVerdict::Holds => "holds".to_owned(),
+        StepVerdict::Undecided => "undecided, once more".to_owned(),
+        StepVerdict::Fails(reason) => format!("fails: {reason}"),
     };
     let again = if tried.confirms { " again" } else { "" };
     format!("{}/s{again}: {verdict}", quantity::rate(tried.rate_per_s))
 }
 
 /// Prints what was found.
-pub(super) fn print(found: &Found) {
+pub(super) fn print(found: &SearchOutcome) {
     let rate = |rate: Option<f64>| match rate {
         None => "none".to_owned(),
         Some(rate) if rate < 100.0 => format!("{rate:.2}"),
@@ -100,10 +101,10 @@ pub(super) fn print(found: &Found) {
     };
     let (held, of) = found.confirmed;
     let ending = match found.ending {
-        Ending::Closed => "found",
-        Ending::MostHolds => "the highest rate that was tried holds",
-        Ending::NothingHolds => "no rate holds",
-        Ending::OutOfSteps => "not found: the steps were used up",
+        SearchEnding::Closed => "found",
+        SearchEnding::MostHolds => "the highest rate that was tried holds",
+        SearchEnding::NothingHolds => "no rate holds",
+        SearchEnding::OutOfSteps => "not found: the steps were used up",
     };
     output::print(&format!(
         "[SEARCH], Rate(ops/sec), {}\n[SEARCH], FailsAt(ops/sec), {}\n[SEARCH], FailsBecause, {}\n\
@@ -122,8 +123,8 @@ mod tests {
     fn bounds_are_percentiles_and_times() {
         let read = |text: &str| bounds(text).map_err(|failure| failure.to_string());
         let expected = [
-            Bound { quantile: 0.99, limit_ns: 10_000_000 },
-            Bound { quantile: 0.999, limit_ns: 2_000_000_000 },
+            LatencyBound { quantile: 0.99, limit_ns: 10_000_000 },
+            LatencyBound { quantile: 0.999, limit_ns: 2_000_000_000 },
         ];
         let found = read("p99=10ms, p99.9 = 2 s").unwrap();
         assert_eq!(found.len(), 2);
@@ -139,14 +140,14 @@ mod tests {
 
     #[test]
     fn steps_are_said_in_a_line() {
-        let tried = |verdict, confirms| Tried {
+        let tried = |verdict, confirms| TriedStep {
             rate_per_s: 20_000.0,
             counts: underlay_workload::search::StepCounts::default(),
             verdict,
             confirms,
         };
-        assert!(line(&tried(Verdict::Holds, true)).ends_with("/s again: holds"));
-        let failed = line(&tried(Verdict::Fails("not sustained".to_owned()), false));
+        assert!(line(&tried(StepVerdict::Holds, true)).ends_with("/s again: holds"));
+        let failed = line(&tried(StepVerdict::Fails("not sustained".to_owned()), false));
         assert!(failed.ends_with("/s: fails: not sustained"), "{failed}");
     }
 }

@@ -1,11 +1,11 @@
 //! A measurement in a few lines, for people who watch.
 
-use underlay_record::Measured;
+use underlay_record::MeasuredWindow;
 use underlay_report::quantity;
 
 use crate::output;
 
-pub(in crate::commands) fn sum_up(measured: &Measured) {
+pub(in crate::commands) fn sum_up(measured: &MeasuredWindow) {
     output::say(format_args!(
         "{} operations in {}: {}/s, mean {}, p99 {}",
         measured.operations,

@@ -2,8 +2,8 @@ use underlay_record::LiveFigure;
 
 use super::*;
 
-fn history(samples: impl IntoIterator<Item = LiveSample>) -> History {
-    let mut history = History::default();
+fn history(samples: impl IntoIterator<Item = LiveSample>) -> RunHistory {
+    let mut history = RunHistory::default();
     for (second, sample) in (0..).zip(samples) {
         history.add(1e9 + f64::from(second), sample, 100);
     }
@@ -19,7 +19,7 @@ fn a_hit_rate_is_that_of_the_last_interval() {
     };
     let found =
         history([with(10.0, 10.0), with(40.0, 20.0), with(40.0, 20.0), with(0.0, 0.0), with(1.0, 0.0)]);
-    let lines = hit_rates(&Shown::of(found.moments()).all);
+    let lines = hit_rates(&ShownMoments::of(found.moments()).all);
     let shares: Vec<f64> = lines[0].points().map(|point| point.1).collect();
     assert_eq!(shares, [0.75, 1.0]);
 }
@@ -33,7 +33,7 @@ fn lines_end_with_their_cell_and_leave_out_what_is_not_measured() {
         devices: vec![LiveDevice { id: DeviceId::new("hdd.0"), read_iops: iops, ..LiveDevice::default() }],
         ..LiveSample::default()
     };
-    let mut seen = History::default();
+    let mut seen = RunHistory::default();
     for (at_s, sample) in [
         (0.0, sample(0, "filling caches", 90_000.0)),
         (1.0, sample(0, "filling caches", 90_000.0)),
@@ -48,7 +48,7 @@ fn lines_end_with_their_cell_and_leave_out_what_is_not_measured() {
         seen.add(at_s, sample, 1);
     }
     let chart = CHARTS.iter().find(|chart| chart.id == "iops").unwrap();
-    let shown = Shown::of(seen.moments());
+    let shown = ShownMoments::of(seen.moments());
     let lines = (chart.lines)(shown.of_chart(chart));
     let parts: Vec<Vec<f64>> =
         lines[0].parts.iter().map(|part| part.iter().map(|point| point.1).collect()).collect();
@@ -87,7 +87,7 @@ fn progress_of_a_command_is_drawn_by_figure_and_unit() {
         ..LiveSample::default()
     };
     let seen = history([with("tps", 5.0), with("tps", 6.0), with("ms", 700.0)]);
-    let lines = printed(&Shown::of(seen.moments()).all);
+    let lines = printed(&ShownMoments::of(seen.moments()).all);
     let names: Vec<(&str, usize)> =
         lines.iter().map(|line| (line.name.as_str(), line.points().count())).collect();
     assert_eq!(names, [("throughput, tps", 2), ("throughput, ms", 1)]);
@@ -103,7 +103,7 @@ fn of_many_devices_the_busiest_are_drawn() {
     };
     let sample = LiveSample { devices: (0..20).map(device).collect(), ..LiveSample::default() };
     let seen = history([sample]);
-    let lines = of_devices(&Shown::of(seen.moments()).all, |device| Some(device.read_iops));
+    let lines = of_devices(&ShownMoments::of(seen.moments()).all, |device| Some(device.read_iops));
     let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
     assert_eq!((lines.len(), names[0], names[6]), (MAX_LINES, "d19", "d13"));
 }

@@ -19,43 +19,43 @@ const DETAIL_SIZE: f64 = 11.0;
 
 /// A box.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Thing {
+pub(super) struct GraphNode {
     pub name: String,
     pub detail: String,
     pub is_bad: bool,
     /// What is in it.
-    pub lines: Vec<Line>,
-    pub leads_to: Vec<Way>,
+    pub lines: Vec<NodeLine>,
+    pub leads_to: Vec<GraphEdge>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Line {
+pub(super) struct NodeLine {
     pub text: String,
     pub is_bad: bool,
 }
 
 /// To a box of a later column.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Way {
+pub(super) struct GraphEdge {
     pub column: usize,
     pub place: usize,
     pub load: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Column {
+pub(super) struct GraphColumn {
     pub title: String,
-    pub things: Vec<Thing>,
+    pub things: Vec<GraphNode>,
 }
 
-impl Thing {
+impl GraphNode {
     fn height(&self) -> i32 {
         BOX_HEIGHT + LINE_HEIGHT * self.lines.len().min(MAX_LINES) as i32
     }
 }
 
-impl Column {
-    fn drawn(&self) -> &[Thing] {
+impl GraphColumn {
+    fn drawn(&self) -> &[GraphNode] {
         &self.things[..self.things.len().min(MAX_BOXES)]
     }
 
@@ -65,16 +65,16 @@ impl Column {
 }
 
 /// The upper left corner of a box.
-fn place(columns: &[Column], column: usize, row: usize) -> Option<(i32, i32)> {
+fn place(columns: &[GraphColumn], column: usize, row: usize) -> Option<(i32, i32)> {
     let above = columns.get(column)?.drawn();
     above.get(row)?;
     let y: i32 = above[..row].iter().map(|thing| thing.height() + GAP_Y).sum();
     Some((8 + column as i32 * (BOX_WIDTH + GAP_X), TOP + y))
 }
 
-pub(super) fn draw(columns: &[Column]) -> Markup {
+pub(super) fn draw(columns: &[GraphColumn]) -> Markup {
     let width = columns.len() as i32 * (BOX_WIDTH + GAP_X) - GAP_X + 16;
-    let height = TOP + columns.iter().map(Column::height).max().unwrap_or(0).max(BOX_HEIGHT);
+    let height = TOP + columns.iter().map(GraphColumn::height).max().unwrap_or(0).max(BOX_HEIGHT);
     html! {
         div.scroll tabindex="0" role="region" aria-label="Topology" {
             svg.topology viewBox={ "0 0 " (width) " " (height) } width=(width) height=(height) role="img" aria-label="From the load generator by servers, directories and layers to devices; the table below says the same" {
@@ -99,7 +99,7 @@ pub(super) fn draw(columns: &[Column]) -> Markup {
     }
 }
 
-fn boxed(thing: &Thing, x: i32, y: i32) -> Markup {
+fn boxed(thing: &GraphNode, x: i32, y: i32) -> Markup {
     let left = thing.lines.len().saturating_sub(MAX_LINES);
     html! {
         g.thing.bad[thing.is_bad] {
@@ -115,7 +115,7 @@ fn boxed(thing: &Thing, x: i32, y: i32) -> Markup {
     }
 }
 
-fn table(columns: &[Column]) -> Markup {
+fn table(columns: &[GraphColumn]) -> Markup {
     html! {
         details {
             summary { "As a table" }
@@ -139,8 +139,8 @@ fn table(columns: &[Column]) -> Markup {
     }
 }
 
-fn targets(columns: &[Column], thing: &Thing) -> String {
-    let name = |way: &Way| {
+fn targets(columns: &[GraphColumn], thing: &GraphNode) -> String {
+    let name = |way: &GraphEdge| {
         let target = columns.get(way.column)?.things.get(way.place)?;
         Some(match way.load.as_str() {
             "" => target.name.clone(),

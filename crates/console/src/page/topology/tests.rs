@@ -9,8 +9,8 @@ use underlay_record::{
     NodeRole, NodeState, PartsRecord, ServerPart, ShardRecord, StorageRecord, TopologyRecord,
 };
 
-use super::drawing::{Column, Thing, draw};
-use super::things::Ground;
+use super::drawing::{GraphColumn, GraphNode, draw};
+use super::things::GraphSource;
 use super::*;
 use crate::host::StorageDevice;
 
@@ -28,7 +28,7 @@ struct Scene {
     topology: Option<TopologyRecord>,
     nodes: Vec<NodeState>,
     sample: LiveSample,
-    storages: Vec<Storage>,
+    storages: Vec<ServedStorageInfo>,
 }
 
 impl Scene {
@@ -48,9 +48,9 @@ impl Scene {
         self
     }
 
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self) -> Vec<GraphColumn> {
         let guessed = self.parts.is_none().then(|| guess::parts(None, &self.nodes, &self.storage));
-        let ground = Ground {
+        let ground = GraphSource {
             planned: None,
             storage: &self.storage,
             sample: &self.sample,
@@ -63,21 +63,21 @@ impl Scene {
     }
 }
 
-fn titles(columns: &[Column]) -> Vec<&str> {
+fn titles(columns: &[GraphColumn]) -> Vec<&str> {
     columns.iter().map(|column| column.title.as_str()).collect()
 }
 
-fn names(column: &Column) -> Vec<&str> {
+fn names(column: &GraphColumn) -> Vec<&str> {
     column.things.iter().map(|thing| thing.name.as_str()).collect()
 }
 
-fn thing<'a>(columns: &'a [Column], name: &str) -> &'a Thing {
+fn thing<'a>(columns: &'a [GraphColumn], name: &str) -> &'a GraphNode {
     let mut all = columns.iter().flat_map(|column| &column.things);
     all.find(|thing| thing.name == name).unwrap_or_else(|| panic!("{name} is none of {columns:?}"))
 }
 
 /// The names of what a thing leads to.
-fn below<'a>(columns: &'a [Column], name: &str) -> Vec<&'a str> {
+fn below<'a>(columns: &'a [GraphColumn], name: &str) -> Vec<&'a str> {
     let ways = thing(columns, name).leads_to.iter();
     ways.map(|way| columns[way.column].things[way.place].name.as_str()).collect()
 }
@@ -245,7 +245,7 @@ fn each_directory_stands_on_the_layers_and_volumes_of_its_own_name() {
 fn what_is_wrong_with_a_device_is_red_whether_somebody_did_it_or_its_pool_leaves_it_out() {
     let mut scene = Scene::of("cassandra");
     let name = "nvme-9300-max.0";
-    let device = |powered, faults: &[&str], state: Option<&str>| Storage {
+    let device = |powered, faults: &[&str], state: Option<&str>| ServedStorageInfo {
         devices: vec![StorageDevice {
             name: name.to_owned(),
             powered,
@@ -253,7 +253,7 @@ fn what_is_wrong_with_a_device_is_red_whether_somebody_did_it_or_its_pool_leaves
             state: state.map(str::to_owned),
             ..StorageDevice::default()
         }],
-        ..Storage::default()
+        ..ServedStorageInfo::default()
     };
     let mut detail = |storage| {
         scene.storages = vec![storage];

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashSet};
 
 use underlay_record::{
     CopyRecord, DeviceId, DirectoryPart, LayerActivity, LiveDevice, LiveSample, NodeCondition, NodeRole,
-    NodeState, PartsRecord, PlannedCell, ServerPart, ShardRecord, StorageRecord, TopologyRecord, Work,
+    NodeState, PartsRecord, PlannedCell, RecordedWork, ServerPart, ShardRecord, StorageRecord,
+    TopologyRecord,
 };
 use underlay_report::quantity;
 
-use super::drawing::{Column, Line, Thing, Way};
+use super::drawing::{GraphColumn, GraphEdge, GraphNode, NodeLine};
 use crate::feed::bare;
-use crate::host::Storage;
+use crate::host::ServedStorageInfo;
 
 /// What layers of this kind are: they stand on all devices of their pool.
 const VOLUME: &str = "volume";
@@ -19,7 +20,7 @@ const MAX_TIERS: usize = 5;
 const MAX_PARTS: usize = 400;
 
 /// What a picture is made of.
-pub(super) struct Ground<'a> {
+pub(super) struct GraphSource<'a> {
     pub planned: Option<&'a PlannedCell>,
     pub storage: &'a StorageRecord,
     pub sample: &'a LiveSample,
@@ -27,18 +28,18 @@ pub(super) struct Ground<'a> {
     pub topology: Option<&'a TopologyRecord>,
     pub nodes: &'a [NodeState],
     /// What the run serves now.
-    pub storages: &'a [Storage],
+    pub storages: &'a [ServedStorageInfo],
 }
 
 /// Servers that are one box: those of a machine, or one alone.
-struct Machine<'a> {
+struct MachineNode<'a> {
     name: &'a str,
     servers: Vec<&'a ServerPart>,
     tier: usize,
 }
 
-impl Ground<'_> {
-    pub(super) fn columns(&self) -> Vec<Column> {
+impl GraphSource<'_> {
+    pub(super) fn columns(&self) -> Vec<GraphColumn> {
         let nothing = PartsRecord::default();
         let parts = self.parts.unwrap_or(&nothing);
         let machines = machines(parts);
@@ -50,7 +51,8 @@ impl Ground<'_> {
         let at_layers = at_directories + usize::from(!directories.is_empty());
         let at_devices = at_layers + usize::from(has_layers);
 
-        let mut columns = vec![Column { title: "client".to_owned(), things: vec![self.client(&machines)] }];
+        let mut columns =
+            vec![GraphColumn { title: "client".to_owned(), things: vec![self.client(&machines)] }];
         // In its column, by its place among all machines.
         let mut places = vec![0; machines.len()];
         for tier in 0..tiers {
@@ -60,35 +62,36 @@ impl Ground<'_> {
         let users = users_of_directories(&machines, directories.len());
         for tier in 0..tiers {
             let of_tier = machines.iter().filter(|machine| machine.tier == tier);
-            let thing = |machine: &Machine<'_>| Thing {
+            let thing = |machine: &MachineNode<'_>| GraphNode {
                 leads_to: self.ways_of(machine, &machines, &places, &directories, &users, at_directories),
                 ..self.machine(machine)
             };
             let is_node =
-                |machine: &Machine<'_>| machine.servers.iter().any(|one| self.state_of(one).is_some());
+                |machine: &MachineNode<'_>| machine.servers.iter().any(|one| self.state_of(one).is_some());
             let title = if of_tier.clone().any(is_node) { "nodes" } else { "servers" };
-            columns.push(Column { title: title.to_owned(), things: of_tier.map(thing).collect() });
+            columns.push(GraphColumn { title: title.to_owned(), things: of_tier.map(thing).collect() });
         }
         if !directories.is_empty() {
             let things = self.directories(&machines, &directories, at_layers, at_devices);
-            columns.push(Column { title: "directories".to_owned(), things });
+            columns.push(GraphColumn { title: "directories".to_owned(), things });
         }
         if has_layers {
             let are_volumes = self.sample.layers.iter().all(|layer| layer.kind == VOLUME);
             let title = if are_volumes { "volumes" } else { "layers" };
-            columns.push(Column { title: title.to_owned(), things: self.layers(&directories, at_devices) });
+            columns
+                .push(GraphColumn { title: title.to_owned(), things: self.layers(&directories, at_devices) });
         }
         let pool = self.storages.iter().any(|storage| storage.pool.is_some());
         let title = if pool { "devices of the pool" } else { "devices" };
-        columns.push(Column { title: title.to_owned(), things: self.devices() });
+        columns.push(GraphColumn { title: title.to_owned(), things: self.devices() });
         columns
     }
 
-    fn client(&self, machines: &[Machine<'_>]) -> Thing {
+    fn client(&self, machines: &[MachineNode<'_>]) -> GraphNode {
         let load = self.sample.load;
         let name = match self.planned.map(|planned| &planned.cell.work) {
-            Some(Work::Job(_)) => "job",
-            Some(Work::Benchmark(_)) => "benchmark",
+            Some(RecordedWork::Job(_)) => "job",
+            Some(RecordedWork::Benchmark(_)) => "benchmark",
             _ => "load generator",
         };
         let detail = match load {
@@ -105,7 +108,7 @@ impl Ground<'_> {
                 phase.into_iter().chain(done).collect::<Vec<_>>().join(", ")
             }
         };
-        let first: Vec<&Machine<'_>> = machines.iter().filter(|machine| machine.tier == 0).collect();
+        let first: Vec<&MachineNode<'_>> = machines.iter().filter(|machine| machine.tier == 0).collect();
         let asked = || first.iter().enumerate().filter(|(_, machine)| !machine.is_background());
         // Stand-alone servers have equal shares; how nodes divide what comes, nobody tells.
         let is_shared = first.iter().all(|machine| machine.servers.iter().all(|one| one.server.is_some()));
@@ -118,14 +121,14 @@ impl Ground<'_> {
             }
             _ => String::new(),
         };
-        let way = |(place, machine): (usize, &&Machine<'_>)| Way {
+        let way = |(place, machine): (usize, &&MachineNode<'_>)| GraphEdge {
             column: 1,
             place,
             // What is away gets nothing.
             load: if self.is_bad(machine) { String::new() } else { each.clone() },
         };
         let leads_to = asked().map(way).collect();
-        Thing { name: name.to_owned(), detail, leads_to, ..Thing::default() }
+        GraphNode { name: name.to_owned(), detail, leads_to, ..GraphNode::default() }
     }
 
     fn state_of(&self, server: &ServerPart) -> Option<&NodeState> {
@@ -137,7 +140,7 @@ impl Ground<'_> {
         self.state_of(server).is_some_and(|state| state.condition != NodeCondition::Serving)
     }
 
-    fn is_bad(&self, machine: &Machine<'_>) -> bool {
+    fn is_bad(&self, machine: &MachineNode<'_>) -> bool {
         machine.servers.iter().any(|server| self.is_away(server))
     }
 
@@ -149,35 +152,35 @@ impl Ground<'_> {
         }
     }
 
-    fn machine(&self, machine: &Machine<'_>) -> Thing {
+    fn machine(&self, machine: &MachineNode<'_>) -> GraphNode {
         let (detail, lines) = match machine.servers.as_slice() {
             [only] if only.machine.is_none() => (self.server_in_words(only), self.copies_on(&only.name)),
             several => {
                 let what = several.first().map_or("server", |server| server.what.as_str());
-                let line = |server: &&ServerPart| Line {
+                let line = |server: &&ServerPart| NodeLine {
                     text: format!("{}: {}", server.name, self.server_in_words(server)),
                     is_bad: self.is_away(server),
                 };
                 (quantity::plural(several.len(), what), several.iter().map(line).collect())
             }
         };
-        Thing {
+        GraphNode {
             name: machine.name.to_owned(),
             detail,
             is_bad: self.is_bad(machine),
             lines,
-            ..Thing::default()
+            ..GraphNode::default()
         }
     }
 
     /// The copies of shards that a node has, as far as the system told.
-    fn copies_on(&self, node: &str) -> Vec<Line> {
+    fn copies_on(&self, node: &str) -> Vec<NodeLine> {
         let shards = self.topology.into_iter().flat_map(|topology| &topology.shards);
         let of_node = shards.flat_map(|shard| shard.copies.iter().map(move |copy| (shard, copy)));
         let of_node = of_node.filter(|(_, copy)| copy.node == node);
         let line = |(shard, copy): (&ShardRecord, &CopyRecord)| {
             let role = self.role_of(shard, copy).map_or_else(String::new, |role| format!("{role} of "));
-            Line { text: format!("{}: {role}shard {}", copy.name, shard.shard), is_bad: false }
+            NodeLine { text: format!("{}: {role}shard {}", copy.name, shard.shard), is_bad: false }
         };
         of_node.map(line).collect()
     }
@@ -193,32 +196,33 @@ impl Ground<'_> {
 
     fn ways_of(
         &self,
-        machine: &Machine<'_>,
-        machines: &[Machine<'_>],
+        machine: &MachineNode<'_>,
+        machines: &[MachineNode<'_>],
         places: &[usize],
         directories: &[&DirectoryPart],
         users: &BTreeMap<usize, usize>,
         at_directories: usize,
-    ) -> Vec<Way> {
+    ) -> Vec<GraphEdge> {
         let uses: HashSet<&str> =
             machine.servers.iter().flat_map(|server| &server.uses).map(String::as_str).collect();
         let used = machines.iter().enumerate().filter(|(_, other)| {
             other.tier > machine.tier && other.servers.iter().any(|one| uses.contains(one.name.as_str()))
         });
-        let below = used.map(|(index, other)| Way {
+        let below = used.map(|(index, other)| GraphEdge {
             column: 1 + other.tier,
             place: places[index],
             load: String::new(),
         });
-        let kept = kept_by(machine).into_iter().filter(|place| *place < directories.len()).map(|place| Way {
-            column: at_directories,
-            place,
-            // What several use, nobody divides among them.
-            load: match users.get(&place) {
-                Some(1) => self.load_below(directories, place),
-                _ => String::new(),
-            },
-        });
+        let kept =
+            kept_by(machine).into_iter().filter(|place| *place < directories.len()).map(|place| GraphEdge {
+                column: at_directories,
+                place,
+                // What several use, nobody divides among them.
+                load: match users.get(&place) {
+                    Some(1) => self.load_below(directories, place),
+                    _ => String::new(),
+                },
+            });
         below.chain(kept).collect()
     }
 
@@ -240,17 +244,17 @@ impl Ground<'_> {
 
     fn directories(
         &self,
-        machines: &[Machine<'_>],
+        machines: &[MachineNode<'_>],
         directories: &[&DirectoryPart],
         at_layers: usize,
         at_devices: usize,
-    ) -> Vec<Thing> {
+    ) -> Vec<GraphNode> {
         let mut told = HashSet::new();
         let mut things = Vec::new();
         for (place, directory) in directories.iter().enumerate() {
-            let layers: Vec<Way> = (self.sample.layers.iter().enumerate())
+            let layers: Vec<GraphEdge> = (self.sample.layers.iter().enumerate())
                 .filter(|(_, layer)| is_below(directory, layer))
-                .map(|(place, _)| Way { column: at_layers, place, load: String::new() })
+                .map(|(place, _)| GraphEdge { column: at_layers, place, load: String::new() })
                 .collect();
             let mut kept: Vec<&str> = Vec::new();
             for server in machines.iter().flat_map(|machine| &machine.servers) {
@@ -260,21 +264,21 @@ impl Ground<'_> {
             kept.sort_unstable();
             kept.dedup();
             let number = directory.server.map_or_else(String::new, |server| format!(" of server {server}"));
-            things.push(Thing {
+            things.push(GraphNode {
                 name: format!("{}{number}", directory.name),
                 detail: kept.join(", "),
                 leads_to: match layers.is_empty() {
                     true => self.ways_to_devices(&directory.devices, at_devices, &mut told),
                     false => layers,
                 },
-                ..Thing::default()
+                ..GraphNode::default()
             });
         }
         things
     }
 
     /// The load of a device is said once.
-    fn ways_to_devices(&self, ids: &[DeviceId], column: usize, told: &mut HashSet<usize>) -> Vec<Way> {
+    fn ways_to_devices(&self, ids: &[DeviceId], column: usize, told: &mut HashSet<usize>) -> Vec<GraphEdge> {
         let all = self.storage.devices.iter().enumerate();
         let own = all.filter(|(_, device)| ids.contains(&device.id));
         own.map(|(place, device)| {
@@ -282,12 +286,12 @@ impl Ground<'_> {
                 (true, Some(live)) => in_words(bytes_per_s(live)),
                 _ => String::new(),
             };
-            Way { column, place, load }
+            GraphEdge { column, place, load }
         })
         .collect()
     }
 
-    fn layers(&self, directories: &[&DirectoryPart], at_devices: usize) -> Vec<Thing> {
+    fn layers(&self, directories: &[&DirectoryPart], at_devices: usize) -> Vec<GraphNode> {
         let mut told = HashSet::new();
         let thing = |layer: &LayerActivity| {
             let above = directories.iter().filter(|directory| is_below(directory, layer));
@@ -299,48 +303,48 @@ impl Ground<'_> {
                     |id: &&DeviceId| id.role.is_none() && (layer.kind == VOLUME || id.server == layer.server);
                 ids = all.filter(is_own).cloned().collect();
             }
-            Thing {
+            GraphNode {
                 name: layer.title(),
                 detail: layer_in_words(layer),
                 is_bad: is_positive(layer, "degraded"),
                 leads_to: self.ways_to_devices(&ids, at_devices, &mut told),
-                ..Thing::default()
+                ..GraphNode::default()
             }
         };
         self.sample.layers.iter().map(thing).collect()
     }
 
-    fn devices(&self) -> Vec<Thing> {
+    fn devices(&self) -> Vec<GraphNode> {
         let thing = |device: &underlay_record::DeviceDescription| {
             let faults = wrong_with(&device.id, self.live(&device.id), self.storages);
-            Thing {
+            GraphNode {
                 name: device.id.to_string(),
                 detail: match faults.as_slice() {
                     [] => device.medium.clone().unwrap_or_else(|| "real storage".to_owned()),
                     faults => faults.join("; "),
                 },
                 is_bad: !faults.is_empty(),
-                ..Thing::default()
+                ..GraphNode::default()
             }
         };
         self.storage.devices.iter().map(thing).collect()
     }
 }
 
-impl Machine<'_> {
+impl MachineNode<'_> {
     fn is_background(&self) -> bool {
         self.servers.iter().all(|server| server.is_background)
     }
 }
 
 /// In the order in which they are told.
-fn machines(parts: &PartsRecord) -> Vec<Machine<'_>> {
-    let mut machines: Vec<Machine<'_>> = Vec::new();
+fn machines(parts: &PartsRecord) -> Vec<MachineNode<'_>> {
+    let mut machines: Vec<MachineNode<'_>> = Vec::new();
     for server in parts.servers.iter().take(MAX_PARTS) {
         let name = server.machine.as_deref().unwrap_or(&server.name);
         match machines.iter_mut().find(|machine| machine.name == name) {
             Some(machine) => machine.servers.push(server),
-            None => machines.push(Machine { name, servers: vec![server], tier: 0 }),
+            None => machines.push(MachineNode { name, servers: vec![server], tier: 0 }),
         }
     }
     // Each is below those that use it. One that uses itself by others goes no further down than there are tiers.
@@ -371,7 +375,7 @@ fn machines(parts: &PartsRecord) -> Vec<Machine<'_>> {
 }
 
 /// Each directory once.
-fn kept_by(machine: &Machine<'_>) -> Vec<usize> {
+fn kept_by(machine: &MachineNode<'_>) -> Vec<usize> {
     let kept = machine.servers.iter().flat_map(|server| &server.keeps).map(|kept| kept.directory as usize);
     let mut kept: Vec<usize> = kept.collect();
     kept.sort_unstable();
@@ -380,7 +384,7 @@ fn kept_by(machine: &Machine<'_>) -> Vec<usize> {
 }
 
 /// How many boxes keep something in a directory.
-fn users_of_directories(machines: &[Machine<'_>], directories: usize) -> BTreeMap<usize, usize> {
+fn users_of_directories(machines: &[MachineNode<'_>], directories: usize) -> BTreeMap<usize, usize> {
     let mut users = BTreeMap::new();
     for place in machines.iter().flat_map(kept_by).filter(|place| *place < directories) {
         *users.entry(place).or_default() += 1;
@@ -402,7 +406,7 @@ fn is_below(directory: &DirectoryPart, layer: &LayerActivity) -> bool {
 
 /// What is wrong with a device: as the storage says that has the only one of this name, else as the latest sample does. The list below
 /// the picture says the same so.
-fn wrong_with(id: &DeviceId, live: Option<&LiveDevice>, storages: &[Storage]) -> Vec<String> {
+fn wrong_with(id: &DeviceId, live: Option<&LiveDevice>, storages: &[ServedStorageInfo]) -> Vec<String> {
     let mut named =
         storages.iter().flat_map(|storage| &storage.devices).filter(|device| device.name == id.name);
     match (named.next(), named.next()) {

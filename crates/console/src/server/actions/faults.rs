@@ -3,25 +3,27 @@
 use axum::Extension;
 use axum::extract::{Form, Path, State};
 
-use super::{Asked, Asks, Of, Outcome, Pairs, Question, act, run_address};
-use crate::host::{FaultAction, Host};
+use super::{
+    ActionCaller, ActionConfirmation, ActionRequest, ActionResult, ActionState, FormPairs, act, run_address,
+};
+use crate::host::{ConsoleHost, FaultAction};
 use crate::page;
-use crate::server::Shared;
-use crate::server::answer::Refusal;
-use crate::server::caller::Caller;
+use crate::server::ServerShared;
+use crate::server::answer::ActionRefusal;
+use crate::server::caller::RequestCaller;
 use crate::server::named_runs::run_directory;
-use crate::server::work::{Kind, Target};
+use crate::server::work::{CommandTarget, WorkKind};
 
 const FIELDS: [&str; 5] = ["storage", "device", "action", "factor", "for_s"];
 
 pub(in crate::server) async fn fault_of_run(
-    State(shared): Of,
-    Extension(asking): Asks,
+    State(shared): ActionState,
+    Extension(asking): ActionCaller,
     Path(name): Path<String>,
-    form: Form<Pairs>,
-) -> Outcome {
+    form: Form<FormPairs>,
+) -> ActionResult {
     let address = run_address(&name);
-    act(shared, (asking, form), &FIELDS, Kind::Fault, move |shared, asked| {
+    act(shared, (asking, form), &FIELDS, WorkKind::Fault, move |shared, asked| {
         run_directory(shared, &name)?;
         fault(shared, asked, &format!("{address}/faults"), &format!("{address}#topology"))
     })
@@ -29,17 +31,17 @@ pub(in crate::server) async fn fault_of_run(
 }
 
 pub(in crate::server) async fn fault_of_host(
-    State(shared): Of,
-    Extension(asking): Asks,
-    form: Form<Pairs>,
-) -> Outcome {
-    act(shared, (asking, form), &FIELDS, Kind::Fault, |shared, asked| {
+    State(shared): ActionState,
+    Extension(asking): ActionCaller,
+    form: Form<FormPairs>,
+) -> ActionResult {
+    act(shared, (asking, form), &FIELDS, WorkKind::Fault, |shared, asked| {
         fault(shared, asked, "/host/faults", "/host")
     })
     .await
 }
 
-fn fault(shared: &Shared, asked: &Asked, action: &str, back: &str) -> Outcome {
+fn fault(shared: &ServerShared, asked: &ActionRequest, action: &str, back: &str) -> ActionResult {
     let storage = asked.fields.needed("storage")?;
     let device = Some(asked.fields.text("device")).filter(|device| !device.is_empty());
     let for_s = match asked.fields.text("for_s").trim() {
@@ -57,15 +59,15 @@ fn fault(shared: &Shared, asked: &Asked, action: &str, back: &str) -> Outcome {
         "return" => FaultAction::Return,
         "clear" => FaultAction::Clear,
         other => {
-            return Err(Refusal::invalid(format!(
+            return Err(ActionRefusal::invalid(format!(
                 "action: expected slow, vanish, power-cut, return or clear, not {other:?}"
             )));
         }
     };
     // A form on a page has fields for all that its buttons do.
-    let is_program = asked.asking.caller == Caller::OwnProgram;
+    let is_program = asked.asking.caller == RequestCaller::OwnProgram;
     if is_program && for_s.is_some() && !matches!(act, FaultAction::Slow { .. }) {
-        return Err(Refusal::invalid(
+        return Err(ActionRefusal::invalid(
             "for_s: only slow ends by itself; leave it out, and send clear or return later",
         ));
     }
@@ -81,15 +83,15 @@ fn fault(shared: &Shared, asked: &Asked, action: &str, back: &str) -> Outcome {
             others.join(", ")
         ),
     };
-    let question = Question { question: &question, what: &what, does, action, back };
+    let question = ActionConfirmation { question: &question, what: &what, does, action, back };
     asked.once_confirmed(&question, || {
-        let _held = shared.under_way.begin(Target::Storage(storage.to_owned()))?;
-        shared.hub.host.fault(storage, device, &act).map_err(Refusal::conflict)
+        let _held = shared.under_way.begin(CommandTarget::Storage(storage.to_owned()))?;
+        shared.hub.host.fault(storage, device, &act).map_err(ActionRefusal::conflict)
     })
 }
 
 /// Devices that nobody named, whose power comes back with that of the one that is named. A pool switches on one alone.
-fn switched_on_too(host: &dyn Host, storage: &str, device: Option<&str>) -> Vec<String> {
+fn switched_on_too(host: &dyn ConsoleHost, storage: &str, device: Option<&str>) -> Vec<String> {
     let Some(named) = device else { return Vec::new() };
     let found = host.storages().into_iter().find(|one| one.id == storage && one.pool.is_none());
     let devices = found.map(|found| found.devices).unwrap_or_default();

@@ -3,30 +3,34 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use crate::server::answer::Refusal;
-use crate::server::caller::Caller;
+use crate::server::answer::ActionRefusal;
+use crate::server::caller::RequestCaller;
 
 /// As they came.
-pub(in crate::server) type Pairs = Vec<(String, String)>;
+pub(in crate::server) type FormPairs = Vec<(String, String)>;
 
-pub(in crate::server) struct Fields(BTreeMap<String, String>);
+pub(in crate::server) struct FormFields(BTreeMap<String, String>);
 
-impl Fields {
+impl FormFields {
     /// A field that is there twice could mean either, and what a program misspells would be passed over.
-    pub(super) fn of(pairs: Pairs, known: &[&str], caller: Caller) -> Result<Fields, Refusal> {
+    pub(super) fn of(
+        pairs: FormPairs,
+        known: &[&str],
+        caller: RequestCaller,
+    ) -> Result<FormFields, ActionRefusal> {
         let mut fields = BTreeMap::new();
         for (name, value) in pairs {
             let is_known = known.contains(&name.as_str()) || matches!(name.as_str(), "form" | "confirmed");
-            if caller == Caller::OwnProgram && !is_known {
+            if caller == RequestCaller::OwnProgram && !is_known {
                 let expected = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                return Err(Refusal::invalid(format!("unknown field {name:?}: expected {expected}")));
+                return Err(ActionRefusal::invalid(format!("unknown field {name:?}: expected {expected}")));
             }
             if fields.contains_key(&name) {
-                return Err(Refusal::invalid(format!("the field {name:?} is there twice")));
+                return Err(ActionRefusal::invalid(format!("the field {name:?} is there twice")));
             }
             fields.insert(name, value);
         }
-        Ok(Fields(fields))
+        Ok(FormFields(fields))
     }
 
     /// Nothing where it is not there.
@@ -41,24 +45,24 @@ impl Fields {
 
     /// # Errors
     /// When it is not there, or empty.
-    pub(in crate::server) fn needed(&self, name: &str) -> Result<&str, Refusal> {
+    pub(in crate::server) fn needed(&self, name: &str) -> Result<&str, ActionRefusal> {
         match self.text(name) {
-            "" => Err(Refusal::invalid(format!("the field {name:?} is missing"))),
+            "" => Err(ActionRefusal::invalid(format!("the field {name:?} is missing"))),
             text => Ok(text),
         }
     }
 
     /// # Errors
     /// When it is not there, or no such number.
-    pub(super) fn number<T: FromStr>(&self, name: &str, expected: &str) -> Result<T, Refusal> {
+    pub(super) fn number<T: FromStr>(&self, name: &str, expected: &str) -> Result<T, ActionRefusal> {
         let text = self.needed(name)?;
         text.trim()
             .parse()
-            .map_err(|_| Refusal::invalid(format!("{name}: expected {expected}, not {text:?}")))
+            .map_err(|_| ActionRefusal::invalid(format!("{name}: expected {expected}, not {text:?}")))
     }
 
     /// All of them, to be sent once more.
-    pub(super) fn all(&self) -> Pairs {
+    pub(super) fn all(&self) -> FormPairs {
         self.0.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 }

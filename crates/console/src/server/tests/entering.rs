@@ -73,17 +73,18 @@ fn a_name_that_was_made_to_lead_here_is_not_answered() {
 
 #[test]
 fn it_listens_for_this_host_alone() {
-    let options = Options {
-        listen: Listen::At((Ipv4Addr::UNSPECIFIED, 0).into()),
+    let options = ConsoleOptions {
+        listen: ListenAddress::At((Ipv4Addr::UNSPECIFIED, 0).into()),
         runs: PathBuf::from("."),
         opens_on: None,
         studies: PathBuf::from("."),
-        names: Names::default(),
+        names: HostNames::default(),
         token: None,
         own_folder: PathBuf::from("."),
         tls: None,
     };
-    let Err(ConsoleError::Mistake(refused)) = Console::listen(options, Arc::new(Fake::default())) else {
+    let Err(ConsoleError::Mistake(refused)) = ConsoleServer::listen(options, Arc::new(Fake::default()))
+    else {
         panic!("it listens for everybody")
     };
     assert!(refused.contains("ssh -L"), "{refused}");

@@ -2,28 +2,30 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 use underlay_sync::{Mutex, MutexGuard, channel};
 
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_storage::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
 
-use crate::command::{Command, DATASET_DEALLOCATE, DEALLOCATE, DatasetRange, FUA, Sgl, nvm};
+use crate::command::{DATASET_DEALLOCATE, DEALLOCATE, DatasetRange, FUA, NvmeCommand, SglDescriptor, nvm};
 use crate::identify::{NamespaceData, oncs};
-use crate::initiator::association::Limits;
-use crate::initiator::controller::{Inner, Shared};
+use crate::initiator::association::ControllerLimits;
+use crate::initiator::controller::{ControllerInner, ControllerShared};
 use crate::initiator::error::InitiatorError;
-use crate::initiator::exchange::{Answer, Data, Exchange, Lost, Payload};
-use crate::initiator::identity::Identity;
+use crate::initiator::exchange::{CommandAnswer, CommandExchange, CommandPayload, LostAnswer, SharedBuffer};
+use crate::initiator::identity::NamespaceIdentity;
 use crate::initiator::record::WriteRecord;
-use crate::initiator::unflushed::Kept;
-use crate::status::Status;
+use crate::initiator::unflushed::UnflushedWrite;
+use crate::status::NvmeStatus;
 
 /// The block count of a command is 16 bits wide.
 const MAX_BLOCKS: u64 = 1 << 16;
 
 /// How blocks become zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::initiator) enum Zeroing {
+pub(in crate::initiator) enum ZeroingMethod {
     /// Write Zeroes that gives the space back as well.
     WriteZeroesDeallocate,
     /// Dataset Management where deallocated blocks read as zeros.
@@ -33,62 +35,62 @@ pub(in crate::initiator) enum Zeroing {
     Write,
 }
 
-impl Zeroing {
-    fn of(limits: &Limits, namespace: &NamespaceData) -> Zeroing {
+impl ZeroingMethod {
+    fn of(limits: &ControllerLimits, namespace: &NamespaceData) -> ZeroingMethod {
         let has = |command: u16| limits.identify.oncs & command != 0;
         if has(oncs::WRITE_ZEROES) && namespace.write_zeroes_deallocates {
-            Zeroing::WriteZeroesDeallocate
+            ZeroingMethod::WriteZeroesDeallocate
         } else if has(oncs::DATASET_MANAGEMENT) && namespace.reads_zeros_after_deallocation {
-            Zeroing::Deallocate
+            ZeroingMethod::Deallocate
         } else if has(oncs::WRITE_ZEROES) {
-            Zeroing::WriteZeroes
+            ZeroingMethod::WriteZeroes
         } else {
-            Zeroing::Write
+            ZeroingMethod::Write
         }
     }
 }
 
 /// What is known of a namespace, and outlives connections.
-pub(in crate::initiator) struct Namespace {
+pub(in crate::initiator) struct NamespaceInfo {
     pub nsid: u32,
     block_bytes: u32,
     optimal_io_bytes: u32,
     capacity_bytes: AtomicU64,
-    zeroing: Zeroing,
+    zeroing: ZeroingMethod,
     transfer_bytes: u64,
     zeroes_bytes: u64,
     deallocate_blocks: u64,
-    identity: Identity,
-    record: Mutex<WriteRecord<(Piece, Done)>>,
+    identity: NamespaceIdentity,
+    record: Mutex<WriteRecord<(CommandPiece, CompletionCallback)>>,
     /// How often it was found that answered writes are gone which could not be done again.
     losses: AtomicU64,
     has_written: AtomicBool,
     /// A write was answered with success.
     was_answered: AtomicBool,
-    controller: Weak<Shared>,
+    controller: Weak<ControllerShared>,
 }
 
-impl Namespace {
+impl NamespaceInfo {
     pub(in crate::initiator) fn new(
         nsid: u32,
         data: &NamespaceData,
-        identity: Identity,
-        limits: &Limits,
-        record: WriteRecord<(Piece, Done)>,
-        controller: Weak<Shared>,
-    ) -> Namespace {
+        identity: NamespaceIdentity,
+        limits: &ControllerLimits,
+        record: WriteRecord<(CommandPiece, CompletionCallback)>,
+        controller: Weak<ControllerShared>,
+    ) -> NamespaceInfo {
         let block_bytes = data.block_bytes;
         let in_blocks = |bytes: u64| {
             let most = MAX_BLOCKS * u64::from(block_bytes);
             (bytes.min(most) / u64::from(block_bytes)).max(1) * u64::from(block_bytes)
         };
         let preferred_bytes = data.preferred_blocks.checked_mul(block_bytes).filter(|bytes| *bytes > 0);
-        Namespace {
+        NamespaceInfo {
             nsid,
             block_bytes,
             optimal_io_bytes: preferred_bytes.unwrap_or(block_bytes),
             capacity_bytes: AtomicU64::new(capacity_bytes(data)),
-            zeroing: Zeroing::of(limits, data),
+            zeroing: ZeroingMethod::of(limits, data),
             transfer_bytes: in_blocks(limits.transfer_bytes),
             zeroes_bytes: in_blocks(limits.zeroes_bytes),
             // A range's length is 32 bits wide; a round number below that.
@@ -109,10 +111,10 @@ impl Namespace {
     pub(in crate::initiator) fn renew(
         &self,
         data: &NamespaceData,
-        identity: &Identity,
+        identity: &NamespaceIdentity,
     ) -> Result<(), InitiatorError> {
         if let Some(difference) = self.identity.difference(identity)
-            && !is_planted(Bug::OtherVolumeAccepted)
+            && !is_planted(PlantedBug::OtherVolumeAccepted)
         {
             return Err(InitiatorError::OtherNamespace { nsid: self.nsid, difference });
         }
@@ -134,17 +136,17 @@ impl Namespace {
     }
 
     /// Writes to do again, before anything else is sent.
-    pub(in crate::initiator) fn unflushed(&self) -> Vec<Kept> {
+    pub(in crate::initiator) fn unflushed(&self) -> Vec<UnflushedWrite> {
         let capacity_bytes = self.capacity_bytes.load(Ordering::SeqCst);
         self.record().unflushed(capacity_bytes / u64::from(self.block_bytes))
     }
 
-    pub(in crate::initiator) fn repeated(&self, write: &Kept) {
+    pub(in crate::initiator) fn repeated(&self, write: &UnflushedWrite) {
         self.record().repeated(write.blocks);
     }
 
     /// A kept write will not be there again.
-    pub(in crate::initiator) fn lose(&self, write: &Kept, status: Status) {
+    pub(in crate::initiator) fn lose(&self, write: &UnflushedWrite, status: NvmeStatus) {
         let mut record = self.record();
         if !record.has_lost() {
             tracing::error!(namespace = self.nsid, "{}", lost_writes(Some(status)));
@@ -154,24 +156,24 @@ impl Namespace {
         self.losses.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn geometry(&self) -> Geometry {
-        Geometry {
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry {
             capacity_bytes: self.capacity_bytes.load(Ordering::SeqCst),
             block_bytes: self.block_bytes,
             optimal_io_bytes: self.optimal_io_bytes,
         }
     }
 
-    fn record(&self) -> MutexGuard<'_, WriteRecord<(Piece, Done)>> {
+    fn record(&self) -> MutexGuard<'_, WriteRecord<(CommandPiece, CompletionCallback)>> {
         self.record.lock()
     }
 
     /// Has the target flush, and forgets what that covers.
-    fn flush_target(self: &Arc<Namespace>, then: impl FnOnce(Result<(), DeviceError>) + Send + 'static) {
+    fn flush_target(self: &Arc<NamespaceInfo>, then: impl FnOnce(Result<(), DeviceError>) + Send + 'static) {
         // Before the flush goes out: it covers only what was answered by now.
         let mark = self.record().mark();
         let namespace = Arc::clone(self);
-        let flushed = move |outcome: Result<Answer, Lost>| {
+        let flushed = move |outcome: Result<CommandAnswer, LostAnswer>| {
             let outcome = namespace.judge(outcome, 0).map(drop);
             if outcome.is_ok() {
                 namespace.record().flushed(mark);
@@ -179,13 +181,13 @@ impl Namespace {
             then(outcome);
             namespace.send_waiting();
         };
-        let command = Command::new(nvm::FLUSH, 0, self.nsid, Sgl::none());
-        self.submit(Exchange::new(command, Payload::None, true, Box::new(flushed)));
+        let command = NvmeCommand::new(nvm::FLUSH, 0, self.nsid, SglDescriptor::none());
+        self.submit(CommandExchange::new(command, CommandPayload::None, true, Box::new(flushed)));
     }
 
     /// A flush that succeeds says that everything answered before it is durable: not as long as something of that is
     /// lost, nor when it was lost in the meantime.
-    fn flush(self: &Arc<Namespace>, done: Done) {
+    fn flush(self: &Arc<NamespaceInfo>, done: CompletionCallback) {
         // Before the flush goes out: a loss found while it is under way has to fail it.
         let losses = self.losses.load(Ordering::SeqCst);
         let had_lost = self.record().has_lost();
@@ -194,7 +196,7 @@ impl Namespace {
             let (has_lost, refusal) = {
                 let mut record = namespace.record();
                 let has_lost = had_lost || namespace.losses.load(Ordering::SeqCst) != losses;
-                if is_planted(Bug::LostWritesForgotten) {
+                if is_planted(PlantedBug::LostWritesForgotten) {
                     record.forget_lost();
                 }
                 (has_lost, record.refusal())
@@ -207,7 +209,7 @@ impl Namespace {
     }
 
     /// Where too much is kept, flushes without being asked.
-    fn make_room(self: &Arc<Namespace>) {
+    fn make_room(self: &Arc<NamespaceInfo>) {
         if !self.record().begin_own_flush() {
             return;
         }
@@ -215,7 +217,7 @@ impl Namespace {
         self.flush_target(move |outcome| {
             let refused = {
                 let mut record = namespace.record();
-                if is_planted(Bug::LostWritesForgotten) {
+                if is_planted(PlantedBug::LostWritesForgotten) {
                     record.forget_lost();
                 }
                 record.own_flush_ended(outcome.is_ok())
@@ -228,15 +230,15 @@ impl Namespace {
         });
     }
 
-    fn submit(&self, exchange: Exchange) {
+    fn submit(&self, exchange: CommandExchange) {
         match self.controller.upgrade() {
             Some(controller) => controller.submit(exchange),
-            None => (exchange.done)(Err(Lost::Gone)),
+            None => (exchange.done)(Err(LostAnswer::Gone)),
         }
     }
 
     /// What an answer means to whoever asked.
-    fn judge(&self, outcome: Result<Answer, Lost>, expected_bytes: usize) -> Completion {
+    fn judge(&self, outcome: Result<CommandAnswer, LostAnswer>, expected_bytes: usize) -> DeviceCompletion {
         let answer = outcome.map_err(|_| DeviceError::Gone)?;
         let status = answer.completion.status;
         match status.plain() {
@@ -245,9 +247,9 @@ impl Namespace {
                 "the target answered a read of {expected_bytes} bytes with {}",
                 answer.received_bytes
             ))),
-            Status::CAPACITY_EXCEEDED => Err(DeviceError::NoSpace),
-            Status::INVALID_NAMESPACE | Status::NAMESPACE_NOT_READY => Err(DeviceError::Gone),
-            Status::RESERVATION_CONFLICT => Err(DeviceError::Io(
+            NvmeStatus::CAPACITY_EXCEEDED => Err(DeviceError::NoSpace),
+            NvmeStatus::INVALID_NAMESPACE | NvmeStatus::NAMESPACE_NOT_READY => Err(DeviceError::Gone),
+            NvmeStatus::RESERVATION_CONFLICT => Err(DeviceError::Io(
                 "another host, or another process on this one, is writing to this namespace, and only one may \
                      at a time: stop it there first, or share the volume (`shared = true`) for a cluster file system"
                     .into(),
@@ -256,33 +258,37 @@ impl Namespace {
         }
     }
 
-    fn read(self: &Arc<Namespace>, piece: Piece, done: Done) {
+    fn read(self: &Arc<NamespaceInfo>, piece: CommandPiece, done: CompletionCallback) {
         let losses = self.losses.load(Ordering::SeqCst);
-        let Piece { command, payload, blocks } = piece;
-        let is_lost = |namespace: &Namespace| losses_matter(namespace) && namespace.record().is_lost(blocks);
+        let CommandPiece { command, payload, blocks } = piece;
+        let is_lost =
+            |namespace: &NamespaceInfo| losses_matter(namespace) && namespace.record().is_lost(blocks);
         if is_lost(self) {
             return done(Err(DeviceError::Io(lost_blocks())));
         }
         let expected_bytes = match &payload {
-            Payload::Receive(buffer) => buffer.len(),
-            Payload::Send(_) | Payload::None => 0,
+            CommandPayload::Receive(buffer) => buffer.len(),
+            CommandPayload::Send(_) | CommandPayload::None => 0,
         };
         let namespace = Arc::clone(self);
-        let answered = move |outcome: Result<Answer, Lost>| {
+        let answered = move |outcome: Result<CommandAnswer, LostAnswer>| {
             let completion = namespace.judge(outcome, expected_bytes);
             match completion {
                 // What was lost meanwhile may be what was read.
                 Ok(buffer) if namespace.losses.load(Ordering::SeqCst) != losses => {
-                    namespace.read(Piece { command, payload: Payload::Receive(buffer), blocks }, done);
+                    namespace.read(
+                        CommandPiece { command, payload: CommandPayload::Receive(buffer), blocks },
+                        done,
+                    );
                 }
                 completion => done(completion),
             }
         };
-        self.submit(Exchange::new(command, payload, true, Box::new(answered)));
+        self.submit(CommandExchange::new(command, payload, true, Box::new(answered)));
     }
 
     /// Sends a write or what empties blocks, or has it wait until it may be sent.
-    fn write(self: &Arc<Namespace>, piece: Piece, done: Done) {
+    fn write(self: &Arc<NamespaceInfo>, piece: CommandPiece, done: CompletionCallback) {
         // From here on, answered or not, it must not land on what another host writes meanwhile.
         set(&self.has_written);
         {
@@ -299,7 +305,7 @@ impl Namespace {
         self.send_write(piece, done);
     }
 
-    fn send_waiting(self: &Arc<Namespace>) {
+    fn send_waiting(self: &Arc<NamespaceInfo>) {
         if !self.record().begin_admitting() {
             return;
         }
@@ -310,21 +316,21 @@ impl Namespace {
         }
     }
 
-    fn send_write(self: &Arc<Namespace>, piece: Piece, done: Done) {
+    fn send_write(self: &Arc<NamespaceInfo>, piece: CommandPiece, done: CompletionCallback) {
         let bytes = piece.bytes();
-        let Piece { command, payload, blocks } = piece;
+        let CommandPiece { command, payload, blocks } = piece;
         let data = match &payload {
-            Payload::Send(data) => Some(data.clone()),
-            Payload::Receive(_) | Payload::None => None,
+            CommandPayload::Send(data) => Some(data.clone()),
+            CommandPayload::Receive(_) | CommandPayload::None => None,
         };
         let fua = command.opcode == nvm::WRITE && command.is_fua();
         let namespace = Arc::clone(self);
-        let answered = move |outcome: Result<Answer, Lost>| {
+        let answered = move |outcome: Result<CommandAnswer, LostAnswer>| {
             let completion = namespace.judge(outcome, 0);
             if completion.is_ok() {
                 set(&namespace.was_answered);
             }
-            let kept = completion.is_ok().then_some(Kept { command, data, blocks, fua });
+            let kept = completion.is_ok().then_some(UnflushedWrite { command, data, blocks, fua });
             // Kept before it is answered: the caller counts on it from then on, and so it must be repeated
             // after a loss.
             let is_more_due = namespace.record().end(blocks, bytes, kept);
@@ -334,44 +340,51 @@ impl Namespace {
                 namespace.send_waiting();
             }
         };
-        self.submit(Exchange::new(command, payload, true, Box::new(answered)));
+        self.submit(CommandExchange::new(command, payload, true, Box::new(answered)));
     }
 
-    fn piece(&self, opcode: u8, offset_bytes: u64, length_bytes: u64, payload: Payload) -> Piece {
+    fn piece(
+        &self,
+        opcode: u8,
+        offset_bytes: u64,
+        length_bytes: u64,
+        payload: CommandPayload,
+    ) -> CommandPiece {
         let block_bytes = u64::from(self.block_bytes);
         let (lba, count) = (offset_bytes / block_bytes, length_bytes / block_bytes);
-        let command = Command::blocks(opcode, 0, self.nsid, Sgl::none(), lba, count as u32);
-        Piece { command, payload, blocks: (lba, lba + count) }
+        let command = NvmeCommand::blocks(opcode, 0, self.nsid, SglDescriptor::none(), lba, count as u32);
+        CommandPiece { command, payload, blocks: (lba, lba + count) }
     }
 
     /// How to empty a range, piece by piece.
-    fn zeroing_pieces(&self, offset_bytes: u64, length_bytes: u64) -> Vec<Piece> {
+    fn zeroing_pieces(&self, offset_bytes: u64, length_bytes: u64) -> Vec<CommandPiece> {
         let most = match self.zeroing {
-            Zeroing::Write => self.transfer_bytes,
-            Zeroing::Deallocate => u64::from(self.block_bytes) * self.deallocate_blocks,
-            Zeroing::WriteZeroes | Zeroing::WriteZeroesDeallocate => self.zeroes_bytes,
+            ZeroingMethod::Write => self.transfer_bytes,
+            ZeroingMethod::Deallocate => u64::from(self.block_bytes) * self.deallocate_blocks,
+            ZeroingMethod::WriteZeroes | ZeroingMethod::WriteZeroesDeallocate => self.zeroes_bytes,
         };
         let zeros = match self.zeroing {
-            Zeroing::Write => Data::new(vec![0; most.min(length_bytes) as usize]),
-            _ => Data::new(Vec::new()),
+            ZeroingMethod::Write => SharedBuffer::new(vec![0; most.min(length_bytes) as usize]),
+            _ => SharedBuffer::new(Vec::new()),
         };
         let piece = |(offset, length): (u64, u64)| match self.zeroing {
-            Zeroing::Write => {
-                let data = zeros.part(0, length as usize).map_or(Payload::None, Payload::Send);
+            ZeroingMethod::Write => {
+                let data = zeros.part(0, length as usize).map_or(CommandPayload::None, CommandPayload::Send);
                 self.piece(nvm::WRITE, offset, length, data)
             }
-            Zeroing::Deallocate => {
+            ZeroingMethod::Deallocate => {
                 let block_bytes = u64::from(self.block_bytes);
                 let (lba, blocks) = (offset / block_bytes, length / block_bytes);
                 let range = DatasetRange { attributes: 0, blocks: blocks as u32, lba };
-                let mut command = Command::new(nvm::DATASET_MANAGEMENT, 0, self.nsid, Sgl::none());
+                let mut command =
+                    NvmeCommand::new(nvm::DATASET_MANAGEMENT, 0, self.nsid, SglDescriptor::none());
                 command.dwords[1] = DATASET_DEALLOCATE;
-                let payload = Payload::Send(Data::new(range.encode().to_vec()));
-                Piece { command, payload, blocks: (lba, lba + blocks) }
+                let payload = CommandPayload::Send(SharedBuffer::new(range.encode().to_vec()));
+                CommandPiece { command, payload, blocks: (lba, lba + blocks) }
             }
-            Zeroing::WriteZeroes | Zeroing::WriteZeroesDeallocate => {
-                let mut piece = self.piece(nvm::WRITE_ZEROES, offset, length, Payload::None);
-                if self.zeroing == Zeroing::WriteZeroesDeallocate {
+            ZeroingMethod::WriteZeroes | ZeroingMethod::WriteZeroesDeallocate => {
+                let mut piece = self.piece(nvm::WRITE_ZEROES, offset, length, CommandPayload::None);
+                if self.zeroing == ZeroingMethod::WriteZeroesDeallocate {
                     piece.command.dwords[2] |= DEALLOCATE;
                 }
                 piece
@@ -392,18 +405,18 @@ fn cut(offset_bytes: u64, length_bytes: u64, most: u64) -> impl Iterator<Item = 
 }
 
 /// What one command does.
-pub(in crate::initiator) struct Piece {
-    command: Command,
-    payload: Payload,
+pub(in crate::initiator) struct CommandPiece {
+    command: NvmeCommand,
+    payload: CommandPayload,
     blocks: (u64, u64),
 }
 
-impl Piece {
+impl CommandPiece {
     /// Of data that is sent.
     fn bytes(&self) -> usize {
         match &self.payload {
-            Payload::Send(data) => data.len(),
-            Payload::Receive(_) | Payload::None => 0,
+            CommandPayload::Send(data) => data.len(),
+            CommandPayload::Receive(_) | CommandPayload::None => 0,
         }
     }
 }
@@ -416,11 +429,11 @@ fn set(flag: &AtomicBool) {
 }
 
 /// Most namespaces never lose anything, and need not look.
-fn losses_matter(namespace: &Namespace) -> bool {
+fn losses_matter(namespace: &NamespaceInfo) -> bool {
     namespace.losses.load(Ordering::SeqCst) > 0
 }
 
-fn lost_writes(refusal: Option<Status>) -> String {
+fn lost_writes(refusal: Option<NvmeStatus>) -> String {
     let status = refusal.map_or("nothing".to_owned(), |status| status.to_string());
     format!(
         "the target came back without writes that it had acknowledged, and refused them when they were repeated ({status}): \
@@ -442,13 +455,16 @@ fn lost_blocks() -> String {
 /// time may write to a namespace.
 #[derive(Clone)]
 pub struct RemoteDevice {
-    namespace: Arc<Namespace>,
+    namespace: Arc<NamespaceInfo>,
     /// The connections last as long as a handle does.
-    controller: Arc<Inner>,
+    controller: Arc<ControllerInner>,
 }
 
 impl RemoteDevice {
-    pub(in crate::initiator) fn new(namespace: Arc<Namespace>, controller: Arc<Inner>) -> RemoteDevice {
+    pub(in crate::initiator) fn new(
+        namespace: Arc<NamespaceInfo>,
+        controller: Arc<ControllerInner>,
+    ) -> RemoteDevice {
         RemoteDevice { namespace, controller }
     }
 
@@ -468,34 +484,35 @@ impl RemoteDevice {
     /// When the target refuses.
     pub fn reserve(&self) -> Result<(), DeviceError> {
         let nothing = DatasetRange { attributes: 0, blocks: 0, lba: 0 };
-        let mut command = Command::new(nvm::DATASET_MANAGEMENT, 0, self.namespace.nsid, Sgl::none());
+        let mut command =
+            NvmeCommand::new(nvm::DATASET_MANAGEMENT, 0, self.namespace.nsid, SglDescriptor::none());
         command.dwords[1] = DATASET_DEALLOCATE;
-        let payload = Payload::Send(Data::new(nothing.encode().to_vec()));
+        let payload = CommandPayload::Send(SharedBuffer::new(nothing.encode().to_vec()));
         let (sender, receiver) = channel();
         let done = Box::new(move |completion| {
             let _ = sender.send(completion);
         });
-        self.namespace.write(Piece { command, payload, blocks: (0, 0) }, done);
+        self.namespace.write(CommandPiece { command, payload, blocks: (0, 0) }, done);
         receiver.recv().unwrap_or(Err(DeviceError::Gone)).map(drop)
     }
 
-    fn count(&self, request: &Request) {
+    fn count(&self, request: &DeviceRequest) {
         let counters = &self.controller.shared().stats().counters;
         let (_, length_bytes) = request.extent();
         match request {
-            Request::Read { .. } => counters.read_bytes.fetch_add(length_bytes, Ordering::Relaxed),
-            Request::Write { .. } => counters.written_bytes.fetch_add(length_bytes, Ordering::Relaxed),
-            Request::Flush | Request::Discard { .. } => 0,
+            DeviceRequest::Read { .. } => counters.read_bytes.fetch_add(length_bytes, Ordering::Relaxed),
+            DeviceRequest::Write { .. } => counters.written_bytes.fetch_add(length_bytes, Ordering::Relaxed),
+            DeviceRequest::Flush | DeviceRequest::Discard { .. } => 0,
         };
     }
 }
 
 impl BlockDevice for RemoteDevice {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> DeviceGeometry {
         self.namespace.geometry()
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         let namespace = &self.namespace;
         if let Err(error) = request.check(&namespace.geometry()) {
             return done(Err(error));
@@ -504,47 +521,47 @@ impl BlockDevice for RemoteDevice {
         let (offset_bytes, length_bytes) = request.extent();
         let most = namespace.transfer_bytes;
         match request {
-            Request::Flush => namespace.flush(done),
-            Request::Read { buffer, .. } if length_bytes == 0 => done(Ok(buffer)),
+            DeviceRequest::Flush => namespace.flush(done),
+            DeviceRequest::Read { buffer, .. } if length_bytes == 0 => done(Ok(buffer)),
             _ if length_bytes == 0 => done(Ok(Vec::new())),
-            Request::Read { buffer, .. } if length_bytes <= most => {
-                let payload = Payload::Receive(buffer);
+            DeviceRequest::Read { buffer, .. } if length_bytes <= most => {
+                let payload = CommandPayload::Receive(buffer);
                 namespace.read(namespace.piece(nvm::READ, offset_bytes, length_bytes, payload), done);
             }
-            Request::Read { buffer, .. } => {
-                let gather = Gather::start(buffer, length_bytes.div_ceil(most), done);
+            DeviceRequest::Read { buffer, .. } => {
+                let gather = CommandGather::start(buffer, length_bytes.div_ceil(most), done);
                 for (offset, length) in cut(offset_bytes, length_bytes, most) {
-                    let payload = Payload::Receive(vec![0; length as usize]);
+                    let payload = CommandPayload::Receive(vec![0; length as usize]);
                     let piece = namespace.piece(nvm::READ, offset, length, payload);
                     let place = (offset - offset_bytes) as usize;
-                    namespace.read(piece, Gather::part(&gather, place));
+                    namespace.read(piece, CommandGather::part(&gather, place));
                 }
             }
-            Request::Write { data, fua, .. } => {
-                let data = Data::new(data);
+            DeviceRequest::Write { data, fua, .. } => {
+                let data = SharedBuffer::new(data);
                 let pieces = cut(offset_bytes, length_bytes, most).map(|(offset, length)| {
                     let part = data.part((offset - offset_bytes) as usize, length as usize);
-                    let payload = part.map_or(Payload::None, Payload::Send);
+                    let payload = part.map_or(CommandPayload::None, CommandPayload::Send);
                     let mut piece = namespace.piece(nvm::WRITE, offset, length, payload);
                     piece.command.dwords[2] |= if fua { FUA } else { 0 };
                     piece
                 });
                 send_all(namespace, pieces.collect(), done);
             }
-            Request::Discard { .. } => {
+            DeviceRequest::Discard { .. } => {
                 send_all(namespace, namespace.zeroing_pieces(offset_bytes, length_bytes), done);
             }
         }
     }
 }
 
-fn send_all(namespace: &Arc<Namespace>, mut pieces: Vec<Piece>, done: Done) {
+fn send_all(namespace: &Arc<NamespaceInfo>, mut pieces: Vec<CommandPiece>, done: CompletionCallback) {
     match pieces.pop() {
         Some(only) if pieces.is_empty() => namespace.write(only, done),
         Some(last) => {
-            let gather = Gather::start(Vec::new(), pieces.len() as u64 + 1, done);
+            let gather = CommandGather::start(Vec::new(), pieces.len() as u64 + 1, done);
             for piece in pieces.into_iter().chain([last]) {
-                namespace.write(piece, Gather::part(&gather, 0));
+                namespace.write(piece, CommandGather::part(&gather, 0));
             }
         }
         None => done(Ok(Vec::new())),
@@ -552,25 +569,25 @@ fn send_all(namespace: &Arc<Namespace>, mut pieces: Vec<Piece>, done: Done) {
 }
 
 /// One answer from those of several commands: the first error, if there is one.
-struct Gather {
-    state: Mutex<Gathered>,
+struct CommandGather {
+    state: Mutex<GatheredAnswers>,
 }
 
-struct Gathered {
+struct GatheredAnswers {
     left: u64,
     buffer: Vec<u8>,
     error: Option<DeviceError>,
-    done: Option<Done>,
+    done: Option<CompletionCallback>,
 }
 
-impl Gather {
-    fn start(buffer: Vec<u8>, parts: u64, done: Done) -> Arc<Gather> {
-        let state = Gathered { left: parts, buffer, error: None, done: Some(done) };
-        Arc::new(Gather { state: Mutex::new(state) })
+impl CommandGather {
+    fn start(buffer: Vec<u8>, parts: u64, done: CompletionCallback) -> Arc<CommandGather> {
+        let state = GatheredAnswers { left: parts, buffer, error: None, done: Some(done) };
+        Arc::new(CommandGather { state: Mutex::new(state) })
     }
 
     /// For the part whose data goes to `place`.
-    fn part(gather: &Arc<Gather>, place: usize) -> Done {
+    fn part(gather: &Arc<CommandGather>, place: usize) -> CompletionCallback {
         let gather = Arc::clone(gather);
         Box::new(move |completion| {
             let over = {

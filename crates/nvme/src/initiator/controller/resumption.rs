@@ -4,21 +4,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use underlay_sync::Instant;
 
-use super::device::Namespace;
-use super::{Phase, Shared, State};
+use super::device::NamespaceInfo;
+use super::{ConnectionPhase, ConnectionState, ControllerShared};
 use crate::command::nvm;
-use crate::initiator::association::Association;
+use crate::initiator::association::HostAssociation;
 use crate::initiator::error::InitiatorError;
-use crate::initiator::exchange::{Answer, Exchange, Lost};
-use crate::initiator::repetition::{Patience, REPEAT_LIMIT, repeat};
+use crate::initiator::exchange::{CommandAnswer, CommandExchange, LostAnswer};
+use crate::initiator::repetition::{REPEAT_LIMIT, RetryBackoff, repeat};
 
-impl Shared {
+impl ControllerShared {
     /// One attempt. What no flush had covered is done again before anything else is sent, and then every write that had no
     /// answer when the connection was lost.
-    pub(super) fn resume(self: &Arc<Shared>, number: u64) -> Result<(), InitiatorError> {
+    pub(super) fn resume(self: &Arc<ControllerShared>, number: u64) -> Result<(), InitiatorError> {
         let association = self.establish(number)?;
         let orphans = self.lock().orphans.len() as u64;
-        let patience = Patience { interval: self.keep_alive_interval() };
+        let patience = RetryBackoff { interval: self.keep_alive_interval() };
         let outcome = self.renew_namespaces(&association, &patience).and_then(|repeated| match repeated {
             0 => Ok(()),
             _ => self.send_unanswered_writes(&association, &patience),
@@ -34,8 +34,8 @@ impl Shared {
         // From here on others can send. Earlier, a repeated write could overwrite a newer one.
         self.install(association);
         let mut state = self.lock();
-        if state.phase == Phase::Reconnecting {
-            state.phase = Phase::Connected;
+        if state.phase == ConnectionPhase::Reconnecting {
+            state.phase = ConnectionPhase::Connected;
         }
         Ok(())
     }
@@ -43,11 +43,11 @@ impl Shared {
     /// How many kept writes were repeated.
     fn renew_namespaces(
         &self,
-        association: &Association,
-        patience: &Patience,
+        association: &HostAssociation,
+        patience: &RetryBackoff,
     ) -> Result<usize, InitiatorError> {
         let mut repeated = 0;
-        let namespaces: Vec<Arc<Namespace>> =
+        let namespaces: Vec<Arc<NamespaceInfo>> =
             self.lock_namespaces().values().filter_map(Weak::upgrade).collect();
         for namespace in namespaces {
             let (data, identity) = self.identify_namespace(association, namespace.nsid)?;
@@ -66,15 +66,15 @@ impl Shared {
     /// The target may have carried it out on the lost connection, and a read may have found it. What was repeated since is
     /// older: where the two overlap, the next read would find the older one again, if it came before the write does.
     fn send_unanswered_writes(
-        self: &Arc<Shared>,
-        association: &Association,
-        patience: &Patience,
+        self: &Arc<ControllerShared>,
+        association: &HostAssociation,
+        patience: &RetryBackoff,
     ) -> Result<(), InitiatorError> {
         const WHAT: &str = "resending what was not answered";
         let lost = || InitiatorError::Lost { what: WHAT, reason: "it ended again".into() };
         let writes = self.lock().take_unanswered_writes();
         let unanswered = Arc::new(AtomicUsize::new(writes.len()));
-        let mut due: Vec<Exchange> =
+        let mut due: Vec<CommandExchange> =
             writes.into_iter().map(|write| self.count_answer(write, &unanswered)).collect();
         let deadline = Instant::now() + REPEAT_LIMIT;
         let mut keep_alive_at = Instant::now() + patience.slice(REPEAT_LIMIT);
@@ -87,7 +87,7 @@ impl Shared {
             }
             let mut state = self.lock();
             let has_ended = state.ended.as_ref().is_some_and(|(number, _)| *number == association.number);
-            if has_ended || state.phase == Phase::Closed {
+            if has_ended || state.phase == ConnectionPhase::Closed {
                 return Err(lost());
             }
             if unanswered.load(Ordering::SeqCst) == 0 {
@@ -111,10 +111,14 @@ impl Shared {
         }
     }
 
-    fn count_answer(self: &Arc<Shared>, write: Exchange, unanswered: &Arc<AtomicUsize>) -> Exchange {
+    fn count_answer(
+        self: &Arc<ControllerShared>,
+        write: CommandExchange,
+        unanswered: &Arc<AtomicUsize>,
+    ) -> CommandExchange {
         let (shared, unanswered) = (Arc::downgrade(self), Arc::clone(unanswered));
-        let Exchange { done, .. } = write;
-        let answered = move |outcome: Result<Answer, Lost>| {
+        let CommandExchange { done, .. } = write;
+        let answered = move |outcome: Result<CommandAnswer, LostAnswer>| {
             done(outcome);
             let shared = shared.upgrade();
             // Under the lock: the waiting thread can't read the old count and then miss the notification.
@@ -125,25 +129,25 @@ impl Shared {
                 shared.changed.notify_all();
             }
         };
-        Exchange { done: Box::new(answered), ..write }
+        CommandExchange { done: Box::new(answered), ..write }
     }
 }
 
-impl State {
-    fn take_unanswered_writes(&mut self) -> Vec<Exchange> {
+impl ConnectionState {
+    fn take_unanswered_writes(&mut self) -> Vec<CommandExchange> {
         let (writes, others) = std::mem::take(&mut self.orphans).into_iter().partition(is_write);
         self.orphans = others;
         let (refused, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.retries).into_iter().partition(|(_, exchange)| is_write(exchange));
         self.retries = others;
-        let mut all: Vec<Exchange> = writes;
+        let mut all: Vec<CommandExchange> = writes;
         all.extend(refused.into_iter().map(|(_, exchange)| exchange));
         all
     }
 
     /// Writes to be sent again by now, and when the next one is due.
-    fn take_due_writes(&mut self, now: Instant) -> (Vec<Exchange>, Option<Instant>) {
-        let is_due = |(at, exchange): &(Instant, Exchange)| *at <= now && is_write(exchange);
+    fn take_due_writes(&mut self, now: Instant) -> (Vec<CommandExchange>, Option<Instant>) {
+        let is_due = |(at, exchange): &(Instant, CommandExchange)| *at <= now && is_write(exchange);
         let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.retries).into_iter().partition(is_due);
         self.retries = later;
         let next = self.retries.iter().filter(|(_, exchange)| is_write(exchange)).map(|(at, _)| *at).min();
@@ -151,6 +155,6 @@ impl State {
     }
 }
 
-fn is_write(exchange: &Exchange) -> bool {
+fn is_write(exchange: &CommandExchange) -> bool {
     matches!(exchange.command.opcode, nvm::WRITE | nvm::WRITE_ZEROES | nvm::DATASET_MANAGEMENT)
 }

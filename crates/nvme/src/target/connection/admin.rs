@@ -3,24 +3,25 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::command::{ALL_NAMESPACES, Command, DatasetRange, admin, nvm};
-use crate::features::{self, GetFeatures, QueueCount, Select, SetFeatures};
+use crate::command::{ALL_NAMESPACES, DatasetRange, NvmeCommand, admin, nvm};
+use crate::features::{self, FeatureSelect, GetFeatures, QueueCount, SetFeatures};
 use crate::identify::{
-    self, ControllerData, ControllerKind, IDENTIFY_BYTES, Identify, NAMESPACE_THIN, NVM_COMMAND_SET,
+    self, ControllerData, ControllerKind, IDENTIFY_BYTES, IdentifyCommand, NAMESPACE_THIN, NVM_COMMAND_SET,
     NamespaceData, NamespaceDescriptors, NvmControllerData, SGLS_OFFSET, SGLS_SUPPORTED, SGLS_TRANSPORT, cns,
     oncs,
 };
 use crate::log_page::{
-    self, DiscoveredKind, DiscoveryEntry, DiscoveryHead, Effect, ErrorEntry, Event, GetLogPage, Smart,
+    self, AsyncEvent, CommandEffect, DiscoveredKind, DiscoveryEntry, DiscoveryHead, ErrorEntry, GetLogPage,
+    SmartLog,
 };
-use crate::status::Status;
-use crate::target::Shared;
+use crate::status::NvmeStatus;
+use crate::target::TargetShared;
 use crate::target::connection::{CAPSULE_DATA_BYTES, MDTS};
-use crate::target::subsystems::controller::queue::Reply;
+use crate::target::subsystems::controller::queue::CommandReply;
 use crate::target::subsystems::controller::{
-    Controller, ERROR_ENTRIES, EVENT_REQUESTS, KEEP_ALIVE_GRANULARITY, MAX_QUEUE, VERSION,
+    ERROR_ENTRIES, EVENT_REQUESTS, KEEP_ALIVE_GRANULARITY, MAX_QUEUE, TargetController, VERSION,
 };
-use crate::target::subsystems::{MAX_NSID, Namespace, Replaced, Subsystem};
+use crate::target::subsystems::{MAX_NSID, NvmSubsystem, ReplaceRefusal, TargetNamespace};
 
 const FIRMWARE_REVISION: &str = env!("CARGO_PKG_VERSION");
 const ABORTS: u8 = 3;
@@ -40,23 +41,23 @@ const ADMIN_COMMANDS: [u8; 8] = [
     admin::REPLACE_FORMER,
 ];
 
-const IO_COMMANDS: [Effect; 6] = [
-    Effect { opcode: nvm::FLUSH, changes_blocks: false },
-    Effect { opcode: nvm::WRITE, changes_blocks: true },
-    Effect { opcode: nvm::READ, changes_blocks: false },
-    Effect { opcode: nvm::COMPARE, changes_blocks: false },
-    Effect { opcode: nvm::WRITE_ZEROES, changes_blocks: true },
-    Effect { opcode: nvm::DATASET_MANAGEMENT, changes_blocks: true },
+const IO_COMMANDS: [CommandEffect; 6] = [
+    CommandEffect { opcode: nvm::FLUSH, changes_blocks: false },
+    CommandEffect { opcode: nvm::WRITE, changes_blocks: true },
+    CommandEffect { opcode: nvm::READ, changes_blocks: false },
+    CommandEffect { opcode: nvm::COMPARE, changes_blocks: false },
+    CommandEffect { opcode: nvm::WRITE_ZEROES, changes_blocks: true },
+    CommandEffect { opcode: nvm::DATASET_MANAGEMENT, changes_blocks: true },
 ];
 
-const INVALID_FIELD: Status = Status::INVALID_FIELD.do_not_retry();
-const INVALID_NAMESPACE: Status = Status::INVALID_NAMESPACE.do_not_retry();
+const INVALID_FIELD: NvmeStatus = NvmeStatus::INVALID_FIELD.do_not_retry();
+const INVALID_NAMESPACE: NvmeStatus = NvmeStatus::INVALID_NAMESPACE.do_not_retry();
 
 pub(in crate::target) fn execute(
-    shared: &Shared,
-    controller: &Arc<Controller>,
-    command: &Command,
-    reply: Reply,
+    shared: &TargetShared,
+    controller: &Arc<TargetController>,
+    command: &NvmeCommand,
+    reply: CommandReply,
 ) {
     let is_discovery = controller.subsystem().is_none();
     match command.opcode {
@@ -67,66 +68,71 @@ pub(in crate::target) fn execute(
         }
         admin::GET_FEATURES => get_features(controller, command, reply),
         admin::SET_FEATURES => match set_features(controller, command) {
-            Ok(result) => reply.result(Status::SUCCESS, u64::from(result)),
+            Ok(result) => reply.result(NvmeStatus::SUCCESS, u64::from(result)),
             Err(status) => refuse(controller, command, reply, status),
         },
         admin::ASYNC_EVENT_REQUEST => controller.request_event(reply),
         admin::KEEP_ALIVE => reply.success(),
         admin::REPLACE_FORMER if !is_discovery => replace_former(controller, command, reply),
         admin::ABORT if !is_discovery => abort(controller, command, reply),
-        _ => refuse(controller, command, reply, Status::INVALID_OPCODE.do_not_retry()),
+        _ => refuse(controller, command, reply, NvmeStatus::INVALID_OPCODE.do_not_retry()),
     }
 }
 
-fn answer(controller: &Controller, command: &Command, reply: Reply, data: Result<Vec<u8>, Status>) {
+fn answer(
+    controller: &TargetController,
+    command: &NvmeCommand,
+    reply: CommandReply,
+    data: Result<Vec<u8>, NvmeStatus>,
+) {
     match data {
         Ok(data) => reply.data(data),
         Err(status) => refuse(controller, command, reply, status),
     }
 }
 
-fn refuse(controller: &Controller, command: &Command, reply: Reply, status: Status) {
+fn refuse(controller: &TargetController, command: &NvmeCommand, reply: CommandReply, status: NvmeStatus) {
     const ADMIN_QUEUE: u16 = 0;
     controller.log_error(ADMIN_QUEUE, command.cid, status, 0, command.nsid);
     reply.status(status.with_more());
 }
 
 /// The host has made this controller in the place of others, of whose end the target may not know yet.
-fn replace_former(controller: &Arc<Controller>, command: &Command, reply: Reply) {
+fn replace_former(controller: &Arc<TargetController>, command: &NvmeCommand, reply: CommandReply) {
     let wide = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
     let [instance_low, instance_high, number_low, number_high, ..] = command.dwords;
     let (instance, number) = (wide(instance_low, instance_high), wide(number_low, number_high));
     let Some(subsystem) = controller.subsystem() else { return reply.status(INVALID_FIELD) };
     match subsystem.replace_former(controller, instance, number) {
         Ok(()) => {
-            reply.result(Status::SUCCESS, subsystem.last_writer_but(&controller.host()));
+            reply.result(NvmeStatus::SUCCESS, subsystem.last_writer_but(&controller.host()));
         }
-        Err(Replaced::ByNewer) => {
-            refuse(controller, command, reply, Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
+        Err(ReplaceRefusal::ByNewer) => {
+            refuse(controller, command, reply, NvmeStatus::COMMAND_SEQUENCE_ERROR.do_not_retry());
         }
-        Err(Replaced::NotYet) => reply.status(Status::NAMESPACE_NOT_READY),
+        Err(ReplaceRefusal::NotYet) => reply.status(NvmeStatus::NAMESPACE_NOT_READY),
     }
 }
 
 /// A command that a device has runs to its end, which the specification allows (base 5.1); only a request for an
 /// event can be taken back.
-fn abort(controller: &Controller, command: &Command, reply: Reply) {
+fn abort(controller: &TargetController, command: &NvmeCommand, reply: CommandReply) {
     const NOT_ABORTED: u64 = 1;
     let (sq_id, cid) = (command.dwords[0] as u16, (command.dwords[0] >> 16) as u16);
     let aborted = if sq_id == 0 { controller.abort_event_request(cid) } else { None };
     match aborted {
         Some(request) => {
-            request.status(Status::ABORT_REQUESTED);
+            request.status(NvmeStatus::ABORT_REQUESTED);
             reply.success();
         }
-        None => reply.result(Status::SUCCESS, NOT_ABORTED),
+        None => reply.result(NvmeStatus::SUCCESS, NOT_ABORTED),
     }
 }
 
-fn identify(controller: &Controller, command: &Command) -> Result<Vec<u8>, Status> {
-    let identify = Identify::from_command(command);
+fn identify(controller: &TargetController, command: &NvmeCommand) -> Result<Vec<u8>, NvmeStatus> {
+    let identify = IdentifyCommand::from_command(command);
     if (command.sgl.length_bytes as usize) < IDENTIFY_BYTES {
-        return Err(Status::DATA_LENGTH_INVALID.do_not_retry());
+        return Err(NvmeStatus::DATA_LENGTH_INVALID.do_not_retry());
     }
     if identify.cns == cns::CONTROLLER {
         return Ok(controller_data(controller).encode());
@@ -185,16 +191,19 @@ fn empty() -> Vec<u8> {
     vec![0; IDENTIFY_BYTES]
 }
 
-fn controller_list(subsystem: &Subsystem, from: u16) -> Vec<u8> {
+fn controller_list(subsystem: &NvmSubsystem, from: u16) -> Vec<u8> {
     identify::encode_controller_list(subsystem.controller_ids().into_iter().filter(|id| *id >= from))
 }
 
 /// A namespace, or none for an ID that could be one's.
-fn namespace_or_none(subsystem: &Subsystem, nsid: u32) -> Result<Option<Arc<Namespace>>, Status> {
+fn namespace_or_none(
+    subsystem: &NvmSubsystem,
+    nsid: u32,
+) -> Result<Option<Arc<TargetNamespace>>, NvmeStatus> {
     if (1..=MAX_NSID).contains(&nsid) { Ok(subsystem.namespace(nsid)) } else { Err(INVALID_NAMESPACE) }
 }
 
-fn controller_data(controller: &Controller) -> ControllerData {
+fn controller_data(controller: &TargetController) -> ControllerData {
     const DISCOVERY_SERIAL: &str = "discovery";
     const HOST_ID_128: u32 = 1;
     const TRAFFIC_KEEPS_ALIVE: u32 = 1 << 6;
@@ -244,7 +253,7 @@ fn controller_data(controller: &Controller) -> ControllerData {
     data
 }
 
-fn namespace_data(namespace: &Namespace) -> NamespaceData {
+fn namespace_data(namespace: &TargetNamespace) -> NamespaceData {
     let size_blocks = namespace.blocks();
     let preferred_blocks = namespace.optimal_io_bytes / namespace.block_bytes;
     NamespaceData {
@@ -265,18 +274,18 @@ fn namespace_data(namespace: &Namespace) -> NamespaceData {
 }
 
 fn get_log_page(
-    shared: &Shared,
-    controller: &Controller,
-    command: &Command,
+    shared: &TargetShared,
+    controller: &TargetController,
+    command: &NvmeCommand,
     local: Option<SocketAddr>,
-) -> Result<Vec<u8>, Status> {
+) -> Result<Vec<u8>, NvmeStatus> {
     let wanted = GetLogPage::from_command(command);
     if wanted.offset_is_index {
         return Err(INVALID_FIELD);
     }
     // The SGL bounds what is sent; that it is no larger than a transfer was looked at before.
     if wanted.length_bytes > u64::from(command.sgl.length_bytes) {
-        return Err(Status::DATA_LENGTH_INVALID.do_not_retry());
+        return Err(NvmeStatus::DATA_LENGTH_INVALID.do_not_retry());
     }
     let page = match (wanted.page, controller.subsystem()) {
         (log_page::SUPPORTED_PAGES, subsystem) => log_page::encode_supported_pages(match subsystem {
@@ -298,7 +307,7 @@ fn get_log_page(
         (log_page::DISCOVERY, None) => {
             if !wanted.retain_event {
                 // Before the page is made: a change meanwhile is then reported as a new event.
-                controller.page_was_read(Event::DiscoveryChanged);
+                controller.page_was_read(AsyncEvent::DiscoveryChanged);
             }
             discovery_page(shared, controller, local)
         }
@@ -309,20 +318,20 @@ fn get_log_page(
         (log_page::FIRMWARE_SLOTS, Some(_)) => log_page::encode_firmware_slots(FIRMWARE_REVISION),
         (log_page::CHANGED_NAMESPACES, Some(_)) => {
             if !wanted.retain_event {
-                controller.page_was_read(Event::NamespacesChanged);
+                controller.page_was_read(AsyncEvent::NamespacesChanged);
             }
             log_page::encode_changed_namespaces(&controller.take_changed_namespaces(wanted.retain_event))
         }
         (log_page::COMMAND_EFFECTS, Some(_)) => {
             log_page::encode_command_effects(&ADMIN_COMMANDS, &IO_COMMANDS)
         }
-        _ => return Err(Status::INVALID_LOG_PAGE.do_not_retry()),
+        _ => return Err(NvmeStatus::INVALID_LOG_PAGE.do_not_retry()),
     };
     part(page, wanted.offset_bytes, wanted.length_bytes)
 }
 
 /// What was asked for of a page, behind whose end there are zeros.
-fn part(mut page: Vec<u8>, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, Status> {
+fn part(mut page: Vec<u8>, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, NvmeStatus> {
     let offset =
         usize::try_from(offset_bytes).ok().filter(|offset| *offset <= page.len()).ok_or(INVALID_FIELD)?;
     let length = usize::try_from(length_bytes).map_err(|_| INVALID_FIELD)?;
@@ -331,17 +340,17 @@ fn part(mut page: Vec<u8>, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u
     Ok(page)
 }
 
-fn smart(controller: &Controller, subsystem: &Subsystem) -> Smart {
+fn smart(controller: &TargetController, subsystem: &NvmSubsystem) -> SmartLog {
     const UNIT_BYTES: u128 = 512 * 1000;
     const FULL_PERCENT: u8 = 100;
     const SPARE_THRESHOLD_PERCENT: u8 = 10;
-    let mut smart = Smart {
+    let mut smart = SmartLog {
         temperature_kelvin: TEMPERATURE_KELVIN,
         available_spare_percent: FULL_PERCENT,
         spare_threshold_percent: SPARE_THRESHOLD_PERCENT,
         power_on_hours: u128::from(controller.age().as_secs() / 3600),
         error_log_entries: u128::from(controller.error_count()),
-        ..Smart::default()
+        ..SmartLog::default()
     };
     let (mut read_bytes, mut written_bytes) = (0_u128, 0_u128);
     for namespace in subsystem.namespaces() {
@@ -359,7 +368,11 @@ fn smart(controller: &Controller, subsystem: &Subsystem) -> Smart {
 }
 
 /// The subsystems that this host may connect to, at each address of the target (base 5.16.1.23).
-fn discovery_page(shared: &Shared, controller: &Controller, local: Option<SocketAddr>) -> Vec<u8> {
+fn discovery_page(
+    shared: &TargetShared,
+    controller: &TargetController,
+    local: Option<SocketAddr>,
+) -> Vec<u8> {
     // Read first: what changes while the page is made is then seen as newer than the page.
     let generation = shared.subsystems.generation();
     let entries: Vec<DiscoveryEntry> = shared
@@ -401,11 +414,11 @@ fn discovery_entry(
     }
 }
 
-fn get_features(controller: &Controller, command: &Command, reply: Reply) {
+fn get_features(controller: &TargetController, command: &NvmeCommand, reply: CommandReply) {
     const WIDE_HOST_ID: u32 = 1;
     let get = GetFeatures::from_command(command);
     let Some(select) = get.select else { return refuse(controller, command, reply, INVALID_FIELD) };
-    if get.feature == features::HOST_IDENTIFIER && select != Select::Capabilities {
+    if get.feature == features::HOST_IDENTIFIER && select != FeatureSelect::Capabilities {
         let is_wide = get.dword11 & WIDE_HOST_ID != 0;
         return match is_wide && command.sgl.length_bytes >= 16 {
             true => reply.data(controller.host_id.to_vec()),
@@ -413,13 +426,13 @@ fn get_features(controller: &Controller, command: &Command, reply: Reply) {
         };
     }
     match feature(controller, get.feature, select) {
-        Some(value) => reply.result(Status::SUCCESS, u64::from(value)),
+        Some(value) => reply.result(NvmeStatus::SUCCESS, u64::from(value)),
         None => refuse(controller, command, reply, INVALID_FIELD),
     }
 }
 
 /// The value of a feature. `None` for those that there are not.
-fn feature(controller: &Controller, feature: u8, select: Select) -> Option<u32> {
+fn feature(controller: &TargetController, feature: u8, select: FeatureSelect) -> Option<u32> {
     let is_io = controller.subsystem().is_some();
     let (current, default, changeable) = match feature {
         features::ASYNC_EVENT_CONFIGURATION => (controller.event_configuration(), 0, true),
@@ -442,16 +455,16 @@ fn feature(controller: &Controller, feature: u8, select: Select) -> Option<u32> 
         _ => return None,
     };
     Some(match select {
-        Select::Current | Select::Saved => current,
-        Select::Default => default,
-        Select::Capabilities => u32::from(changeable) * features::CHANGEABLE,
+        FeatureSelect::Current | FeatureSelect::Saved => current,
+        FeatureSelect::Default => default,
+        FeatureSelect::Capabilities => u32::from(changeable) * features::CHANGEABLE,
     })
 }
 
-fn set_features(controller: &Controller, command: &Command) -> Result<u32, Status> {
+fn set_features(controller: &TargetController, command: &NvmeCommand) -> Result<u32, NvmeStatus> {
     let set = SetFeatures::from_command(command);
     if set.save {
-        return Err(Status::FEATURE_NOT_SAVEABLE.do_not_retry());
+        return Err(NvmeStatus::FEATURE_NOT_SAVEABLE.do_not_retry());
     }
     let is_io = controller.subsystem().is_some();
     match set.feature {
@@ -475,7 +488,7 @@ fn set_features(controller: &Controller, command: &Command) -> Result<u32, Statu
             Ok(0)
         }
         // Over fabrics it is what the Connect said (base 5.27.1.25).
-        features::HOST_IDENTIFIER if is_io => Err(Status::COMMAND_SEQUENCE_ERROR.do_not_retry()),
+        features::HOST_IDENTIFIER if is_io => Err(NvmeStatus::COMMAND_SEQUENCE_ERROR.do_not_retry()),
         features::VOLATILE_WRITE_CACHE
         | features::ARBITRATION
         | features::POWER_MANAGEMENT
@@ -484,7 +497,7 @@ fn set_features(controller: &Controller, command: &Command) -> Result<u32, Statu
         | features::TEMPERATURE_THRESHOLD
             if is_io =>
         {
-            Err(Status::FEATURE_NOT_CHANGEABLE.do_not_retry())
+            Err(NvmeStatus::FEATURE_NOT_CHANGEABLE.do_not_retry())
         }
         _ => Err(INVALID_FIELD),
     }

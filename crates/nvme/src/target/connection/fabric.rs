@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::auth::{ControllerSecrets, ControllerSession, Entropy, Policy, Progress};
-use crate::command::Command;
+use crate::auth::{AuthPolicy, AuthProgress, ControllerSecrets, ControllerSession, SessionEntropy};
+use crate::command::NvmeCommand;
 use crate::fabrics::{
-    ANY_CONTROLLER, Authentication, CATTR_NO_FLOW_CONTROL, CONNECT_AUTHENTICATION, Connect, ConnectData,
+    ANY_CONTROLLER, AuthCommand, CATTR_NO_FLOW_CONTROL, CONNECT_AUTHENTICATION, ConnectCommand, ConnectData,
     DISCOVERY_NQN, InvalidParameter, PropertyGet, PropertySet, fabrics_type,
 };
 use crate::nqn;
-use crate::status::Status;
-use crate::target::connection::{Connection, End};
-use crate::target::subsystems::controller::queue::{Association, Reply};
-use crate::target::subsystems::controller::{Controller, MAX_QUEUE, QueueRefused, Served};
-use crate::target::subsystems::{NoController, Subsystem};
+use crate::status::NvmeStatus;
+use crate::target::connection::{ConnectionEnd, TargetConnection};
+use crate::target::subsystems::controller::queue::{CommandReply, QueueAssociation};
+use crate::target::subsystems::controller::{MAX_QUEUE, QueueRefused, ServedSubsystem, TargetController};
+use crate::target::subsystems::{NoController, NvmSubsystem};
 use crate::wire::array_at;
 
 /// The largest place that a host gives to a message of authentication.
@@ -22,56 +22,56 @@ const MAX_MESSAGE_BYTES: u32 = 64 << 10;
 
 /// How far a queue's host has proved who it is.
 #[derive(Default)]
-pub(in crate::target) struct Authenticating {
+pub(in crate::target) struct AuthStage {
     is_done: bool,
     secrets: Option<ControllerSecrets>,
     session: Option<ControllerSession>,
     has_failed: bool,
 }
 
-impl Authenticating {
+impl AuthStage {
     pub(in crate::target) fn is_done(&self) -> bool {
         self.is_done
     }
 }
 
 /// A Connect that is refused, and with which parameter.
-struct Refused {
-    status: Status,
+struct ConnectRefusal {
+    status: NvmeStatus,
     parameter: Option<InvalidParameter>,
 }
 
-fn wrong_data(offset: u16) -> Refused {
+fn wrong_data(offset: u16) -> ConnectRefusal {
     let parameter = Some(InvalidParameter { offset, is_in_data: true });
-    Refused { status: Status::CONNECT_INVALID_PARAMETERS.do_not_retry(), parameter }
+    ConnectRefusal { status: NvmeStatus::CONNECT_INVALID_PARAMETERS.do_not_retry(), parameter }
 }
 
-fn wrong_command(offset: u16) -> Refused {
+fn wrong_command(offset: u16) -> ConnectRefusal {
     let parameter = Some(InvalidParameter { offset, is_in_data: false });
-    Refused { status: Status::CONNECT_INVALID_PARAMETERS.do_not_retry(), parameter }
+    ConnectRefusal { status: NvmeStatus::CONNECT_INVALID_PARAMETERS.do_not_retry(), parameter }
 }
 
-fn refused(status: Status) -> Refused {
-    Refused { status, parameter: None }
+fn refused(status: NvmeStatus) -> ConnectRefusal {
+    ConnectRefusal { status, parameter: None }
 }
 
 /// Places in a Connect command.
 const QUEUE_ID_AT: u16 = 42;
 const SQ_SIZE_AT: u16 = 44;
 
-impl Connection {
+impl TargetConnection {
     pub(in crate::target) fn execute_fabrics(
         &mut self,
-        command: &Command,
+        command: &NvmeCommand,
         data: &[u8],
-        reply: Reply,
-    ) -> Result<(), End> {
+        reply: CommandReply,
+    ) -> Result<(), ConnectionEnd> {
         if command.fabrics_type() == fabrics_type::CONNECT {
             self.connect(command, data, reply);
             return Ok(());
         }
         let Some(association) = self.queue.association() else {
-            reply.status(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
+            reply.status(NvmeStatus::COMMAND_SEQUENCE_ERROR.do_not_retry());
             return Ok(());
         };
         let controller = Arc::clone(&association.controller);
@@ -80,14 +80,14 @@ impl Connection {
             fabrics_type::AUTHENTICATION_SEND => self.authentication_send(command, data, reply, &controller),
             fabrics_type::AUTHENTICATION_RECEIVE => self.authentication_receive(command, reply),
             _ if !self.authenticating.is_done => {
-                reply.status(Status::AUTHENTICATION_REQUIRED.do_not_retry());
+                reply.status(NvmeStatus::AUTHENTICATION_REQUIRED.do_not_retry());
                 Ok(())
             }
             fabrics_type::PROPERTY_GET if queue_id == 0 => {
                 let PropertyGet { offset, is_wide } = PropertyGet::from_command(command);
                 match controller.property(offset, is_wide) {
-                    Some(value) => reply.result(Status::SUCCESS, value),
-                    None => reply.status(Status::INVALID_FIELD.do_not_retry()),
+                    Some(value) => reply.result(NvmeStatus::SUCCESS, value),
+                    None => reply.status(NvmeStatus::INVALID_FIELD.do_not_retry()),
                 }
                 Ok(())
             }
@@ -101,31 +101,31 @@ impl Connection {
             }
             fabrics_type::DISCONNECT if queue_id != 0 => {
                 if command.dwords[0] as u16 != 0 {
-                    reply.status(Status::CONNECT_INCOMPATIBLE_FORMAT.do_not_retry());
+                    reply.status(NvmeStatus::CONNECT_INCOMPATIBLE_FORMAT.do_not_retry());
                     return Ok(());
                 }
                 reply.success();
-                Err(End::Over)
+                Err(ConnectionEnd::Over)
             }
             fabrics_type::PROPERTY_GET | fabrics_type::PROPERTY_SET | fabrics_type::DISCONNECT => {
-                reply.status(Status::INVALID_QUEUE_TYPE.do_not_retry());
+                reply.status(NvmeStatus::INVALID_QUEUE_TYPE.do_not_retry());
                 Ok(())
             }
             _ => {
-                reply.status(Status::INVALID_FIELD.do_not_retry());
+                reply.status(NvmeStatus::INVALID_FIELD.do_not_retry());
                 Ok(())
             }
         }
     }
 
-    fn connect(&mut self, command: &Command, data: &[u8], reply: Reply) {
+    fn connect(&mut self, command: &NvmeCommand, data: &[u8], reply: CommandReply) {
         if self.queue.association().is_some() {
-            return reply.status(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
+            return reply.status(NvmeStatus::COMMAND_SEQUENCE_ERROR.do_not_retry());
         }
         if data.len() != ConnectData::BYTES {
-            return reply.status(Status::DATA_LENGTH_INVALID.do_not_retry());
+            return reply.status(NvmeStatus::DATA_LENGTH_INVALID.do_not_retry());
         }
-        let connect = Connect::from_command(command);
+        let connect = ConnectCommand::from_command(command);
         let data = ConnectData::decode(&array_at(data, 0));
         match self.admit(&connect, &data) {
             Ok(controller_id) => {
@@ -135,9 +135,9 @@ impl Connection {
                 } else {
                     result |= u64::from(CONNECT_AUTHENTICATION);
                 }
-                reply.result(Status::SUCCESS, result);
+                reply.result(NvmeStatus::SUCCESS, result);
             }
-            Err(Refused { status, parameter }) => {
+            Err(ConnectRefusal { status, parameter }) => {
                 if let Some(count) = self.shared.log.refused.count() {
                     // As the host writes them: they may hold anything, and `?` escapes it.
                     let (host, subsystem) = (&data.host_nqn, &data.subsystem_nqn);
@@ -164,9 +164,9 @@ impl Connection {
     }
 
     /// Connects the queue, and gives the controller's ID.
-    fn admit(&mut self, connect: &Connect, data: &ConnectData) -> Result<u16, Refused> {
+    fn admit(&mut self, connect: &ConnectCommand, data: &ConnectData) -> Result<u16, ConnectRefusal> {
         if connect.record_format != 0 {
-            return Err(refused(Status::CONNECT_INCOMPATIBLE_FORMAT.do_not_retry()));
+            return Err(refused(NvmeStatus::CONNECT_INCOMPATIBLE_FORMAT.do_not_retry()));
         }
         if !(1..=MAX_QUEUE).contains(&connect.sq_size) {
             return Err(wrong_command(SQ_SIZE_AT));
@@ -186,7 +186,7 @@ impl Connection {
             let subsystem = subsystem.ok_or_else(|| wrong_data(ConnectData::SUBSYSTEM_NQN_AT))?;
             let secrets = subsystem.admit(&data.host_nqn);
             self.authenticating.secrets =
-                secrets.ok_or_else(|| refused(Status::CONNECT_INVALID_HOST.do_not_retry()))?;
+                secrets.ok_or_else(|| refused(NvmeStatus::CONNECT_INVALID_HOST.do_not_retry()))?;
             if connect.queue_id == 0 {
                 self.new_controller(&subsystem, connect, data)?
             } else {
@@ -196,13 +196,13 @@ impl Connection {
         let added = controller.add_queue(connect.queue_id, &self.queue);
         added.map_err(|reason| match reason {
             QueueRefused::NotEnabled | QueueRefused::InUse => {
-                refused(Status::COMMAND_SEQUENCE_ERROR.do_not_retry())
+                refused(NvmeStatus::COMMAND_SEQUENCE_ERROR.do_not_retry())
             }
             QueueRefused::Over => wrong_data(ConnectData::CONTROLLER_ID_AT),
         })?;
         let controller_id = controller.id;
         controller.heard();
-        let association = Association {
+        let association = QueueAssociation {
             controller,
             queue_id: connect.queue_id,
             // SQSIZE is 0's based (base 6.3).
@@ -216,9 +216,9 @@ impl Connection {
 
     fn discovery_controller(
         &self,
-        connect: &Connect,
+        connect: &ConnectCommand,
         data: &ConnectData,
-    ) -> Result<Arc<Controller>, Refused> {
+    ) -> Result<Arc<TargetController>, ConnectRefusal> {
         if connect.queue_id != 0 {
             return Err(wrong_command(QUEUE_ID_AT));
         }
@@ -227,56 +227,63 @@ impl Connection {
         }
         Ok(self.shared.subsystems.add_discovery_controller(|id| {
             let (host_nqn, host_id) = (data.host_nqn.clone(), data.host_id);
-            Controller::new(id, Served::Discovery, host_nqn, host_id, connect.kato_ms, 0)
+            TargetController::new(id, ServedSubsystem::Discovery, host_nqn, host_id, connect.kato_ms, 0)
         }))
     }
 
     fn new_controller(
         &self,
-        subsystem: &Arc<Subsystem>,
-        connect: &Connect,
+        subsystem: &Arc<NvmSubsystem>,
+        connect: &ConnectCommand,
         data: &ConnectData,
-    ) -> Result<Arc<Controller>, Refused> {
+    ) -> Result<Arc<TargetController>, ConnectRefusal> {
         if data.controller_id != ANY_CONTROLLER {
             return Err(wrong_data(ConnectData::CONTROLLER_ID_AT));
         }
         await_former(subsystem, data)?;
         let max_io_queues = self.shared.config.max_io_queues;
         let made = subsystem.add_controller(|id| {
-            let served = Served::Subsystem(Arc::clone(subsystem));
-            Controller::new(id, served, data.host_nqn.clone(), data.host_id, connect.kato_ms, max_io_queues)
+            let served = ServedSubsystem::Subsystem(Arc::clone(subsystem));
+            TargetController::new(
+                id,
+                served,
+                data.host_nqn.clone(),
+                data.host_id,
+                connect.kato_ms,
+                max_io_queues,
+            )
         });
         made.map_err(|reason| match reason {
             // Without Do Not Retry: another host may leave.
-            NoController::NoneLeft => refused(Status::CONNECT_CONTROLLER_BUSY),
-            NoController::NotListed => refused(Status::CONNECT_INVALID_HOST.do_not_retry()),
+            NoController::NoneLeft => refused(NvmeStatus::CONNECT_CONTROLLER_BUSY),
+            NoController::NotListed => refused(NvmeStatus::CONNECT_INVALID_HOST.do_not_retry()),
         })
     }
 
     fn authentication_send(
         &mut self,
-        command: &Command,
+        command: &NvmeCommand,
         data: &[u8],
-        reply: Reply,
-        controller: &Arc<Controller>,
-    ) -> Result<(), End> {
-        let fields = Authentication::from_command(command);
+        reply: CommandReply,
+        controller: &Arc<TargetController>,
+    ) -> Result<(), ConnectionEnd> {
+        let fields = AuthCommand::from_command(command);
         let Some(secrets) = &self.authenticating.secrets else {
-            reply.status(Status::INVALID_FIELD.do_not_retry());
+            reply.status(NvmeStatus::INVALID_FIELD.do_not_retry());
             return Ok(());
         };
         if !fields.is_nvme() || fields.length_bytes as usize != data.len() || data.is_empty() {
-            reply.status(Status::INVALID_FIELD.do_not_retry());
+            reply.status(NvmeStatus::INVALID_FIELD.do_not_retry());
             return Ok(());
         }
         // A host may authenticate again on the same queue; each run needs fresh entropy.
-        let is_over = |session: &ControllerSession| *session.progress() != Progress::UnderWay;
+        let is_over = |session: &ControllerSession| *session.progress() != AuthProgress::UnderWay;
         if self.authenticating.session.as_ref().is_none_or(is_over) {
-            let Ok(entropy) = Entropy::draw() else {
-                reply.status(Status::INTERNAL_ERROR);
+            let Ok(entropy) = SessionEntropy::draw() else {
+                reply.status(NvmeStatus::INTERNAL_ERROR);
                 return Ok(());
             };
-            let policy = Policy::default();
+            let policy = AuthPolicy::default();
             let (host_nqn, nqn) = (&controller.host_nqn, controller.subsystem_nqn());
             let session = ControllerSession::new(secrets.clone(), policy, host_nqn, nqn, entropy);
             self.authenticating.session = Some(session);
@@ -286,12 +293,12 @@ impl Connection {
         let progress = self.authenticating.session.as_mut().map(|session| session.receive(data).clone());
         reply.success();
         match progress {
-            Some(Progress::Authenticated) => {
+            Some(AuthProgress::Authenticated) => {
                 self.authenticating.is_done = true;
                 self.admitted();
                 Ok(())
             }
-            Some(Progress::Failed(_)) => {
+            Some(AuthProgress::Failed(_)) => {
                 // A host that fails to authenticate again loses what it had proven before.
                 self.authenticating.is_done = false;
                 self.authenticating.has_failed = true;
@@ -306,17 +313,21 @@ impl Connection {
         }
     }
 
-    fn authentication_receive(&mut self, command: &Command, reply: Reply) -> Result<(), End> {
-        let fields = Authentication::from_command(command);
+    fn authentication_receive(
+        &mut self,
+        command: &NvmeCommand,
+        reply: CommandReply,
+    ) -> Result<(), ConnectionEnd> {
+        let fields = AuthCommand::from_command(command);
         let has_failed = self.authenticating.has_failed;
         let message = self.authenticating.session.as_mut().and_then(ControllerSession::next_message);
         let place = fields.length_bytes;
         let fits = place == command.sgl.length_bytes && (1..=MAX_MESSAGE_BYTES).contains(&place);
         match message {
-            _ if !fields.is_nvme() || !fits => reply.status(Status::INVALID_FIELD.do_not_retry()),
-            None => reply.status(Status::COMMAND_SEQUENCE_ERROR.do_not_retry()),
+            _ if !fields.is_nvme() || !fits => reply.status(NvmeStatus::INVALID_FIELD.do_not_retry()),
+            None => reply.status(NvmeStatus::COMMAND_SEQUENCE_ERROR.do_not_retry()),
             Some(message) if message.len() > place as usize => {
-                reply.status(Status::INVALID_FIELD.do_not_retry());
+                reply.status(NvmeStatus::INVALID_FIELD.do_not_retry());
             }
             Some(mut message) => {
                 // The host finds the message's end by the message itself.
@@ -325,15 +336,15 @@ impl Connection {
             }
         }
         // A host that failed has learned why, and goes.
-        if has_failed { Err(End::Over) } else { Ok(()) }
+        if has_failed { Err(ConnectionEnd::Over) } else { Ok(()) }
     }
 }
 
 fn found_controller(
-    subsystem: &Arc<Subsystem>,
-    connect: &Connect,
+    subsystem: &Arc<NvmSubsystem>,
+    connect: &ConnectCommand,
     data: &ConnectData,
-) -> Result<Arc<Controller>, Refused> {
+) -> Result<Arc<TargetController>, ConnectRefusal> {
     let controller = subsystem.controller(data.controller_id);
     let controller = controller.ok_or_else(|| wrong_data(ConnectData::CONTROLLER_ID_AT))?;
     // Another host's controller is none of this one's business (base 6.3).
@@ -352,11 +363,11 @@ fn found_controller(
 }
 
 /// What this host had under way over connections that are gone must not happen after what it asks for now.
-fn await_former(subsystem: &Subsystem, data: &ConnectData) -> Result<(), Refused> {
+fn await_former(subsystem: &NvmSubsystem, data: &ConnectData) -> Result<(), ConnectRefusal> {
     if subsystem.await_former(&data.host_nqn, &data.host_id) {
         Ok(())
     } else {
         // Without Do Not Retry: devices only need more time.
-        Err(refused(Status::CONNECT_CONTROLLER_BUSY))
+        Err(refused(NvmeStatus::CONNECT_CONTROLLER_BUSY))
     }
 }

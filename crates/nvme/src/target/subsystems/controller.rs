@@ -9,17 +9,17 @@ use std::time::Duration;
 use underlay_sync::Instant;
 use underlay_sync::{Mutex, MutexGuard};
 
-use underlay_storage::device::Request;
+use underlay_storage::device::DeviceRequest;
 
 use crate::fabrics::{
     CC_ENABLE, CC_SHUTDOWN, CSTS_READY, CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_OCCURRING, property,
 };
 use crate::features;
-use crate::log_page::{ErrorEntry, Event};
-use crate::status::Status;
+use crate::log_page::{AsyncEvent, ErrorEntry};
+use crate::status::NvmeStatus;
 use crate::target::host_identity::HostIdentity;
-use crate::target::subsystems::Subsystem;
-use queue::{Queue, Reply};
+use crate::target::subsystems::NvmSubsystem;
+use queue::{CommandReply, TargetQueue};
 
 /// The version of the base specification that controllers say they keep to: 2.0.
 pub(in crate::target) const VERSION: u32 = 0x0002_0000;
@@ -38,14 +38,14 @@ const DISCOVERY_KATO_MS: u32 = 120_000;
 const KEEP_ALIVE_GRACE: Duration = Duration::from_millis(100);
 
 /// To what a host is connected.
-pub(in crate::target) enum Served {
+pub(in crate::target) enum ServedSubsystem {
     Discovery,
-    Subsystem(Arc<Subsystem>),
+    Subsystem(Arc<NvmSubsystem>),
 }
 
-pub(in crate::target) struct Controller {
+pub(in crate::target) struct TargetController {
     pub id: u16,
-    pub served: Served,
+    pub served: ServedSubsystem,
     pub host_nqn: String,
     pub host_id: [u8; 16],
     pub max_io_queues: u16,
@@ -57,22 +57,22 @@ pub(in crate::target) struct Controller {
     is_ready: AtomicBool,
     /// Which of its host's controllers it is, if the host says so: an instance of the host's and a number in it.
     instance: OnceLock<(u64, u64)>,
-    state: Mutex<State>,
+    state: Mutex<TargetControllerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct TargetControllerState {
     is_over: bool,
     configuration: u32,
     status: u32,
-    queues: BTreeMap<u16, Arc<Queue>>,
+    queues: BTreeMap<u16, Arc<TargetQueue>>,
     queue_count: Option<u16>,
     event_configuration: u32,
-    event_requests: VecDeque<Reply>,
+    event_requests: VecDeque<CommandReply>,
     /// Told, and not told again until the host has read the log page.
-    told: Vec<Event>,
+    told: Vec<AsyncEvent>,
     /// To be told by the next request.
-    untold: Vec<Event>,
+    untold: Vec<AsyncEvent>,
     changed_namespaces: BTreeSet<u32>,
     errors: VecDeque<ErrorEntry>,
     error_count: u64,
@@ -86,16 +86,16 @@ pub(in crate::target) enum QueueRefused {
     Over,
 }
 
-impl Controller {
+impl TargetController {
     pub(in crate::target) fn new(
         id: u16,
-        served: Served,
+        served: ServedSubsystem,
         host_nqn: String,
         host_id: [u8; 16],
         kato_ms: u32,
         max_io_queues: u16,
-    ) -> Controller {
-        Controller {
+    ) -> TargetController {
+        TargetController {
             id,
             served,
             host_nqn,
@@ -110,25 +110,25 @@ impl Controller {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TargetControllerState> {
         self.state.lock()
     }
 
     pub(in crate::target) fn subsystem_nqn(&self) -> &str {
         match &self.served {
-            Served::Discovery => crate::fabrics::DISCOVERY_NQN,
-            Served::Subsystem(subsystem) => subsystem.nqn(),
+            ServedSubsystem::Discovery => crate::fabrics::DISCOVERY_NQN,
+            ServedSubsystem::Subsystem(subsystem) => subsystem.nqn(),
         }
     }
 
     pub(in crate::target) fn is_discovery(&self) -> bool {
-        matches!(self.served, Served::Discovery)
+        matches!(self.served, ServedSubsystem::Discovery)
     }
 
-    pub(in crate::target) fn subsystem(&self) -> Option<&Arc<Subsystem>> {
+    pub(in crate::target) fn subsystem(&self) -> Option<&Arc<NvmSubsystem>> {
         match &self.served {
-            Served::Discovery => None,
-            Served::Subsystem(subsystem) => Some(subsystem),
+            ServedSubsystem::Discovery => None,
+            ServedSubsystem::Subsystem(subsystem) => Some(subsystem),
         }
     }
 
@@ -198,7 +198,11 @@ impl Controller {
 
     // Queues.
 
-    pub(in crate::target) fn add_queue(&self, queue_id: u16, queue: &Arc<Queue>) -> Result<(), QueueRefused> {
+    pub(in crate::target) fn add_queue(
+        &self,
+        queue_id: u16,
+        queue: &Arc<TargetQueue>,
+    ) -> Result<(), QueueRefused> {
         let mut state = self.state();
         if state.is_over {
             return Err(QueueRefused::Over);
@@ -213,7 +217,7 @@ impl Controller {
         Ok(())
     }
 
-    pub(in crate::target) fn remove_queue(&self, queue_id: u16, queue: &Arc<Queue>) {
+    pub(in crate::target) fn remove_queue(&self, queue_id: u16, queue: &Arc<TargetQueue>) {
         let is_there = {
             let mut state = self.state();
             // Another connection may have this number by now.
@@ -231,17 +235,17 @@ impl Controller {
 
     /// What a device still has of a queue that ends, for when its host comes back. Before the queue is taken out of here, so that
     /// at no moment it is in neither place.
-    fn remember(&self, queue: &Arc<Queue>) {
-        if let Served::Subsystem(subsystem) = &self.served {
+    fn remember(&self, queue: &Arc<TargetQueue>) {
+        if let ServedSubsystem::Subsystem(subsystem) = &self.served {
             subsystem.remember_ended(self.host(), queue);
         }
     }
 
     /// Ends the queues whose connections the host has ended, though they may not have noticed yet.
     pub(in crate::target) fn end_hung_up(&self) {
-        let hung_up: Vec<(u16, Arc<Queue>)> = {
+        let hung_up: Vec<(u16, Arc<TargetQueue>)> = {
             let state = self.state();
-            let of_queue = |(queue_id, queue): (&u16, &Arc<Queue>)| (*queue_id, Arc::clone(queue));
+            let of_queue = |(queue_id, queue): (&u16, &Arc<TargetQueue>)| (*queue_id, Arc::clone(queue));
             state
                 .queues
                 .iter()
@@ -292,9 +296,9 @@ impl Controller {
         offset: u32,
         is_wide: bool,
         value: u64,
-    ) -> Result<(), Status> {
+    ) -> Result<(), NvmeStatus> {
         if offset != property::CC || is_wide {
-            return Err(Status::INVALID_FIELD.do_not_retry());
+            return Err(NvmeStatus::INVALID_FIELD.do_not_retry());
         }
         let value = value as u32;
         let mut state = self.state();
@@ -304,11 +308,11 @@ impl Controller {
             // The entry sizes, the page size and the command set are those that there are, or nothing goes.
             if !is_supported(value) {
                 state.configuration = before;
-                return Err(Status::INVALID_FIELD.do_not_retry());
+                return Err(NvmeStatus::INVALID_FIELD.do_not_retry());
             }
             state.status = CSTS_READY;
         }
-        let mut ended: Vec<Arc<Queue>> = Vec::new();
+        let mut ended: Vec<Arc<TargetQueue>> = Vec::new();
         let mut dropped = VecDeque::new();
         if !is_enabled && before & CC_ENABLE != 0 {
             // A reset (base 3.7.2): what the host had set is forgotten, and I/O queues are gone.
@@ -333,7 +337,7 @@ impl Controller {
         drop(state);
         ended.iter().for_each(|queue| queue.kill());
         for request in dropped {
-            request.status(Status::ABORT_REQUESTED);
+            request.status(NvmeStatus::ABORT_REQUESTED);
         }
         if shuts_down {
             if let Some(subsystem) = self.subsystem() {
@@ -364,7 +368,7 @@ impl Controller {
         };
         for namespace in namespaces {
             let flushed = flushed.clone();
-            namespace.device.submit(Request::Flush, Box::new(move |_| flushed()));
+            namespace.device.submit(DeviceRequest::Flush, Box::new(move |_| flushed()));
         }
         flushed();
     }
@@ -377,11 +381,11 @@ impl Controller {
     // Features.
 
     /// How many I/O queues the host gets: as many as it asked for, unless there are fewer.
-    pub(in crate::target) fn set_queue_count(&self, requested: u32) -> Result<u16, Status> {
+    pub(in crate::target) fn set_queue_count(&self, requested: u32) -> Result<u16, NvmeStatus> {
         let mut state = self.state();
         // Once I/O queues are there the number can't be changed (base 5.27.1.5).
         if state.queues.keys().any(|queue_id| *queue_id != 0) {
-            return Err(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
+            return Err(NvmeStatus::COMMAND_SEQUENCE_ERROR.do_not_retry());
         }
         let granted = requested.min(u32::from(self.max_io_queues)) as u16;
         state.queue_count = Some(granted);
@@ -402,24 +406,24 @@ impl Controller {
 
     // Asynchronous events (base 5.2).
 
-    pub(in crate::target) fn request_event(&self, reply: Reply) {
+    pub(in crate::target) fn request_event(&self, reply: CommandReply) {
         let mut state = self.state();
         if state.event_requests.len() >= EVENT_REQUESTS {
             drop(state);
-            return reply.status(Status::EVENT_REQUEST_LIMIT_EXCEEDED.do_not_retry());
+            return reply.status(NvmeStatus::EVENT_REQUEST_LIMIT_EXCEEDED.do_not_retry());
         }
         match state.untold.pop() {
             Some(event) => {
                 state.told.push(event);
                 drop(state);
-                reply.result(Status::SUCCESS, event.to_result());
+                reply.result(NvmeStatus::SUCCESS, event.to_result());
             }
             None => state.event_requests.push_back(reply),
         }
     }
 
     /// Takes back a request that waits, if there is one with that identifier.
-    pub(in crate::target) fn abort_event_request(&self, cid: u16) -> Option<Reply> {
+    pub(in crate::target) fn abort_event_request(&self, cid: u16) -> Option<CommandReply> {
         let mut state = self.state();
         let at = state.event_requests.iter().position(|request| request.cid() == cid)?;
         state.event_requests.remove(at)
@@ -429,17 +433,17 @@ impl Controller {
         let mut state = self.state();
         state.changed_namespaces.insert(nsid);
         let wanted = state.event_configuration & features::EVENT_NAMESPACE_CHANGED != 0;
-        tell(state, Event::NamespacesChanged, wanted);
+        tell(state, AsyncEvent::NamespacesChanged, wanted);
     }
 
     pub(in crate::target) fn discovery_changed(&self) {
         let state = self.state();
         let wanted = state.event_configuration & features::EVENT_DISCOVERY_CHANGED != 0;
-        tell(state, Event::DiscoveryChanged, wanted);
+        tell(state, AsyncEvent::DiscoveryChanged, wanted);
     }
 
     /// The host reads the page that an event named: it may be told again.
-    pub(in crate::target) fn page_was_read(&self, event: Event) {
+    pub(in crate::target) fn page_was_read(&self, event: AsyncEvent) {
         self.state().told.retain(|told| *told != event);
     }
 
@@ -454,7 +458,7 @@ impl Controller {
 
     // The error log.
 
-    pub(in crate::target) fn log_error(&self, sq_id: u16, cid: u16, status: Status, lba: u64, nsid: u32) {
+    pub(in crate::target) fn log_error(&self, sq_id: u16, cid: u16, status: NvmeStatus, lba: u64, nsid: u32) {
         let mut state = self.state();
         state.error_count += 1;
         let number = state.error_count;
@@ -476,7 +480,7 @@ impl Controller {
     }
 }
 
-fn tell(mut state: MutexGuard<'_, State>, event: Event, wanted: bool) {
+fn tell(mut state: MutexGuard<'_, TargetControllerState>, event: AsyncEvent, wanted: bool) {
     if !wanted || state.told.contains(&event) || state.untold.contains(&event) {
         return;
     }
@@ -485,7 +489,7 @@ fn tell(mut state: MutexGuard<'_, State>, event: Event, wanted: bool) {
             state.told.push(event);
             drop(state);
             // Without the lock: answering sends.
-            request.result(Status::SUCCESS, event.to_result());
+            request.result(NvmeStatus::SUCCESS, event.to_result());
         }
         None => state.untold.push(event),
     }

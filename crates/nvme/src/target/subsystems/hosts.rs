@@ -6,18 +6,18 @@ use crate::auth::ControllerSecrets;
 
 /// Which hosts may connect, by their NQNs, and what each has to prove to know.
 #[derive(Clone, Debug)]
-pub enum Hosts {
+pub enum AllowedHosts {
     /// All. With secrets, each has to know the same.
     Any(Option<ControllerSecrets>),
     Listed(BTreeMap<String, Option<ControllerSecrets>>),
 }
 
-impl Hosts {
+impl AllowedHosts {
     /// The secrets of a host that may connect.
     pub(super) fn admit(&self, host_nqn: &str) -> Option<Option<&ControllerSecrets>> {
         match self {
-            Hosts::Any(secrets) => Some(secrets.as_ref()),
-            Hosts::Listed(hosts) => hosts.get(host_nqn).map(Option::as_ref),
+            AllowedHosts::Any(secrets) => Some(secrets.as_ref()),
+            AllowedHosts::Listed(hosts) => hosts.get(host_nqn).map(Option::as_ref),
         }
     }
 }
@@ -35,26 +35,33 @@ pub(in crate::target) enum NoController {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::controller::{Controller, Served};
-    use super::super::{SubsystemConfig, Subsystems};
+    use super::super::controller::{ServedSubsystem, TargetController};
+    use super::super::{SubsystemConfig, SubsystemTable};
     use super::*;
 
     #[test]
     fn a_host_that_is_taken_off_the_list_while_it_connects_gets_no_controller() {
         let nqn = "nqn.2014-08.org.example:a";
-        let hosts = Hosts::Listed(BTreeMap::from([(nqn.to_owned(), None)]));
+        let hosts = AllowedHosts::Listed(BTreeMap::from([(nqn.to_owned(), None)]));
         let config =
             SubsystemConfig { nqn: "nqn.2014-08.org.example:s".into(), serial_number: "U1".into(), hosts };
-        let subsystem = Subsystems::default().add(config).unwrap();
+        let subsystem = SubsystemTable::default().add(config).unwrap();
         let connect = || {
             subsystem.add_controller(|id| {
-                Controller::new(id, Served::Subsystem(Arc::clone(&subsystem)), nqn.to_owned(), [1; 16], 0, 1)
+                TargetController::new(
+                    id,
+                    ServedSubsystem::Subsystem(Arc::clone(&subsystem)),
+                    nqn.to_owned(),
+                    [1; 16],
+                    0,
+                    1,
+                )
             })
         };
         connect().unwrap();
         // It has been let in by then, and has no controller yet that could be ended.
         assert!(subsystem.admit(nqn).is_some());
-        subsystem.set_hosts(Hosts::Listed(BTreeMap::new()));
+        subsystem.set_hosts(AllowedHosts::Listed(BTreeMap::new()));
         assert_eq!(connect().err(), Some(NoController::NotListed));
     }
 }

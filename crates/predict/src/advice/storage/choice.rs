@@ -1,11 +1,11 @@
 //! What could be bought: devices of the catalogue, and how they are put together.
 
-use underlay_record::Price;
-use underlay_storage::catalogue::{LayoutPreset, Medium, PresetLayout};
+use underlay_record::PriceSum;
+use underlay_storage::catalogue::{CatalogueMedium, LayoutPreset, PresetLayout};
 use underlay_storage::layers::cache::CacheMode;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, VolumeSpec};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, StackNode, VolumeSpec};
 
-use super::{Cache, Part, Wanted};
+use super::{OfferCache, OfferPart, StorageGoal};
 
 /// Bytes on one device before the stripe goes on to the next: what a study has by default.
 pub(super) const CHUNK_BYTES: u64 = 512 << 10;
@@ -14,31 +14,35 @@ const CAPACITY_UNIT_BYTES: u64 = 1 << 20;
 
 /// Equal devices, and how many directories each is shown as.
 #[derive(Clone, Debug)]
-pub(super) struct Devices {
-    pub medium: Medium,
+pub(super) struct OfferDevices {
+    pub medium: CatalogueMedium,
     pub count: u32,
     pub directories: u32,
 }
 
 /// Devices in the place of the point's own.
 #[derive(Clone, Debug)]
-pub(super) struct Choice {
+pub(super) struct DeviceChoice {
     pub name: String,
-    pub devices: Vec<Devices>,
+    pub devices: Vec<OfferDevices>,
     pub layout: PresetLayout,
     /// A device in front of all of them.
-    pub cache: Option<(Medium, CacheMode)>,
+    pub cache: Option<(CatalogueMedium, CacheMode)>,
     /// A layout of the catalogue.
     pub preset: Option<String>,
 }
 
-impl Choice {
+impl DeviceChoice {
     /// So many devices of a medium as one volume, perhaps with a cache.
-    pub(super) fn striped(medium: &Medium, count: u32, cache: Option<(&Medium, CacheMode)>) -> Choice {
+    pub(super) fn striped(
+        medium: &CatalogueMedium,
+        count: u32,
+        cache: Option<(&CatalogueMedium, CacheMode)>,
+    ) -> DeviceChoice {
         let behind = cache.map(|(fast, mode)| format!(" + {} {}", fast.name, mode_in_words(mode)));
-        Choice {
+        DeviceChoice {
             name: format!("{count} x {}{}", named(medium), behind.unwrap_or_default()),
-            devices: vec![Devices { medium: medium.clone(), count, directories: 1 }],
+            devices: vec![OfferDevices { medium: medium.clone(), count, directories: 1 }],
             layout: PresetLayout::Stripe { chunk_bytes: CHUNK_BYTES },
             cache: cache.map(|(fast, mode)| (fast.clone(), mode)),
             preset: None,
@@ -46,13 +50,13 @@ impl Choice {
     }
 
     /// So many slow devices and a fast one, each with directories of its own: the fast one has as many more as it is larger.
-    pub(super) fn side_by_side(slow: &Medium, count: u32, fast: &Medium) -> Choice {
+    pub(super) fn side_by_side(slow: &CatalogueMedium, count: u32, fast: &CatalogueMedium) -> DeviceChoice {
         let directories = (fast.capacity_bytes() / slow.capacity_bytes().max(1)).clamp(1, 16) as u32;
-        Choice {
+        DeviceChoice {
             name: format!("{count} x {} beside {}", named(slow), fast.name),
             devices: vec![
-                Devices { medium: slow.clone(), count, directories: 1 },
-                Devices { medium: fast.clone(), count: 1, directories },
+                OfferDevices { medium: slow.clone(), count, directories: 1 },
+                OfferDevices { medium: fast.clone(), count: 1, directories },
             ],
             layout: PresetLayout::Jbod,
             cache: None,
@@ -64,13 +68,13 @@ impl Choice {
     ///
     /// # Errors
     /// When one of its media is not in the catalogue.
-    pub(super) fn of_layout(layout: &LayoutPreset) -> Result<Choice, String> {
-        let devices: Vec<Devices> =
-            layout.media().map(|(medium, count)| Devices { medium, count, directories: 1 }).collect();
+    pub(super) fn of_layout(layout: &LayoutPreset) -> Result<DeviceChoice, String> {
+        let devices: Vec<OfferDevices> =
+            layout.media().map(|(medium, count)| OfferDevices { medium, count, directories: 1 }).collect();
         if devices.len() < layout.devices.len() || devices.is_empty() {
             return Err("its medium is not known".to_owned());
         }
-        Ok(Choice {
+        Ok(DeviceChoice {
             name: layout.name.clone(),
             devices,
             layout: layout.layout,
@@ -88,14 +92,14 @@ impl Choice {
         self.devices.iter().map(|one| one.count).sum()
     }
 
-    pub(super) fn price(&self) -> Price {
+    pub(super) fn price(&self) -> PriceSum {
         let cache = self.cache.as_ref().map(|(medium, _)| medium.price());
         self.devices.iter().map(|one| one.medium.price() * f64::from(one.count)).chain(cache).sum()
     }
 
     /// What it holds, as its directories are filled: alike.
     pub(super) fn capacity_bytes(&self) -> f64 {
-        let each = |one: &Devices| one.medium.capacity_bytes() as f64;
+        let each = |one: &OfferDevices| one.medium.capacity_bytes() as f64;
         let smallest = self.devices.iter().map(each).fold(f64::INFINITY, f64::min);
         match self.layout {
             PresetLayout::Mirror => smallest,
@@ -122,8 +126,8 @@ impl Choice {
         }
     }
 
-    pub(super) fn parts(&self) -> Vec<Part> {
-        let part = |one: &Devices| Part {
+    pub(super) fn parts(&self) -> Vec<OfferPart> {
+        let part = |one: &OfferDevices| OfferPart {
             medium: one.medium.name.clone(),
             devices: one.count,
             directories: one.directories,
@@ -132,8 +136,8 @@ impl Choice {
         self.devices.iter().map(part).collect()
     }
 
-    pub(super) fn cache(&self) -> Option<Cache> {
-        self.cache.as_ref().map(|(medium, mode)| Cache {
+    pub(super) fn cache(&self) -> Option<OfferCache> {
+        self.cache.as_ref().map(|(medium, mode)| OfferCache {
             medium: medium.name.clone(),
             capacity_bytes: medium.capacity_bytes() as f64,
             mode: match mode {
@@ -144,8 +148,8 @@ impl Choice {
     }
 
     /// After the data scale, as a study has them.
-    pub(super) fn volumes(&self, wanted: &Wanted) -> Vec<VolumeSpec> {
-        let device = |name: String, medium: &Medium| {
+    pub(super) fn volumes(&self, wanted: &StorageGoal) -> Vec<VolumeSpec> {
+        let device = |name: String, medium: &CatalogueMedium| {
             let units = (medium.capacity_bytes() as f64 / wanted.data_scale) as u64 / CAPACITY_UNIT_BYTES;
             let capacity_bytes = (units * CAPACITY_UNIT_BYTES).max(CAPACITY_UNIT_BYTES);
             DeviceSpec {
@@ -171,8 +175,8 @@ impl Choice {
         let devices: Vec<DeviceSpec> = devices.into_iter().map(|(device, _)| device).collect();
         let volume = match self.layout {
             PresetLayout::Mirror => {
-                let members = devices.into_iter().map(Node::Device).collect();
-                VolumeSpec::new("volume", Node::Mirror { members })
+                let members = devices.into_iter().map(StackNode::Device).collect();
+                VolumeSpec::new("volume", StackNode::Mirror { members })
             }
             PresetLayout::Stripe { chunk_bytes } | PresetLayout::Split { chunk_bytes, .. } => {
                 VolumeSpec::striped("volume", devices, chunk_bytes)
@@ -180,13 +184,13 @@ impl Choice {
             PresetLayout::Jbod => unreachable!("answered above"),
         };
         let Some((medium, mode)) = &self.cache else { return vec![volume] };
-        let fast = Node::Device(device(format!("{}.cache-0", medium.name), medium));
-        vec![VolumeSpec { root: Node::cache(*mode, fast, volume.root), ..volume }]
+        let fast = StackNode::Device(device(format!("{}.cache-0", medium.name), medium));
+        vec![VolumeSpec { root: StackNode::cache(*mode, fast, volume.root), ..volume }]
     }
 }
 
 /// `ebs-gp2 of 2 TiB`: a volume that is sold by its size is nothing without it.
-fn named(medium: &Medium) -> String {
+fn named(medium: &CatalogueMedium) -> String {
     match &medium.volume {
         Some(_) => format!("{} of {}", medium.name, medium.size_text()),
         None => medium.name.clone(),

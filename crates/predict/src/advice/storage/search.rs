@@ -1,19 +1,19 @@
 //! What is tried: every medium alone, published layouts, and a fast device in front of slow ones or beside them.
 
-use underlay_storage::catalogue::{LayoutPreset, Medium, MediumKind, VolumeRules};
+use underlay_storage::catalogue::{CatalogueMedium, LayoutPreset, MediumKind, VolumeRules};
 use underlay_storage::layers::cache::CacheMode;
-use underlay_storage::predict::{ClosedLoop, Pattern, closed_loop};
+use underlay_storage::predict::{AccessPattern, ClosedLoop, closed_loop};
 use underlay_storage::stack::InitialState;
 
-use super::choice::Choice;
-use super::{Excluded, Offer, Wanted};
+use super::choice::DeviceChoice;
+use super::{ExcludedOffer, StorageGoal, StorageOffer};
 use crate::advice::memory::read_iops;
 use crate::bank::MAX_DEVICES;
-use crate::cache::{BLOCK_BYTES, Law};
+use crate::cache::{AccessDistribution, BLOCK_BYTES};
 use crate::calibration::Calibration;
-use crate::cell::Point;
-use crate::refusal::Refusal;
-use crate::simulation::Arrivals;
+use crate::cell::CellPoint;
+use crate::refusal::PredictionRefusal;
+use crate::simulation::OperationArrivals;
 
 /// So many of the slower media get a fast device in front or beside them, the cheapest ...
 const SLOW_MEDIA: usize = 4;
@@ -29,27 +29,27 @@ const MAX_DOUBLINGS: i32 = 14;
 const HALVINGS: u32 = 5;
 
 /// What was tried, with what it is.
-pub(super) struct Tried {
-    pub choice: Choice,
-    pub offer: Offer,
+pub(super) struct TriedOffer {
+    pub choice: DeviceChoice,
+    pub offer: StorageOffer,
 }
 
-pub(super) struct Search<'a> {
+pub(super) struct OfferSearch<'a> {
     pub calibration: &'a Calibration,
-    pub wanted: &'a Wanted,
-    pub tried: Vec<Tried>,
-    pub excluded: Vec<Excluded>,
+    pub wanted: &'a StorageGoal,
+    pub tried: Vec<TriedOffer>,
+    pub excluded: Vec<ExcludedOffer>,
     /// Why there is no answer, if there is none at all.
-    pub refused: Option<Refusal>,
+    pub refused: Option<PredictionRefusal>,
 }
 
-impl Search<'_> {
+impl OfferSearch<'_> {
     fn exclude(&mut self, name: &str, why: impl Into<String>) {
-        self.excluded.push(Excluded { name: name.to_owned(), why: why.into() });
+        self.excluded.push(ExcludedOffer { name: name.to_owned(), why: why.into() });
     }
 
     /// Every medium, as few devices as hold the data and keep to the bound.
-    pub(super) fn media(&mut self, media: &[Medium]) {
+    pub(super) fn media(&mut self, media: &[CatalogueMedium]) {
         for medium in media {
             if let Some(rules) = &medium.volume {
                 self.volumes(medium, rules);
@@ -60,7 +60,7 @@ impl Search<'_> {
                 self.exclude(&medium.name, format!("{fewest:.0} devices would be needed for the data alone"));
                 continue;
             }
-            match self.fewest_that_meet(fewest as u32, |count| Choice::striped(medium, count, None)) {
+            match self.fewest_that_meet(fewest as u32, |count| DeviceChoice::striped(medium, count, None)) {
                 Ok(tried) => self.tried.extend(tried),
                 Err(refusal) => {
                     self.exclude(&medium.name, refusal.to_string());
@@ -72,7 +72,7 @@ impl Search<'_> {
 
     /// Volumes that are rented by size: as large as the data needs, more of them where each brings rates of its own, and larger ones where the
     /// rates follow the size.
-    fn volumes(&mut self, medium: &Medium, rules: &VolumeRules) {
+    fn volumes(&mut self, medium: &CatalogueMedium, rules: &VolumeRules) {
         let fewest = self.wanted.fewest(rules.bytes(rules.largest) as f64 / SLACK);
         if fewest > f64::from(self.wanted.most_devices) {
             self.exclude(&medium.name, format!("{fewest:.0} volumes would be needed for the data alone"));
@@ -86,7 +86,7 @@ impl Search<'_> {
         }
         let striped = |count: u32| {
             let volume = fitted(medium, wanted, count, 1.0).unwrap_or_else(|_| medium.clone());
-            Choice::striped(&volume, count, None)
+            DeviceChoice::striped(&volume, count, None)
         };
         let refusal = match self.fewest_that_meet(fewest, striped) {
             Ok(tried) => {
@@ -106,12 +106,17 @@ impl Search<'_> {
     }
 
     /// The smallest volumes that meet the bound by their rates, larger than the data needs.
-    fn larger_volumes(&mut self, medium: &Medium, rules: &VolumeRules, count: u32) -> Result<(), Refusal> {
+    fn larger_volumes(
+        &mut self,
+        medium: &CatalogueMedium,
+        rules: &VolumeRules,
+        count: u32,
+    ) -> Result<(), PredictionRefusal> {
         let (mut below, mut found) = (1.0, None);
         for doublings in 1..=MAX_DOUBLINGS {
             let times = 2f64.powi(doublings);
             let Ok(volume) = fitted(medium, self.wanted, count, times) else { break };
-            let tried = self.ask(Choice::striped(&volume, count, None))?;
+            let tried = self.ask(DeviceChoice::striped(&volume, count, None))?;
             if tried.offer.meets {
                 found = Some((times, tried));
                 break;
@@ -126,7 +131,7 @@ impl Search<'_> {
             let share_bytes = SLACK * self.wanted.room_bytes() / f64::from(count.max(1));
             let times = largest_bytes as f64 / share_bytes;
             if times > below
-                && let Ok(tried) = self.ask(Choice::striped(&volume, count, None))
+                && let Ok(tried) = self.ask(DeviceChoice::striped(&volume, count, None))
                 && tried.offer.meets
             {
                 found = Some((times, tried));
@@ -137,7 +142,7 @@ impl Search<'_> {
             let middle = (below * above).sqrt();
             let Ok(volume) = fitted(medium, self.wanted, count, middle) else { break };
             // What was found already meets it.
-            let Ok(tried) = self.ask(Choice::striped(&volume, count, None)) else { break };
+            let Ok(tried) = self.ask(DeviceChoice::striped(&volume, count, None)) else { break };
             match tried.offer.meets {
                 true => (above, best) = (middle, tried),
                 false => below = middle,
@@ -156,8 +161,8 @@ impl Search<'_> {
         }
     }
 
-    fn layout(&self, layout: &LayoutPreset) -> Result<Tried, String> {
-        let choice = Choice::of_layout(layout)?;
+    fn layout(&self, layout: &LayoutPreset) -> Result<TriedOffer, String> {
+        let choice = DeviceChoice::of_layout(layout)?;
         if choice.has_directories() && !self.fills_directories() {
             return Err("a directory for each device, and no measured cell shows that the system fills several: measure one with `layout = \"jbod\"` first".to_owned());
         }
@@ -171,9 +176,9 @@ impl Search<'_> {
     }
 
     /// A fast device in front of slow ones that don't keep to the bound alone.
-    pub(super) fn caches(&mut self, media: &[Medium]) {
+    pub(super) fn caches(&mut self, media: &[CatalogueMedium]) {
         let point = &self.wanted.point;
-        if Law::of(&point.distribution).is_none() {
+        if AccessDistribution::of(&point.distribution).is_none() {
             let why =
                 format!("what a cache holds under the distribution {} is not modelled", point.distribution);
             return self.exclude("a cache in front", why);
@@ -189,7 +194,7 @@ impl Search<'_> {
         for (slow, fast) in self.pairs(&slow_media, media) {
             let fewest = self.wanted.fewest(slow.capacity_bytes() as f64) as u32;
             for &mode in modes {
-                let with = |count: u32| Choice::striped(slow, count, Some((fast, mode)));
+                let with = |count: u32| DeviceChoice::striped(slow, count, Some((fast, mode)));
                 match self.fewest_that_meet(fewest, with) {
                     Ok(tried) => self.tried.extend(tried),
                     Err(refusal) => return self.exclude("a cache in front", refusal.to_string()),
@@ -199,7 +204,7 @@ impl Search<'_> {
     }
 
     /// Slow devices and a fast one, each with directories of its own.
-    pub(super) fn hybrids(&mut self, media: &[Medium]) {
+    pub(super) fn hybrids(&mut self, media: &[CatalogueMedium]) {
         if !self.fills_directories() {
             return self.exclude(
                 "disks and flash side by side",
@@ -210,10 +215,10 @@ impl Search<'_> {
         for (slow, fast) in self.pairs(&slow_media, media) {
             let most = self.most_devices();
             let holds = |&count: &u32| {
-                Choice::side_by_side(slow, count, fast).capacity_bytes() >= self.wanted.room_bytes()
+                DeviceChoice::side_by_side(slow, count, fast).capacity_bytes() >= self.wanted.room_bytes()
             };
             let Some(fewest) = (1..most).find(holds) else { continue };
-            match self.fewest_that_meet(fewest, |count| Choice::side_by_side(slow, count, fast)) {
+            match self.fewest_that_meet(fewest, |count| DeviceChoice::side_by_side(slow, count, fast)) {
                 Ok(tried) => self.tried.extend(tried),
                 Err(refusal) => return self.exclude("disks and flash side by side", refusal.to_string()),
             }
@@ -221,8 +226,8 @@ impl Search<'_> {
     }
 
     /// Volumes as large as the data needs, and every other medium as it is.
-    fn fitted(&self, media: &[Medium]) -> Vec<Medium> {
-        let sized = |medium: &Medium| {
+    fn fitted(&self, media: &[CatalogueMedium]) -> Vec<CatalogueMedium> {
+        let sized = |medium: &CatalogueMedium| {
             let largest =
                 medium.volume.as_ref().map_or(f64::INFINITY, |rules| rules.bytes(rules.largest) as f64);
             fitted(medium, self.wanted, self.wanted.fewest(largest / SLACK) as u32, 1.0)
@@ -232,11 +237,17 @@ impl Search<'_> {
     }
 
     /// Slow media that don't do alone, each with fast ones, as long as both together are worth it.
-    fn pairs<'m>(&self, slow: &'m [Medium], fast: &'m [Medium]) -> Vec<(&'m Medium, &'m Medium)> {
+    fn pairs<'m>(
+        &self,
+        slow: &'m [CatalogueMedium],
+        fast: &'m [CatalogueMedium],
+    ) -> Vec<(&'m CatalogueMedium, &'m CatalogueMedium)> {
         let alone = || self.tried.iter().filter(|one| one.offer.meets && one.choice.cache.is_none());
         let least_usd = alone().map(|one| one.offer.usd).fold(f64::INFINITY, f64::min);
-        let price = |medium: &Medium| medium.price_usd() * self.wanted.fewest(medium.capacity_bytes() as f64);
-        let is_enough = |medium: &Medium| {
+        let price = |medium: &CatalogueMedium| {
+            medium.price_usd() * self.wanted.fewest(medium.capacity_bytes() as f64)
+        };
+        let is_enough = |medium: &CatalogueMedium| {
             let fewest = self.wanted.fewest(medium.capacity_bytes() as f64) as u32;
             self.tried.iter().any(|one| {
                 one.offer.meets
@@ -244,7 +255,7 @@ impl Search<'_> {
                     && matches!(one.choice.devices.as_slice(), [only] if only.medium.name == medium.name && only.count <= fewest)
             })
         };
-        let mut slow: Vec<&Medium> = slow
+        let mut slow: Vec<&CatalogueMedium> = slow
             .iter()
             .filter(|medium| {
                 let fewest = self.wanted.fewest(medium.capacity_bytes() as f64);
@@ -253,7 +264,7 @@ impl Search<'_> {
             .collect();
         slow.sort_by(|a, b| price(a).total_cmp(&price(b)));
         slow.truncate(SLOW_MEDIA);
-        let mut fast: Vec<(&Medium, f64)> =
+        let mut fast: Vec<(&CatalogueMedium, f64)> =
             fast.iter().map(|medium| (medium, idle_read_us(medium))).collect();
         fast.sort_by(|a, b| a.0.price_usd().total_cmp(&b.0.price_usd()).then(a.1.total_cmp(&b.1)));
         let mut best_us = f64::INFINITY;
@@ -266,7 +277,7 @@ impl Search<'_> {
         for slow in slow {
             let slow_us = idle_read_us(slow);
             // A volume that is rented and a drive that is bought are not in one machine.
-            let is_cloud = |medium: &Medium| medium.kind == MediumKind::Cloud;
+            let is_cloud = |medium: &CatalogueMedium| medium.kind == MediumKind::Cloud;
             let worth = fast.iter().filter(|(fast, us)| {
                 is_cloud(fast) == is_cloud(slow)
                     && *us < 0.5 * slow_us
@@ -282,7 +293,11 @@ impl Search<'_> {
     }
 
     /// The smallest number of devices that meets the bound, and what was tried beside it.
-    fn fewest_that_meet(&self, fewest: u32, of: impl Fn(u32) -> Choice) -> Result<Vec<Tried>, Refusal> {
+    fn fewest_that_meet(
+        &self,
+        fewest: u32,
+        of: impl Fn(u32) -> DeviceChoice,
+    ) -> Result<Vec<TriedOffer>, PredictionRefusal> {
         let ask = |count: u32| self.ask(of(count));
         let first = of(fewest);
         // A device in front of the others is one of them.
@@ -329,7 +344,8 @@ impl Search<'_> {
             tried.push(found);
         }
         // Of those that meet it the smallest; of the others the one that is nearest to the bound.
-        let (best, short): (Vec<Tried>, Vec<Tried>) = tried.into_iter().partition(|one| one.offer.meets);
+        let (best, short): (Vec<TriedOffer>, Vec<TriedOffer>) =
+            tried.into_iter().partition(|one| one.offer.meets);
         let best = best.into_iter().min_by_key(|one| one.choice.holding());
         let short = short.into_iter().max_by_key(|one| one.choice.holding());
         Ok(best.into_iter().chain(short).collect())
@@ -343,14 +359,19 @@ impl Search<'_> {
         })
     }
 
-    fn ask(&self, choice: Choice) -> Result<Tried, Refusal> {
+    fn ask(&self, choice: DeviceChoice) -> Result<TriedOffer, PredictionRefusal> {
         let offer = offer(self.calibration, self.wanted, &choice, self.wanted.rate_per_s)?;
-        Ok(Tried { choice, offer })
+        Ok(TriedOffer { choice, offer })
     }
 }
 
 /// A volume that holds its share of the data, and is so many times larger; another medium as it is.
-fn fitted(medium: &Medium, wanted: &Wanted, count: u32, times: f64) -> Result<Medium, String> {
+fn fitted(
+    medium: &CatalogueMedium,
+    wanted: &StorageGoal,
+    count: u32,
+    times: f64,
+) -> Result<CatalogueMedium, String> {
     let Some(rules) = &medium.volume else { return Ok(medium.clone()) };
     let share_bytes = SLACK * wanted.room_bytes() / f64::from(count.max(1)) * times;
     let mut units = rules.units(share_bytes).max(rules.smallest.ceil());
@@ -370,18 +391,18 @@ fn fitted(medium: &Medium, wanted: &Wanted, count: u32, times: f64) -> Result<Me
 /// What a choice does at a rate.
 pub(super) fn offer(
     calibration: &Calibration,
-    wanted: &Wanted,
-    choice: &Choice,
+    wanted: &StorageGoal,
+    choice: &DeviceChoice,
     rate_per_s: f64,
-) -> Result<Offer, Refusal> {
-    let point = Point {
+) -> Result<StorageOffer, PredictionRefusal> {
+    let point = CellPoint {
         volumes: choice.volumes(wanted),
         shares_devices: false,
         filled_by: None,
         not_modelled: None,
         assumed: None,
         storage: choice.name.clone(),
-        arrivals: Arrivals::Even { per_s: rate_per_s },
+        arrivals: OperationArrivals::Even { per_s: rate_per_s },
         ..wanted.point.clone()
     };
     let prediction = calibration.predict(&point)?;
@@ -390,7 +411,7 @@ pub(super) fn offer(
     let meets = lasts && prediction.p99_us.value <= wanted.p99_us;
     let (price, capacity_bytes) = (choice.price(), choice.capacity_bytes());
     let usd = price.usd;
-    Ok(Offer {
+    Ok(StorageOffer {
         name: choice.name.clone(),
         parts: choice.parts(),
         layout: choice.layout_name(),
@@ -408,10 +429,10 @@ pub(super) fn offer(
 }
 
 /// What a small read takes of an idle device, on average.
-fn idle_read_us(medium: &Medium) -> f64 {
+fn idle_read_us(medium: &CatalogueMedium) -> f64 {
     let mut model = medium.model(medium.capacity_bytes(), 1, InitialState::Fresh);
     let load = ClosedLoop {
-        pattern: Pattern::RandomRead,
+        pattern: AccessPattern::RandomRead,
         block_bytes: BLOCK_BYTES as u64,
         queue_depth: 1,
         requests: 200,

@@ -1,7 +1,7 @@
 //! Where the answer becomes another one.
 
-use super::search::{Tried, offer};
-use super::{Advice, Offer, Turns, Wanted};
+use super::search::{TriedOffer, offer};
+use super::{AdviceCrossovers, StorageAdvice, StorageGoal, StorageOffer};
 use crate::calibration::Calibration;
 
 /// Steps that narrow down a rate.
@@ -10,11 +10,11 @@ const HALVINGS: usize = 7;
 /// Where the answer becomes another one.
 pub(super) fn turns(
     calibration: &Calibration,
-    wanted: &Wanted,
-    offers: &[Tried],
-    too_slow: &[Tried],
-) -> Turns {
-    let mut turns = Turns {
+    wanted: &StorageGoal,
+    offers: &[TriedOffer],
+    too_slow: &[TriedOffer],
+) -> AdviceCrossovers {
+    let mut turns = AdviceCrossovers {
         until_usd: None,
         then_by_price: None,
         until_per_s: None,
@@ -26,18 +26,18 @@ pub(super) fn turns(
     };
     let first = offers.first();
     // What has the same medium in it gets dearer with it.
-    let others = |one: &&Tried| first.is_some_and(|first| !shares_a_medium(first, one));
+    let others = |one: &&TriedOffer| first.is_some_and(|first| !shares_a_medium(first, one));
     if let Some(other) = offers.iter().find(others) {
         turns.until_usd = Some(other.offer.usd);
         turns.then_by_price = Some(other.offer.name.clone());
     }
     if let Some(first) = first {
-        let p99_us = |one: &Tried| one.offer.prediction.p99_us.value;
+        let p99_us = |one: &TriedOffer| one.offer.prediction.p99_us.value;
         turns.until_p99_us = Some(p99_us(first));
         let faster = offers.iter().skip(1).find(|other| p99_us(other) < p99_us(first));
         turns.then_by_tighter = faster.map(|one| one.offer.name.clone());
         // The same storage at another rate.
-        let meets = |one: &Tried, rate: f64| {
+        let meets = |one: &TriedOffer, rate: f64| {
             offer(calibration, wanted, &one.choice, rate).is_ok_and(|offer| offer.meets)
         };
         let (mut low, mut high) = (wanted.rate_per_s, 2.0 * wanted.rate_per_s);
@@ -65,8 +65,8 @@ pub(super) fn turns(
     turns
 }
 
-fn shares_a_medium(a: &Tried, b: &Tried) -> bool {
-    let media = |one: &Tried| -> Vec<String> {
+fn shares_a_medium(a: &TriedOffer, b: &TriedOffer) -> bool {
+    let media = |one: &TriedOffer| -> Vec<String> {
         let cache = one.choice.cache.iter().map(|(medium, _)| medium.name.clone());
         one.choice.devices.iter().map(|devices| devices.medium.name.clone()).chain(cache).collect()
     };
@@ -75,8 +75,8 @@ fn shares_a_medium(a: &Tried, b: &Tried) -> bool {
 }
 
 /// Those that are faster than everything cheaper.
-pub(super) fn frontier(advice: &Advice) -> Vec<usize> {
-    let mut places: Vec<(usize, &Offer)> =
+pub(super) fn frontier(advice: &StorageAdvice) -> Vec<usize> {
+    let mut places: Vec<(usize, &StorageOffer)> =
         advice.all().enumerate().filter(|(_, offer)| !offer.prediction.is_saturated).collect();
     places.sort_by(|a, b| a.1.usd.total_cmp(&b.1.usd));
     let mut best = f64::INFINITY;

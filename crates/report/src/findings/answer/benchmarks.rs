@@ -1,29 +1,29 @@
 //! The answer for a system that is measured by benchmarks of the user's: how many times as good each storage is by their first figure.
 
-use underlay_record::Better;
+use underlay_record::BetterDirection;
 
-use super::{Effect, Subject, left_out_by_hand, throughput_clauses};
+use super::{RatioSubject, StorageEffect, left_out_by_hand, throughput_clauses};
 use crate::cell::benchmark::NamedFigure;
-use crate::comparison::{Comparison, Row, system_title};
+use crate::comparison::{ComparisonRow, RunComparison, system_title};
 use crate::quantity;
-use crate::statistics::ratio::Difference;
+use crate::statistics::ratio::RatioDifference;
 
 /// Of these rows of the system, those that are benchmarks.
-pub(super) fn about_system(comparison: &Comparison, system: &str, rows: &[&Row]) -> String {
+pub(super) fn about_system(comparison: &RunComparison, system: &str, rows: &[&ComparisonRow]) -> String {
     let title = system_title(system);
-    let rows: Vec<&Row> = rows.iter().copied().filter(|row| row.is_benchmark()).collect();
+    let rows: Vec<&ComparisonRow> = rows.iter().copied().filter(|row| row.is_benchmark()).collect();
     let baseline = comparison.baseline;
     let Some(baseline_index) = comparison.baseline_index() else {
         return format!("On {title}, the baseline {baseline} was not run, so nothing is compared.");
     };
-    let mut effects: Vec<Effect> = comparison
+    let mut effects: Vec<StorageEffect> = comparison
         .storages
         .iter()
         .enumerate()
         .filter(|(index, _)| *index != baseline_index)
         .map(|(index, storage)| {
             let ratios = rows.iter().filter_map(|row| row.benchmark(index)?.first()?.performance);
-            Effect::of(ratios, storage, index)
+            StorageEffect::of(ratios, storage, index)
         })
         .filter(|effect| effect.count() > 0)
         .collect();
@@ -43,7 +43,7 @@ pub(super) fn about_system(comparison: &Comparison, system: &str, rows: &[&Row])
         None => ["is", &format!("as good as {baseline}")],
     };
     let words = [[verb, object], ["no difference was seen", baseline]];
-    let mut clauses = throughput_clauses(&effects, Subject::Benchmark, words);
+    let mut clauses = throughput_clauses(&effects, RatioSubject::Benchmark, words);
     clauses.extend(latency_clause(&rows, baseline_index, &effects));
     let certainty = match effects.iter().all(|effect| effect.differs() && !effect.has_intervals()) {
         true => " Each benchmark ran once, so the certainty of these ratios is unknown.",
@@ -53,20 +53,24 @@ pub(super) fn about_system(comparison: &Comparison, system: &str, rows: &[&Row])
 }
 
 /// The name of the figure that all benchmarks are compared by, where more of it is better.
-fn throughput_of<'r>(rows: &[&'r Row]) -> Option<&'r str> {
+fn throughput_of<'r>(rows: &[&'r ComparisonRow]) -> Option<&'r str> {
     let mut firsts = rows
         .iter()
         .flat_map(|row| row.cells.iter().flatten())
         .filter_map(|result| result.benchmark()?.first());
     let first = firsts.next()?;
-    let is_same = |one: &NamedFigure| one.name == first.name && one.better == Better::Higher;
+    let is_same = |one: &NamedFigure| one.name == first.name && one.better == BetterDirection::Higher;
     (is_same(first) && firsts.all(is_same)).then_some(first.name.as_str())
 }
 
 /// What becomes of the p99, or else of the last figure of which less is better, where storages differ most.
-fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> Option<String> {
+fn latency_clause(
+    rows: &[&ComparisonRow],
+    baseline_index: usize,
+    effects: &[StorageEffect],
+) -> Option<String> {
     let effect = effects.first()?;
-    let change = |row: &&&Row| {
+    let change = |row: &&&ComparisonRow| {
         let ratio = row.benchmark(effect.index)?.first()?.performance?;
         Some(ratio.value.ln().abs())
     };
@@ -75,13 +79,13 @@ fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> O
         .filter(|row| change(row).is_some())
         .max_by(|a, b| change(a).unwrap_or(0.0).total_cmp(&change(b).unwrap_or(0.0)))?;
     let ours = row.benchmark(effect.index)?;
-    let is_cost = |one: &&NamedFigure| one.better == Better::Lower && one.performance.is_some();
+    let is_cost = |one: &&NamedFigure| one.better == BetterDirection::Lower && one.performance.is_some();
     let costs = || ours.figures.iter().filter(is_cost).filter(|one| ours.first() != Some(one));
     let figure = costs().find(|one| one.name.ends_with("p99")).or_else(|| costs().next_back())?;
     let base = row.benchmark(baseline_index)?.named(&figure.name)?;
     let words = |one: &NamedFigure| quantity::of_unit(one.value.value, &one.unit);
     let verb = match figure.performance?.difference() {
-        Difference::NoneSeen => {
+        RatioDifference::NoneSeen => {
             let (name, label) = (figure.title(), row.label());
             return Some(format!("no difference in {name} ({label}) was seen on {}", effect.storage));
         }

@@ -1,28 +1,28 @@
 //! The answer for a system of batch jobs: how many times as fast each storage does them.
 
-use super::{Effect, Subject, left_out_by_hand, throughput_clauses};
-use crate::comparison::{Comparison, Row, system_title};
+use super::{RatioSubject, StorageEffect, left_out_by_hand, throughput_clauses};
+use crate::comparison::{ComparisonRow, RunComparison, system_title};
 use crate::quantity;
-use crate::statistics::ratio::Difference;
+use crate::statistics::ratio::RatioDifference;
 
 /// Of these rows of the system, those that are jobs.
-pub(super) fn about_system(comparison: &Comparison, system: &str, rows: &[&Row]) -> String {
+pub(super) fn about_system(comparison: &RunComparison, system: &str, rows: &[&ComparisonRow]) -> String {
     let title = system_title(system);
-    let rows: Vec<&Row> = rows.iter().copied().filter(|row| row.is_job()).collect();
+    let rows: Vec<&ComparisonRow> = rows.iter().copied().filter(|row| row.is_job()).collect();
     let Some(baseline_index) = comparison.baseline_index() else {
         return format!(
             "On {title}, the baseline {} was not run, so nothing is compared.",
             comparison.baseline
         );
     };
-    let mut effects: Vec<Effect> = comparison
+    let mut effects: Vec<StorageEffect> = comparison
         .storages
         .iter()
         .enumerate()
         .filter(|(index, _)| *index != baseline_index)
         .map(|(index, storage)| {
             let ratios = rows.iter().filter_map(|row| row.job(index)?.performance);
-            Effect::of(ratios, storage, index)
+            StorageEffect::of(ratios, storage, index)
         })
         .filter(|effect| effect.count() > 0)
         .collect();
@@ -47,7 +47,7 @@ pub(super) fn about_system(comparison: &Comparison, system: &str, rows: &[&Row])
         ["is", &format!("as fast as {}", comparison.baseline)],
         ["no difference was seen", comparison.baseline],
     ];
-    let mut clauses = throughput_clauses(&effects, Subject::Job, words);
+    let mut clauses = throughput_clauses(&effects, RatioSubject::Job, words);
     clauses.extend(most_changed(&rows, baseline_index, effects.iter().find(|one| one.differs())));
     let certainty = match effects.iter().all(|effect| effect.differs() && !effect.has_intervals()) {
         true => " Each job ran once, so the certainty of these ratios is unknown.",
@@ -57,12 +57,16 @@ pub(super) fn about_system(comparison: &Comparison, system: &str, rows: &[&Row])
 }
 
 /// The job that changes most on the storage that changes most, in its durations.
-fn most_changed(rows: &[&Row], baseline_index: usize, effect: Option<&Effect>) -> Option<String> {
+fn most_changed(
+    rows: &[&ComparisonRow],
+    baseline_index: usize,
+    effect: Option<&StorageEffect>,
+) -> Option<String> {
     let effect = effect?;
-    let change = |row: &Row| {
+    let change = |row: &ComparisonRow| {
         let ratio = row.job(effect.index)?.performance?;
         // What may be chance is no change to tell of.
-        (ratio.difference() != Difference::NoneSeen).then(|| ratio.value.ln().abs())
+        (ratio.difference() != RatioDifference::NoneSeen).then(|| ratio.value.ln().abs())
     };
     let row = rows
         .iter()

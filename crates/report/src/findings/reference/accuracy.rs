@@ -1,11 +1,11 @@
 //! How close our ratios are to the published ones, overall.
 
-use super::{AGREEMENT, Beside};
+use super::{AGREEMENT, PublishedComparison};
 use crate::quantity;
 
 /// Over every published ratio that there is one of ours for.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, schemars::JsonSchema)]
-pub struct Accuracy {
+pub struct ReferenceAccuracy {
     pub ratios: usize,
     /// The median of the factors, at least 1, by which ours and the published ones differ.
     pub median_factor: f64,
@@ -13,11 +13,11 @@ pub struct Accuracy {
     pub within_quarter: usize,
 }
 
-impl Accuracy {
+impl ReferenceAccuracy {
     /// `None` where nothing can be compared. Where several rows of ours fit one published figure, their median stands for all of them: a
     /// figure counts once, however many rows a study has for it.
-    pub fn of(figures: &[Beside<'_>]) -> Option<Accuracy> {
-        let factor = |one: &Beside<'_>| {
+    pub fn of(figures: &[PublishedComparison<'_>]) -> Option<ReferenceAccuracy> {
+        let factor = |one: &PublishedComparison<'_>| {
             let factor = (one.our_ratio?.value / one.published_ratio?).ln().abs().exp();
             factor.is_finite().then_some(factor)
         };
@@ -26,7 +26,7 @@ impl Accuracy {
         let factors: Vec<f64> =
             of_figures.filter_map(|rows| median(rows.iter().filter_map(factor).collect())).collect();
         let median_factor = median(factors.clone())?;
-        Some(Accuracy {
+        Some(ReferenceAccuracy {
             ratios: factors.len(),
             median_factor,
             within_quarter: factors.iter().filter(|factor| **factor <= AGREEMENT).count(),
@@ -53,15 +53,15 @@ fn median(mut factors: Vec<f64>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use underlay_record::{Figure, PublishedMetric};
+    use underlay_record::{PublishedFigure, PublishedMetric};
 
-    use super::super::Reading;
+    use super::super::ReferenceReading;
     use super::*;
-    use crate::statistics::ratio::Ratio;
+    use crate::statistics::ratio::EstimateRatio;
 
     #[test]
     fn the_median_is_the_same_in_both_directions() {
-        let figure = Figure {
+        let figure = PublishedFigure {
             mix: "a".to_owned(),
             distribution: None,
             data: None,
@@ -75,17 +75,17 @@ mod tests {
             one_of: None,
         };
         let all = vec![figure; 4];
-        let beside = |figure: usize, published: f64, ours: Option<f64>| Beside {
+        let beside = |figure: usize, published: f64, ours: Option<f64>| PublishedComparison {
             figure: &all[figure],
             row: None,
             ours: None,
             published_ratio: Some(published),
-            our_ratio: ours.map(|value| Ratio { value, interval: None }),
-            reading: Reading::NotCompared,
+            our_ratio: ours.map(|value| EstimateRatio { value, interval: None }),
+            reading: ReferenceReading::NotCompared,
             less_data: None,
         };
-        assert_eq!(Accuracy::of(&[beside(0, 2.0, None)]), None);
-        let found = Accuracy::of(&[
+        assert_eq!(ReferenceAccuracy::of(&[beside(0, 2.0, None)]), None);
+        let found = ReferenceAccuracy::of(&[
             beside(0, 10.0, Some(11.0)),
             beside(1, 10.0, Some(5.0)),
             beside(2, 3.0, Some(12.0)),
@@ -97,13 +97,13 @@ mod tests {
         let words =
             "3 ratios beside the paper's: off by a factor of 2.00 in the median, 1 (33 %) within 25 %.";
         assert_eq!(found.in_words(), words);
-        let even = Accuracy::of(&[beside(0, 1.0, Some(2.0)), beside(1, 1.0, Some(8.0))]).unwrap();
+        let even = ReferenceAccuracy::of(&[beside(0, 1.0, Some(2.0)), beside(1, 1.0, Some(8.0))]).unwrap();
         assert!((even.median_factor - 4.0).abs() < 1e-9);
         // A ratio that is nothing can't be compared by a factor.
-        assert_eq!(Accuracy::of(&[beside(0, 1.0, Some(0.0))]), None);
+        assert_eq!(ReferenceAccuracy::of(&[beside(0, 1.0, Some(0.0))]), None);
         // Three rows for one figure and one for another: two figures.
         let rows = [(0, 1.1), (0, 2.0), (0, 9.0), (1, 1.0)].map(|(at, ours)| beside(at, 1.0, Some(ours)));
-        let found = Accuracy::of(&rows).unwrap();
+        let found = ReferenceAccuracy::of(&rows).unwrap();
         assert_eq!((found.ratios, found.within_quarter), (2, 1));
         assert!((found.median_factor - 2f64.sqrt()).abs() < 1e-9, "{found:?}");
     }

@@ -3,7 +3,7 @@
 //! A study that stands for one of several machines has that part of the paper's data; its short form has less yet, and what is less
 //! is marked wherever it is shown.
 
-use underlay_record::{Cell, ReferenceTable, Shortened};
+use underlay_record::{Cell, ReferenceTable, ShortenedAmount};
 
 use crate::quantity;
 
@@ -20,7 +20,7 @@ pub struct LessData {
 
 /// How a cell's amount of data fits a published one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Fit {
+pub(super) enum DataFit {
     Same,
     Less(LessData),
 }
@@ -37,21 +37,21 @@ pub(super) fn fit(
     published_bytes: Option<f64>,
     cell: &Cell,
     table: &ReferenceTable,
-    shortened: Option<Shortened>,
-) -> Option<Fit> {
+    shortened: Option<ShortenedAmount>,
+) -> Option<DataFit> {
     let machines = machines(table);
     let is_named = || cell.data.as_ref().is_some_and(|data| data.trim().eq_ignore_ascii_case(label.trim()));
     if machines == 1 && is_named() {
-        return Some(Fit::Same);
+        return Some(DataFit::Same);
     }
     let published = published_bytes? / f64::from(machines);
     let bytes = cell.data_bytes as f64;
     if is_close(bytes, published) {
-        return Some(Fit::Same);
+        return Some(DataFit::Same);
     }
-    let Shortened { full_bytes, short_bytes } = shortened?;
+    let ShortenedAmount { full_bytes, short_bytes } = shortened?;
     (is_close(full_bytes, published) && is_close(bytes, short_bytes))
-        .then_some(Fit::Less(LessData { bytes: short_bytes, full_bytes }))
+        .then_some(DataFit::Less(LessData { bytes: short_bytes, full_bytes }))
 }
 
 fn is_close(ours: f64, published: f64) -> bool {
@@ -61,7 +61,7 @@ fn is_close(ours: f64, published: f64) -> bool {
 /// What to know of figures that are held against ones of more data; none where there are none.
 pub fn note<'a>(
     table: &ReferenceTable,
-    figures: impl IntoIterator<Item = &'a super::Beside<'a>>,
+    figures: impl IntoIterator<Item = &'a super::PublishedComparison<'a>>,
 ) -> Option<String> {
     let (less, label) =
         figures.into_iter().find_map(|one| Some((one.less_data?, one.figure.data.as_ref()?)))?;
@@ -92,14 +92,14 @@ pub fn part_of(machines: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use underlay_record::{Figure, Named, Rate, Requests, Work};
+    use underlay_record::{CellLabels, OfferedRate, PublishedFigure, RecordedWork, RequestWork};
 
     use super::*;
 
     #[test]
     fn a_cell_fits_its_own_amount_and_what_stands_in_its_place() {
         let table = |one_of| ReferenceTable {
-            figures: vec![Figure { one_of, ..Figure::default() }],
+            figures: vec![PublishedFigure { one_of, ..PublishedFigure::default() }],
             ..ReferenceTable::default()
         };
         let cell = |bytes: f64| Cell {
@@ -110,25 +110,25 @@ mod tests {
             servers: 1,
             data_bytes: bytes as u64,
             data: None,
-            work: Work::Requests(Requests {
+            work: RecordedWork::Requests(RequestWork {
                 mix: "a".to_owned(),
                 distribution: String::new(),
                 threads: 1,
                 records: 1,
-                rate: Rate::Unthrottled,
+                rate: OfferedRate::Unthrottled,
                 compacts_at: None,
             }),
-            named: Named::default(),
+            named: CellLabels::default(),
         };
         let fit = |label: &str, cell: &Cell, table: &ReferenceTable, shortened| {
             let bytes =
                 [("2 TB", 2e12), ("1 TB", 1e12), ("400 GB", 400e9)].into_iter().find(|one| one.0 == label);
             super::fit(label, bytes.map(|one| one.1), cell, table, shortened)
         };
-        let shortened = Some(Shortened { full_bytes: 400e9, short_bytes: 48e9 });
-        let less = Some(Fit::Less(LessData { bytes: 48e9, full_bytes: 400e9 }));
-        assert_eq!(fit("2 TB", &cell(2e12), &table(None), None), Some(Fit::Same));
-        assert_eq!(fit("2 TB", &cell(400e9), &table(Some(5)), None), Some(Fit::Same));
+        let shortened = Some(ShortenedAmount { full_bytes: 400e9, short_bytes: 48e9 });
+        let less = Some(DataFit::Less(LessData { bytes: 48e9, full_bytes: 400e9 }));
+        assert_eq!(fit("2 TB", &cell(2e12), &table(None), None), Some(DataFit::Same));
+        assert_eq!(fit("2 TB", &cell(400e9), &table(Some(5)), None), Some(DataFit::Same));
         assert_eq!(fit("2 TB", &cell(2e12), &table(Some(5)), None), None, "five times a machine's part");
         assert_eq!(fit("2 TB", &cell(48e9), &table(Some(5)), shortened), less);
         assert_eq!(fit("400 GB", &cell(48e9), &table(None), shortened), less);

@@ -2,36 +2,36 @@
 
 use underlay_record::Check;
 
-use super::{Collector, Warning, cell_name, key_of};
-use crate::comparison::{CellResult, Comparison};
+use super::{ReportWarning, WarningCollector, cell_name, key_of};
+use crate::comparison::{CellResult, RunComparison};
 use crate::quantity;
 
 /// Checks of a warning that are told; the report's certificates have all of them.
 const CHECKS_TOLD: usize = 4;
 
 /// Checks that failed together and have one remedy.
-struct Cause<'r> {
+struct CheckCause<'r> {
     remedy: Option<&'r str>,
     /// Each with its worst repetition.
     checks: Vec<&'r Check>,
 }
 
 /// Causes of several cells that are the same.
-struct Shared<'r> {
+struct SharedCauses<'r> {
     cells: Vec<String>,
-    cause: Cause<'r>,
+    cause: CheckCause<'r>,
     /// Another cell or repetition was less bad.
     has_others: bool,
 }
 
-pub(super) fn about_certificates(comparison: &Comparison, found: &mut Collector) {
-    let mut shared: Vec<Shared> = Vec::new();
+pub(super) fn about_certificates(comparison: &RunComparison, found: &mut WarningCollector) {
+    let mut shared: Vec<SharedCauses> = Vec::new();
     for result in comparison.cells() {
         let name = cell_name(comparison, result);
         let doubtful = || result.certificates().filter(|one| one.is_doubtful());
         if doubtful().any(|certificate| certificate.failed().next().is_none()) {
             let text = "The certificate calls it doubtful, but names no failed check";
-            found.add(Warning::doubtful(text).of(&name));
+            found.add(ReportWarning::doubtful(text).of(&name));
         }
         for cause in causes(result) {
             match shared.iter_mut().find(|known| is_same(&known.cause, &cause)) {
@@ -44,28 +44,28 @@ pub(super) fn about_certificates(comparison: &Comparison, found: &mut Collector)
                 }
                 None => {
                     let is_repeated = doubtful().count() > 1;
-                    shared.push(Shared { cells: vec![name.clone()], cause, has_others: is_repeated });
+                    shared.push(SharedCauses { cells: vec![name.clone()], cause, has_others: is_repeated });
                 }
             }
         }
     }
     for one in shared {
         let text = format!("Doubtful, {}", in_words(&one.cause.checks, one.has_others));
-        let warning = Warning::doubtful(text);
+        let warning = ReportWarning::doubtful(text);
         let remedy = one.cause.remedy.map(str::to_owned);
-        found.add_as_it_is(Warning { cells: one.cells, remedy, ..warning });
+        found.add_as_it_is(ReportWarning { cells: one.cells, remedy, ..warning });
     }
 }
 
 /// The failed checks of a cell by what there is to try, in the order of its certificates.
-fn causes<'r>(result: &CellResult<'r>) -> Vec<Cause<'r>> {
-    let mut causes: Vec<Cause<'r>> = Vec::new();
+fn causes<'r>(result: &CellResult<'r>) -> Vec<CheckCause<'r>> {
+    let mut causes: Vec<CheckCause<'r>> = Vec::new();
     let failed = result.certificates().filter(|one| one.is_doubtful());
     for check in failed.flat_map(|certificate| certificate.failed()) {
         let remedy = check.remedy.as_deref();
-        let is_known = |cause: &&mut Cause| cause.remedy.map(key_of) == remedy.map(key_of);
+        let is_known = |cause: &&mut CheckCause| cause.remedy.map(key_of) == remedy.map(key_of);
         let Some(cause) = causes.iter_mut().find(is_known) else {
-            causes.push(Cause { remedy, checks: vec![check] });
+            causes.push(CheckCause { remedy, checks: vec![check] });
             continue;
         };
         match cause.checks.iter_mut().find(|known| known.name == check.name) {
@@ -80,8 +80,8 @@ fn worse<'r>(one: &'r Check, other: &'r Check) -> &'r Check {
     if other.extent > one.extent { other } else { one }
 }
 
-fn is_same(one: &Cause, other: &Cause) -> bool {
-    let names = |cause: &Cause| cause.checks.iter().map(|check| check.name.clone()).collect::<Vec<_>>();
+fn is_same(one: &CheckCause, other: &CheckCause) -> bool {
+    let names = |cause: &CheckCause| cause.checks.iter().map(|check| check.name.clone()).collect::<Vec<_>>();
     one.remedy.map(key_of) == other.remedy.map(key_of) && names(one) == names(other)
 }
 

@@ -2,8 +2,8 @@
 
 use underlay_record::CpuRecord;
 
-use super::{Collector, Warning, cell_name};
-use crate::comparison::{CellResult, Comparison};
+use super::{ReportWarning, WarningCollector, cell_name};
+use crate::comparison::{CellResult, RunComparison};
 use crate::quantity;
 
 /// A system that uses this share of what it is due waits for its CPUs, and not for storage alone.
@@ -13,7 +13,7 @@ const TOLERATED: f64 = 0.15;
 
 /// A core that a hypervisor gives to two guests does less for each in the same time. Whatever the CPUs limit then differs between cells
 /// that should differ by their storage alone.
-pub(super) fn about_cpus(comparison: &Comparison, found: &mut Collector) {
+pub(super) fn about_cpus(comparison: &RunComparison, found: &mut WarningCollector) {
     let all = comparison.cells().flat_map(probed).map(|(_, took_us)| took_us);
     let Some(fastest_us) = all.filter(|us| *us > 0.0).reduce(f64::min) else { return };
     for result in comparison.cells() {
@@ -27,7 +27,9 @@ pub(super) fn about_cpus(comparison: &Comparison, found: &mut Collector) {
                 quantity::percent(longer)
             );
             let remedy = "more repetitions, or run when other guests of the same machine are quiet";
-            found.add(Warning::note(text).extent(longer).remedy(remedy).of(&cell_name(comparison, result)));
+            found.add(
+                ReportWarning::note(text).extent(longer).remedy(remedy).of(&cell_name(comparison, result)),
+            );
         }
     }
 }

@@ -1,12 +1,12 @@
 //! How far conclusions rest on what no source gives: an alarm where they can turn, a note where they can't.
 
-use underlay_record::{InputCertificate, Unknown};
+use underlay_record::{InputCertificate, UnknownInput};
 
-use super::{Collector, Severity, Warning};
-use crate::comparison::inputs::{self, Turn};
-use crate::comparison::{CellResult, Comparison, workload_in_words};
+use super::{ReportWarning, WarningCollector, WarningSeverity};
+use crate::comparison::inputs::{self, ConclusionReversal};
+use crate::comparison::{CellResult, RunComparison, workload_in_words};
 use crate::quantity;
-use crate::statistics::ratio::Difference;
+use crate::statistics::ratio::RatioDifference;
 
 const MEASURE: &str =
     "measure the device (`underlay media measure`), or set what you know of it beside `medium`";
@@ -16,11 +16,11 @@ const MORE_CLIENTS: &str =
     "compare with more clients, to keep the cores or devices busy, or in less slow motion";
 
 /// Of two storages once, with all workloads in which it is so.
-pub(super) fn about_turns(comparison: &Comparison, found: &mut Collector) {
-    let mut pairs: Vec<Vec<&Turn>> = Vec::new();
+pub(super) fn about_turns(comparison: &RunComparison, found: &mut WarningCollector) {
+    let mut pairs: Vec<Vec<&ConclusionReversal>> = Vec::new();
     for turn in &comparison.turns {
-        let is_same = |known: &&mut Vec<&Turn>| {
-            let system = |turn: &Turn| comparison.rows[turn.row].system;
+        let is_same = |known: &&mut Vec<&ConclusionReversal>| {
+            let system = |turn: &ConclusionReversal| comparison.rows[turn.row].system;
             let (one, other) = (known[0], turn);
             (one.storage, one.against, system(one)) == (other.storage, other.against, system(other))
         };
@@ -37,22 +37,22 @@ pub(super) fn about_turns(comparison: &Comparison, found: &mut Collector) {
         let is_own_time = cells.iter().filter_map(|cell| inputs::of(cell)).any(rests_on_own_time);
         let remedy = if is_own_time { MORE_CLIENTS } else { MEASURE };
         let text = format!("{storage} against {against}: {}", each.join("; "));
-        found.add_as_it_is(Warning::new(Severity::Turns, text).remedy(remedy));
+        found.add_as_it_is(ReportWarning::new(WarningSeverity::Turns, text).remedy(remedy));
     }
 }
 
-fn cell<'c, 'a>(comparison: &'c Comparison<'a>, turn: &Turn) -> Option<&'c CellResult<'a>> {
+fn cell<'c, 'a>(comparison: &'c RunComparison<'a>, turn: &ConclusionReversal) -> Option<&'c CellResult<'a>> {
     comparison.rows[turn.row].cells.get(turn.storage)?.as_ref()
 }
 
 fn rests_on_own_time(known: &InputCertificate) -> bool {
-    known.unknown() == [Unknown::OwnTime]
+    known.unknown() == [UnknownInput::OwnTime]
 }
 
 /// `1.31x under A (half reads, half updates) could be 0.62–2.61x`
-fn in_words(comparison: &Comparison, turn: &Turn) -> String {
+fn in_words(comparison: &RunComparison, turn: &ConclusionReversal) -> String {
     let ratio = match turn.ratio.difference() {
-        Difference::NoneSeen => "no difference".to_owned(),
+        RatioDifference::NoneSeen => "no difference".to_owned(),
         _ => quantity::ratio(turn.ratio.value),
     };
     let workload = workload_in_words(comparison.rows[turn.row].cell);
@@ -60,25 +60,25 @@ fn in_words(comparison: &Comparison, turn: &Turn) -> String {
 }
 
 /// Where less is known than it takes, told once for each reason.
-pub(super) fn about_inputs(result: &CellResult, name: &str, found: &mut Collector) {
+pub(super) fn about_inputs(result: &CellResult, name: &str, found: &mut WarningCollector) {
     let Some(known) = inputs::of(result) else { return };
     let unknown = known.unknown();
     if let Some(own_time) = inputs::own_time_in_words(known) {
         let extent = known.own_time.unwrap_or_default();
-        found.add(Warning::note(capitalised(&own_time)).extent(extent).remedy(MORE_CLIENTS).of(name));
+        found.add(ReportWarning::note(capitalised(&own_time)).extent(extent).remedy(MORE_CLIENTS).of(name));
     }
-    if unknown.is_empty() || unknown == [Unknown::OwnTime] {
+    if unknown.is_empty() || unknown == [UnknownInput::OwnTime] {
         return;
     }
     let measured = quantity::percent(known.measured());
     let text =
         format!("{measured} of device time rests on measured figures: {}", inputs::devices_in_words(known));
-    let (remedy, cause) = match unknown.contains(&Unknown::Estimates) {
+    let (remedy, cause) = match unknown.contains(&UnknownInput::Estimates) {
         true => (MEASURE, "estimates"),
         false => (READ_AS_MODEL, "coverage"),
     };
     // What estimates a cell rests on is told beside its certificate; here it would be another sentence for each.
-    let warning = Warning::note(text).extent(1.0 - known.measured()).remedy(remedy).of(name);
+    let warning = ReportWarning::note(text).extent(1.0 - known.measured()).remedy(remedy).of(name);
     found.add_by(format!("inputs: {cause}"), warning);
 }
 

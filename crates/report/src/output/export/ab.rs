@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::quoted;
-use crate::comparison::ab::{AbComparison, Change};
-use crate::statistics::{Estimate, Interval};
+use crate::comparison::ab::{AbComparison, MetricChange};
+use crate::statistics::{ConfidenceInterval, IntervalEstimate};
 
 /// The export of two runs. Keys are never absent: what is not known is `null`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -39,10 +39,10 @@ struct AbCellExport<'a> {
 struct FigureExport {
     /// `throughput_per_s`, `mean_us`, `p99_us`, `duration_s`, or a benchmark's figure by its name and unit: `throughput (tps)`.
     metric: String,
-    a: Value,
-    b: Value,
+    a: ExportedValue,
+    b: ExportedValue,
     ratio: f64,
-    ratio_interval: Option<Interval>,
+    ratio_interval: Option<ConfidenceInterval>,
     p_value: Option<f64>,
     p_corrected: Option<f64>,
     /// `better`, `worse`, `none-seen`, `unknown`.
@@ -50,23 +50,23 @@ struct FigureExport {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Value {
+struct ExportedValue {
     value: f64,
-    interval: Option<Interval>,
+    interval: Option<ConfidenceInterval>,
 }
 
-impl From<Estimate> for Value {
-    fn from(one: Estimate) -> Self {
-        Value { value: one.value, interval: one.interval }
+impl From<IntervalEstimate> for ExportedValue {
+    fn from(one: IntervalEstimate) -> Self {
+        ExportedValue { value: one.value, interval: one.interval }
     }
 }
 
-fn change_name(change: Change) -> &'static str {
+fn change_name(change: MetricChange) -> &'static str {
     match change {
-        Change::Better => "better",
-        Change::Worse => "worse",
-        Change::NoneSeen => "none-seen",
-        Change::Unknown => "unknown",
+        MetricChange::Better => "better",
+        MetricChange::Worse => "worse",
+        MetricChange::NoneSeen => "none-seen",
+        MetricChange::Unknown => "unknown",
     }
 }
 
@@ -76,7 +76,7 @@ p_value,p_corrected,change";
 /// Both runs as CSV, a line a figure of each cell that both have; what is not known is empty.
 pub fn ab_csv(ab: &AbComparison) -> String {
     let known = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-    let with_ends = |value: f64, interval: Option<Interval>| {
+    let with_ends = |value: f64, interval: Option<ConfidenceInterval>| {
         [value.to_string(), known(interval.map(|one| one.low)), known(interval.map(|one| one.high))]
     };
     let mut text = format!("{CSV_COLUMNS}\r\n");

@@ -2,10 +2,10 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_record::{Better, Dilation};
+use underlay_record::{BetterDirection, MetricDilation};
 
 use crate::cell::benchmark::BenchmarkFigures;
-use crate::statistics::Interval;
+use crate::statistics::ConfidenceInterval;
 
 /// A benchmark of the user's over its repetitions, in modelled time.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -19,15 +19,15 @@ pub struct BenchmarkExport {
 pub struct BenchmarkFigureExport {
     pub name: String,
     pub unit: String,
-    pub better: Better,
+    pub better: BetterDirection,
     /// What slow motion does to it, which is divided out of the value.
-    pub slow_motion: Dilation,
+    pub slow_motion: MetricDilation,
     pub value: f64,
     /// Null where it ran once.
-    pub interval: Option<Interval>,
+    pub interval: Option<ConfidenceInterval>,
     /// How many times as good as the baseline's: above 1 is better, whichever direction that is.
     pub performance: Option<f64>,
-    pub performance_interval: Option<Interval>,
+    pub performance_interval: Option<ConfidenceInterval>,
 }
 
 pub(super) fn benchmark(figures: &BenchmarkFigures) -> BenchmarkExport {

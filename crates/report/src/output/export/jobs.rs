@@ -8,15 +8,15 @@ use underlay_record::{CacheUse, ReferenceTable, StageRecord};
 
 use crate::cell::jobs::JobFigures;
 use crate::comparison::prices;
-use crate::comparison::{Comparison, storage_records};
-use crate::statistics::{Estimate, Interval};
+use crate::comparison::{RunComparison, storage_records};
+use crate::statistics::{ConfidenceInterval, IntervalEstimate};
 
 /// A batch job over its repetitions. Bytes are those of this machine and of one repetition, on average.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct JobExport {
     pub duration_s: f64,
     /// Null where it ran once.
-    pub duration_interval_s: Option<Interval>,
+    pub duration_interval_s: Option<ConfidenceInterval>,
     /// From the first task that entered a phase to the last that left it.
     pub phases_s: BTreeMap<String, f64>,
     pub tasks: BTreeMap<String, u64>,
@@ -54,7 +54,7 @@ pub struct DirectoryExport {
 }
 
 pub(super) fn job(figures: &JobFigures) -> JobExport {
-    let value = |one: Option<Estimate>| one.map(|one| one.value);
+    let value = |one: Option<IntervalEstimate>| one.map(|one| one.value);
     JobExport {
         duration_s: figures.duration_s.value,
         duration_interval_s: figures.duration_s.interval,
@@ -119,10 +119,10 @@ pub struct BreakEvenExport {
     pub performance: f64,
     /// Not above zero where even a device for nothing would not pay.
     pub usd: f64,
-    pub usd_interval: Option<Interval>,
+    pub usd_interval: Option<ConfidenceInterval>,
 }
 
-pub(super) fn prices(table: Option<&ReferenceTable>, comparison: &Comparison) -> Vec<PricesExport> {
+pub(super) fn prices(table: Option<&ReferenceTable>, comparison: &RunComparison) -> Vec<PricesExport> {
     if comparison.jobs().next().is_none() {
         return Vec::new();
     }

@@ -5,13 +5,14 @@ use plotters::element::Circle;
 use plotters::style::Color;
 
 use super::drawing::{
-    Anchor, Axis, FINE, Frame, GRID, INK, MUTED, Margins, Words, line, picture, series_colour, text, x_axis,
+    AltText, ChartAxis, ChartMargins, FINE, GRID, INK, MUTED, PlotFrame, TextAnchor, line, picture,
+    series_colour, text, x_axis,
 };
 use super::{OPEN_FOR_PRINT, figure, head, prose};
-use crate::comparison::ab::{AbComparison, Change, Figure, cell_name};
+use crate::comparison::ab::{AbComparison, MetricChange, MetricPair, cell_name};
 use crate::output::terminal::ab::probability;
 use crate::quantity::{self, ABSENT};
-use crate::statistics::Estimate;
+use crate::statistics::IntervalEstimate;
 
 /// The height of a figure's line in the picture, in pixels.
 const LINE: i32 = 22;
@@ -71,7 +72,7 @@ pub fn render(ab: &AbComparison) -> String {
 
 /// A line for each figure: its ratio and interval about 1.
 fn chart(ab: &AbComparison) -> String {
-    let figures: Vec<(String, &Figure)> = ab
+    let figures: Vec<(String, &MetricPair)> = ab
         .cells
         .iter()
         .flat_map(|cell| {
@@ -83,19 +84,20 @@ fn chart(ab: &AbComparison) -> String {
     let furthest = ratios().map(|ratio| ratio.ln().abs()).fold(0.05, f64::max).exp() * FURTHEST;
     let ends =
         figures.iter().filter_map(|(_, figure)| figure.ratio.interval).flat_map(|one| [one.low, one.high]);
-    let x =
-        Axis::log(ratios().chain(ends).map(|ratio| ratio.clamp(1.0 / furthest, furthest)).chain([0.9, 1.1]));
+    let x = ChartAxis::log(
+        ratios().chain(ends).map(|ratio| ratio.clamp(1.0 / furthest, furthest)).chain([0.9, 1.1]),
+    );
     let longest = figures.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) as i32;
     let left = (longest * 13 / 2 + 12).min(480);
-    let margins = Margins { left, right: 20, top: 8, bottom: 30 };
+    let margins = ChartMargins { left, right: 20, top: 8, bottom: 30 };
     let height = LINE * figures.len() as i32 + margins.top + margins.bottom;
-    let frame = Frame { width: 1060, height, margins };
+    let frame = PlotFrame { width: 1060, height, margins };
     let ticks: Vec<(f64, String)> = x
         .ticks()
         .into_iter()
         .map(|tick| (tick, quantity::without_last_zeros(&quantity::ratio(tick))))
         .collect();
-    let words = Words { title: "B : A", description: &ab.sentence() };
+    let words = AltText { title: "B : A", description: &ab.sentence() };
     picture(frame, &words, |area| {
         for (tick, _) in &ticks {
             let place = frame.x(x.place(*tick));
@@ -106,11 +108,11 @@ fn chart(ab: &AbComparison) -> String {
         x_axis(area, &frame, &x, &ticks);
         for (index, (name, figure)) in figures.iter().enumerate() {
             let y = (frame.margins.top + LINE * index as i32 + LINE / 2) * FINE;
-            text(area, name, (frame.x(0.0) - 6 * FINE, y), 11, INK, Anchor::LeftOf);
+            text(area, name, (frame.x(0.0) - 6 * FINE, y), 11, INK, TextAnchor::LeftOf);
             let colour = series_colour(match figure.change() {
-                Change::Better => 3,
-                Change::Worse => 2,
-                Change::NoneSeen | Change::Unknown => 0,
+                MetricChange::Better => 3,
+                MetricChange::Worse => 2,
+                MetricChange::NoneSeen | MetricChange::Unknown => 0,
             });
             if let Some(interval) = figure.ratio.interval {
                 let ends = [interval.low, interval.high].map(|end| (frame.x(x.place(end)), y));
@@ -160,7 +162,7 @@ fn table(ab: &AbComparison) -> Markup {
     }
 }
 
-fn value(figure: &Figure, one: Estimate) -> Markup {
+fn value(figure: &MetricPair, one: IntervalEstimate) -> Markup {
     html! {
         (figure.metric.value_in_words(one.value))
         @if let Some(share) = one.relative_half_width() { small { "±" (quantity::percent(share)) } }

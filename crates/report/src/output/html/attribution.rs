@@ -2,44 +2,50 @@
 
 use maud::{Markup, html};
 use plotters::style::RGBColor;
-use underlay_record::{Account, Estimate, Explanation, WhatIf};
+use underlay_record::{CellExplanation, EstimatedValue, TimeAccount, WhatIf};
 
 use super::drawing::{
-    Anchor, Area, Axis, FINE, Frame, GRID, GROUND, INK, Margins, SERIES, Words, bar, picture, text, x_axis,
+    AltText, ChartAxis, ChartMargins, FINE, GRID, GROUND, INK, PlotFrame, SERIES, SvgArea, TextAnchor, bar,
+    picture, text, x_axis,
 };
-use super::{Page, figure, swatch};
-use crate::comparison::Row;
+use super::{ReportPage, figure, swatch};
+use crate::comparison::ComparisonRow;
 use crate::quantity::{self, ABSENT};
 
 /// A part of an operation's time: its name, the class of its swatch, its colour, and how much it is of an account.
-struct Part {
+struct TimePart {
     name: &'static str,
     class: &'static str,
     colour: RGBColor,
-    us: fn(&Account) -> f64,
+    us: fn(&TimeAccount) -> f64,
 }
 
-impl Part {
-    const fn new(name: &'static str, class: &'static str, colour: RGBColor, us: fn(&Account) -> f64) -> Part {
-        Part { name, class, colour, us }
+impl TimePart {
+    const fn new(
+        name: &'static str,
+        class: &'static str,
+        colour: RGBColor,
+        us: fn(&TimeAccount) -> f64,
+    ) -> TimePart {
+        TimePart { name, class, colour, us }
     }
 
-    fn share(&self, account: &Account) -> f64 {
+    fn share(&self, account: &TimeAccount) -> f64 {
         account.share((self.us)(account))
     }
 }
 
-static UNEXPLAINED: Part = Part::new("unexplained", "bn", GRID, |one| one.unexplained_us);
+static UNEXPLAINED: TimePart = TimePart::new("unexplained", "bn", GRID, |one| one.unexplained_us);
 
 /// Two blues for devices, two oranges for cores, so that what belongs together looks like it.
-static PARTS: [&Part; 8] = [
-    &Part::new("device", "b1", SERIES[1], |one| one.shares.device_service_us),
-    &Part::new("device's queue", "b6", SERIES[6], |one| one.shares.device_queueing_us),
-    &Part::new("network", "b3", SERIES[3], |one| one.shares.network_us),
-    &Part::new("layers", "b4", SERIES[4], |one| one.layers_us),
-    &Part::new("CPU", "b2", SERIES[2], |one| one.shares.cpu_us),
-    &Part::new("waiting for CPU", "b5", SERIES[5], |one| one.shares.cpu_waiting_us),
-    &Part::new("waiting for a client", "b0", SERIES[0], |one| one.shares.client_waiting_us),
+static PARTS: [&TimePart; 8] = [
+    &TimePart::new("device", "b1", SERIES[1], |one| one.shares.device_service_us),
+    &TimePart::new("device's queue", "b6", SERIES[6], |one| one.shares.device_queueing_us),
+    &TimePart::new("network", "b3", SERIES[3], |one| one.shares.network_us),
+    &TimePart::new("layers", "b4", SERIES[4], |one| one.layers_us),
+    &TimePart::new("CPU", "b2", SERIES[2], |one| one.shares.cpu_us),
+    &TimePart::new("waiting for CPU", "b5", SERIES[5], |one| one.shares.cpu_waiting_us),
+    &TimePart::new("waiting for a client", "b0", SERIES[0], |one| one.shares.client_waiting_us),
     &UNEXPLAINED,
 ];
 
@@ -52,23 +58,23 @@ const BELOW: i32 = 26;
 const WIDE_ENOUGH: i32 = 30;
 
 /// A cell of a row, explained.
-struct Told<'a> {
-    row: &'a Row<'a>,
+struct ExplainedCell<'a> {
+    row: &'a ComparisonRow<'a>,
     storage: usize,
-    found: &'a Explanation,
+    found: &'a CellExplanation,
 }
 
 /// What is shown together, under the heading of a mix.
-struct Shown<'a> {
-    page: &'a Page<'a>,
-    told: Vec<Told<'a>>,
-    parts: &'a [&'static Part],
+struct MixSection<'a> {
+    page: &'a ReportPage<'a>,
+    told: Vec<ExplainedCell<'a>>,
+    parts: &'a [&'static TimePart],
     /// Rows need names of their own.
     has_rows: bool,
 }
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
-    let all: Vec<&Row> = page.comparison.operations().collect();
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
+    let all: Vec<&ComparisonRow> = page.comparison.operations().collect();
     let told = told(page, &all);
     let (unsound, refused): (Vec<_>, Vec<_>) =
         page.explained.refused.iter().partition(|one| one.unsound.is_some());
@@ -87,7 +93,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
             @for part in &parts { li { span class={ "swatch " (part.class) } aria-hidden="true" {} (part.name) } }
         }
         (page.for_each_mix(|rows| {
-            let shown = Shown { page, told: self::told(page, rows), parts: &parts, has_rows: rows.len() > 1 };
+            let shown = MixSection { page, told: self::told(page, rows), parts: &parts, has_rows: rows.len() > 1 };
             if shown.told.is_empty() { html! { p.muted { "None of these could be explained." } } } else { shown.all() }
         }))
         @if !unsound.is_empty() {
@@ -103,23 +109,23 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
     })
 }
 
-fn told<'a>(page: &'a Page, rows: &[&'a Row<'a>]) -> Vec<Told<'a>> {
+fn told<'a>(page: &'a ReportPage, rows: &[&'a ComparisonRow<'a>]) -> Vec<ExplainedCell<'a>> {
     rows.iter()
         .flat_map(|row| row.cells.iter().enumerate().map(move |(storage, result)| (*row, storage, result)))
         .filter_map(|(row, storage, result)| {
             let found = page.explained.of(&result.as_ref()?.cell.id)?;
-            Some(Told { row, storage, found })
+            Some(ExplainedCell { row, storage, found })
         })
         .collect()
 }
 
 /// Those that any of the cells has.
-fn parts_of(told: &[Told]) -> Vec<&'static Part> {
+fn parts_of(told: &[ExplainedCell]) -> Vec<&'static TimePart> {
     let accounts = || told.iter().flat_map(|one| [&one.found.mean, &one.found.p50, &one.found.p99]);
     PARTS.into_iter().filter(|part| accounts().any(|account| (part.us)(account).abs() > 1e-9)).collect()
 }
 
-impl Shown<'_> {
+impl MixSection<'_> {
     fn all(&self) -> Markup {
         html! {
             (figure("The mean latency", self.bars()))
@@ -131,11 +137,11 @@ impl Shown<'_> {
         }
     }
 
-    fn storage_name(&self, one: &Told) -> &str {
+    fn storage_name(&self, one: &ExplainedCell) -> &str {
         self.page.comparison.storages[one.storage]
     }
 
-    fn name(&self, one: &Told) -> String {
+    fn name(&self, one: &ExplainedCell) -> String {
         match self.has_rows {
             true => format!("{}, {}", one.row.name_in_mix(), self.storage_name(one)),
             false => self.storage_name(one).to_owned(),
@@ -147,9 +153,9 @@ impl Shown<'_> {
         let names: Vec<String> = self.told.iter().map(|one| self.name(one)).collect();
         let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as i32;
         let margins =
-            Margins { left: (longest * 6 + 16).clamp(60, 300), right: 64, top: ABOVE, bottom: BELOW };
-        let frame = Frame { width: 860, height: ABOVE + STEP * self.told.len() as i32 + BELOW, margins };
-        let axis = Axis { low: 0.0, high: 1.0, is_log: false };
+            ChartMargins { left: (longest * 6 + 16).clamp(60, 300), right: 64, top: ABOVE, bottom: BELOW };
+        let frame = PlotFrame { width: 860, height: ABOVE + STEP * self.told.len() as i32 + BELOW, margins };
+        let axis = ChartAxis { low: 0.0, high: 1.0, is_log: false };
         let ticks: Vec<(f64, String)> = (0..=4)
             .map(|quarter| f64::from(quarter) / 4.0)
             .map(|tick| (tick, quantity::percent(tick)))
@@ -161,13 +167,13 @@ impl Shown<'_> {
             .map(|(one, name)| format!("{name}: {}", self.in_words(&one.found.mean)))
             .collect::<Vec<_>>()
             .join(" ");
-        let words = Words { title: "What the mean latency is made of", description: &description };
+        let words = AltText { title: "What the mean latency is made of", description: &description };
         picture(frame, &words, |area| {
             x_axis(area, &frame, &axis, &ticks);
             for (index, (one, name)) in self.told.iter().zip(&names).enumerate() {
                 let top = (ABOVE + STEP * index as i32 + (STEP - BAR) / 2) * FINE;
                 let middle = top + BAR * FINE / 2;
-                text(area, name, (frame.x(0.0) - 7 * FINE, middle), 11, INK, Anchor::LeftOf);
+                text(area, name, (frame.x(0.0) - 7 * FINE, middle), 11, INK, TextAnchor::LeftOf);
                 let end = self.stack(area, &frame, &axis, &one.found.mean, top);
                 let latency = quantity::latency(one.found.mean.measured_us);
                 text(
@@ -176,14 +182,21 @@ impl Shown<'_> {
                     (end.max(frame.x(axis.place(1.0))) + 7 * FINE, middle),
                     11,
                     INK,
-                    Anchor::RightOf,
+                    TextAnchor::RightOf,
                 );
             }
         })
     }
 
     /// Draws the parts one after the other, and says where they end.
-    fn stack(&self, area: &Area, frame: &Frame, axis: &Axis, account: &Account, top: i32) -> i32 {
+    fn stack(
+        &self,
+        area: &SvgArea,
+        frame: &PlotFrame,
+        axis: &ChartAxis,
+        account: &TimeAccount,
+        top: i32,
+    ) -> i32 {
         let mut from = 0.0;
         for part in self.parts {
             let share = part.share(account);
@@ -196,13 +209,13 @@ impl Shown<'_> {
             if right - left >= WIDE_ENOUGH * FINE {
                 let colour = if part.class == UNEXPLAINED.class { INK } else { GROUND };
                 let middle = ((left + right) / 2, top + BAR * FINE / 2);
-                text(area, &quantity::percent(share), middle, 11, colour, Anchor::Centre);
+                text(area, &quantity::percent(share), middle, 11, colour, TextAnchor::Centre);
             }
         }
         frame.x(axis.place(from))
     }
 
-    fn in_words(&self, account: &Account) -> String {
+    fn in_words(&self, account: &TimeAccount) -> String {
         let shares: Vec<String> = self
             .parts
             .iter()
@@ -302,6 +315,6 @@ fn answer(what_if: Option<&WhatIf>) -> Markup {
     }
 }
 
-fn interval(estimate: Estimate, words: impl Fn(f64) -> String) -> String {
+fn interval(estimate: EstimatedValue, words: impl Fn(f64) -> String) -> String {
     format!("{} to {}", words(estimate.low), words(estimate.high))
 }

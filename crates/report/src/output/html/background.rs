@@ -3,13 +3,13 @@
 use maud::{Markup, html};
 
 use super::summary::ratio_field;
-use super::{Page, swatch};
-use crate::comparison::background::{Compactions, Window};
+use super::{ReportPage, swatch};
+use crate::comparison::background::{CompactionComparison, CompactionWindow};
 use crate::output::terminal::background::{in_words, words_on_none};
 use crate::quantity::{self, ABSENT};
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
-    let (rows, none_ran) = Compactions::by_row(&page.comparison);
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
+    let (rows, none_ran) = CompactionComparison::by_row(&page.comparison);
     if rows.is_empty() && none_ran.is_empty() {
         return None;
     }
@@ -47,7 +47,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
     })
 }
 
-fn mean(window: Option<Window>) -> Markup {
+fn mean(window: Option<CompactionWindow>) -> Markup {
     html! {
         @match window {
             None => (ABSENT),
@@ -59,6 +59,6 @@ fn mean(window: Option<Window>) -> Markup {
     }
 }
 
-fn rate(window: Option<Window>) -> String {
+fn rate(window: Option<CompactionWindow>) -> String {
     window.map_or(ABSENT.to_owned(), |window| quantity::rate(window.throughput_per_s))
 }

@@ -1,17 +1,17 @@
 //! Benchmarks of the user's: every figure, how each storage stands against the baseline, and what was printed over time.
 
 use maud::{Markup, html};
-use underlay_record::Dilation;
+use underlay_record::MetricDilation;
 
-use super::charts::{Group, Groups, Line, Lines, Mark, Strip, thinned};
-use super::drawing::{Axis, Words};
+use super::charts::{ChartLine, ChartMark, ChartStrip, GroupChart, LineChart, MarkGroup, thinned};
+use super::drawing::{AltText, ChartAxis};
 use super::summary::{inputs_badge, not_measured, ratio_field, verdict_badge};
 use super::throughput::{GROUPS_ACROSS, description};
 use super::time_series::are_far_apart;
-use super::{OPEN_ROWS, Page, figure, swatch};
+use super::{OPEN_ROWS, ReportPage, figure, swatch};
 use crate::cell::benchmark::NamedFigure;
 use crate::cell::meanwhile::spans;
-use crate::comparison::{CellResult, Row, by_mix};
+use crate::comparison::{CellResult, ComparisonRow, by_mix};
 use crate::output::terminal::benchmarks::{
     baseline_value, direction, figures_of, without_ratio, words_on_repetitions,
 };
@@ -20,8 +20,8 @@ use crate::quantity::{self, ABSENT};
 /// Highest over lowest value from which dots on a logarithmic axis take the place of bars.
 const LOG_FROM: f64 = 30.0;
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
-    let rows: Vec<&Row> = page.comparison.benchmarks().collect();
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
+    let rows: Vec<&ComparisonRow> = page.comparison.benchmarks().collect();
     rows.first()?;
     let scale = page.loaded.run.scale;
     Some(html! {
@@ -44,12 +44,12 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
 }
 
 /// The first figure of each benchmark against the baseline's.
-fn performance_pictures(page: &Page, rows: &[&Row]) -> Markup {
-    let groups: Vec<Group> = rows
+fn performance_pictures(page: &ReportPage, rows: &[&ComparisonRow]) -> Markup {
+    let groups: Vec<MarkGroup> = rows
         .iter()
-        .map(|row| Group {
+        .map(|row| MarkGroup {
             label: page.row_label(row),
-            marks: Mark::of_row(row, |result| {
+            marks: ChartMark::of_row(row, |result| {
                 let ratio = result.benchmark()?.first()?.performance?;
                 Some((ratio.value, ratio.interval))
             }),
@@ -60,8 +60,8 @@ fn performance_pictures(page: &Page, rows: &[&Row]) -> Markup {
         format!("First figure of each benchmark against {}: more is better", page.comparison.baseline);
     html! {
         @for groups in groups.chunks(GROUPS_ACROSS) {
-            (figure(&title, Groups {
-                words: Words { title: &title, description: &description(page, groups, &quantity::ratio) },
+            (figure(&title, GroupChart {
+                words: AltText { title: &title, description: &description(page, groups, &quantity::ratio) },
                 y_title: "times as good",
                 groups,
                 is_log: is_far_apart(groups),
@@ -73,26 +73,26 @@ fn performance_pictures(page: &Page, rows: &[&Row]) -> Markup {
     }
 }
 
-fn is_far_apart(groups: &[Group]) -> bool {
+fn is_far_apart(groups: &[MarkGroup]) -> bool {
     let values = || groups.iter().flat_map(|group| &group.marks).map(|mark| mark.value);
     values().fold(0.0, f64::max) > LOG_FROM * values().fold(f64::INFINITY, f64::min)
 }
 
 /// What storages are compared by at first sight, in its own unit.
-fn first_figure(page: &Page, row: &Row) -> Markup {
+fn first_figure(page: &ReportPage, row: &ComparisonRow) -> Markup {
     let all = figures_of(row);
     let Some(first) = all.first() else { return html! {} };
-    let marks = Mark::of_row(row, |result| {
+    let marks = ChartMark::of_row(row, |result| {
         let value = result.benchmark()?.named(&first.name)?.value;
         Some((value.value, value.interval))
     });
-    let groups = [Group { label: row.label().to_owned(), marks }];
+    let groups = [MarkGroup { label: row.label().to_owned(), marks }];
     let is_log = is_far_apart(&groups);
     let title = direction(first);
     let write = |value: f64| quantity::on_axis_of(value, &first.unit);
     html! {
-        (figure(&title, Groups {
-            words: Words { title: &title, description: &description(page, &groups, &write) },
+        (figure(&title, GroupChart {
+            words: AltText { title: &title, description: &description(page, &groups, &write) },
             y_title: if is_log { "logarithmic scale" } else { &first.unit },
             groups: &groups,
             is_log,
@@ -104,7 +104,7 @@ fn first_figure(page: &Page, row: &Row) -> Markup {
 }
 
 /// The progress that was printed, where the study says how to read it.
-fn over_time(page: &Page, row: &Row) -> Markup {
+fn over_time(page: &ReportPage, row: &ComparisonRow) -> Markup {
     let with_series: Vec<&NamedFigure> = figures_of(row)
         .into_iter()
         .filter(|named| row.cells.iter().flatten().any(|result| !series(result, &named.name).is_empty()))
@@ -122,7 +122,7 @@ fn series(result: &CellResult, name: &str) -> Vec<(f64, f64)> {
 }
 
 /// What went on in the repetition that is drawn, by storage: the program's own account.
-fn marks(row: &Row) -> Vec<Strip> {
+fn marks(row: &ComparisonRow) -> Vec<ChartStrip> {
     let mut strips = Vec::new();
     for (series, result) in row.cells.iter().enumerate() {
         let first = result.as_ref().and_then(|result| result.completed().next()?.benchmark.as_ref());
@@ -130,13 +130,13 @@ fn marks(row: &Row) -> Vec<Strip> {
         let mut names: Vec<&str> = taken.marks.iter().map(|mark| mark.name.as_str()).collect();
         names.dedup();
         let spans = names.iter().flat_map(|name| spans(taken, name));
-        strips.extend(spans.map(|(from, to)| Strip { series, from, to }));
+        strips.extend(spans.map(|(from, to)| ChartStrip { series, from, to }));
     }
     strips
 }
 
 /// The names of what went on: `checkpoint`.
-fn marked(row: &Row) -> String {
+fn marked(row: &ComparisonRow) -> String {
     let taken = row.cells.iter().flatten().filter_map(|result| result.completed().next()?.benchmark.as_ref());
     let mut names: Vec<String> = taken.flat_map(|one| &one.marks).map(|mark| mark.name.clone()).collect();
     names.sort();
@@ -145,7 +145,7 @@ fn marked(row: &Row) -> String {
 }
 
 /// What the figures were like while it went on, and otherwise.
-fn meanwhile(row: &Row) -> Markup {
+fn meanwhile(row: &ComparisonRow) -> Markup {
     let told = |result: &CellResult| {
         let all = result.benchmark().map_or(&[][..], |one| &one.meanwhile);
         all.iter().map(|one| format!("{}: {}", result.cell.storage, one.in_words())).collect::<Vec<_>>()
@@ -159,16 +159,20 @@ fn meanwhile(row: &Row) -> Markup {
     }
 }
 
-fn lines(page: &Page, row: &Row, named: &NamedFigure) -> Markup {
+fn lines(page: &ReportPage, row: &ComparisonRow, named: &NamedFigure) -> Markup {
     let most_points = if page.comparison.rows.len() > OPEN_ROWS { 60 } else { 150 };
-    let drawn: Vec<Line> = row
+    let drawn: Vec<ChartLine> = row
         .cells
         .iter()
         .enumerate()
         .filter_map(|(index, result)| {
             let points = series(result.as_ref()?, &named.name);
             let name = Some(page.comparison.storages[index].to_owned());
-            (!points.is_empty()).then(|| Line { series: index, name, points: thinned(&points, most_points) })
+            (!points.is_empty()).then(|| ChartLine {
+                series: index,
+                name,
+                points: thinned(&points, most_points),
+            })
         })
         .collect();
     let last = drawn.iter().flat_map(|line| &line.points).map(|point| point.0).fold(0.0, f64::max);
@@ -179,17 +183,18 @@ fn lines(page: &Page, row: &Row, named: &NamedFigure) -> Markup {
     let is_log = are_far_apart(&drawn);
     let caption = format!("{} over time", named.title());
     // Beyond the last line there is no picture.
-    let within = |strip: Strip| (strip.from < last).then(|| Strip { to: strip.to.min(last), ..strip });
-    let strips: Vec<Strip> = marks(row).into_iter().filter_map(within).collect();
-    let svg = Lines {
-        words: Words {
+    let within =
+        |strip: ChartStrip| (strip.from < last).then(|| ChartStrip { to: strip.to.min(last), ..strip });
+    let strips: Vec<ChartStrip> = marks(row).into_iter().filter_map(within).collect();
+    let svg = LineChart {
+        words: AltText {
             title: &caption,
             description: "One line a storage, as the benchmark printed its progress.",
         },
         y_title: &if is_log { format!("{}, logarithmic", named.unit) } else { named.unit.clone() },
         x_title: "seconds",
         lines: &drawn,
-        x: Axis { low: 0.0, high: last, is_log: false },
+        x: ChartAxis { low: 0.0, high: last, is_log: false },
         x_ticks: Vec::new(),
         is_log,
         y_high: None,
@@ -201,7 +206,7 @@ fn lines(page: &Page, row: &Row, named: &NamedFigure) -> Markup {
     html! { div { (figure(&caption, svg)) } }
 }
 
-fn table(page: &Page, row: &Row) -> Markup {
+fn table(page: &ReportPage, row: &ComparisonRow) -> Markup {
     let all = figures_of(row);
     html! {
         div.scroll { table {
@@ -234,14 +239,14 @@ fn table(page: &Page, row: &Row) -> Markup {
     }
 }
 
-fn dilation(page: &Page, named: &NamedFigure) -> &'static str {
+fn dilation(page: &ReportPage, named: &NamedFigure) -> &'static str {
     match (page.loaded.run.scale.time == 1.0, named.slow_motion) {
-        (true, _) | (_, Dilation::None) => "",
-        (false, Dilation::Time | Dilation::Rate) => "slow motion divided out",
+        (true, _) | (_, MetricDilation::None) => "",
+        (false, MetricDilation::Time | MetricDilation::Rate) => "slow motion divided out",
     }
 }
 
-fn fields(page: &Page, row: &Row, result: &CellResult, name: &str) -> Markup {
+fn fields(page: &ReportPage, row: &ComparisonRow, result: &CellResult, name: &str) -> Markup {
     let Some(benchmark) = result.benchmark() else {
         return not_measured(&result.outcome, 3);
     };

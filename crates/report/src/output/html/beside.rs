@@ -2,13 +2,13 @@
 
 use maud::{Markup, html};
 
-use super::{Page, swatch};
-use crate::comparison::beside::Beside;
+use super::{ReportPage, swatch};
+use crate::comparison::beside::BackgroundLoad;
 use crate::output::terminal::beside::{answered, asked, in_words};
 use crate::quantity;
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
-    let rows = Beside::by_row(&page.comparison);
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
+    let rows = BackgroundLoad::by_row(&page.comparison);
     if rows.is_empty() {
         return None;
     }

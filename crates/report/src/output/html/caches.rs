@@ -3,12 +3,12 @@
 use maud::{Markup, html};
 
 use super::swatch;
-use crate::comparison::Row;
+use crate::comparison::ComparisonRow;
 use crate::output::terminal::caches::{figures, of_row};
 use crate::quantity::ABSENT;
 
 /// Empty where no job of these rows had one.
-pub(super) fn caches(rows: &[&Row]) -> Markup {
+pub(super) fn caches(rows: &[&ComparisonRow]) -> Markup {
     let told: Vec<_> = rows.iter().flat_map(|row| of_row(row).map(move |one| (row.label(), one))).collect();
     html! {
         @if !told.is_empty() {

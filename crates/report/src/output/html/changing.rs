@@ -2,17 +2,17 @@
 
 use maud::{Markup, html};
 
-use super::charts::{Line, Lines};
-use super::drawing::{Axis, Words};
+use super::charts::{ChartLine, LineChart};
+use super::drawing::{AltText, ChartAxis};
 use super::throughput::rate_label;
-use super::{Page, figure, swatch};
-use crate::comparison::Row;
-use crate::comparison::changing::{self, Stretch};
+use super::{ReportPage, figure, swatch};
+use crate::comparison::ComparisonRow;
+use crate::comparison::changing::{self, TimeStretch};
 use crate::output::terminal::changing::seconds;
 use crate::quantity::{self, ABSENT};
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
-    let rows: Vec<&Row> = changing::rows(&page.comparison)
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
+    let rows: Vec<&ComparisonRow> = changing::rows(&page.comparison)
         .into_iter()
         .filter(|row| (0..row.cells.len()).any(|index| !stretches(row, index).is_empty()))
         .collect();
@@ -33,15 +33,20 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
     })
 }
 
-fn stretches(row: &Row, storage: usize) -> Vec<Stretch> {
+fn stretches(row: &ComparisonRow, storage: usize) -> Vec<TimeStretch> {
     match row.cells.get(storage) {
         Some(Some(result)) => changing::stretches(result.cell, &result.measured()),
         _ => Vec::new(),
     }
 }
 
-fn chart(page: &Page, row: &Row, what: &str, pick: fn(&Stretch) -> Option<f64>) -> Markup {
-    let lines: Vec<Line> = page
+fn chart(
+    page: &ReportPage,
+    row: &ComparisonRow,
+    what: &str,
+    pick: fn(&TimeStretch) -> Option<f64>,
+) -> Markup {
+    let lines: Vec<ChartLine> = page
         .comparison
         .storages
         .iter()
@@ -50,17 +55,17 @@ fn chart(page: &Page, row: &Row, what: &str, pick: fn(&Stretch) -> Option<f64>) 
             // Where a rate comes again, time alone tells the two apart: its line goes back.
             let points = stretches(row, series);
             let points = points.iter().filter_map(|one| Some((one.offered_per_s(), pick(one)?))).collect();
-            Line { series, name: Some((*name).to_owned()), points }
+            ChartLine { series, name: Some((*name).to_owned()), points }
         })
         .filter(|line| line.points.len() > 1)
         .collect();
     if lines.is_empty() {
         return html! {};
     }
-    let caption = Page::caption(row, what);
-    let x = Axis::from_zero(lines.iter().flat_map(|line| line.points.iter().map(|point| point.0)));
-    let svg = Lines {
-        words: Words {
+    let caption = ReportPage::caption(row, what);
+    let x = ChartAxis::from_zero(lines.iter().flat_map(|line| line.points.iter().map(|point| point.0)));
+    let svg = LineChart {
+        words: AltText {
             title: &caption,
             description: "One line a storage, over what was offered; the table below has the values.",
         },
@@ -79,7 +84,7 @@ fn chart(page: &Page, row: &Row, what: &str, pick: fn(&Stretch) -> Option<f64>) 
     figure(&caption, svg)
 }
 
-fn table(page: &Page, row: &Row) -> Markup {
+fn table(page: &ReportPage, row: &ComparisonRow) -> Markup {
     let latency = |us: Option<f64>| us.map_or(ABSENT.to_owned(), quantity::latency);
     html! {
         div.scroll { table {

@@ -4,34 +4,34 @@ use plotters::element::Circle;
 use plotters::style::Color;
 
 use super::drawing::{
-    Anchor, Axis, FINE, Frame, GRID, INK, MUTED, Margins, Words, bar, line, picture, series_colour, text,
-    x_axis, y_axis, y_title,
+    AltText, ChartAxis, ChartMargins, FINE, GRID, INK, MUTED, PlotFrame, TextAnchor, bar, line, picture,
+    series_colour, text, x_axis, y_axis, y_title,
 };
-use crate::comparison::{CellResult, Row};
+use crate::comparison::{CellResult, ComparisonRow};
 use crate::quantity;
-use crate::statistics::Interval;
+use crate::statistics::ConfidenceInterval;
 
 /// One value of a group, belonging to a storage.
 #[derive(Clone, Debug)]
-pub(super) struct Mark {
+pub(super) struct ChartMark {
     /// The storage's index, for its colour.
     pub series: usize,
     pub value: f64,
-    pub interval: Option<Interval>,
+    pub interval: Option<ConfidenceInterval>,
     /// Drawn pale or hollow, with an exclamation mark.
     pub is_doubtful: bool,
 }
 
-impl Mark {
+impl ChartMark {
     /// A mark for each storage that has the value.
     pub(super) fn of_row(
-        row: &Row,
-        pick: impl Fn(&CellResult) -> Option<(f64, Option<Interval>)>,
-    ) -> Vec<Mark> {
+        row: &ComparisonRow,
+        pick: impl Fn(&CellResult) -> Option<(f64, Option<ConfidenceInterval>)>,
+    ) -> Vec<ChartMark> {
         let mark = |(series, result): (usize, &Option<CellResult>)| {
             let result = result.as_ref()?;
             let (value, interval) = pick(result)?;
-            Some(Mark { series, value, interval, is_doubtful: result.is_doubtful() })
+            Some(ChartMark { series, value, interval, is_doubtful: result.is_doubtful() })
         };
         row.cells.iter().enumerate().filter_map(mark).collect()
     }
@@ -39,23 +39,23 @@ impl Mark {
 
 /// Marks that stand together under one name.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
+pub(super) struct MarkGroup {
     pub label: String,
-    pub marks: Vec<Mark>,
+    pub marks: Vec<ChartMark>,
 }
 
 /// A picture of groups of marks.
-pub(super) struct Groups<'a> {
-    pub words: Words<'a>,
+pub(super) struct GroupChart<'a> {
+    pub words: AltText<'a>,
     pub y_title: &'a str,
-    pub groups: &'a [Group],
+    pub groups: &'a [MarkGroup],
     pub is_log: bool,
     pub width: i32,
     pub height: i32,
     pub label: &'a dyn Fn(f64) -> String,
 }
 
-impl Groups<'_> {
+impl GroupChart<'_> {
     fn values(&self) -> impl Iterator<Item = f64> + '_ {
         self.groups.iter().flat_map(|group| &group.marks).flat_map(|mark| {
             let ends = mark.interval.map_or([mark.value; 2], |one| [one.low, one.high]);
@@ -63,19 +63,19 @@ impl Groups<'_> {
         })
     }
 
-    fn frame(&self) -> Frame {
-        let margins = Margins { left: 68, right: 12, top: 20, bottom: 30 };
-        Frame { width: self.width, height: self.height, margins }
+    fn frame(&self) -> PlotFrame {
+        let margins = ChartMargins { left: 68, right: 12, top: 20, bottom: 30 };
+        PlotFrame { width: self.width, height: self.height, margins }
     }
 
-    fn axis(&self) -> Axis {
+    fn axis(&self) -> ChartAxis {
         if !self.is_log {
-            return Axis::from_zero(self.values());
+            return ChartAxis::from_zero(self.values());
         }
         // An interval that reaches to nothing must not stretch the axis by decades.
         let marks = self.groups.iter().flat_map(|group| &group.marks);
         let lowest = marks.map(|mark| mark.value).filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
-        Axis::log(self.values().map(|value| value.max(lowest / 3.0)))
+        ChartAxis::log(self.values().map(|value| value.max(lowest / 3.0)))
     }
 
     /// Bars, or dots on a logarithmic axis: that has no zero, so that a bar's length would mean nothing.
@@ -111,7 +111,7 @@ impl Groups<'_> {
                     if mark.is_doubtful {
                         words = format!("! {words}").trim().to_owned();
                     }
-                    text(area, &words, (middle, highest - FINE), 11, INK, Anchor::Above);
+                    text(area, &words, (middle, highest - FINE), 11, INK, TextAnchor::Above);
                 }
             }
             self.names_below(area, &frame);
@@ -119,11 +119,11 @@ impl Groups<'_> {
     }
 
     /// The ground that groups stand on, and their names.
-    fn names_below(&self, area: &super::drawing::Area, frame: &Frame) {
+    fn names_below(&self, area: &super::drawing::SvgArea, frame: &PlotFrame) {
         let slot = 1.0 / self.groups.len().max(1) as f64;
         for (index, group) in self.groups.iter().enumerate() {
             let centre = frame.x((index as f64 + 0.5) * slot);
-            text(area, &group.label, (centre, frame.y(0.0) + 7 * FINE), 12, INK, Anchor::Below);
+            text(area, &group.label, (centre, frame.y(0.0) + 7 * FINE), 12, INK, TextAnchor::Below);
         }
         let ground = vec![(frame.x(0.0), frame.y(0.0)), (frame.x(1.0), frame.y(0.0))];
         line(area, ground, MUTED, 1.0, FINE as u32);
@@ -143,7 +143,7 @@ impl Groups<'_> {
             y_title(area, &frame, self.y_title);
             y_axis(area, &frame, &axis, self.label);
             let slot = 1.0 / self.groups.len().max(1) as f64;
-            let mut places: Vec<(&Mark, i32, [i32; 3])> = Vec::new();
+            let mut places: Vec<(&ChartMark, i32, [i32; 3])> = Vec::new();
             for (index, group) in self.groups.iter().enumerate() {
                 let count = all.len().max(1) as f64;
                 let step = slot * 0.8 / count;
@@ -168,9 +168,9 @@ impl Groups<'_> {
                     if mark.is_doubtful { colour.stroke_width(2 * FINE as u32) } else { colour.filled() };
                 area.draw(&Circle::new((*x, *y), 5 * FINE, style)).expect("drawing to memory can't fail");
             }
-            let mut taken: Vec<Rectangle> = places
+            let mut taken: Vec<PlotRectangle> = places
                 .iter()
-                .map(|(_, x, [top, _, bottom])| Rectangle {
+                .map(|(_, x, [top, _, bottom])| PlotRectangle {
                     left: x - 5 * FINE,
                     right: x + 5 * FINE,
                     top: *top,
@@ -181,7 +181,7 @@ impl Groups<'_> {
                 let value = (self.label)(mark.value);
                 let words = if mark.is_doubtful { format!("! {value}") } else { value };
                 let place = free_place(&words, *x, [*top, *bottom], &frame, &taken);
-                text(area, &words, (*x, place.bottom), 10, INK, Anchor::Above);
+                text(area, &words, (*x, place.bottom), 10, INK, TextAnchor::Above);
                 taken.push(place);
             }
             self.names_below(area, &frame);
@@ -191,15 +191,15 @@ impl Groups<'_> {
 
 /// Part of a picture that something is drawn on, in drawing units.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Rectangle {
+pub(super) struct PlotRectangle {
     pub left: i32,
     pub right: i32,
     pub top: i32,
     pub bottom: i32,
 }
 
-impl Rectangle {
-    pub(super) fn overlaps(&self, other: &Rectangle) -> bool {
+impl PlotRectangle {
+    pub(super) fn overlaps(&self, other: &PlotRectangle) -> bool {
         self.left < other.right
             && other.left < self.right
             && self.top < other.bottom
@@ -212,23 +212,30 @@ pub(super) fn free_place(
     words: &str,
     x: i32,
     [top, bottom]: [i32; 2],
-    frame: &Frame,
-    taken: &[Rectangle],
-) -> Rectangle {
+    frame: &PlotFrame,
+    taken: &[PlotRectangle],
+) -> PlotRectangle {
     const HEIGHT: i32 = 11 * FINE;
     const STEPS: i32 = 8;
     let half = words.chars().count() as i32 * 29 * FINE / 10;
-    let place = |foot: i32| Rectangle { left: x - half, right: x + half, top: foot - HEIGHT, bottom: foot };
+    let place =
+        |foot: i32| PlotRectangle { left: x - half, right: x + half, top: foot - HEIGHT, bottom: foot };
     let above = |step: i32| place(top - FINE - step * HEIGHT);
     let below = |step: i32| place(bottom + 2 * FINE + (step + 1) * HEIGHT);
-    let is_free = |one: &Rectangle| {
+    let is_free = |one: &PlotRectangle| {
         one.top >= 0 && one.bottom <= frame.y(0.0) && !taken.iter().any(|other| one.overlaps(other))
     };
     (0..STEPS).flat_map(|step| [above(step), below(step)]).find(is_free).unwrap_or_else(|| above(0))
 }
 
 /// An interval with a cap at each end. An end below the axis has none: there the line stops above the ground, in an arrow.
-fn whisker(area: &super::drawing::Area, frame: &Frame, axis: &Axis, x: i32, interval: Interval) {
+fn whisker(
+    area: &super::drawing::SvgArea,
+    frame: &PlotFrame,
+    axis: &ChartAxis,
+    x: i32,
+    interval: ConfidenceInterval,
+) {
     let cap = 4 * FINE;
     let width = FINE as u32 + 1;
     let high = frame.y(axis.place(interval.high));
@@ -242,7 +249,7 @@ fn whisker(area: &super::drawing::Area, frame: &Frame, axis: &Axis, x: i32, inte
 }
 
 /// Where an interval ends below, and whether it goes on beyond the axis.
-fn lower_end(frame: &Frame, axis: &Axis, interval: Interval) -> (i32, bool) {
+fn lower_end(frame: &PlotFrame, axis: &ChartAxis, interval: ConfidenceInterval) -> (i32, bool) {
     let is_open = interval.low < axis.low || (axis.is_log && interval.low <= 0.0);
     match is_open {
         true => ((frame.y(0.0) - 3 * FINE).max(frame.y(axis.place(interval.high))), true),
@@ -257,7 +264,7 @@ const POINTS_WITH_DOTS: usize = 12;
 
 /// A line of one storage.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct ChartLine {
     pub series: usize,
     /// Written at the line's end; none for a further repetition.
     pub name: Option<String>,
@@ -268,12 +275,12 @@ pub(super) struct Line {
 const LEFT: i32 = 66;
 
 /// A picture of lines over a shared x axis.
-pub(super) struct Lines<'a> {
-    pub words: Words<'a>,
+pub(super) struct LineChart<'a> {
+    pub words: AltText<'a>,
     pub y_title: &'a str,
     pub x_title: &'a str,
-    pub lines: &'a [Line],
-    pub x: Axis,
+    pub lines: &'a [ChartLine],
+    pub x: ChartAxis,
     /// Where the x axis is labelled; its own ticks when empty.
     pub x_ticks: Vec<(f64, String)>,
     pub is_log: bool,
@@ -286,7 +293,7 @@ pub(super) struct Lines<'a> {
 
 /// Something that happened to a storage on the way, from one place of the x axis to another.
 #[derive(Clone, Debug)]
-pub(super) struct Happening {
+pub(super) struct ChartEvent {
     pub series: usize,
     /// Written at its beginning; what it means is told beside the picture.
     pub sign: String,
@@ -297,7 +304,7 @@ pub(super) struct Happening {
 
 /// A time in which nothing of what a picture shows was measured: pale, with what happened then.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Shade {
+pub(super) struct ShadedTime {
     pub label: String,
     pub from: f64,
     pub to: f64,
@@ -305,39 +312,39 @@ pub(super) struct Shade {
 
 /// While something went on in a storage: drawn above the picture, each storage in its own lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Strip {
+pub(super) struct ChartStrip {
     pub series: usize,
     pub from: f64,
     pub to: f64,
 }
 
-impl Lines<'_> {
+impl LineChart<'_> {
     pub(super) fn draw(&self) -> String {
         self.draw_with(&[], &[], "")
     }
 
     /// With what happened behind the lines: pale over its length, and a thin mark where it began; and strips above them, with what they are.
-    pub(super) fn draw_with(&self, happenings: &[Happening], strips: &[Strip], what: &str) -> String {
+    pub(super) fn draw_with(&self, happenings: &[ChartEvent], strips: &[ChartStrip], what: &str) -> String {
         self.draw_over(happenings, strips, what, &[])
     }
 
     /// Both axes' places: `above` is what lies above the picture.
-    fn axes(&self, above: i32) -> (Frame, Axis) {
+    fn axes(&self, above: i32) -> (PlotFrame, ChartAxis) {
         let longest =
             self.lines.iter().filter_map(|line| line.name.as_ref()).map(|name| name.chars().count()).max();
         let right = 14 + (longest.unwrap_or(0) as i32 * 13 / 2).min(110);
-        let margins = Margins { left: LEFT, right, top: 12 + above, bottom: 42 };
-        let frame = Frame { width: self.width, height: self.height, margins };
+        let margins = ChartMargins { left: LEFT, right, top: 12 + above, bottom: 42 };
+        let frame = PlotFrame { width: self.width, height: self.height, margins };
         let values = || self.lines.iter().flat_map(|line| line.points.iter().map(|point| point.1));
-        let y = if self.is_log { Axis::log(values()) } else { Axis::from_zero(values()) };
-        (frame, Axis { high: self.y_high.unwrap_or(y.high), ..y })
+        let y = if self.is_log { ChartAxis::log(values()) } else { ChartAxis::from_zero(values()) };
+        (frame, ChartAxis { high: self.y_high.unwrap_or(y.high), ..y })
     }
 
     /// The y axis alone, to stand still where the picture is scrolled.
     pub(super) fn draw_y_axis(&self) -> String {
         let (frame, y) = self.axes(0);
-        let margins = Margins { right: 0, ..frame.margins };
-        let frame = Frame { width: LEFT, margins, ..frame };
+        let margins = ChartMargins { right: 0, ..frame.margins };
+        let frame = PlotFrame { width: LEFT, margins, ..frame };
         picture(frame, &self.words, |area| {
             y_title(area, &frame, self.y_title);
             y_axis(area, &frame, &y, self.label);
@@ -347,10 +354,10 @@ impl Lines<'_> {
     /// With times behind everything in which nothing was measured.
     pub(super) fn draw_over(
         &self,
-        happenings: &[Happening],
-        strips: &[Strip],
+        happenings: &[ChartEvent],
+        strips: &[ChartStrip],
         what: &str,
-        shades: &[Shade],
+        shades: &[ShadedTime],
     ) -> String {
         let mut lanes: Vec<usize> = strips.iter().map(|strip| strip.series).collect();
         lanes.sort_unstable();
@@ -374,14 +381,14 @@ impl Lines<'_> {
                 // Only where there is room.
                 if (to - from) / FINE > shade.label.chars().count() as i32 * 11 / 2 {
                     let at = ((from + to) / 2, frame.y(1.0) + 3 * FINE);
-                    text(area, &shade.label, at, 10, MUTED, Anchor::Below);
+                    text(area, &shade.label, at, 10, MUTED, TextAnchor::Below);
                 }
             }
             y_title(area, &frame, self.y_title);
             y_axis(area, &frame, &y, self.label);
             x_axis(area, &frame, &self.x, &ticks);
             let below = (frame.x(0.5), frame.y(0.0) + 23 * FINE);
-            text(area, self.x_title, below, 11, MUTED, Anchor::Below);
+            text(area, self.x_title, below, 11, MUTED, TextAnchor::Below);
             for one in happenings {
                 let (from, to) =
                     (frame.x(self.x.place(one.from)), frame.x(one.to.map_or(1.0, |to| self.x.place(to))));
@@ -389,11 +396,11 @@ impl Lines<'_> {
                 let colour = series_colour(one.series);
                 bar(area, [(from, top), (to, bottom)], colour, 0.12);
                 line(area, vec![(from, top), (from, bottom)], colour, 0.9, FINE as u32);
-                text(area, &one.sign, (from, top), 10, INK, Anchor::Above);
+                text(area, &one.sign, (from, top), 10, INK, TextAnchor::Above);
             }
             if !lanes.is_empty() {
                 let middle = (4 + LANE * lanes.len() as i32 / 2) * FINE;
-                text(area, &cut(what), (frame.x(0.0) - 4 * FINE, middle), 10, MUTED, Anchor::LeftOf);
+                text(area, &cut(what), (frame.x(0.0) - 4 * FINE, middle), 10, MUTED, TextAnchor::LeftOf);
             }
             for strip in strips {
                 let lane = lanes.iter().position(|series| *series == strip.series).unwrap_or(0) as i32;
@@ -421,7 +428,7 @@ impl Lines<'_> {
             }
             for (name, series, place) in end_labels(self.lines, &frame, &y) {
                 let colour = series_colour(series);
-                text(area, name, (frame.x(1.0) + 6 * FINE, place), 11, colour, Anchor::RightOf);
+                text(area, name, (frame.x(1.0) + 6 * FINE, place), 11, colour, TextAnchor::RightOf);
             }
         })
     }
@@ -437,7 +444,7 @@ fn cut(words: &str) -> String {
 }
 
 /// Names at the heights where their lines end, moved apart where they would overlap.
-fn end_labels<'a>(lines: &'a [Line], frame: &Frame, y: &Axis) -> Vec<(&'a str, usize, i32)> {
+fn end_labels<'a>(lines: &'a [ChartLine], frame: &PlotFrame, y: &ChartAxis) -> Vec<(&'a str, usize, i32)> {
     let gap = 13 * FINE;
     let mut labels: Vec<(&str, usize, i32)> = lines
         .iter()
@@ -479,19 +486,23 @@ mod tests {
 
     #[test]
     fn an_interval_that_reaches_below_the_axis_ends_above_it() {
-        let frame =
-            Frame { width: 500, height: 200, margins: Margins { left: 60, right: 10, top: 10, bottom: 30 } };
+        let frame = PlotFrame {
+            width: 500,
+            height: 200,
+            margins: ChartMargins { left: 60, right: 10, top: 10, bottom: 30 },
+        };
         let ground = frame.y(0.0);
-        for axis in [Axis::log([0.5, 8.0]), Axis::from_zero([8.0])] {
+        for axis in [ChartAxis::log([0.5, 8.0]), ChartAxis::from_zero([8.0])] {
             for low in [-1.0, f64::NEG_INFINITY] {
-                let (end, is_open) = lower_end(&frame, &axis, Interval { low, high: 8.0 });
+                let (end, is_open) = lower_end(&frame, &axis, ConfidenceInterval { low, high: 8.0 });
                 assert!(is_open && end < ground, "{axis:?}: {end} of {ground}");
             }
-            let (end, is_open) = lower_end(&frame, &axis, Interval { low: 2.0, high: 8.0 });
+            let (end, is_open) = lower_end(&frame, &axis, ConfidenceInterval { low: 2.0, high: 8.0 });
             assert!(!is_open && end == frame.y(axis.place(2.0)), "{axis:?}");
         }
         // Two repetitions of a latency: 0 to 8 ms.
-        let (end, is_open) = lower_end(&frame, &Axis::log([0.5, 8.0]), Interval { low: 0.0, high: 8.0 });
+        let (end, is_open) =
+            lower_end(&frame, &ChartAxis::log([0.5, 8.0]), ConfidenceInterval { low: 0.0, high: 8.0 });
         assert!(is_open && end < ground);
     }
 }

@@ -3,11 +3,11 @@
 use maud::{Markup, html};
 use underlay_record::{RunRecord, TopologyRecord};
 
-use super::Page;
+use super::ReportPage;
 use crate::quantity::{self, ABSENT};
 
 /// The topologies of each system and storage that tell one; several where they differed between cells.
-pub(super) fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     let mut found: Vec<(&str, &str, &TopologyRecord, usize)> = Vec::new();
     for record in page.comparison.cells().flat_map(|result| &result.records) {
         let RunRecord { cell, topology: Some(topology), .. } = record else { continue };

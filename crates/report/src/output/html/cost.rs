@@ -5,13 +5,13 @@ use underlay_record::RENT_YEARS;
 
 use super::summary::priced;
 use super::throughput::bar_pictures;
-use super::{Page, swatch};
+use super::{ReportPage, swatch};
 use crate::cell::cost::{StorageCost, devices_in_words, roles_in_words};
 use crate::comparison::storage_records;
 use crate::quantity::{self, ABSENT};
-use crate::statistics::Interval;
+use crate::statistics::ConfidenceInterval;
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     let records = storage_records(&page.comparison);
     if records.is_empty() {
         return None;
@@ -29,7 +29,10 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
             let value = cost.usd_per_kops(figures.throughput_per_s.value)?;
             // A price is exact, so the interval is the throughput's, turned round.
             let interval = figures.throughput_per_s.interval.filter(|one| one.low > 0.0).and_then(|one| {
-                Some(Interval { low: cost.usd_per_kops(one.high)?, high: cost.usd_per_kops(one.low)? })
+                Some(ConfidenceInterval {
+                    low: cost.usd_per_kops(one.high)?,
+                    high: cost.usd_per_kops(one.low)?,
+                })
             });
             Some((value, interval))
         },

@@ -1,18 +1,18 @@
 //! What the devices did.
 
 use maud::{Markup, html};
-use underlay_record::{Arrangement, DeviceId, DeviceSample};
+use underlay_record::{DeviceArrangement, DeviceId, DeviceSample};
 
-use super::charts::{Line, Lines, thinned};
-use super::drawing::{Axis, Words};
+use super::charts::{ChartLine, LineChart, thinned};
+use super::drawing::{AltText, ChartAxis};
 use super::throughput::rate_label;
-use super::{OPEN_ROWS, Page, figure, layers, swatch, wear};
-use crate::cell::activity::{self, Activity};
-use crate::comparison::{CellResult, Row};
+use super::{OPEN_ROWS, ReportPage, figure, layers, swatch, wear};
+use crate::cell::activity::{self, JoinedActivity};
+use crate::comparison::{CellResult, ComparisonRow};
 use crate::quantity::{self, ABSENT};
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
-    if !page.comparison.cells().any(|result| Activity::of(&result.completed_records()).is_some()) {
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
+    if !page.comparison.cells().any(|result| JoinedActivity::of(&result.completed_records()).is_some()) {
         return None;
     }
     Some(html! {
@@ -33,37 +33,37 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
 }
 
 /// A line of the table: a storage's devices together, or those of one kind where it has several.
-struct Total<'a> {
-    row: &'a Row<'a>,
+struct DeviceTotalRow<'a> {
+    row: &'a ComparisonRow<'a>,
     storage: usize,
     result: &'a CellResult<'a>,
     kind: Option<&'a str>,
-    activity: Activity,
+    activity: JoinedActivity,
 }
 
-fn lines<'a>(rows: &[&'a Row<'a>]) -> Vec<Total<'a>> {
+fn lines<'a>(rows: &[&'a ComparisonRow<'a>]) -> Vec<DeviceTotalRow<'a>> {
     let mut lines = Vec::new();
     for row in rows {
         for (storage, result) in row.cells.iter().enumerate() {
             let Some(result) = result else { continue };
             let kinds = activity::by_kind(&result.completed_records());
             if kinds.len() > 1 {
-                lines.extend(kinds.into_iter().map(|(kind, activity)| Total {
+                lines.extend(kinds.into_iter().map(|(kind, activity)| DeviceTotalRow {
                     row,
                     storage,
                     result,
                     kind: Some(kind),
                     activity,
                 }));
-            } else if let Some(activity) = Activity::of(&result.completed_records()) {
-                lines.push(Total { row, storage, result, kind: None, activity });
+            } else if let Some(activity) = JoinedActivity::of(&result.completed_records()) {
+                lines.push(DeviceTotalRow { row, storage, result, kind: None, activity });
             }
         }
     }
     lines
 }
 
-fn totals(rows: &[&Row]) -> Markup {
+fn totals(rows: &[&ComparisonRow]) -> Markup {
     let has_operations = rows.iter().any(|row| row.is_operations());
     html! {
         div.scroll { table {
@@ -90,7 +90,7 @@ fn totals(rows: &[&Row]) -> Markup {
     }
 }
 
-fn total_fields(activity: &Activity) -> Markup {
+fn total_fields(activity: &JoinedActivity) -> Markup {
     html! {
         td { (activity.devices) }
         td { (quantity::rate(activity.read_iops)) }
@@ -100,7 +100,7 @@ fn total_fields(activity: &Activity) -> Markup {
     }
 }
 
-fn moved_fields(activity: &Activity) -> Markup {
+fn moved_fields(activity: &JoinedActivity) -> Markup {
     let bytes = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::memory);
     html! {
         td { (quantity::bytes(activity.read_bytes_per_s)) "/s" }
@@ -114,14 +114,14 @@ fn moved_fields(activity: &Activity) -> Markup {
 
 /// The devices of storages that are not put together to one, and those that roles have for themselves: whether a system uses them
 /// alike shows here.
-fn each_device(row: &Row, is_one_of_several: bool) -> Markup {
+fn each_device(row: &ComparisonRow, is_one_of_several: bool) -> Markup {
     let apart = |result: &CellResult| {
         result.storage().is_some_and(|storage| {
             let has_roles = storage.devices.iter().any(|device| device.id.role.is_some());
-            has_roles || (storage.arrangement == Some(Arrangement::Jbod) && storage.devices.len() > 1)
+            has_roles || (storage.arrangement == Some(DeviceArrangement::Jbod) && storage.devices.len() > 1)
         })
     };
-    let lines: Vec<(usize, &CellResult, &DeviceId, Activity)> = row
+    let lines: Vec<(usize, &CellResult, &DeviceId, JoinedActivity)> = row
         .cells
         .iter()
         .enumerate()
@@ -156,7 +156,7 @@ fn each_device(row: &Row, is_one_of_several: bool) -> Markup {
     }
 }
 
-fn per_operation(line: &Total) -> String {
+fn per_operation(line: &DeviceTotalRow) -> String {
     let requests = line.activity.read_iops + line.activity.write_iops;
     line.result
         .figures()
@@ -165,9 +165,9 @@ fn per_operation(line: &Total) -> String {
 }
 
 /// What is drawn of the devices over time: (name, y title, value of one device, whether devices add up, label).
-type Trace = (&'static str, &'static str, fn(&DeviceSample) -> f64, bool, fn(f64) -> String);
+type DeviceTrace = (&'static str, &'static str, fn(&DeviceSample) -> f64, bool, fn(f64) -> String);
 
-const TRACES: [Trace; 4] = [
+const TRACES: [DeviceTrace; 4] = [
     ("Requests", "IOPS", |sample| sample.read_iops + sample.write_iops, true, rate_label),
     (
         "Bandwidth",
@@ -180,13 +180,17 @@ const TRACES: [Trace; 4] = [
     ("Busy time", "share of time", |sample| sample.busy, false, quantity::percent),
 ];
 
-fn over_time(page: &Page, row: &Row) -> Markup {
+fn over_time(page: &ReportPage, row: &ComparisonRow) -> Markup {
     html! {
         div.charts.four { @for trace in TRACES { (trace_picture(page, row, trace)) } }
     }
 }
 
-fn trace_picture(page: &Page, row: &Row, (name, y_title, pick, is_sum, label): Trace) -> Markup {
+fn trace_picture(
+    page: &ReportPage,
+    row: &ComparisonRow,
+    (name, y_title, pick, is_sum, label): DeviceTrace,
+) -> Markup {
     let most_points = if page.comparison.rows.len() > OPEN_ROWS { 50 } else { 120 };
     let mut lines = Vec::new();
     for (series, result) in row.cells.iter().enumerate() {
@@ -207,14 +211,14 @@ fn trace_picture(page: &Page, row: &Row, (name, y_title, pick, is_sum, label): T
             .collect();
         if !points.is_empty() {
             let name = Some(page.comparison.storages[series].to_owned());
-            lines.push(Line { series, name, points: thinned(&points, most_points) });
+            lines.push(ChartLine { series, name, points: thinned(&points, most_points) });
         }
     }
     let last = lines.iter().flat_map(|line| &line.points).map(|point| point.0).fold(0.0, f64::max);
     if last <= 0.0 {
         return html! {};
     }
-    let caption = Page::caption(row, name);
+    let caption = ReportPage::caption(row, name);
     let values = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
     let highest = values.clone().fold(0.0, f64::max);
     let typical_low = lines
@@ -223,12 +227,12 @@ fn trace_picture(page: &Page, row: &Row, (name, y_title, pick, is_sum, label): T
         .filter(|mean| *mean > 0.0)
         .fold(f64::INFINITY, f64::min);
     let is_log = is_sum && highest > 8.0 * typical_low && values.clone().all(|value| value > 0.0);
-    let svg = Lines {
-        words: Words { title: &caption, description: "One line a storage, over the measured time." },
+    let svg = LineChart {
+        words: AltText { title: &caption, description: "One line a storage, over the measured time." },
         y_title: &if is_log { format!("{y_title}, logarithmic") } else { y_title.to_owned() },
         x_title: "seconds",
         lines: &lines,
-        x: Axis { low: 0.0, high: last, is_log: false },
+        x: ChartAxis { low: 0.0, high: last, is_log: false },
         x_ticks: Vec::new(),
         is_log,
         y_high: (!is_sum).then_some(1.0),

@@ -2,19 +2,20 @@
 
 use maud::{Markup, html};
 
-use super::{Page, swatch};
+use super::{ReportPage, swatch};
 use crate::cell::directories::{self, DirectoryFigures, DirectoryGroup};
-use crate::comparison::{Row, system_title};
+use crate::comparison::{ComparisonRow, system_title};
 use crate::output::terminal::jobs::{OfStorage, counted, over_all_jobs, range, roles};
 use crate::quantity;
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     let of_systems: Vec<(&str, Vec<OfStorage>)> = page
         .comparison
         .systems
         .iter()
         .map(|system| {
-            let rows: Vec<&Row> = page.comparison.jobs().filter(|row| row.system == *system).collect();
+            let rows: Vec<&ComparisonRow> =
+                page.comparison.jobs().filter(|row| row.system == *system).collect();
             (*system, over_all_jobs(&page.comparison, &rows))
         })
         .filter(|(_, storages)| !storages.is_empty())
@@ -36,7 +37,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
     })
 }
 
-fn table(page: &Page, storages: &[OfStorage]) -> Markup {
+fn table(page: &ReportPage, storages: &[OfStorage]) -> Markup {
     html! {
         div.scroll { table {
             thead { tr {
@@ -70,7 +71,7 @@ fn group_fields(group: &DirectoryGroup) -> Markup {
 }
 
 /// What the table shows, where a storage has directories on devices of several kinds.
-fn words(page: &Page, storages: &[OfStorage]) -> Markup {
+fn words(page: &ReportPage, storages: &[OfStorage]) -> Markup {
     let lines: Vec<(usize, String, String)> = storages
         .iter()
         .flat_map(|(storage, all)| {
@@ -92,7 +93,7 @@ fn words(page: &Page, storages: &[OfStorage]) -> Markup {
     }
 }
 
-fn each(page: &Page, storage: usize, all: &[DirectoryFigures]) -> Markup {
+fn each(page: &ReportPage, storage: usize, all: &[DirectoryFigures]) -> Markup {
     html! {
         details {
             summary { "Each directory of " (page.comparison.storages[storage]) }

@@ -12,7 +12,7 @@ use plotters::style::{Color, FontTransform, IntoFont, RGBColor, TextStyle};
 
 use crate::quantity;
 
-pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type SvgArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Text and axis lines; `report.css` maps it, as it does the others, by its hexadecimal form.
 pub(super) const INK: RGBColor = RGBColor(0x11, 0x11, 0x11);
@@ -41,32 +41,32 @@ pub(super) const FINE: i32 = 2;
 
 /// A value's way to a position on an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Axis {
+pub(super) struct ChartAxis {
     pub low: f64,
     pub high: f64,
     pub is_log: bool,
 }
 
-impl Axis {
+impl ChartAxis {
     /// From zero to a round number that holds every value.
-    pub(super) fn from_zero(values: impl IntoIterator<Item = f64>) -> Axis {
+    pub(super) fn from_zero(values: impl IntoIterator<Item = f64>) -> ChartAxis {
         let highest = values.into_iter().filter(|value| is_drawn(*value)).fold(0.0, f64::max);
         let high = if highest > 0.0 { next_of(highest * 1.02, &HEADROOMS) } else { 1.0 };
-        Axis { low: 0.0, high, is_log: false }
+        ChartAxis { low: 0.0, high, is_log: false }
     }
 
     /// A logarithmic axis around every positive value.
-    pub(super) fn log(values: impl IntoIterator<Item = f64>) -> Axis {
+    pub(super) fn log(values: impl IntoIterator<Item = f64>) -> ChartAxis {
         let (mut low, mut high) = (f64::INFINITY, 0.0f64);
         for value in values.into_iter().filter(|value| is_drawn(*value) && *value > 0.0) {
             low = low.min(value);
             high = high.max(value);
         }
         if high <= 0.0 {
-            return Axis { low: 1.0, high: 10.0, is_log: true };
+            return ChartAxis { low: 1.0, high: 10.0, is_log: true };
         }
         let (low, high) = (round_down(low / 1.05), next_of(high * 1.05, &STEPS));
-        Axis { low, high: if high > low { high } else { low * 10.0 }, is_log: true }
+        ChartAxis { low, high: if high > low { high } else { low * 10.0 }, is_log: true }
     }
 
     /// 0 at the low end, 1 at the high one; values beyond are drawn at the end.
@@ -132,7 +132,7 @@ fn round_down(value: f64) -> f64 {
 
 /// Margins around the plotted rectangle, in the picture's pixels.
 #[derive(Clone, Copy)]
-pub(super) struct Margins {
+pub(super) struct ChartMargins {
     pub left: i32,
     pub right: i32,
     pub top: i32,
@@ -141,13 +141,13 @@ pub(super) struct Margins {
 
 /// A picture's plotted rectangle.
 #[derive(Clone, Copy)]
-pub(super) struct Frame {
+pub(super) struct PlotFrame {
     pub width: i32,
     pub height: i32,
-    pub margins: Margins,
+    pub margins: ChartMargins,
 }
 
-impl Frame {
+impl PlotFrame {
     /// The horizontal position of a share of the plotted width, in drawing units.
     pub(super) fn x(&self, share: f64) -> i32 {
         let inner = f64::from(self.width - self.margins.left - self.margins.right);
@@ -162,13 +162,13 @@ impl Frame {
 }
 
 /// Words for those who don't see the picture.
-pub(super) struct Words<'a> {
+pub(super) struct AltText<'a> {
     pub title: &'a str,
     pub description: &'a str,
 }
 
 /// Draws a picture and returns it as an SVG element that scales with the page.
-pub(super) fn picture(frame: Frame, words: &Words, draw: impl FnOnce(&Area)) -> String {
+pub(super) fn picture(frame: PlotFrame, words: &AltText, draw: impl FnOnce(&SvgArea)) -> String {
     let mut svg = String::new();
     {
         let size = ((frame.width * FINE) as u32, (frame.height * FINE) as u32);
@@ -201,7 +201,7 @@ fn escape(text: &str) -> String {
 
 /// Where a text stands to its point.
 #[derive(Clone, Copy)]
-pub(super) enum Anchor {
+pub(super) enum TextAnchor {
     Centre,
     Above,
     Below,
@@ -210,13 +210,20 @@ pub(super) enum Anchor {
 }
 
 /// Text of `size` pixels.
-pub(super) fn text(area: &Area, words: &str, at: (i32, i32), size: i32, colour: RGBColor, anchor: Anchor) {
+pub(super) fn text(
+    area: &SvgArea,
+    words: &str,
+    at: (i32, i32),
+    size: i32,
+    colour: RGBColor,
+    anchor: TextAnchor,
+) {
     let position = match anchor {
-        Anchor::Centre => Pos::new(HPos::Center, VPos::Center),
-        Anchor::Above => Pos::new(HPos::Center, VPos::Bottom),
-        Anchor::Below => Pos::new(HPos::Center, VPos::Top),
-        Anchor::LeftOf => Pos::new(HPos::Right, VPos::Center),
-        Anchor::RightOf => Pos::new(HPos::Left, VPos::Center),
+        TextAnchor::Centre => Pos::new(HPos::Center, VPos::Center),
+        TextAnchor::Above => Pos::new(HPos::Center, VPos::Bottom),
+        TextAnchor::Below => Pos::new(HPos::Center, VPos::Top),
+        TextAnchor::LeftOf => Pos::new(HPos::Right, VPos::Center),
+        TextAnchor::RightOf => Pos::new(HPos::Left, VPos::Center),
     };
     let style = text_style(size, &colour).pos(position);
     area.draw(&Text::new(words.to_owned(), at, style)).expect("drawing to memory can't fail");
@@ -229,39 +236,39 @@ fn text_style(size: i32, colour: &RGBColor) -> TextStyle<'_> {
 }
 
 /// The y axis' name, upwards along the left edge.
-pub(super) fn y_title(area: &Area, frame: &Frame, words: &str) {
+pub(super) fn y_title(area: &SvgArea, frame: &PlotFrame, words: &str) {
     let style =
         text_style(11, &MUTED).transform(FontTransform::Rotate270).pos(Pos::new(HPos::Center, VPos::Top));
     area.draw(&Text::new(words.to_owned(), (0, frame.y(0.5)), style)).expect("drawing to memory can't fail");
 }
 
-pub(super) fn line(area: &Area, points: Vec<(i32, i32)>, colour: RGBColor, opacity: f64, width: u32) {
+pub(super) fn line(area: &SvgArea, points: Vec<(i32, i32)>, colour: RGBColor, opacity: f64, width: u32) {
     let element = PathElement::new(points, colour.mix(opacity).stroke_width(width));
     area.draw(&element).expect("drawing to memory can't fail");
 }
 
-pub(super) fn bar(area: &Area, corners: [(i32, i32); 2], colour: RGBColor, opacity: f64) {
+pub(super) fn bar(area: &SvgArea, corners: [(i32, i32); 2], colour: RGBColor, opacity: f64) {
     area.draw(&Rectangle::new(corners, colour.mix(opacity).filled())).expect("drawing to memory can't fail");
 }
 
 /// Horizontal grid lines with their values.
-pub(super) fn y_axis(area: &Area, frame: &Frame, axis: &Axis, label: &dyn Fn(f64) -> String) {
+pub(super) fn y_axis(area: &SvgArea, frame: &PlotFrame, axis: &ChartAxis, label: &dyn Fn(f64) -> String) {
     for tick in axis.ticks() {
         let y = frame.y(axis.place(tick));
         line(area, vec![(frame.x(0.0), y), (frame.x(1.0), y)], GRID, 1.0, FINE as u32);
         let words = quantity::without_last_zeros(&label(tick));
-        text(area, &words, (frame.x(0.0) - 6 * FINE, y), 11, MUTED, Anchor::LeftOf);
+        text(area, &words, (frame.x(0.0) - 6 * FINE, y), 11, MUTED, TextAnchor::LeftOf);
     }
 }
 
 /// Values below the plotted rectangle.
-pub(super) fn x_axis(area: &Area, frame: &Frame, axis: &Axis, ticks: &[(f64, String)]) {
+pub(super) fn x_axis(area: &SvgArea, frame: &PlotFrame, axis: &ChartAxis, ticks: &[(f64, String)]) {
     let bottom = frame.y(0.0);
     line(area, vec![(frame.x(0.0), bottom), (frame.x(1.0), bottom)], MUTED, 1.0, FINE as u32);
     for (value, label) in ticks {
         let x = frame.x(axis.place(*value));
         line(area, vec![(x, bottom), (x, bottom + 4 * FINE)], MUTED, 1.0, FINE as u32);
-        text(area, label, (x, bottom + 6 * FINE), 11, MUTED, Anchor::Below);
+        text(area, label, (x, bottom + 6 * FINE), 11, MUTED, TextAnchor::Below);
     }
 }
 
@@ -273,7 +280,7 @@ mod tests {
     proptest! {
         #[test]
         fn an_axis_holds_its_values_and_its_ticks(values in prop::collection::vec(1e-6f64..1e12, 1..20)) {
-            for axis in [Axis::log(values.clone()), Axis::from_zero(values.clone())] {
+            for axis in [ChartAxis::log(values.clone()), ChartAxis::from_zero(values.clone())] {
                 for value in &values {
                     prop_assert!(*value >= axis.low * 0.999 && *value <= axis.high * 1.001, "{value} in {axis:?}");
                 }
@@ -291,7 +298,7 @@ mod tests {
     fn an_axis_ends_whatever_is_to_be_drawn() {
         for values in [[1.0, 1e308], [5e-324, 1.0], [f64::MAX, f64::MIN_POSITIVE], [f64::INFINITY, f64::NAN]]
         {
-            for axis in [Axis::log(values), Axis::from_zero(values)] {
+            for axis in [ChartAxis::log(values), ChartAxis::from_zero(values)] {
                 assert!(axis.ticks().len() < 100, "{axis:?}");
                 assert!(values.iter().all(|value| (0.0..=1.0).contains(&axis.place(*value))), "{axis:?}");
             }
@@ -300,7 +307,7 @@ mod tests {
 
     #[test]
     fn odd_values_have_a_place() {
-        let axis = Axis::log([0.0, f64::NAN, f64::INFINITY, -1.0]);
+        let axis = ChartAxis::log([0.0, f64::NAN, f64::INFINITY, -1.0]);
         for odd in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!((0.0..=1.0).contains(&axis.place(odd)));
         }

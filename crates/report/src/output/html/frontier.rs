@@ -5,10 +5,10 @@ use plotters::element::Circle;
 use plotters::style::Color;
 use underlay_record::frontier::{Frontier, PricedStorage};
 
-use super::charts::{Rectangle, free_place};
+use super::charts::{PlotRectangle, free_place};
 use super::drawing::{
-    Anchor, Area, Axis, FINE, Frame, INK, MUTED, Margins, SERIES, Words, line, picture, text, x_axis, y_axis,
-    y_title,
+    AltText, ChartAxis, ChartMargins, FINE, INK, MUTED, PlotFrame, SERIES, SvgArea, TextAnchor, line,
+    picture, text, x_axis, y_axis, y_title,
 };
 use super::summary::priced;
 use super::{OPEN_FOR_PRINT, figure, head};
@@ -87,10 +87,10 @@ fn is_drawn(one: &PricedStorage) -> bool {
 }
 
 fn chart(frontier: &Frontier, drawn: &[&PricedStorage]) -> String {
-    let margins = Margins { left: 76, right: 30, top: 18, bottom: 44 };
-    let frame = Frame { width: 860, height: 420, margins };
-    let x = Axis::log(drawn.iter().map(|one| one.price.usd));
-    let y = Axis::log(drawn.iter().map(|one| one.p99_us.value).chain([frontier.p99_bound_us]));
+    let margins = ChartMargins { left: 76, right: 30, top: 18, bottom: 44 };
+    let frame = PlotFrame { width: 860, height: 420, margins };
+    let x = ChartAxis::log(drawn.iter().map(|one| one.price.usd));
+    let y = ChartAxis::log(drawn.iter().map(|one| one.p99_us.value).chain([frontier.p99_bound_us]));
     let mut on_line: Vec<&PricedStorage> = drawn.iter().copied().filter(|one| one.is_on_frontier).collect();
     on_line.sort_by(|a, b| a.price.usd.total_cmp(&b.price.usd));
     let names: Vec<String> = on_line
@@ -101,7 +101,7 @@ fn chart(frontier: &Frontier, drawn: &[&PricedStorage]) -> String {
         })
         .collect();
     let description = format!("On the frontier, the cheapest first. {}", names.join(" "));
-    let words = Words { title: "99th percentile over price", description: &description };
+    let words = AltText { title: "99th percentile over price", description: &description };
     picture(frame, &words, |area| {
         y_title(area, &frame, "99th percentile, logarithmic");
         y_axis(area, &frame, &y, &quantity::latency);
@@ -112,13 +112,13 @@ fn chart(frontier: &Frontier, drawn: &[&PricedStorage]) -> String {
             .collect();
         x_axis(area, &frame, &x, &ticks);
         let below = (frame.x(0.5), frame.y(0.0) + 24 * FINE);
-        text(area, "price of the devices, logarithmic", below, 11, MUTED, Anchor::Below);
+        text(area, "price of the devices, logarithmic", below, 11, MUTED, TextAnchor::Below);
         let at = |one: &PricedStorage, us: f64| (frame.x(x.place(one.price.usd)), frame.y(y.place(us)));
         let bound = frame.y(y.place(frontier.p99_bound_us));
         line(area, vec![(frame.x(0.0), bound), (frame.x(1.0), bound)], INK, 0.8, FINE as u32 + 1);
         let bound_words = format!("bound: {}", quantity::latency(frontier.p99_bound_us));
         let beside = (frame.x(1.0) - 46 * FINE, bound - FINE);
-        text(area, &bound_words, beside, 11, INK, Anchor::Above);
+        text(area, &bound_words, beside, 11, INK, TextAnchor::Above);
         line(area, steps(&on_line, &at), SERIES[2], 1.0, 2 * FINE as u32);
         for one in drawn {
             let colour = if one.meets { SERIES[1] } else { SERIES[0] };
@@ -150,24 +150,24 @@ const NEAR_LINES: i32 = 3;
 
 /// Writes the names of those on the frontier where they cover nothing, the answer's first; the table has all of them.
 fn name(
-    area: &Area,
-    frame: &Frame,
+    area: &SvgArea,
+    frame: &PlotFrame,
     drawn: &[&PricedStorage],
     on_line: &[&PricedStorage],
     at: &impl Fn(&PricedStorage, f64) -> (i32, i32),
     bound: i32,
 ) {
-    let around = |x: i32, y: i32| Rectangle {
+    let around = |x: i32, y: i32| PlotRectangle {
         left: x - RADIUS,
         right: x + RADIUS,
         top: y - RADIUS,
         bottom: y + RADIUS,
     };
-    let mut taken: Vec<Rectangle> = drawn
+    let mut taken: Vec<PlotRectangle> = drawn
         .iter()
         .map(|one| at(one, one.p99_us.value))
         .map(|(x, y)| around(x, y))
-        .chain([Rectangle { left: 0, right: i32::MAX, top: bound - FINE, bottom: bound + FINE }])
+        .chain([PlotRectangle { left: 0, right: i32::MAX, top: bound - FINE, bottom: bound + FINE }])
         .collect();
     let mut by_weight: Vec<&PricedStorage> = on_line.to_vec();
     by_weight.sort_by_key(|one| !one.meets);
@@ -181,7 +181,7 @@ fn name(
         if !is_near || taken.iter().any(|other| place.overlaps(other)) {
             continue;
         }
-        text(area, &one.name, (x, place.bottom), 10, INK, Anchor::Above);
+        text(area, &one.name, (x, place.bottom), 10, INK, TextAnchor::Above);
         taken.push(place);
     }
 }

@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 
 use maud::{Markup, html};
 
-use super::charts::{Line, Lines, thinned};
-use super::drawing::{Axis, Words};
-use super::{Page, figure};
-use crate::comparison::Row;
+use super::charts::{ChartLine, LineChart, thinned};
+use super::drawing::{AltText, ChartAxis};
+use super::{ReportPage, figure};
+use crate::comparison::ComparisonRow;
 use crate::quantity;
 
 /// How gauges begin, in records.
 const CURRENT: &str = "current_";
-const MOST_POINTS: usize = 150;
+const MAX_POINTS: usize = 150;
 
 /// A picture of each gauge, over the time of each of these jobs; empty where no system has one.
-pub(super) fn gauges(page: &Page, rows: &[&Row]) -> Markup {
-    let told: Vec<(&Row, Vec<&str>)> =
+pub(super) fn gauges(page: &ReportPage, rows: &[&ComparisonRow]) -> Markup {
+    let told: Vec<(&ComparisonRow, Vec<&str>)> =
         rows.iter().map(|row| (*row, names(row))).filter(|(_, names)| !names.is_empty()).collect();
     html! {
         @if !told.is_empty() {
@@ -33,7 +33,7 @@ pub(super) fn gauges(page: &Page, rows: &[&Row]) -> Markup {
     }
 }
 
-fn names<'a>(row: &Row<'a>) -> Vec<&'a str> {
+fn names<'a>(row: &ComparisonRow<'a>) -> Vec<&'a str> {
     let samples = row
         .cells
         .iter()
@@ -45,7 +45,7 @@ fn names<'a>(row: &Row<'a>) -> Vec<&'a str> {
     names.into_iter().collect()
 }
 
-fn picture(page: &Page, row: &Row, name: &str) -> Markup {
+fn picture(page: &ReportPage, row: &ComparisonRow, name: &str) -> Markup {
     let mut lines = Vec::new();
     for (series, result) in row.cells.iter().enumerate() {
         let Some(record) = result.as_ref().and_then(|result| result.completed().next()) else { continue };
@@ -56,7 +56,7 @@ fn picture(page: &Page, row: &Row, name: &str) -> Markup {
             .collect();
         if !points.is_empty() {
             let storage = Some(page.comparison.storages[series].to_owned());
-            lines.push(Line { series, name: storage, points: thinned(&points, MOST_POINTS) });
+            lines.push(ChartLine { series, name: storage, points: thinned(&points, MAX_POINTS) });
         }
     }
     let last = lines.iter().flat_map(|line| &line.points).map(|point| point.0).fold(0.0, f64::max);
@@ -64,15 +64,15 @@ fn picture(page: &Page, row: &Row, name: &str) -> Markup {
         return html! {};
     }
     let (what, unit) = words(name);
-    let caption = Page::caption(row, &what);
+    let caption = ReportPage::caption(row, &what);
     let number = |value: f64| quantity::number(value, 3);
     let label: &dyn Fn(f64) -> String = if unit.starts_with("bytes") { &quantity::bytes } else { &number };
-    let svg = Lines {
-        words: Words { title: &caption, description: "One line a storage, while the job ran." },
+    let svg = LineChart {
+        words: AltText { title: &caption, description: "One line a storage, while the job ran." },
         y_title: unit,
         x_title: "seconds",
         lines: &lines,
-        x: Axis { low: 0.0, high: last, is_log: false },
+        x: ChartAxis { low: 0.0, high: last, is_log: false },
         x_ticks: Vec::new(),
         is_log: false,
         y_high: None,

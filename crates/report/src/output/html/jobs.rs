@@ -3,24 +3,24 @@
 use maud::{Markup, html};
 
 use super::caches::caches;
-use super::charts::{Group, Groups, Mark};
-use super::drawing::Words;
+use super::charts::{ChartMark, GroupChart, MarkGroup};
+use super::drawing::AltText;
 use super::gauges::gauges;
 use super::stages::stages;
 use super::summary::{inputs_badge, not_measured, ratio_field, verdict_badge};
 use super::throughput::{GROUPS_ACROSS, description};
-use super::{Page, figure, swatch};
+use super::{ReportPage, figure, swatch};
 use crate::cell::jobs::{JobFigures, phases};
-use crate::comparison::{CellResult, Row, mix_title, system_title};
+use crate::comparison::{CellResult, ComparisonRow, mix_title, system_title};
 use crate::output::terminal::jobs::words_on_repetitions;
 use crate::quantity::{self, ABSENT};
-use crate::statistics::{Estimate, Interval};
+use crate::statistics::{ConfidenceInterval, IntervalEstimate};
 
 /// Longest over shortest from which dots on a logarithmic axis take the place of bars.
 const LOG_FROM: f64 = 30.0;
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
-    let rows: Vec<&Row> = page.comparison.jobs().collect();
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
+    let rows: Vec<&ComparisonRow> = page.comparison.jobs().collect();
     rows.first()?;
     let scale = page.loaded.run.scale;
     Some(html! {
@@ -32,7 +32,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
             }
         }
         @for system in &page.comparison.systems {
-            @let of_system: Vec<&Row> = rows.iter().copied().filter(|row| row.system == *system).collect();
+            @let of_system: Vec<&ComparisonRow> = rows.iter().copied().filter(|row| row.system == *system).collect();
             @if !of_system.is_empty() {
                 @if page.comparison.systems.len() > 1 { h3 { (system_title(system)) } }
                 (page.legend())
@@ -46,26 +46,27 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
 }
 
 /// A job's value and its interval.
-type Pick<'a> = &'a dyn Fn(&JobFigures) -> Option<(f64, Option<Interval>)>;
+type JobPick<'a> = &'a dyn Fn(&JobFigures) -> Option<(f64, Option<ConfidenceInterval>)>;
 
-fn groups(rows: &[&Row], pick: Pick) -> Vec<Group> {
+fn groups(rows: &[&ComparisonRow], pick: JobPick) -> Vec<MarkGroup> {
     rows.iter()
-        .map(|row| Group {
+        .map(|row| MarkGroup {
             label: row.label().to_owned(),
-            marks: Mark::of_row(row, |result| pick(result.job()?)),
+            marks: ChartMark::of_row(row, |result| pick(result.job()?)),
         })
         .filter(|group| !group.marks.is_empty())
         .collect()
 }
 
-fn duration_pictures(page: &Page, rows: &[&Row]) -> Markup {
+fn duration_pictures(page: &ReportPage, rows: &[&ComparisonRow]) -> Markup {
     let groups = groups(rows, &|job| Some((job.duration_s.value, job.duration_s.interval)));
     html! {
         @for groups in groups.chunks(GROUPS_ACROSS) {
             @let values = || groups.iter().flat_map(|group| &group.marks).map(|mark| mark.value);
             @let is_log = values().fold(0.0, f64::max) > LOG_FROM * values().fold(f64::INFINITY, f64::min);
-            (figure("Duration: less is better", Groups {
-                words: Words { title: "Duration of each job", description: &description(page, groups, &quantity::duration) },
+            (figure("Duration: less is better", GroupChart {
+                words: AltText {
+                    title: "Duration of each job", description: &description(page, groups, &quantity::duration) },
                 y_title: if is_log { "duration, logarithmic scale" } else { "duration" },
                 groups,
                 is_log,
@@ -77,13 +78,13 @@ fn duration_pictures(page: &Page, rows: &[&Row]) -> Markup {
     }
 }
 
-fn performance_pictures(page: &Page, rows: &[&Row]) -> Markup {
+fn performance_pictures(page: &ReportPage, rows: &[&ComparisonRow]) -> Markup {
     let groups = groups(rows, &|job| job.performance.map(|ratio| (ratio.value, ratio.interval)));
     let title = format!("Performance against {}: more is better", page.comparison.baseline);
     html! {
         @for groups in groups.chunks(GROUPS_ACROSS) {
-            (figure(&title, Groups {
-                words: Words { title: &title, description: &description(page, groups, &quantity::ratio) },
+            (figure(&title, GroupChart {
+                words: AltText { title: &title, description: &description(page, groups, &quantity::ratio) },
                 y_title: "times as fast",
                 groups,
                 is_log: false,
@@ -95,7 +96,7 @@ fn performance_pictures(page: &Page, rows: &[&Row]) -> Markup {
     }
 }
 
-fn table(page: &Page, rows: &[&Row]) -> Markup {
+fn table(page: &ReportPage, rows: &[&ComparisonRow]) -> Markup {
     let all = rows.iter().flat_map(|row| row.cells.iter().flatten()).filter_map(|result| result.job());
     let phases = phases(all);
     html! {
@@ -129,16 +130,16 @@ fn table(page: &Page, rows: &[&Row]) -> Markup {
     }
 }
 
-fn heading(row: &Row) -> String {
+fn heading(row: &ComparisonRow) -> String {
     let title = mix_title(row.cell.mix_or_job());
     if row.label() == row.cell.mix_or_job() { title } else { format!("{title} ({})", row.label()) }
 }
 
-fn fields(page: &Page, result: &CellResult, phases: &[&str]) -> Markup {
+fn fields(page: &ReportPage, result: &CellResult, phases: &[&str]) -> Markup {
     let Some(job) = result.job() else {
         return not_measured(&result.outcome, 6 + phases.len());
     };
-    let io = |one: Option<Estimate>| one.map_or(ABSENT.to_owned(), |one| quantity::memory(one.value));
+    let io = |one: Option<IntervalEstimate>| one.map_or(ABSENT.to_owned(), |one| quantity::memory(one.value));
     let is_baseline = page.comparison.baseline == result.cell.storage;
     html! {
         td {
@@ -166,7 +167,7 @@ fn fields(page: &Page, result: &CellResult, phases: &[&str]) -> Markup {
 }
 
 /// What the jobs were made of, for who wants to know more.
-fn tasks(rows: &[&Row]) -> Markup {
+fn tasks(rows: &[&ComparisonRow]) -> Markup {
     html! {
         details {
             summary { "Tasks, bytes and the system's counters" }

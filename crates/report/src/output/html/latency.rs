@@ -2,19 +2,19 @@
 
 use maud::{Markup, html};
 
-use super::charts::{Group, Groups, Line, Lines, Mark};
-use super::drawing::{Axis, Words};
+use super::charts::{ChartLine, ChartMark, GroupChart, LineChart, MarkGroup};
+use super::drawing::{AltText, ChartAxis};
 use super::throughput::description;
-use super::{Page, figure};
-use crate::comparison::{Figures, Row};
+use super::{ReportPage, figure};
+use crate::comparison::{ComparisonRow, RowMetrics};
 use crate::quantity;
-use crate::statistics::Estimate;
-use crate::statistics::quantile::FEWEST_BEYOND;
+use crate::statistics::IntervalEstimate;
+use crate::statistics::quantile::MIN_OPERATIONS_BEYOND;
 
 /// Steps between two nines of a percentile curve.
 const STEPS_A_NINE: usize = 12;
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     if !page
         .comparison
         .cells()
@@ -42,32 +42,32 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
 }
 
 /// One of a cell's latencies.
-type Pick = fn(&Figures) -> Option<Estimate>;
+type CellLatencyPick = fn(&RowMetrics) -> Option<IntervalEstimate>;
 
-fn side_by_side(page: &Page, row: &Row) -> Markup {
-    let statistics: [(&str, Pick); 4] = [
+fn side_by_side(page: &ReportPage, row: &ComparisonRow) -> Markup {
+    let statistics: [(&str, CellLatencyPick); 4] = [
         ("mean", |figures| figures.mean_us),
         ("p50", |figures| figures.p50_us),
         ("p99", |figures| figures.p99_us),
         ("p99.9", |figures| figures.p999_us),
     ];
-    let groups: Vec<Group> = statistics
+    let groups: Vec<MarkGroup> = statistics
         .iter()
-        .map(|(label, pick)| Group {
+        .map(|(label, pick)| MarkGroup {
             label: (*label).to_owned(),
-            marks: Mark::of_row(row, |result| {
+            marks: ChartMark::of_row(row, |result| {
                 let estimate = pick(result.figures()?)?;
                 Some((estimate.value, estimate.interval))
             }),
         })
-        .filter(|group: &Group| !group.marks.is_empty())
+        .filter(|group: &MarkGroup| !group.marks.is_empty())
         .collect();
     if groups.is_empty() {
         return html! {};
     }
-    let caption = Page::caption(row, "Latency");
-    let svg = Groups {
-        words: Words { title: &caption, description: &description(page, &groups, &quantity::latency) },
+    let caption = ReportPage::caption(row, "Latency");
+    let svg = GroupChart {
+        words: AltText { title: &caption, description: &description(page, &groups, &quantity::latency) },
         y_title: "latency",
         groups: &groups,
         is_log: true,
@@ -79,13 +79,13 @@ fn side_by_side(page: &Page, row: &Row) -> Markup {
     figure(&caption, svg)
 }
 
-fn percentile_curves(page: &Page, row: &Row) -> Markup {
+fn percentile_curves(page: &ReportPage, row: &ComparisonRow) -> Markup {
     let mut lines = Vec::new();
     let mut deepest = 1.0f64;
     for (series, result) in row.cells.iter().enumerate() {
         let Some(figures) = result.as_ref().and_then(|result| result.figures()) else { continue };
         // The curve ends where a handful of operations would decide it.
-        let nines = (figures.latency.count() as f64 / FEWEST_BEYOND).log10();
+        let nines = (figures.latency.count() as f64 / MIN_OPERATIONS_BEYOND).log10();
         if nines <= 0.0 {
             continue;
         }
@@ -99,7 +99,7 @@ fn percentile_curves(page: &Page, row: &Row) -> Markup {
                 (x, figures.latency.quantile_us(1.0 - 10f64.powf(-x)))
             })
             .collect();
-        lines.push(Line { series, name: Some(page.comparison.storages[series].to_owned()), points });
+        lines.push(ChartLine { series, name: Some(page.comparison.storages[series].to_owned()), points });
     }
     if lines.is_empty() {
         return html! {};
@@ -107,16 +107,16 @@ fn percentile_curves(page: &Page, row: &Row) -> Markup {
     let ticks = [(50.0, "50 %"), (90.0, "90 %"), (99.0, "99 %"), (99.9, "99.9 %"), (99.99, "99.99 %")]
         .map(|(percent, label)| (-(1.0f64 - percent / 100.0).log10(), label.to_owned()));
     let high = deepest.max(1.0);
-    let caption = Page::caption(row, "Latency by percentile");
-    let svg = Lines {
-        words: Words {
+    let caption = ReportPage::caption(row, "Latency by percentile");
+    let svg = LineChart {
+        words: AltText {
             title: &caption,
             description: "One line a storage: the latency in which the share of operations on the horizontal axis is done.",
         },
         y_title: "latency",
         x_title: "share of operations done within",
         lines: &lines,
-        x: Axis { low: 0.0, high, is_log: false },
+        x: ChartAxis { low: 0.0, high, is_log: false },
         x_ticks: ticks.into_iter().filter(|(x, _)| *x <= high + 1e-9).collect(),
         is_log: true,
         y_high: None,

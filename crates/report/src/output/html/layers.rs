@@ -4,11 +4,11 @@ use maud::{Markup, html};
 use underlay_record::LayerActivity;
 
 use super::swatch;
-use crate::comparison::Row;
+use crate::comparison::ComparisonRow;
 use crate::quantity;
 
 /// A line for each layer of the first completed repetition, or nothing where there is none.
-pub(super) fn table(rows: &[&Row]) -> Markup {
+pub(super) fn table(rows: &[&ComparisonRow]) -> Markup {
     let mut lines = Vec::new();
     for row in rows {
         for (index, result) in row.cells.iter().enumerate() {

@@ -6,14 +6,14 @@ use maud::{Markup, html};
 use underlay_record::{ChosenBy, DirtyLimitRecord, RunRecord, SlowMotion, cpus_in_words};
 
 use super::summary::{inputs_badge, verdict_badge};
-use super::{Page, copies, swatch};
+use super::{ReportPage, copies, swatch};
 use crate::cell::cost::{devices_in_words, roles_in_words};
 use crate::comparison::{inputs, storage_records};
 use crate::findings::warnings::cell_name;
-use crate::load::origins::Origins;
+use crate::load::origins::RunOrigins;
 use crate::quantity::{self, ABSENT};
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     Some(html! {
         (run_facts(page))
         h3 { "Scale" }
@@ -31,10 +31,10 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
     })
 }
 
-fn run_facts(page: &Page) -> Markup {
+fn run_facts(page: &ReportPage) -> Markup {
     let run = &page.loaded.run;
     let machine = &run.machine;
-    let versions: Vec<String> = Origins::of(page.loaded)
+    let versions: Vec<String> = RunOrigins::of(page.loaded)
         .versions
         .iter()
         .filter(|(program, _)| run.versions.contains_key(**program))
@@ -83,7 +83,7 @@ fn run_facts(page: &Page) -> Markup {
     }
 }
 
-fn scale(page: &Page) -> Markup {
+fn scale(page: &ReportPage) -> Markup {
     let scale = page.loaded.run.scale;
     html! {
         @if scale.time == 1.0 && scale.data == 1.0 {
@@ -121,7 +121,7 @@ fn scale(page: &Page) -> Markup {
 }
 
 /// What stood for the modelled machine's cores.
-fn cores(page: &Page) -> String {
+fn cores(page: &ReportPage) -> String {
     let run = &page.loaded.run;
     let held = page.loaded.records.iter().find_map(|record| record.cpu.as_ref());
     match held {
@@ -171,7 +171,7 @@ fn chosen(slow_motion: &SlowMotion) -> String {
     text
 }
 
-fn storages(page: &Page) -> Markup {
+fn storages(page: &ReportPage) -> Markup {
     let records = storage_records(&page.comparison);
     html! {
         div.scroll { table {
@@ -196,7 +196,7 @@ fn storages(page: &Page) -> Markup {
     }
 }
 
-fn memory(page: &Page) -> Markup {
+fn memory(page: &ReportPage) -> Markup {
     // Cells of one data size share their budget: one line for each that differs.
     let mut lines: BTreeMap<Vec<String>, f64> = BTreeMap::new();
     for record in page.comparison.cells().flat_map(|result| &result.records) {
@@ -232,7 +232,7 @@ fn memory(page: &Page) -> Markup {
 }
 
 /// What the page cache could hold for each storage before writers were held back, where the study says it.
-fn dirty_limits(page: &Page) -> BTreeSet<String> {
+fn dirty_limits(page: &ReportPage) -> BTreeSet<String> {
     let records = page.comparison.cells().flat_map(|result| &result.records);
     let in_words = |limit: &DirtyLimitRecord| match limit.device_bytes {
         Some(bytes) => {
@@ -251,7 +251,7 @@ fn dirty_limits(page: &Page) -> BTreeSet<String> {
     records.flat_map(|record| &record.memory.dirty_limits).map(in_words).collect()
 }
 
-fn certificates(page: &Page) -> Markup {
+fn certificates(page: &ReportPage) -> Markup {
     let latency = |us: Option<f64>| us.map_or(ABSENT.to_owned(), quantity::latency);
     html! {
         p.muted {
@@ -298,7 +298,7 @@ fn certificates(page: &Page) -> Markup {
 }
 
 /// Settings that all cells of a system share, and those that differ between cells.
-fn settings(page: &Page) -> Option<Markup> {
+fn settings(page: &ReportPage) -> Option<Markup> {
     let mut by_system: BTreeMap<&str, Vec<&RunRecord>> = BTreeMap::new();
     for result in page.comparison.cells() {
         by_system.entry(&result.cell.system).or_default().extend(&result.records);
@@ -334,7 +334,7 @@ fn distinct_settings(records: &[&RunRecord]) -> BTreeMap<String, Vec<String>> {
 }
 
 /// The system's own counters, of each cell's first completed repetition.
-fn system_figures(page: &Page) -> Markup {
+fn system_figures(page: &ReportPage) -> Markup {
     let with_figures: Vec<_> = page
         .comparison
         .cells()

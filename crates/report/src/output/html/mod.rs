@@ -33,11 +33,11 @@ mod time_series;
 mod wear;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use underlay_record::Explained;
+use underlay_record::RunExplanation;
 
-use crate::comparison::{Comparison, Row, by_mix, mix_title, system_title, work_title};
+use crate::comparison::{ComparisonRow, RunComparison, by_mix, mix_title, system_title, work_title};
 use crate::findings::answer;
-use crate::findings::warnings::{self, Warning};
+use crate::findings::warnings::{self, ReportWarning};
 use crate::load::LoadedRun;
 use crate::quantity;
 
@@ -58,16 +58,16 @@ pub fn without_script(page: &str) -> String {
 }
 
 /// What every section is made from.
-struct Page<'a> {
+struct ReportPage<'a> {
     loaded: &'a LoadedRun,
-    comparison: Comparison<'a>,
-    warnings: Vec<Warning>,
-    explained: &'a Explained,
+    comparison: RunComparison<'a>,
+    warnings: Vec<ReportWarning>,
+    explained: &'a RunExplanation,
 }
 
-impl Page<'_> {
+impl ReportPage<'_> {
     /// How the workload is called where several systems need telling apart.
-    fn row_label(&self, row: &Row) -> String {
+    fn row_label(&self, row: &ComparisonRow) -> String {
         if self.comparison.systems.len() > 1 {
             format!("{}, {}", system_title(row.system), row.label())
         } else {
@@ -76,7 +76,7 @@ impl Page<'_> {
     }
 
     /// The row's name as the start of a caption under its mix' heading: nothing where the heading says it all.
-    fn caption(row: &Row, what: &str) -> String {
+    fn caption(row: &ComparisonRow, what: &str) -> String {
         let label = row.label_in_mix();
         if label.is_empty() { what.to_owned() } else { format!("{label}: {what}") }
     }
@@ -90,7 +90,7 @@ impl Page<'_> {
     }
 
     /// The same for rows of any kind.
-    fn heading(&self, system: &str, mix: &str, rows: &[&Row]) -> String {
+    fn heading(&self, system: &str, mix: &str, rows: &[&ComparisonRow]) -> String {
         match rows.first().filter(|row| row.is_benchmark()) {
             Some(row) if self.comparison.systems.len() > 1 => {
                 format!("{}, {}", system_title(system), work_title(row.cell))
@@ -101,14 +101,14 @@ impl Page<'_> {
     }
 
     /// One part of a section for each mix: open side by side when they are few, folded when they are many.
-    fn for_each_mix(&self, content: impl Fn(&[&Row]) -> Markup) -> Markup {
+    fn for_each_mix(&self, content: impl Fn(&[&ComparisonRow]) -> Markup) -> Markup {
         self.for_each_mix_of(by_mix(self.comparison.operations()), content)
     }
 
     fn for_each_mix_of(
         &self,
-        groups: Vec<(&str, &str, Vec<&Row>)>,
-        content: impl Fn(&[&Row]) -> Markup,
+        groups: Vec<(&str, &str, Vec<&ComparisonRow>)>,
+        content: impl Fn(&[&ComparisonRow]) -> Markup,
     ) -> Markup {
         let is_long = self.comparison.rows.len() > OPEN_ROWS;
         html! {
@@ -178,14 +178,14 @@ fn head(title: &str, description: &str) -> Markup {
 
 /// The report of a run of which nobody has worked out where the time went.
 pub fn render(loaded: &LoadedRun) -> String {
-    render_explained(loaded, &Explained::default())
+    render_explained(loaded, &RunExplanation::default())
 }
 
 /// The report of a run, with where the time of its operations went.
-pub fn render_explained(loaded: &LoadedRun, explained: &Explained) -> String {
-    let comparison = Comparison::of(loaded);
+pub fn render_explained(loaded: &LoadedRun, explained: &RunExplanation) -> String {
+    let comparison = RunComparison::of(loaded);
     let warnings = warnings::collect(loaded, &comparison);
-    let page = Page { loaded, comparison, warnings, explained };
+    let page = ReportPage { loaded, comparison, warnings, explained };
     let run = &loaded.run;
     let title = run.title.as_deref().unwrap_or(&run.name);
     let sections: Vec<(&str, &str, Markup)> = [

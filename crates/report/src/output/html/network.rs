@@ -3,11 +3,11 @@
 use maud::{Markup, html};
 
 use super::summary::ratio_field;
-use super::{Page, swatch};
-use crate::comparison::network::{self, Held, NetworkPath, Pair};
+use super::{ReportPage, swatch};
+use crate::comparison::network::{self, NetworkPath, StorageUse, VolumePair};
 use crate::quantity::{self, ABSENT};
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     let ways = network::ways(&page.comparison);
     let first = ways.first()?.record;
     let initiators = network::initiators(&ways);
@@ -31,7 +31,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
     })
 }
 
-fn line(page: &Page, way: &NetworkPath) -> Markup {
+fn line(page: &ReportPage, way: &NetworkPath) -> Markup {
     let us = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::latency);
     let record = way.record;
     html! {
@@ -50,12 +50,12 @@ fn line(page: &Page, way: &NetworkPath) -> Markup {
     }
 }
 
-fn storage(page: &Page, index: usize) -> Markup {
+fn storage(page: &ReportPage, index: usize) -> Markup {
     html! { (swatch(index)) (page.comparison.storages[index]) }
 }
 
 /// Volumes against each other, where there are several.
-fn pairs(page: &Page, pairs: &[Pair]) -> Markup {
+fn pairs(page: &ReportPage, pairs: &[VolumePair]) -> Markup {
     let Some(one) = pairs.first() else { return html! {} };
     let first = page.comparison.storages[one.first];
     html! {
@@ -80,7 +80,7 @@ fn pairs(page: &Page, pairs: &[Pair]) -> Markup {
 }
 
 /// Where the data were compressed, and to what.
-fn held(page: &Page, held: &[Held]) -> Markup {
+fn held(page: &ReportPage, held: &[StorageUse]) -> Markup {
     let bytes = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::bytes);
     html! {
         h3 { "What the storages held at the end, on this machine" }

@@ -2,10 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::{Page, swatch};
+use super::{ReportPage, swatch};
 use crate::comparison::node_events::{COLUMNS, LEGEND, by_row, figures, node_event_in_words};
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     let rows = by_row(&page.comparison);
     if rows.is_empty() {
         return None;
@@ -41,7 +41,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
 
 /// Whether what was acknowledged is there, by cell.
 fn read_back(
-    rows: &[(&crate::comparison::Row, Vec<crate::comparison::node_events::Went>)],
+    rows: &[(&crate::comparison::ComparisonRow, Vec<crate::comparison::node_events::NodeDepartures>)],
 ) -> Vec<(String, String)> {
     let records = rows.iter().flat_map(|(_, went)| went).flat_map(|one| &one.records);
     let found =

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::summary::priced;
-use super::{Page, swatch};
+use super::{ReportPage, swatch};
 use crate::comparison::prices::{self, BreakEven, BreakEvenPrice, ON_RECORD, PriceList};
 use crate::comparison::{storage_records, work_title};
 use crate::output::terminal::prices::{
@@ -11,10 +11,10 @@ use crate::output::terminal::prices::{
     words_on_ranges,
 };
 use crate::quantity::{self, ABSENT};
-use crate::statistics::Interval;
+use crate::statistics::ConfidenceInterval;
 
 /// For runs of jobs; nothing else has a performance that is the same in every list of prices.
-pub(super) fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     if !is_worth_it(&page.comparison) {
         return None;
     }
@@ -50,7 +50,7 @@ fn at_prices(list: &PriceList) -> String {
     }
 }
 
-fn costs(page: &Page, lists: &[PriceList]) -> Markup {
+fn costs(page: &ReportPage, lists: &[PriceList]) -> Markup {
     let records = storage_records(&page.comparison);
     html! {
         div.scroll { table {
@@ -117,7 +117,7 @@ fn unit_prices(lists: &[PriceList]) -> Markup {
     }
 }
 
-fn break_evens(page: &Page, lists: &[PriceList], pairs: &[BreakEven]) -> Markup {
+fn break_evens(page: &ReportPage, lists: &[PriceList], pairs: &[BreakEven]) -> Markup {
     html! {
         div.scroll { table {
             thead {
@@ -145,7 +145,7 @@ fn break_evens(page: &Page, lists: &[PriceList], pairs: &[BreakEven]) -> Markup 
     }
 }
 
-fn each_job(page: &Page, lists: &[PriceList], pair: &BreakEven) -> Markup {
+fn each_job(page: &ReportPage, lists: &[PriceList], pair: &BreakEven) -> Markup {
     let names = [pair.storage, pair.against].map(|index| page.comparison.storages[index]);
     html! {
         details {
@@ -181,7 +181,7 @@ fn break_even(price: Option<BreakEvenPrice>) -> Markup {
             Some(price) if price.usd <= 0.0 => span.dim { (NOT_AT_ANY_PRICE) },
             Some(price) => {
                 span.strong { (quantity::dollars(price.usd)) }
-                @if let Some(Interval { low, high }) = price.interval { small { (end(low)) "–" (end(high)) } }
+                @if let Some(ConfidenceInterval { low, high }) = price.interval { small { (end(low)) "–" (end(high)) } }
             },
         }
     }

@@ -3,31 +3,37 @@
 use maud::{Markup, html};
 use underlay_record::PublishedMetric;
 
-use super::charts::{Group, Groups, Mark};
-use super::drawing::Words;
+use super::charts::{ChartMark, GroupChart, MarkGroup};
+use super::drawing::AltText;
 use super::throughput::GROUPS_ACROSS;
-use super::{Page, figure, swatch};
-use crate::findings::claims::{self, ClaimVerdict, Judged};
-use crate::findings::reference::accuracy::Accuracy;
-use crate::findings::reference::{self, Beside, Reading};
+use super::{ReportPage, figure, swatch};
+use crate::findings::claims::{self, ClaimVerdict, JudgedClaim};
+use crate::findings::reference::accuracy::ReferenceAccuracy;
+use crate::findings::reference::{self, PublishedComparison, ReferenceReading};
 use crate::output::terminal::{figure_label, published_ratio};
 use crate::quantity::{self, ABSENT};
 
 /// How close all ratios come to the published ones.
-pub(super) fn accuracy(page: &Page) -> Option<Accuracy> {
+pub(super) fn accuracy(page: &ReportPage) -> Option<ReferenceAccuracy> {
     let table = page.loaded.run.reference.as_ref()?;
-    Accuracy::of(&reference::beside(table, &page.comparison))
+    ReferenceAccuracy::of(&reference::beside(table, &page.comparison))
 }
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     let table = page.loaded.run.reference.as_ref()?;
     let figures = reference::beside(table, &page.comparison);
-    let ratios: Vec<&Beside> = figures.iter().filter(|one| one.published_ratio.is_some()).collect();
-    let compared = ratios.iter().filter(|one| one.reading != Reading::NotCompared).count();
-    let agreeing = ratios.iter().filter(|one| one.reading == Reading::Agrees).count();
+    let ratios: Vec<&PublishedComparison> =
+        figures.iter().filter(|one| one.published_ratio.is_some()).collect();
+    let compared = ratios.iter().filter(|one| one.reading != ReferenceReading::NotCompared).count();
+    let agreeing = ratios.iter().filter(|one| one.reading == ReferenceReading::Agrees).count();
     let same_way = ratios
         .iter()
-        .filter(|one| matches!(one.reading, Reading::SameDirectionSmaller | Reading::SameDirectionLarger))
+        .filter(|one| {
+            matches!(
+                one.reading,
+                ReferenceReading::SameDirectionSmaller | ReferenceReading::SameDirectionLarger
+            )
+        })
         .count();
     Some(html! {
         p.lead { (table.title) ". " (table.source) "." }
@@ -56,7 +62,8 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
                 tbody { @for one in &ratios { (ratio_row(page, one)) } }
             } }
         }
-        @let absolute: Vec<&Beside> = figures.iter().filter(|one| one.figure.metric != PublishedMetric::RelativePerformance).collect();
+        @let absolute: Vec<&PublishedComparison> = figures.iter()
+            .filter(|one| one.figure.metric != PublishedMetric::RelativePerformance).collect();
         @if !absolute.is_empty() { details open[absolute.len() <= 24] {
             summary { "Absolute figures, published and ours" }
             div.scroll { table {
@@ -70,7 +77,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
 }
 
 /// What the paper says in words, and what is found of it.
-fn claims_list(page: &Page, table: &underlay_record::ReferenceTable) -> Markup {
+fn claims_list(page: &ReportPage, table: &underlay_record::ReferenceTable) -> Markup {
     let judged = claims::judge(table, &page.comparison);
     html! {
         @if !judged.is_empty() {
@@ -80,7 +87,7 @@ fn claims_list(page: &Page, table: &underlay_record::ReferenceTable) -> Markup {
     }
 }
 
-fn claim(one: &Judged) -> Markup {
+fn claim(one: &JudgedClaim) -> Markup {
     html! {
         li {
             strong { (one.claim.what) ": " } (one.claim.value) ". "
@@ -103,8 +110,8 @@ const PUBLISHED: usize = 4;
 const OURS: usize = 3;
 
 /// Published throughput ratios and ours, side by side.
-fn ratio_pictures(page: &Page, ratios: &[&Beside]) -> Markup {
-    let groups: Vec<Group> = ratios
+fn ratio_pictures(page: &ReportPage, ratios: &[&PublishedComparison]) -> Markup {
+    let groups: Vec<MarkGroup> = ratios
         .iter()
         .filter(|one| {
             matches!(one.figure.metric, PublishedMetric::Throughput | PublishedMetric::RelativePerformance)
@@ -114,8 +121,8 @@ fn ratio_pictures(page: &Page, ratios: &[&Beside]) -> Markup {
             let label = page.row_label(&page.comparison.rows[one.row?]);
             let is_only_other = page.comparison.storages.len() == 2;
             let label = if is_only_other { label } else { format!("{label}, {}", one.figure.storage) };
-            let mark = |series, value, interval| Mark { series, value, interval, is_doubtful: false };
-            Some(Group {
+            let mark = |series, value, interval| ChartMark { series, value, interval, is_doubtful: false };
+            Some(MarkGroup {
                 label,
                 marks: vec![mark(PUBLISHED, published, None), mark(OURS, ours.value, ours.interval)],
             })
@@ -135,8 +142,8 @@ fn ratio_pictures(page: &Page, ratios: &[&Beside]) -> Markup {
                 })
                 .collect();
             @let what = if has_jobs { "Performance" } else { "Throughput ratio" };
-            (figure(what, Groups {
-                words: Words { title: &format!("{what}, published and ours"), description: &words.join(" ") },
+            (figure(what, GroupChart {
+                words: AltText { title: &format!("{what}, published and ours"), description: &words.join(" ") },
                 y_title: "ratio, logarithmic scale",
                 groups,
                 is_log: true,
@@ -148,7 +155,7 @@ fn ratio_pictures(page: &Page, ratios: &[&Beside]) -> Markup {
     }
 }
 
-fn names(page: &Page, one: &Beside) -> Markup {
+fn names(page: &ReportPage, one: &PublishedComparison) -> Markup {
     let label = match one.row {
         Some(index) => page.row_label(&page.comparison.rows[index]),
         None => figure_label(one),
@@ -160,7 +167,7 @@ fn names(page: &Page, one: &Beside) -> Markup {
     }
 }
 
-fn ratio_row(page: &Page, one: &Beside) -> Markup {
+fn ratio_row(page: &ReportPage, one: &PublishedComparison) -> Markup {
     let metric = one.figure.metric.in_words();
     html! {
         tr {
@@ -183,22 +190,22 @@ fn ratio_row(page: &Page, one: &Beside) -> Markup {
 }
 
 /// What ours has of data where that is less than what is published.
-fn less_data(one: &Beside) -> Markup {
+fn less_data(one: &PublishedComparison) -> Markup {
     html! { @if let Some(less) = one.less_data { small { "on " (quantity::without_last_zeros(&quantity::bytes(less.bytes))) } } }
 }
 
-fn reading(reading: Reading) -> Markup {
+fn reading(reading: ReferenceReading) -> Markup {
     html! {
         @match reading {
-            Reading::Agrees => span.badge.faithful { (reading.in_words()) },
-            Reading::Opposite => span.badge.doubtful { (reading.in_words()) },
-            Reading::NotCompared => span.dim { (reading.in_words()) },
+            ReferenceReading::Agrees => span.badge.faithful { (reading.in_words()) },
+            ReferenceReading::Opposite => span.badge.doubtful { (reading.in_words()) },
+            ReferenceReading::NotCompared => span.dim { (reading.in_words()) },
             _ => span.badge.plain { (reading.in_words()) },
         }
     }
 }
 
-fn absolute_row(page: &Page, one: &Beside) -> Markup {
+fn absolute_row(page: &ReportPage, one: &PublishedComparison) -> Markup {
     html! {
         tr {
             (names(page, one))

@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 
 use maud::{Markup, html};
 
-use super::charts::{Line, Lines};
-use super::drawing::{Axis, Words};
+use super::charts::{ChartLine, LineChart};
+use super::drawing::{AltText, ChartAxis};
 use super::throughput::rate_label;
-use super::{Page, figure, swatch};
+use super::{ReportPage, figure, swatch};
 use crate::comparison::rates::{self, RateSeries};
-use crate::comparison::{Row, system_title};
+use crate::comparison::{ComparisonRow, system_title};
 use crate::quantity::{self, ABSENT};
-use crate::statistics::Estimate;
-use crate::statistics::operation::{Pick, SHOWN};
+use crate::statistics::IntervalEstimate;
+use crate::statistics::operation::{LatencyPick, SHOWN};
 
 /// An offered rate counts as reached from this share on.
 const REACHED: f64 = 0.98;
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     let all = rates::series(&page.comparison);
     if all.is_empty() {
         return None;
@@ -36,7 +36,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
     })
 }
 
-fn heading(page: &Page, series: &RateSeries) -> String {
+fn heading(page: &ReportPage, series: &RateSeries) -> String {
     if page.comparison.systems.len() > 1 {
         format!("{}, {}", system_title(series.system), series.label)
     } else {
@@ -52,18 +52,18 @@ fn operations(series: &RateSeries) -> Vec<String> {
     all.into_iter().collect()
 }
 
-fn pictures(page: &Page, series: &RateSeries) -> Markup {
+fn pictures(page: &ReportPage, series: &RateSeries) -> Markup {
     html! {
         @for operation in operations(series) {
             @for (statistic, pick) in SHOWN {
                 @let lines = lines(page, series, &operation, pick);
                 @if lines.iter().any(|line| line.points.len() > 1) {
                     @let caption = format!("{operation}, {statistic} latency");
-                    (figure(&caption, Lines {
-                        words: Words { title: &caption, description: &in_words(page, &lines) },
+                    (figure(&caption, LineChart {
+                        words: AltText { title: &caption, description: &in_words(page, &lines) },
                         y_title: &format!("{statistic} latency, logarithmic scale"),
                         x_title: "offered operations per second",
-                        x: Axis::from_zero(lines.iter().flat_map(|line| line.points.iter().map(|point| point.0))),
+                        x: ChartAxis::from_zero(lines.iter().flat_map(|line| line.points.iter().map(|point| point.0))),
                         lines: &lines,
                         x_ticks: Vec::new(),
                         is_log: true,
@@ -78,15 +78,15 @@ fn pictures(page: &Page, series: &RateSeries) -> Markup {
     }
 }
 
-impl Lines<'_> {
+impl LineChart<'_> {
     /// Labels the x axis by rates.
     fn with_rates(self) -> Self {
         let x_ticks = self.x.ticks().into_iter().map(|tick| (tick, rate_label(tick))).collect();
-        Lines { x_ticks, ..self }
+        LineChart { x_ticks, ..self }
     }
 }
 
-fn lines(page: &Page, series: &RateSeries, operation: &str, pick: Pick) -> Vec<Line> {
+fn lines(page: &ReportPage, series: &RateSeries, operation: &str, pick: LatencyPick) -> Vec<ChartLine> {
     page.comparison
         .storages
         .iter()
@@ -102,13 +102,13 @@ fn lines(page: &Page, series: &RateSeries, operation: &str, pick: Pick) -> Vec<L
                 })
                 .collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            (!points.is_empty()).then(|| Line { series: index, name: Some((*name).to_owned()), points })
+            (!points.is_empty()).then(|| ChartLine { series: index, name: Some((*name).to_owned()), points })
         })
         .collect()
 }
 
 /// The picture's values in words, for those who don't see it.
-fn in_words(page: &Page, lines: &[Line]) -> String {
+fn in_words(page: &ReportPage, lines: &[ChartLine]) -> String {
     let each = lines.iter().map(|line| {
         let points: Vec<String> = line
             .points
@@ -120,7 +120,7 @@ fn in_words(page: &Page, lines: &[Line]) -> String {
     each.collect::<Vec<_>>().join(" ")
 }
 
-fn table(page: &Page, series: &RateSeries) -> Markup {
+fn table(page: &ReportPage, series: &RateSeries) -> Markup {
     let operations = operations(series);
     html! {
         div.scroll { table {
@@ -137,7 +137,7 @@ fn table(page: &Page, series: &RateSeries) -> Markup {
     }
 }
 
-fn step(page: &Page, row: &Row, operations: &[String]) -> Markup {
+fn step(page: &ReportPage, row: &ComparisonRow, operations: &[String]) -> Markup {
     let measured: Vec<usize> =
         (0..page.comparison.storages.len()).filter(|index| row.figures(*index).is_some()).collect();
     html! {
@@ -161,7 +161,7 @@ fn step(page: &Page, row: &Row, operations: &[String]) -> Markup {
     }
 }
 
-fn latency(estimate: Option<Estimate>) -> Markup {
+fn latency(estimate: Option<IntervalEstimate>) -> Markup {
     html! {
         @match estimate {
             None => (ABSENT),

@@ -6,18 +6,18 @@ use plotters::style::Color;
 use underlay_record::{SearchRecord, SearchStep};
 
 use super::drawing::{
-    Anchor, Axis, FINE, Frame, INK, MUTED, Margins, Words, line, picture, series_colour, text, x_axis,
-    y_axis, y_title,
+    AltText, ChartAxis, ChartMargins, FINE, INK, MUTED, PlotFrame, TextAnchor, line, picture, series_colour,
+    text, x_axis, y_axis, y_title,
 };
 use super::throughput::rate_label;
-use super::{Page, figure, swatch};
+use super::{ReportPage, figure, swatch};
 use crate::comparison::search;
-use crate::comparison::{CellResult, Row};
+use crate::comparison::{CellResult, ComparisonRow};
 use crate::quantity::{self, ABSENT};
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     let rows = search::rows(&page.comparison);
-    let rows: Vec<&Row> = rows.into_iter().filter(|row| searched(row).next().is_some()).collect();
+    let rows: Vec<&ComparisonRow> = rows.into_iter().filter(|row| searched(row).next().is_some()).collect();
     if rows.is_empty() {
         return None;
     }
@@ -37,7 +37,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
 }
 
 /// The storages of a row that a rate was found on.
-fn searched<'c, 'a>(row: &'c Row<'a>) -> impl Iterator<Item = (usize, &'c CellResult<'a>)> {
+fn searched<'c, 'a>(row: &'c ComparisonRow<'a>) -> impl Iterator<Item = (usize, &'c CellResult<'a>)> {
     let cells = row.cells.iter().enumerate();
     cells
         .filter_map(|(index, result)| Some((index, result.as_ref()?)))
@@ -45,27 +45,31 @@ fn searched<'c, 'a>(row: &'c Row<'a>) -> impl Iterator<Item = (usize, &'c CellRe
 }
 
 /// The first repetition of each storage.
-fn chart(page: &Page, row: &Row) -> Markup {
+fn chart(page: &ReportPage, row: &ComparisonRow) -> Markup {
     let first: Vec<(usize, &SearchRecord)> =
         searched(row).filter_map(|(index, result)| Some((index, search::of(result).first()?.1))).collect();
     let most = first.iter().map(|(_, record)| record.steps.len()).max().unwrap_or(0);
     if most < 2 {
         return html! {};
     }
-    let frame =
-        Frame { width: 1060, height: 300, margins: Margins { left: 66, right: 14, top: 14, bottom: 42 } };
-    let y = Axis::log(first.iter().flat_map(|(_, record)| record.steps.iter().map(|step| step.rate_per_s)));
-    let x = Axis { low: 0.5, high: most as f64 + 0.5, is_log: false };
+    let frame = PlotFrame {
+        width: 1060,
+        height: 300,
+        margins: ChartMargins { left: 66, right: 14, top: 14, bottom: 42 },
+    };
+    let y =
+        ChartAxis::log(first.iter().flat_map(|(_, record)| record.steps.iter().map(|step| step.rate_per_s)));
+    let x = ChartAxis { low: 0.5, high: most as f64 + 0.5, is_log: false };
     let every = most.div_ceil(15).max(1);
     let ticks: Vec<(f64, String)> =
         (1..=most).step_by(every).map(|number| (number as f64, number.to_string())).collect();
-    let caption = Page::caption(row, "Rates tried, step by step");
-    let words = Words { title: &caption, description: &description(page, &first) };
+    let caption = ReportPage::caption(row, "Rates tried, step by step");
+    let words = AltText { title: &caption, description: &description(page, &first) };
     let svg = picture(frame, &words, |area| {
         y_title(area, &frame, "offered operations per second, logarithmic");
         y_axis(area, &frame, &y, &rate_label);
         x_axis(area, &frame, &x, &ticks);
-        text(area, "step", (frame.x(0.5), frame.y(0.0) + 23 * FINE), 11, MUTED, Anchor::Below);
+        text(area, "step", (frame.x(0.5), frame.y(0.0) + 23 * FINE), 11, MUTED, TextAnchor::Below);
         for (series, record) in &first {
             let place = |(index, step): (usize, &SearchStep)| {
                 (frame.x(x.place(index as f64 + 1.0)), frame.y(y.place(step.rate_per_s)))
@@ -94,14 +98,14 @@ fn chart(page: &Page, row: &Row) -> Markup {
 const HOLDS: &str = "holds";
 
 /// The picture's values in words, for those who don't see it.
-fn description(page: &Page, found: &[(usize, &SearchRecord)]) -> String {
+fn description(page: &ReportPage, found: &[(usize, &SearchRecord)]) -> String {
     let each = found.iter().map(|(index, record)| {
         format!("{}: {}.", page.comparison.storages[*index], search::bracket_in_words(record))
     });
     each.collect::<Vec<_>>().join(" ")
 }
 
-fn table(page: &Page, row: &Row) -> Markup {
+fn table(page: &ReportPage, row: &ComparisonRow) -> Markup {
     html! {
         div.scroll { table {
             thead { tr {

@@ -5,14 +5,14 @@ use underlay_record::{StageRecord, StoreRequests, TaskTime};
 
 use super::swatch;
 use crate::cell::jobs::JobFigures;
-use crate::comparison::Row;
+use crate::comparison::ComparisonRow;
 use crate::quantity::{self, ABSENT};
 
 /// One of the parts of a task's time.
-type Pick = fn(&TaskTime) -> f64;
+type StagePick = fn(&TaskTime) -> f64;
 
 /// The parts of a task's time, each with its name.
-const PARTS: [(&str, Pick); 5] = [
+const PARTS: [(&str, StagePick); 5] = [
     ("compute", |time| time.compute_s),
     ("input", |time| time.input_wait_s),
     ("shuffle", |time| time.shuffle_s),
@@ -21,7 +21,7 @@ const PARTS: [(&str, Pick); 5] = [
 ];
 
 /// Empty where no job of these rows has stages.
-pub(super) fn stages(rows: &[&Row]) -> Markup {
+pub(super) fn stages(rows: &[&ComparisonRow]) -> Markup {
     let told: Vec<(&str, usize, &str, &JobFigures)> = rows
         .iter()
         .flat_map(|row| row.cells.iter().enumerate().map(move |(index, result)| (row, index, result)))

@@ -2,23 +2,23 @@
 
 use maud::{Markup, html};
 use underlay_record::cell::SKIPPED_ON_COMMAND;
-use underlay_record::{Price, Verdict};
+use underlay_record::{CertificateVerdict, PriceSum};
 
-use super::{Page, prose, swatch};
+use super::{ReportPage, prose, swatch};
 use crate::cell::benchmark::BenchmarkFigures;
 use crate::cell::cost::{StorageCost, devices_in_words};
 use crate::cell::jobs::JobFigures;
-use crate::comparison::{CellResult, Figures, Outcome, inputs, storage_records};
-use crate::findings::effect::Effect;
-use crate::findings::warnings::{Severity, Warning, cells_in_words};
+use crate::comparison::{CellOutcome, CellResult, RowMetrics, inputs, storage_records};
+use crate::findings::effect::StorageEffect;
+use crate::findings::warnings::{ReportWarning, WarningSeverity, cells_in_words};
 use crate::quantity::{self, ABSENT};
-use crate::statistics::Estimate;
-use crate::statistics::ratio::{Difference, Ratio};
+use crate::statistics::IntervalEstimate;
+use crate::statistics::ratio::{EstimateRatio, RatioDifference};
 
 /// Cells that a warning names before it counts the rest.
 const CELLS_NAMED: usize = 6;
 
-pub(super) fn facts(page: &Page) -> Markup {
+pub(super) fn facts(page: &ReportPage) -> Markup {
     let run = &page.loaded.run;
     let cells = page.comparison.cells().count();
     html! {
@@ -41,11 +41,12 @@ fn in_words(time: &str) -> String {
 }
 
 /// What a reader should know of the figures, below the answer and the cards.
-pub(super) fn warnings_box(page: &Page) -> Markup {
-    let of = |severity: Severity| -> Vec<&Warning> {
+pub(super) fn warnings_box(page: &ReportPage) -> Markup {
+    let of = |severity: WarningSeverity| -> Vec<&ReportWarning> {
         page.warnings.iter().filter(|warning| warning.severity == severity).collect()
     };
-    let (doubts, turns, notes) = (of(Severity::Doubtful), of(Severity::Turns), of(Severity::Note));
+    let (doubts, turns, notes) =
+        (of(WarningSeverity::Doubtful), of(WarningSeverity::Turns), of(WarningSeverity::Note));
     html! {
         @if !doubts.is_empty() {
             section.box.doubt aria-labelledby="doubtful" {
@@ -75,7 +76,7 @@ pub(super) fn warnings_box(page: &Page) -> Markup {
 /// Notes up to which they are shown at once.
 const NOTES_OPEN: usize = 4;
 
-fn warning_list(warnings: &[&Warning]) -> Markup {
+fn warning_list(warnings: &[&ReportWarning]) -> Markup {
     html! {
         ul {
             @for warning in warnings {
@@ -92,15 +93,15 @@ fn warning_list(warnings: &[&Warning]) -> Markup {
 }
 
 /// A card for each storage: what it is, what it gives, what it costs.
-pub(super) fn cards(page: &Page) -> Markup {
+pub(super) fn cards(page: &ReportPage) -> Markup {
     let comparison = &page.comparison;
     html! { div.cards { @for (index, name) in comparison.storages.iter().enumerate() { (card(page, index, name)) } } }
 }
 
-fn card(page: &Page, index: usize, name: &str) -> Markup {
+fn card(page: &ReportPage, index: usize, name: &str) -> Markup {
     let comparison = &page.comparison;
     let records = storage_records(comparison);
-    let figures: Vec<&Figures> = comparison.unthrottled().filter_map(|row| row.figures(index)).collect();
+    let figures: Vec<&RowMetrics> = comparison.unthrottled().filter_map(|row| row.figures(index)).collect();
     let jobs: Vec<&JobFigures> = comparison.jobs().filter_map(|row| row.job(index)).collect();
     let benchmarks: Vec<&BenchmarkFigures> =
         comparison.benchmarks().filter_map(|row| row.benchmark(index)).collect();
@@ -162,7 +163,7 @@ fn card(page: &Page, index: usize, name: &str) -> Markup {
     }
 }
 
-fn subject_of(figures: &[&Figures], jobs: &[&JobFigures]) -> String {
+fn subject_of(figures: &[&RowMetrics], jobs: &[&JobFigures]) -> String {
     match (figures.len(), jobs.len()) {
         (0, 0) => "all benchmarks".to_owned(),
         (0, jobs) => quantity::plural(jobs, "job"),
@@ -171,9 +172,9 @@ fn subject_of(figures: &[&Figures], jobs: &[&JobFigures]) -> String {
 }
 
 /// How many times the baseline's performance, as the headline says it.
-fn against_baseline(page: &Page, index: usize, is_without_operations: bool, has_jobs: bool) -> Markup {
+fn against_baseline(page: &ReportPage, index: usize, is_without_operations: bool, has_jobs: bool) -> Markup {
     let comparison = &page.comparison;
-    let effect = Effect::of_all(comparison, index);
+    let effect = StorageEffect::of_all(comparison, index);
     let parts = effect.parts();
     let of_what = match (is_without_operations, has_jobs) {
         (true, true) => "as fast as",
@@ -202,7 +203,7 @@ fn against_baseline(page: &Page, index: usize, is_without_operations: bool, has_
 }
 
 /// Dollars in a table, called a rent where they are one.
-pub(super) fn priced(usd: Option<f64>, price: Option<&Price>) -> Markup {
+pub(super) fn priced(usd: Option<f64>, price: Option<&PriceSum>) -> Markup {
     let remark = price.filter(|_| usd.is_some()).and_then(|price| match usd == Some(price.usd) {
         true => price.remark(quantity::dollars),
         false => price.remark_on_part(),
@@ -235,7 +236,7 @@ fn benchmark_ranges(benchmarks: &[&BenchmarkFigures]) -> Vec<(String, String)> {
 }
 
 /// All figures of all cells.
-pub(super) fn table(page: &Page) -> Option<Markup> {
+pub(super) fn table(page: &ReportPage) -> Option<Markup> {
     let comparison = &page.comparison;
     comparison.operations().next()?;
     Some(html! {
@@ -269,7 +270,7 @@ pub(super) fn table(page: &Page) -> Option<Markup> {
     })
 }
 
-fn cell_fields(page: &Page, result: &CellResult) -> Markup {
+fn cell_fields(page: &ReportPage, result: &CellResult) -> Markup {
     let storage = &result.cell.storage;
     let index = page.comparison.storages.iter().position(|name| name == storage).unwrap_or(0);
     let name = html! { th.l scope="row" { (swatch(index)) (storage) } };
@@ -287,20 +288,20 @@ fn earlier_failure(told: Option<&str>) -> String {
 }
 
 /// What stands in the place of figures that there are none of.
-pub(super) fn not_measured(outcome: &Outcome, columns: usize) -> Markup {
+pub(super) fn not_measured(outcome: &CellOutcome, columns: usize) -> Markup {
     let (state, reason) = match outcome {
-        Outcome::Failed { reason } => ("failed", reason.clone()),
-        Outcome::Unavailable { missing, remedy } => ("can't run here", format!("{missing}; {remedy}")),
-        Outcome::Disturbed { reason } => ("disturbed by hand", reason.clone()),
-        Outcome::Skipped { failure } => (SKIPPED_ON_COMMAND, earlier_failure(failure.as_deref())),
-        Outcome::Pending | Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => {
+        CellOutcome::Failed { reason } => ("failed", reason.clone()),
+        CellOutcome::Unavailable { missing, remedy } => ("can't run here", format!("{missing}; {remedy}")),
+        CellOutcome::Disturbed { reason } => ("disturbed by hand", reason.clone()),
+        CellOutcome::Skipped { failure } => (SKIPPED_ON_COMMAND, earlier_failure(failure.as_deref())),
+        CellOutcome::Pending | CellOutcome::Measured(_) | CellOutcome::Job(_) | CellOutcome::Benchmark(_) => {
             ("not measured yet", String::new())
         }
     };
     html! { td.w colspan=(columns) { span.badge.plain { (state) } " " (prose(&reason)) } }
 }
 
-fn figure_fields(result: &CellResult, figures: &Figures, is_baseline: bool, is_offered: bool) -> Markup {
+fn figure_fields(result: &CellResult, figures: &RowMetrics, is_baseline: bool, is_offered: bool) -> Markup {
     let cost = figures.cost.as_ref();
     let price = cost.map(|cost| &cost.price);
     html! {
@@ -316,7 +317,7 @@ fn figure_fields(result: &CellResult, figures: &Figures, is_baseline: bool, is_o
     }
 }
 
-fn latency(estimate: Option<Estimate>) -> Markup {
+fn latency(estimate: Option<IntervalEstimate>) -> Markup {
     html! {
         @if let Some(estimate) = estimate {
             (quantity::latency(estimate.value))
@@ -325,21 +326,21 @@ fn latency(estimate: Option<Estimate>) -> Markup {
     }
 }
 
-fn ratio(figures: &Figures, is_baseline: bool, is_offered: bool) -> Markup {
+fn ratio(figures: &RowMetrics, is_baseline: bool, is_offered: bool) -> Markup {
     html! { @if is_baseline { span.dim { "baseline" } } @else { (ratio_in_words(figures.ratio, is_offered)) } }
 }
 
 /// A ratio with its interval, dim where it is no certain difference.
-pub(super) fn ratio_field(ratio: Option<Ratio>) -> Markup {
+pub(super) fn ratio_field(ratio: Option<EstimateRatio>) -> Markup {
     ratio_in_words(ratio, false)
 }
 
-fn ratio_in_words(ratio: Option<Ratio>, is_offered: bool) -> Markup {
+fn ratio_in_words(ratio: Option<EstimateRatio>, is_offered: bool) -> Markup {
     html! {
         @match ratio {
             None => (ABSENT),
             Some(ratio) => {
-                @let is_certain = matches!(ratio.difference(), Difference::More | Difference::Less);
+                @let is_certain = matches!(ratio.difference(), RatioDifference::More | RatioDifference::Less);
                 span.strong[is_certain].dim[!is_certain] { (ratio.verdict_of(is_offered)) }
                 @if let Some(interval) = ratio.interval { small { (quantity::ratio_interval(interval)) } }
             },
@@ -359,16 +360,16 @@ pub(super) fn inputs_badge(result: &CellResult) -> Markup {
 
 pub(super) fn verdict_badge(result: &CellResult) -> Markup {
     match result.verdict() {
-        Some(Verdict::Disturbed) => {
+        Some(CertificateVerdict::Disturbed) => {
             let by = result.disturbed_by().map_or("", |by| by.in_words());
             html! {
                 span.badge.doubtful { "⚡ disturbed " (by) }
                 @if result.is_doubtful() { " " span.badge.doubtful { "⚠ doubtful" } }
             }
         }
-        Some(Verdict::Faithful) => html! { span.badge.faithful { "✓ faithful" } },
-        Some(Verdict::Doubtful) => html! { span.badge.doubtful { "⚠ doubtful" } },
-        Some(Verdict::RealStorage) => html! { span.badge.plain { "real storage" } },
+        Some(CertificateVerdict::Faithful) => html! { span.badge.faithful { "✓ faithful" } },
+        Some(CertificateVerdict::Doubtful) => html! { span.badge.doubtful { "⚠ doubtful" } },
+        Some(CertificateVerdict::RealStorage) => html! { span.badge.plain { "real storage" } },
         None => html! { span.badge.plain { "no certificate" } },
     }
 }

@@ -2,19 +2,19 @@
 
 use maud::{Markup, html};
 
-use super::charts::{Group, Groups, Mark};
-use super::drawing::Words;
-use super::{Page, figure};
-use crate::comparison::{Figures, Row, by_mix};
+use super::charts::{ChartMark, GroupChart, MarkGroup};
+use super::drawing::AltText;
+use super::{ReportPage, figure};
+use crate::comparison::{ComparisonRow, RowMetrics, by_mix};
 use crate::quantity;
-use crate::statistics::Interval;
+use crate::statistics::ConfidenceInterval;
 
 /// Groups of bars that one picture holds readably.
 pub(super) const GROUPS_ACROSS: usize = 8;
 /// Highest over lowest value from which dots on a logarithmic axis take the place of bars.
 const LOG_FROM: f64 = 30.0;
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     let pictures = bar_pictures(
         page,
         page.comparison.operations(),
@@ -42,19 +42,19 @@ pub(super) fn rate_label(per_s: f64) -> String {
 }
 
 /// A cell's value and its interval.
-pub(super) type Pick<'a> = &'a dyn Fn(&Figures) -> Option<(f64, Option<Interval>)>;
+pub(super) type ThroughputPick<'a> = &'a dyn Fn(&RowMetrics) -> Option<(f64, Option<ConfidenceInterval>)>;
 
 /// Grouped bars of one figure over rows: one picture when each mix has one workload, else one for each mix.
 pub(super) fn bar_pictures<'c>(
-    page: &Page,
-    rows: impl Iterator<Item = &'c Row<'c>>,
+    page: &ReportPage,
+    rows: impl Iterator<Item = &'c ComparisonRow<'c>>,
     [title, y_title]: [&str; 2],
-    pick: Pick,
+    pick: ThroughputPick,
     label: &dyn Fn(f64) -> String,
 ) -> Option<Markup> {
     let by_mix = by_mix(rows);
     let is_one_picture = by_mix.iter().all(|(_, _, rows)| rows.len() == 1) && by_mix.len() <= GROUPS_ACROSS;
-    let parts: Vec<(String, Vec<&Row>)> = if is_one_picture {
+    let parts: Vec<(String, Vec<&ComparisonRow>)> = if is_one_picture {
         vec![(title.to_owned(), by_mix.iter().flat_map(|(_, _, rows)| rows.iter().copied()).collect())]
     } else {
         by_mix
@@ -68,15 +68,15 @@ pub(super) fn bar_pictures<'c>(
     let pictures: Vec<Markup> = parts
         .iter()
         .filter_map(|(name, rows)| {
-            let groups: Vec<Group> = rows.iter().map(|row| group(page, row, pick)).collect();
+            let groups: Vec<MarkGroup> = rows.iter().map(|row| group(page, row, pick)).collect();
             let values: Vec<f64> =
                 groups.iter().flat_map(|group| &group.marks).map(|mark| mark.value).collect();
             let high = values.iter().copied().reduce(f64::max)?;
             let low = values.iter().copied().filter(|value| *value > 0.0).reduce(f64::min)?;
             let is_log = high > LOG_FROM * low;
             let scale = if is_log { ", logarithmic scale" } else { "" };
-            let svg = Groups {
-                words: Words { title: name, description: &description(page, &groups, label) },
+            let svg = GroupChart {
+                words: AltText { title: name, description: &description(page, &groups, label) },
                 y_title: &format!("{y_title}{scale}"),
                 groups: &groups,
                 is_log,
@@ -91,18 +91,18 @@ pub(super) fn bar_pictures<'c>(
     (!pictures.is_empty()).then(|| html! { @for picture in &pictures { (picture) } })
 }
 
-fn group(page: &Page, row: &Row, pick: Pick) -> Group {
-    let marks = Mark::of_row(row, |result| pick(result.figures()?));
+fn group(page: &ReportPage, row: &ComparisonRow, pick: ThroughputPick) -> MarkGroup {
+    let marks = ChartMark::of_row(row, |result| pick(result.figures()?));
     let label = match row.label_in_mix() {
         // A single workload of a mix is named by what the mix is.
         "" => page.mix_heading(row.system, row.cell.mix_or_job()).replace("Workload ", ""),
         label => label.to_owned(),
     };
-    Group { label, marks }
+    MarkGroup { label, marks }
 }
 
 /// The picture's values in words, for those who don't see it.
-pub(super) fn description(page: &Page, groups: &[Group], label: &dyn Fn(f64) -> String) -> String {
+pub(super) fn description(page: &ReportPage, groups: &[MarkGroup], label: &dyn Fn(f64) -> String) -> String {
     groups
         .iter()
         .map(|group| {

@@ -2,8 +2,8 @@
 
 use maud::{Markup, PreEscaped};
 
-use super::charts::{Happening, Line, Lines, Shade};
-use super::drawing::{Axis, Words};
+use super::charts::{ChartEvent, ChartLine, LineChart, ShadedTime};
+use super::drawing::{AltText, ChartAxis};
 
 /// What the charts' colours mean, and how tables and pages look: every page that shows a chart needs it.
 pub const STYLE: &str = include_str!("report.css");
@@ -73,47 +73,47 @@ impl TimeChart<'_> {
     /// The picture, as an SVG element that is as wide as there is room, and its y axis once more by itself (`y-axis`), for pages on which
     /// the picture is scrolled.
     pub fn draw(&self) -> Markup {
-        let mut lines: Vec<Line> = Vec::new();
+        let mut lines: Vec<ChartLine> = Vec::new();
         for line in self.lines {
             // What lies outside would be drawn at the edge.
             let is_inside = |(at, _): &(f64, f64)| (self.from_s..=self.to_s).contains(at);
             let parts = line.parts.iter().map(|part| part.iter().copied().filter(is_inside).collect());
             let parts: Vec<Vec<(f64, f64)>> = parts.filter(|part: &Vec<_>| !part.is_empty()).collect();
             let count = parts.len();
-            lines.extend(parts.into_iter().enumerate().map(|(place, points)| Line {
+            lines.extend(parts.into_iter().enumerate().map(|(place, points)| ChartLine {
                 series: line.colour,
                 // At the end of the last part.
                 name: Some(if place + 1 == count { line.name.clone() } else { String::new() }),
                 points,
             }));
         }
-        let marks: Vec<Happening> = self
+        let marks: Vec<ChartEvent> = self
             .marks
             .iter()
             .filter(|mark| mark.from_s <= self.to_s && mark.to_s.is_none_or(|to| to >= self.from_s))
-            .map(|mark| Happening {
+            .map(|mark| ChartEvent {
                 series: mark.colour,
                 sign: mark.sign.clone(),
                 from: mark.from_s.max(self.from_s),
                 to: mark.to_s,
             })
             .collect();
-        let shades: Vec<Shade> = self
+        let shades: Vec<ShadedTime> = self
             .shades
             .iter()
             .filter(|shade| shade.from_s < self.to_s && shade.to_s > self.from_s)
-            .map(|shade| Shade {
+            .map(|shade| ShadedTime {
                 label: shade.label.clone(),
                 from: shade.from_s.max(self.from_s),
                 to: shade.to_s.min(self.to_s),
             })
             .collect();
-        let drawing = Lines {
-            words: Words { title: self.title, description: self.description },
+        let drawing = LineChart {
+            words: AltText { title: self.title, description: self.description },
             y_title: self.y_title,
             x_title: "",
             lines: &lines,
-            x: Axis { low: self.from_s, high: self.to_s.max(self.from_s + 1.0), is_log: false },
+            x: ChartAxis { low: self.from_s, high: self.to_s.max(self.from_s + 1.0), is_log: false },
             x_ticks: self.ticks.clone(),
             is_log: self.is_log,
             y_high: self.y_high,

@@ -3,16 +3,16 @@
 use maud::{Markup, html};
 use underlay_record::SeriesPoint;
 
-use super::charts::{Happening, Line, Lines, Strip, thinned};
-use super::drawing::{Axis, Words};
+use super::charts::{ChartEvent, ChartLine, ChartStrip, LineChart, thinned};
+use super::drawing::{AltText, ChartAxis};
 use super::throughput::rate_label;
-use super::{OPEN_ROWS, Page, figure};
-use crate::comparison::Row;
+use super::{OPEN_ROWS, ReportPage, figure};
+use crate::comparison::ComparisonRow;
 use crate::comparison::background;
 use crate::comparison::node_events::node_event_in_words;
 use crate::quantity;
 
-pub(super) fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     if !page.comparison.cells().any(|result| {
         result.drawn().iter().any(|record| record.measured.as_ref().is_some_and(|one| one.series.len() > 1))
     }) {
@@ -39,13 +39,13 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
 }
 
 /// Whether the file would grow too large with every repetition of every cell.
-fn is_brief(page: &Page) -> bool {
+fn is_brief(page: &ReportPage) -> bool {
     page.comparison.rows.len() > OPEN_ROWS
 }
 
 fn over_time(
-    page: &Page,
-    row: &Row,
+    page: &ReportPage,
+    row: &ComparisonRow,
     what: &str,
     y_title: &str,
     pick: &dyn Fn(&SeriesPoint) -> f64,
@@ -56,7 +56,7 @@ fn over_time(
     let mut lines = Vec::new();
     for (series, result) in row.cells.iter().enumerate() {
         let Some(result) = result else { continue };
-        let mut drawn: Vec<Line> = result
+        let mut drawn: Vec<ChartLine> = result
             .drawn()
             .into_iter()
             .filter_map(|record| record.measured.as_ref())
@@ -74,7 +74,7 @@ fn over_time(
                     Some(by) => format!("{}, disturbed {}", page.comparison.storages[series], by.in_words()),
                     None => page.comparison.storages[series].to_owned(),
                 });
-                Line { series, name, points: thinned(&points, most_points) }
+                ChartLine { series, name, points: thinned(&points, most_points) }
             })
             .filter(|line| !line.points.is_empty())
             .collect();
@@ -90,13 +90,13 @@ fn over_time(
     let is_log = is_latency || are_far_apart(&lines);
     let happenings = happenings(row, last);
     let compactions = compactions(row, last);
-    let caption = Page::caption(row, what);
-    let svg = Lines {
-        words: Words { title: &caption, description: "One line a storage, over the measured time." },
+    let caption = ReportPage::caption(row, what);
+    let svg = LineChart {
+        words: AltText { title: &caption, description: "One line a storage, over the measured time." },
         y_title: &if is_log && !is_latency { format!("{y_title}, logarithmic") } else { y_title.to_owned() },
         x_title: "seconds",
         lines: &lines,
-        x: Axis { low: 0.0, high: last, is_log: false },
+        x: ChartAxis { low: 0.0, high: last, is_log: false },
         x_ticks: Vec::new(),
         is_log,
         y_high: None,
@@ -123,10 +123,11 @@ fn over_time(
 const LOG_FROM: f64 = 8.0;
 
 /// Whether lines lie so far apart that the lowest would be flat along the ground.
-pub(super) fn are_far_apart(lines: &[Line]) -> bool {
+pub(super) fn are_far_apart(lines: &[ChartLine]) -> bool {
     let means = || {
-        let mean =
-            |line: &Line| line.points.iter().map(|point| point.1).sum::<f64>() / line.points.len() as f64;
+        let mean = |line: &ChartLine| {
+            line.points.iter().map(|point| point.1).sum::<f64>() / line.points.len() as f64
+        };
         lines.iter().map(mean).filter(|mean| *mean > 0.0)
     };
     means().fold(0.0, f64::max) > LOG_FROM * means().fold(f64::INFINITY, f64::min)
@@ -136,7 +137,7 @@ pub(super) fn are_far_apart(lines: &[Line]) -> bool {
 const GAP: f64 = 0.01;
 
 /// When compactions ran, in the repetition that is drawn in full.
-fn compactions(row: &Row, last_s: f64) -> Vec<Strip> {
+fn compactions(row: &ComparisonRow, last_s: f64) -> Vec<ChartStrip> {
     let mut found = Vec::new();
     for (series, result) in row.cells.iter().enumerate() {
         let Some(result) = result else { continue };
@@ -147,15 +148,15 @@ fn compactions(row: &Row, last_s: f64) -> Vec<Strip> {
                 _ => spans.push((from, to)),
             }
         }
-        found.extend(spans.into_iter().map(|(from, to)| Strip { series, from, to }));
+        found.extend(spans.into_iter().map(|(from, to)| ChartStrip { series, from, to }));
     }
     found
 }
 
 /// What was wrong with devices on command and which nodes were away, in the repetition that is drawn in full. Devices of a storage that had the
 /// same at the same time share a mark.
-fn happenings(row: &Row, last_s: f64) -> Vec<(Happening, String)> {
-    let mut found: Vec<(Happening, String)> = Vec::new();
+fn happenings(row: &ComparisonRow, last_s: f64) -> Vec<(ChartEvent, String)> {
+    let mut found: Vec<(ChartEvent, String)> = Vec::new();
     for (series, result) in row.cells.iter().enumerate() {
         let Some(record) = result
             .as_ref()
@@ -164,12 +165,12 @@ fn happenings(row: &Row, last_s: f64) -> Vec<(Happening, String)> {
             continue;
         };
         for fault in record.devices.iter().flat_map(|device| &device.faults) {
-            let is_same = |(other, what): &(Happening, String)| {
+            let is_same = |(other, what): &(ChartEvent, String)| {
                 other.series == series && *what == fault.what && (other.from - fault.t_s).abs() < 0.1
             };
             if !found.iter().any(is_same) {
                 let sign = (found.len() + 1).to_string();
-                let happening = Happening { series, sign, from: fault.t_s, to: fault.until_s };
+                let happening = ChartEvent { series, sign, from: fault.t_s, to: fault.until_s };
                 found.push((happening, fault.what.clone()));
             }
         }
@@ -177,7 +178,7 @@ fn happenings(row: &Row, last_s: f64) -> Vec<(Happening, String)> {
             let Some(from) = event.away_s.filter(|&away_s| away_s <= last_s) else { continue };
             let sign = (found.len() + 1).to_string();
             found.push((
-                Happening { series, sign, from, to: event.served_s.filter(|&served_s| served_s < last_s) },
+                ChartEvent { series, sign, from, to: event.served_s.filter(|&served_s| served_s < last_s) },
                 node_event_in_words(event),
             ));
         }

@@ -1,16 +1,16 @@
 //! What the measured time cost the flash.
 
 use maud::{Markup, html};
-use underlay_record::Wear;
+use underlay_record::FlashWear;
 
 use super::swatch;
 use crate::cell::activity::under_test;
-use crate::comparison::{CellResult, Row};
+use crate::comparison::{CellResult, ComparisonRow};
 use crate::quantity::{self, ABSENT};
 
 /// What devices went through, and what that is known from.
-struct Worn {
-    wear: Wear,
+struct DeviceWear {
+    wear: FlashWear,
     /// Modelled seconds that were measured, of one repetition on average.
     measured_s: f64,
     /// How the drives were modelled to begin; absent where they differ, or records don't say.
@@ -18,8 +18,8 @@ struct Worn {
 }
 
 /// The devices under test taken together, over all completed repetitions.
-fn of(result: &CellResult) -> Option<Worn> {
-    let worn: Vec<(&Wear, f64, Option<bool>)> = result
+fn of(result: &CellResult) -> Option<DeviceWear> {
+    let worn: Vec<(&FlashWear, f64, Option<bool>)> = result
         .completed()
         .flat_map(under_test)
         .filter_map(|device| {
@@ -27,7 +27,7 @@ fn of(result: &CellResult) -> Option<Worn> {
         })
         .collect();
     let starts_overwritten = worn.first()?.2.filter(|first| worn.iter().all(|one| one.2 == Some(*first)));
-    let (mut total, mut rated_bytes, mut device_s) = (Wear::default(), Some(0_u64), 0.0);
+    let (mut total, mut rated_bytes, mut device_s) = (FlashWear::default(), Some(0_u64), 0.0);
     for (wear, duration_s, _) in &worn {
         total.host_write_bytes += wear.host_write_bytes;
         total.programmed_bytes += wear.programmed_bytes;
@@ -38,12 +38,16 @@ fn of(result: &CellResult) -> Option<Worn> {
     // Each device's life, once for each repetition: the mean rate of one against the mean rating of one.
     total.rated_write_bytes = rated_bytes;
     let mean_s = device_s / worn.len().max(1) as f64;
-    Some(Worn { wear: total.since(&Wear::default(), mean_s), measured_s: mean_s, starts_overwritten })
+    Some(DeviceWear {
+        wear: total.since(&FlashWear::default(), mean_s),
+        measured_s: mean_s,
+        starts_overwritten,
+    })
 }
 
 /// A table, or nothing where no storage wears.
-pub(super) fn table(rows: &[&Row]) -> Markup {
-    let lines: Vec<(&str, usize, &CellResult, Worn)> = rows
+pub(super) fn table(rows: &[&ComparisonRow]) -> Markup {
+    let lines: Vec<(&str, usize, &CellResult, DeviceWear)> = rows
         .iter()
         .flat_map(|row| {
             let cells = row.cells.iter().enumerate();
@@ -89,7 +93,7 @@ pub(super) fn table(rows: &[&Row]) -> Markup {
 }
 
 /// What write amplification assumes of the drives.
-fn beginnings<'w>(worn: impl Iterator<Item = &'w Worn>) -> &'static str {
+fn beginnings<'w>(worn: impl Iterator<Item = &'w DeviceWear>) -> &'static str {
     let all: Vec<Option<bool>> = worn.map(|one| one.starts_overwritten).collect();
     match all.first() {
         Some(Some(true)) if all.iter().all(|one| *one == Some(true)) => {
@@ -102,7 +106,7 @@ fn beginnings<'w>(worn: impl Iterator<Item = &'w Worn>) -> &'static str {
     }
 }
 
-fn amplification(wear: &Wear) -> String {
+fn amplification(wear: &FlashWear) -> String {
     wear.write_amplification.map_or(ABSENT.to_owned(), |factor| quantity::number(factor, 3))
 }
 

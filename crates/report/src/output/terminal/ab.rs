@@ -1,13 +1,13 @@
 //! Two runs beside each other, for a terminal.
 
-use super::{CELLS_NAMED, Layout, MIN, Paint, Style, wrap};
+use super::{CELLS_NAMED, CellStyle, MIN, TableLayout, TablePaint, wrap};
 use crate::comparison::ab::{AbComparison, cell_name};
 use crate::quantity::{self, ABSENT};
 
 /// The sentence, the table, how the runs differ and what to know, in lines of at most `width` columns. Colour as in
 /// [`comparison`](super::comparison).
 pub fn text(ab: &AbComparison, width: usize, colour: bool) -> String {
-    let (width, paint) = (width.max(MIN), Paint { colour });
+    let (width, paint) = (width.max(MIN), TablePaint { colour });
     let mut out = String::new();
     for (letter, (name, started_at)) in ["A", "B"].iter().zip(ab.names.iter().zip(&ab.started_at)) {
         out += &format!("{letter}  {name}, started {started_at}\n");
@@ -54,12 +54,12 @@ pub fn text(ab: &AbComparison, width: usize, colour: bool) -> String {
 }
 
 /// The figures of each cell below its name.
-fn table(ab: &AbComparison, with_intervals: bool, with_p: bool) -> Layout {
+fn table(ab: &AbComparison, with_intervals: bool, with_p: bool) -> TableLayout {
     let mut header = ["figure", "A", "B", "B : A", "verdict"].map(str::to_owned).to_vec();
     if with_p {
         header.insert(4, "p".to_owned());
     }
-    let mut layout = Layout::new(&header);
+    let mut layout = TableLayout::new(&header);
     let mut line = 0;
     for cell in &ab.cells {
         let mark = if cell.is_doubtful { "! " } else { "" };
@@ -78,7 +78,7 @@ fn table(ab: &AbComparison, with_intervals: bool, with_p: bool) -> Layout {
             };
             let verdict = figure.change().in_words();
             if !figure.change().is_certain() {
-                layout.paints.push((line, verdict.to_owned(), Style::Dim));
+                layout.paints.push((line, verdict.to_owned(), CellStyle::Dim));
             }
             let mut fields = vec![
                 figure.metric.in_words().to_owned(),

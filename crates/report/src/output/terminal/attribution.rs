@@ -1,16 +1,21 @@
 //! What holds each cell up, a sentence each.
 
-use underlay_record::Explained;
+use underlay_record::RunExplanation;
 
-use super::layout::{Paint, wrap};
-use crate::comparison::Comparison;
+use super::layout::{TablePaint, wrap};
+use crate::comparison::RunComparison;
 use crate::findings::warnings;
 
 /// Cells that are told of; the page has them all.
 const TOLD: usize = 8;
 
 /// Empty where nothing is explained.
-pub(super) fn text(comparison: &Comparison, explained: &Explained, width: usize, paint: Paint) -> String {
+pub(super) fn text(
+    comparison: &RunComparison,
+    explained: &RunExplanation,
+    width: usize,
+    paint: TablePaint,
+) -> String {
     let told: Vec<(String, String)> = comparison
         .operations()
         .flat_map(|row| row.cells.iter().flatten())

@@ -1,23 +1,23 @@
 //! What compactions do to operations.
 
-use super::{Layout, Paint, wrap};
-use crate::comparison::background::Compactions;
-use crate::comparison::{Comparison, system_title};
+use super::{TableLayout, TablePaint, wrap};
+use crate::comparison::background::CompactionComparison;
+use crate::comparison::{RunComparison, system_title};
 use crate::quantity::{self, ABSENT};
-use crate::statistics::ratio::{Difference, Ratio};
+use crate::statistics::ratio::{EstimateRatio, RatioDifference};
 
 /// A table of the two windows; empty where no system tells of its compactions.
-pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
+pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) -> String {
     let header = ["workload", "storage", "of the time", "without", "with", "slowdown"];
-    let mut layout = Layout::new(&header.map(str::to_owned));
-    let (rows, none_ran) = Compactions::by_row(comparison);
+    let mut layout = TableLayout::new(&header.map(str::to_owned));
+    let (rows, none_ran) = CompactionComparison::by_row(comparison);
     for (row, found) in &rows {
         let mut name = match comparison.systems.len() {
             0 | 1 => row.label().to_owned(),
             _ => format!("{}, {}", system_title(row.system), row.label()),
         };
         for (storage, one) in found {
-            let mean = |window: Option<crate::comparison::background::Window>| {
+            let mean = |window: Option<crate::comparison::background::CompactionWindow>| {
                 window.map_or(ABSENT.to_owned(), |window| quantity::latency(window.mean_us.value))
             };
             layout.table.add_row(vec![
@@ -57,7 +57,7 @@ pub(crate) fn words_on_none(rows: &[&str]) -> String {
 }
 
 /// What a compaction does to the mean latency: `1.24x (1.20–1.28)`, `none ran`, `no difference seen`.
-pub(crate) fn in_words(one: &Compactions) -> String {
+pub(crate) fn in_words(one: &CompactionComparison) -> String {
     match (&one.during, &one.without, one.slowdown) {
         (None, _, _) => "none ran".to_owned(),
         (Some(_), None, _) => "ran all the time".to_owned(),
@@ -66,9 +66,9 @@ pub(crate) fn in_words(one: &Compactions) -> String {
     }
 }
 
-fn ratio_in_words(ratio: &Ratio) -> String {
+fn ratio_in_words(ratio: &EstimateRatio) -> String {
     match (ratio.difference(), ratio.interval) {
-        (Difference::Unknown, _) => format!("{}, certainty unknown", quantity::ratio(ratio.value)),
+        (RatioDifference::Unknown, _) => format!("{}, certainty unknown", quantity::ratio(ratio.value)),
         (_, Some(interval)) => format!("{} ({})", ratio.verdict(), quantity::ratio_interval(interval)),
         _ => ratio.verdict(),
     }

@@ -1,17 +1,17 @@
 //! Benchmarks of the user's: each figure on each storage.
 
-use super::{Layout, Paint, Style, certificate_mark, reason_not_measured, state_of, wrap};
+use super::{CellStyle, TableLayout, TablePaint, certificate_mark, reason_not_measured, state_of, wrap};
 use crate::cell::benchmark::NamedFigure;
-use crate::comparison::{CellResult, Comparison, Outcome, Row, system_title, work_title};
+use crate::comparison::{CellOutcome, CellResult, ComparisonRow, RunComparison, system_title, work_title};
 use crate::findings::warnings;
 use crate::quantity::{self, ABSENT};
-use crate::statistics::ratio::Difference;
-use underlay_record::Better;
+use crate::statistics::ratio::RatioDifference;
+use underlay_record::BetterDirection;
 
 /// Everything about benchmarks; empty where there are none.
-pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
+pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) -> String {
     let mut out = String::new();
-    let rows: Vec<&Row> = comparison.benchmarks().collect();
+    let rows: Vec<&ComparisonRow> = comparison.benchmarks().collect();
     if rows.is_empty() {
         return out;
     }
@@ -35,7 +35,7 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
                 }
             }
             // The table says what is still to come.
-            let is_pending = matches!(result.outcome, Outcome::Pending);
+            let is_pending = matches!(result.outcome, CellOutcome::Pending);
             if let Some(reason) = reason_not_measured(result).filter(|_| !is_pending) {
                 let text = format!("{}: {reason}", warnings::cell_name(comparison, result));
                 for line in wrap(&text, width - 2, "  ") {
@@ -51,7 +51,7 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
 }
 
 /// How sure figures are, and what `against` means, in words.
-pub(crate) fn words_on_repetitions(rows: &[&Row], baseline: &str) -> String {
+pub(crate) fn words_on_repetitions(rows: &[&ComparisonRow], baseline: &str) -> String {
     let counts: Vec<usize> = rows
         .iter()
         .flat_map(|row| row.cells.iter().flatten())
@@ -74,7 +74,7 @@ pub(crate) fn words_on_repetitions(rows: &[&Row], baseline: &str) -> String {
 }
 
 /// The names of a row's figures with an example of each, in the study's order.
-pub(crate) fn figures_of<'r>(row: &'r Row) -> Vec<&'r NamedFigure> {
+pub(crate) fn figures_of<'r>(row: &'r ComparisonRow) -> Vec<&'r NamedFigure> {
     let mut found: Vec<&'r NamedFigure> = Vec::new();
     for result in row.cells.iter().flatten() {
         for figure in result.benchmark().map(|one| one.figures.as_slice()).unwrap_or_default() {
@@ -89,16 +89,16 @@ pub(crate) fn figures_of<'r>(row: &'r Row) -> Vec<&'r NamedFigure> {
 /// `throughput, higher is better`
 pub(crate) fn direction(figure: &NamedFigure) -> String {
     let better = match figure.better {
-        Better::Higher => "higher",
-        Better::Lower => "lower",
+        BetterDirection::Higher => "higher",
+        BetterDirection::Lower => "lower",
     };
     format!("{}, {better} is better", figure.title())
 }
 
-fn table(comparison: &Comparison, row: &Row, with_intervals: bool) -> Layout {
+fn table(comparison: &RunComparison, row: &ComparisonRow, with_intervals: bool) -> TableLayout {
     let against = format!("against {}", comparison.baseline);
     let header = ["storage", "value", against.as_str(), "verdict"].map(str::to_owned);
-    let mut layout = Layout::new(&header);
+    let mut layout = TableLayout::new(&header);
     let mut line = 0;
     for (position, figure) in figures_of(row).into_iter().enumerate() {
         layout.headings.push((line, direction(figure)));
@@ -115,8 +115,8 @@ fn table(comparison: &Comparison, row: &Row, with_intervals: bool) -> Layout {
                         Some(words) => words,
                         None => ratio_field(ours, is_baseline, with_intervals),
                     };
-                    if ours.performance.is_some_and(|ratio| ratio.difference() == Difference::NoneSeen) {
-                        layout.paints.push((line, ratio.clone(), Style::Dim));
+                    if ours.performance.is_some_and(|ratio| ratio.difference() == RatioDifference::NoneSeen) {
+                        layout.paints.push((line, ratio.clone(), CellStyle::Dim));
                     }
                     fields.push(ratio);
                 }
@@ -128,7 +128,7 @@ fn table(comparison: &Comparison, row: &Row, with_intervals: bool) -> Layout {
                 _ => String::new(),
             };
             if position == 0 && (result.is_doubtful() || result.can_turn) {
-                layout.paints.push((line, mark.clone(), Style::Alarm));
+                layout.paints.push((line, mark.clone(), CellStyle::Alarm));
             }
             fields.push(mark);
             layout.table.add_row(fields);
@@ -148,8 +148,8 @@ fn table(comparison: &Comparison, row: &Row, with_intervals: bool) -> Layout {
 
 /// The baseline's figure of this name.
 pub(crate) fn baseline_value<'r>(
-    comparison: &Comparison,
-    row: &'r Row,
+    comparison: &RunComparison,
+    row: &'r ComparisonRow,
     name: &str,
 ) -> Option<&'r NamedFigure> {
     row.benchmark(comparison.baseline_index()?)?.named(name)

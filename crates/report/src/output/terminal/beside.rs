@@ -1,18 +1,18 @@
 //! What went on beside the measured operations.
 
-use super::{Layout, Paint, wrap};
-use crate::comparison::beside::Beside;
-use crate::comparison::{Comparison, system_title};
+use super::{TableLayout, TablePaint, wrap};
+use crate::comparison::beside::BackgroundLoad;
+use crate::comparison::{RunComparison, system_title};
 use crate::quantity;
 
 /// A table; empty where nothing went on.
-pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
-    let rows = Beside::by_row(comparison);
+pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) -> String {
+    let rows = BackgroundLoad::by_row(comparison);
     if rows.is_empty() {
         return String::new();
     }
     let header = ["workload", "storage", "beside", "asked for", "ops/s", "mean", "p99", "errors"];
-    let mut layout = Layout::new(&header.map(str::to_owned));
+    let mut layout = TableLayout::new(&header.map(str::to_owned));
     for (row, found) in &rows {
         let mut name = match comparison.systems.len() {
             0 | 1 => row.label().to_owned(),
@@ -40,16 +40,16 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
 }
 
 /// `update100, 1 thread`
-pub(crate) fn in_words(one: &Beside) -> String {
+pub(crate) fn in_words(one: &BackgroundLoad) -> String {
     format!("{}, {}", one.mix, quantity::plural(one.threads as usize, "thread"))
 }
 
-pub(crate) fn asked(one: &Beside) -> String {
+pub(crate) fn asked(one: &BackgroundLoad) -> String {
     one.rate_per_s.map_or_else(|| "all it answers".to_owned(), quantity::rate)
 }
 
 /// With a mark where that is less than was asked for.
-pub(crate) fn answered(one: &Beside) -> String {
+pub(crate) fn answered(one: &BackgroundLoad) -> String {
     let mark = if one.kept_its_rate() { "" } else { " ⚠" };
     format!("{}{mark}", quantity::rate(one.throughput_per_s))
 }

@@ -1,7 +1,7 @@
 //! What jobs asked of a cache between them and their store.
 
-use super::{Layout, Paint, wrap};
-use crate::comparison::Row;
+use super::{TableLayout, TablePaint, wrap};
+use crate::comparison::ComparisonRow;
 use crate::quantity::{self, ABSENT};
 use underlay_record::CacheUse;
 
@@ -21,8 +21,8 @@ const WORDS: &str = "Hits: the part of what was read that the cache had. Stored:
      which is no part of a job's duration.";
 
 /// Empty where no job of these rows had one.
-pub(super) fn text(rows: &[&Row], width: usize, paint: Paint) -> String {
-    let mut layout = Layout::new(&HEADER.map(str::to_owned));
+pub(super) fn text(rows: &[&ComparisonRow], width: usize, paint: TablePaint) -> String {
+    let mut layout = TableLayout::new(&HEADER.map(str::to_owned));
     for row in rows {
         let mut name = row.label().to_owned();
         for (_, storage, cache) in of_row(row) {
@@ -57,7 +57,7 @@ pub(crate) fn figures(cache: &CacheUse) -> [String; 7] {
 }
 
 /// Those of a row that had a cache: the place of the storage, its name, and what was asked.
-pub(crate) fn of_row<'a>(row: &'a Row<'_>) -> impl Iterator<Item = (usize, &'a str, &'a CacheUse)> {
+pub(crate) fn of_row<'a>(row: &'a ComparisonRow<'_>) -> impl Iterator<Item = (usize, &'a str, &'a CacheUse)> {
     row.cells.iter().enumerate().filter_map(|(index, result)| {
         let result = result.as_ref()?;
         Some((index, result.cell.storage.as_str(), result.job()?.cache.as_ref()?))

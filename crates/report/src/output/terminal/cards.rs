@@ -1,28 +1,28 @@
 //! Each storage at a glance: what it gives against the baseline, and what it costs.
 
-use super::{Layout, Paint, wrap};
+use super::{TableLayout, TablePaint, wrap};
 use crate::cell::cost::StorageCost;
-use crate::comparison::{Comparison, Figures, storage_records};
-use crate::findings::effect::Effect;
+use crate::comparison::{RowMetrics, RunComparison, storage_records};
+use crate::findings::effect::StorageEffect;
 use crate::quantity::{self, ABSENT};
 
 /// What a table of them holds, from all to what fits a narrow terminal.
-const DETAILS: [&[Column]; 4] = [
-    &[Column::Throughput, Column::P99, Column::Price],
-    &[Column::Throughput, Column::Price],
-    &[Column::Price],
+const DETAILS: [&[CardColumn]; 4] = [
+    &[CardColumn::Throughput, CardColumn::P99, CardColumn::Price],
+    &[CardColumn::Throughput, CardColumn::Price],
+    &[CardColumn::Price],
     &[],
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Column {
+enum CardColumn {
     Throughput,
     P99,
     Price,
 }
 
 /// Empty where there is nothing to compare, and where the report's first table says as much.
-pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
+pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) -> String {
     let is_measured = comparison.cells().any(|result| result.is_measured());
     // Jobs have a table of their own for it.
     let has_jobs = comparison.jobs().next().is_some();
@@ -45,29 +45,30 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
     out + &fitting.map_or(String::new(), |table| table.render(width, paint))
 }
 
-fn table(comparison: &Comparison, columns: &[Column]) -> Layout {
+fn table(comparison: &RunComparison, columns: &[CardColumn]) -> TableLayout {
     let has_operations = comparison.unthrottled().next().is_some();
-    let columns: Vec<Column> =
-        columns.iter().copied().filter(|column| has_operations || *column == Column::Price).collect();
+    let columns: Vec<CardColumn> =
+        columns.iter().copied().filter(|column| has_operations || *column == CardColumn::Price).collect();
     let mut header = vec!["storage".to_owned(), format!("against {}", comparison.baseline)];
     header.extend(columns.iter().map(|column| match column {
-        Column::Throughput => "ops/s".to_owned(),
-        Column::P99 => "p99".to_owned(),
-        Column::Price => "price".to_owned(),
+        CardColumn::Throughput => "ops/s".to_owned(),
+        CardColumn::P99 => "p99".to_owned(),
+        CardColumn::Price => "price".to_owned(),
     }));
-    let mut layout = Layout::new(&header);
+    let mut layout = TableLayout::new(&header);
     let records = storage_records(comparison);
     for (index, name) in comparison.storages.iter().enumerate() {
-        let figures: Vec<&Figures> = comparison.unthrottled().filter_map(|row| row.figures(index)).collect();
-        let range = |pick: fn(&Figures) -> Option<f64>, write: fn(f64) -> String| {
+        let figures: Vec<&RowMetrics> =
+            comparison.unthrottled().filter_map(|row| row.figures(index)).collect();
+        let range = |pick: fn(&RowMetrics) -> Option<f64>, write: fn(f64) -> String| {
             let values: Vec<f64> = figures.iter().filter_map(|one| pick(one)).collect();
             quantity::range(&values, write).unwrap_or_else(|| ABSENT.to_owned())
         };
         let mut fields = vec![(*name).to_owned(), against(comparison, index)];
         fields.extend(columns.iter().map(|column| match column {
-            Column::Throughput => range(|one| Some(one.throughput_per_s.value), quantity::rate),
-            Column::P99 => range(|one| one.p99_us.map(|p99| p99.value), quantity::latency),
-            Column::Price => {
+            CardColumn::Throughput => range(|one| Some(one.throughput_per_s.value), quantity::rate),
+            CardColumn::P99 => range(|one| one.p99_us.map(|p99| p99.value), quantity::latency),
+            CardColumn::Price => {
                 let cost = records.get(name).and_then(|storage| StorageCost::of(storage));
                 cost.map_or("unknown".to_owned(), |cost| quantity::price(&cost.price))
             }
@@ -79,11 +80,11 @@ fn table(comparison: &Comparison, columns: &[Column]) -> Layout {
 }
 
 /// `17.5–19.2x`, `8.0–9.6x in 1 of 2`, `no difference`
-fn against(comparison: &Comparison, index: usize) -> String {
+fn against(comparison: &RunComparison, index: usize) -> String {
     if Some(index) == comparison.baseline_index() {
         return "baseline".to_owned();
     }
-    let effect = Effect::of_all(comparison, index);
+    let effect = StorageEffect::of_all(comparison, index);
     let parts = effect.parts();
     if parts.is_empty() {
         return if effect.count() > 0 { "no difference".to_owned() } else { ABSENT.to_owned() };

@@ -1,16 +1,16 @@
 //! Rates that change while they are measured, stretch by stretch.
 
-use super::{Layout, Paint, Style, wrap};
+use super::{CellStyle, TableLayout, TablePaint, wrap};
 use crate::comparison::changing;
-use crate::comparison::{Comparison, system_title};
+use crate::comparison::{RunComparison, system_title};
 use crate::quantity::{self, ABSENT};
 
 /// A table for each workload whose rate changes; empty where none does.
-pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
+pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) -> String {
     let mut out = String::new();
     for row in changing::rows(comparison) {
         let header = ["storage", "seconds", "offered", "reached", "mean", "max"].map(str::to_owned);
-        let mut layout = Layout::new(&header);
+        let mut layout = TableLayout::new(&header);
         let mut line = 0;
         for result in row.cells.iter().flatten() {
             let mut storage = result.cell.storage.clone();
@@ -18,7 +18,7 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
                 let latency = |us: Option<f64>| us.map_or(ABSENT.to_owned(), quantity::latency);
                 let reached = quantity::rate(stretch.reached_per_s);
                 if !stretch.is_reached() {
-                    layout.paints.push((line, reached.clone(), Style::Alarm));
+                    layout.paints.push((line, reached.clone(), CellStyle::Alarm));
                 }
                 layout.table.add_row(vec![
                     std::mem::take(&mut storage),

@@ -1,20 +1,23 @@
 //! Batch jobs: durations and performance, devices, directories.
 
-use super::{Detail, Layout, Paint, Style, caches, certificate_mark, reason_not_measured, state_of, wrap};
+use super::{
+    CellStyle, TableDetail, TableLayout, TablePaint, caches, certificate_mark, reason_not_measured, state_of,
+    wrap,
+};
 use crate::cell::activity;
 use crate::cell::directories::{self, DirectoryFigures};
 use crate::cell::jobs::JobFigures;
-use crate::comparison::{CellResult, Comparison, Outcome, Row, system_title};
+use crate::comparison::{CellOutcome, CellResult, ComparisonRow, RunComparison, system_title};
 use crate::findings::warnings;
 use crate::quantity::{self, ABSENT};
-use crate::statistics::Estimate;
-use crate::statistics::ratio::{Difference, Ratio};
+use crate::statistics::IntervalEstimate;
+use crate::statistics::ratio::{EstimateRatio, RatioDifference};
 
 /// Everything about jobs; empty where there are none.
-pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
+pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) -> String {
     let mut out = String::new();
     for system in &comparison.systems {
-        let rows: Vec<&Row> = comparison.jobs().filter(|row| row.system == *system).collect();
+        let rows: Vec<&ComparisonRow> = comparison.jobs().filter(|row| row.system == *system).collect();
         if rows.is_empty() {
             continue;
         }
@@ -37,12 +40,12 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
         for line in wrap(&words_on_repetitions(&rows), width, "") {
             out += &format!("{}\n", paint.dim(&line));
         }
-        let tables = [Detail::Everything, Detail::NoIntervals, Detail::Narrow];
+        let tables = [TableDetail::Everything, TableDetail::NoIntervals, TableDetail::Narrow];
         out +=
             &fitting(tables.map(|detail| durations(comparison, &rows, detail)), width).render(width, paint);
         for result in rows.iter().flat_map(|row| row.cells.iter().flatten()) {
             // The tables say what is still to come.
-            let is_pending = matches!(result.outcome, Outcome::Pending);
+            let is_pending = matches!(result.outcome, CellOutcome::Pending);
             if let Some(reason) = reason_not_measured(result).filter(|_| !is_pending) {
                 let text = format!("{}: {reason}", warnings::cell_name(comparison, result));
                 for line in wrap(&text, width - 2, "  ") {
@@ -58,19 +61,19 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
 }
 
 /// Ratios of single runs have no intervals.
-fn words_on_intervals(rows: &[&Row]) -> &'static str {
+fn words_on_intervals(rows: &[&ComparisonRow]) -> &'static str {
     let mut jobs = rows.iter().flat_map(|row| row.cells.iter().flatten()).filter_map(|result| result.job());
     let has_interval = |job: &JobFigures| job.performance.is_some_and(|ratio| ratio.interval.is_some());
     if jobs.any(has_interval) { ", 95 % intervals" } else { ", single runs" }
 }
 
-fn heading(text: &str, width: usize, paint: Paint) -> String {
+fn heading(text: &str, width: usize, paint: TablePaint) -> String {
     let lines = wrap(text, width, "").into_iter().map(|line| format!("{}\n", paint.bold(&line)));
     format!("\n{}", lines.collect::<String>())
 }
 
 /// The first table that fits, or else the last.
-fn fitting<const N: usize>(tables: [Layout; N], width: usize) -> Layout {
+fn fitting<const N: usize>(tables: [TableLayout; N], width: usize) -> TableLayout {
     let mut last = None;
     for table in tables {
         if table.width() <= width {
@@ -82,7 +85,7 @@ fn fitting<const N: usize>(tables: [Layout; N], width: usize) -> Layout {
 }
 
 /// How sure durations are, in words.
-pub(crate) fn words_on_repetitions(rows: &[&Row]) -> String {
+pub(crate) fn words_on_repetitions(rows: &[&ComparisonRow]) -> String {
     let counts: Vec<usize> = rows
         .iter()
         .flat_map(|row| row.cells.iter().flatten())
@@ -107,10 +110,10 @@ pub(crate) fn words_on_repetitions(rows: &[&Row]) -> String {
 }
 
 /// Jobs down, storages across: the performance of each.
-fn overview(comparison: &Comparison, rows: &[&Row]) -> Layout {
+fn overview(comparison: &RunComparison, rows: &[&ComparisonRow]) -> TableLayout {
     let mut header = vec!["job".to_owned()];
     header.extend(comparison.storages.iter().map(|name| (*name).to_owned()));
-    let mut layout = Layout::new(&header);
+    let mut layout = TableLayout::new(&header);
     for row in rows {
         let mut fields = vec![row.label().to_owned()];
         for (index, result) in row.cells.iter().enumerate() {
@@ -133,11 +136,11 @@ fn overview(comparison: &Comparison, rows: &[&Row]) -> Layout {
 }
 
 /// A ratio in a narrow column: its interval, `1.19–1.28x`, `none seen` where that holds 1, `1.24x?` where there is none.
-fn short(ratio: Ratio) -> String {
+fn short(ratio: EstimateRatio) -> String {
     match ratio.difference() {
-        Difference::NoneSeen => "none seen".to_owned(),
-        Difference::Unknown => format!("{}?", quantity::ratio(ratio.value)),
-        Difference::More | Difference::Less => match ratio.interval.map(quantity::times) {
+        RatioDifference::NoneSeen => "none seen".to_owned(),
+        RatioDifference::Unknown => format!("{}?", quantity::ratio(ratio.value)),
+        RatioDifference::More | RatioDifference::Less => match ratio.interval.map(quantity::times) {
             Some([low, high]) if low != high => format!("{low}–{high}x"),
             _ => quantity::ratio(ratio.value),
         },
@@ -145,24 +148,24 @@ fn short(ratio: Ratio) -> String {
 }
 
 /// `12 min 4 s ±3 %`
-pub(crate) fn duration_field(estimate: &Estimate) -> String {
+pub(crate) fn duration_field(estimate: &IntervalEstimate) -> String {
     match estimate.relative_half_width() {
         Some(share) => format!("{} ±{}", quantity::duration(estimate.value), quantity::percent(share)),
         None => quantity::duration(estimate.value),
     }
 }
 
-fn durations(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Layout {
+fn durations(comparison: &RunComparison, rows: &[&ComparisonRow], detail: TableDetail) -> TableLayout {
     let phases = crate::cell::jobs::phases(
         rows.iter().flat_map(|row| row.cells.iter().flatten()).filter_map(|result| result.job()),
     );
     let mut header: Vec<String> = ["job", "storage", "duration", "performance"].map(str::to_owned).to_vec();
-    if detail != Detail::Narrow {
+    if detail != TableDetail::Narrow {
         header.extend(phases.iter().map(|name| (*name).to_owned()));
         header.push("shuffled".to_owned());
     }
     header.push("verdict".to_owned());
-    let mut layout = Layout::new(&header);
+    let mut layout = TableLayout::new(&header);
     let mut line = 0;
     for row in rows {
         let mut name = row.label().to_owned();
@@ -173,11 +176,11 @@ fn durations(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Layout {
                     fields.push(duration_field(&job.duration_s));
                     let is_baseline = result.cell.storage == comparison.baseline;
                     let ratio = performance_field(job, is_baseline, detail);
-                    if job.performance.is_some_and(|ratio| ratio.difference() == Difference::NoneSeen) {
-                        layout.paints.push((line, ratio.clone(), Style::Dim));
+                    if job.performance.is_some_and(|ratio| ratio.difference() == RatioDifference::NoneSeen) {
+                        layout.paints.push((line, ratio.clone(), CellStyle::Dim));
                     }
                     fields.push(ratio);
-                    if detail != Detail::Narrow {
+                    if detail != TableDetail::Narrow {
                         fields.extend(phases.iter().map(|name| {
                             job.phases_s
                                 .get(*name)
@@ -187,14 +190,14 @@ fn durations(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Layout {
                     }
                     let mark = certificate_mark(result);
                     if result.is_doubtful() || result.can_turn {
-                        layout.paints.push((line, mark.clone(), Style::Alarm));
+                        layout.paints.push((line, mark.clone(), CellStyle::Alarm));
                     }
                     fields.push(mark);
                 }
                 None => {
                     let state = state_of(&result.outcome);
                     fields.push(state.to_owned());
-                    layout.paints.push((line, state.to_owned(), Style::Dim));
+                    layout.paints.push((line, state.to_owned(), CellStyle::Dim));
                     fields.resize(header.len(), ABSENT.to_owned());
                 }
             }
@@ -206,25 +209,31 @@ fn durations(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Layout {
     layout
 }
 
-fn performance_field(job: &JobFigures, is_baseline: bool, detail: Detail) -> String {
+fn performance_field(job: &JobFigures, is_baseline: bool, detail: TableDetail) -> String {
     match (&job.performance, is_baseline) {
         (_, true) => "baseline".to_owned(),
         (None, _) => ABSENT.to_owned(),
         (Some(ratio), _) => match (ratio.difference(), ratio.interval) {
-            (Difference::NoneSeen, _) if detail == Detail::Narrow => "none seen".to_owned(),
-            (_, Some(interval)) if detail == Detail::Everything => {
+            (RatioDifference::NoneSeen, _) if detail == TableDetail::Narrow => "none seen".to_owned(),
+            (_, Some(interval)) if detail == TableDetail::Everything => {
                 format!("{} ({})", ratio.verdict(), quantity::ratio_interval(interval))
             }
-            (Difference::Unknown, _) => quantity::ratio(ratio.value),
+            (RatioDifference::Unknown, _) => quantity::ratio(ratio.value),
             _ => ratio.verdict(),
         },
     }
 }
 
 /// What reached each kind of device over all jobs of a storage: the sizes of requests, and rates.
-fn devices(comparison: &Comparison, rows: &[&Row], of: &str, width: usize, paint: Paint) -> String {
+fn devices(
+    comparison: &RunComparison,
+    rows: &[&ComparisonRow],
+    of: &str,
+    width: usize,
+    paint: TablePaint,
+) -> String {
     let header = ["storage", "devices", "a read", "a write", "read", "written", "busy"].map(str::to_owned);
-    let mut layout = Layout::new(&header);
+    let mut layout = TableLayout::new(&header);
     for (storage, name) in comparison.storages.iter().enumerate() {
         let results = rows.iter().filter_map(|row| row.cells[storage].as_ref());
         let mut name = (*name).to_owned();
@@ -256,14 +265,20 @@ pub(crate) fn counted(count: usize, kind: &str) -> String {
 }
 
 /// Where files went, over all jobs of a storage.
-fn directory_text(comparison: &Comparison, rows: &[&Row], of: &str, width: usize, paint: Paint) -> String {
+fn directory_text(
+    comparison: &RunComparison,
+    rows: &[&ComparisonRow],
+    of: &str,
+    width: usize,
+    paint: TablePaint,
+) -> String {
     let per_storage: Vec<OfStorage> = over_all_jobs(comparison, rows);
     if per_storage.is_empty() {
         return String::new();
     }
     let header =
         ["storage", "for", "directories", "files in each", "of files", "of bytes", "written into each"];
-    let mut layout = Layout::new(&header.map(str::to_owned));
+    let mut layout = TableLayout::new(&header.map(str::to_owned));
     let mut words = Vec::new();
     for (storage, all) in &per_storage {
         let mut name = comparison.storages[*storage].to_owned();
@@ -299,7 +314,7 @@ fn directory_text(comparison: &Comparison, rows: &[&Row], of: &str, width: usize
 pub(crate) type OfStorage = (usize, Vec<DirectoryFigures>);
 
 /// The directories of each storage that has some on record, with what all of its jobs wrote there.
-pub(crate) fn over_all_jobs(comparison: &Comparison, rows: &[&Row]) -> Vec<OfStorage> {
+pub(crate) fn over_all_jobs(comparison: &RunComparison, rows: &[&ComparisonRow]) -> Vec<OfStorage> {
     (0..comparison.storages.len())
         .filter_map(|storage| {
             let jobs: Vec<(&[DirectoryFigures], f64)> = rows

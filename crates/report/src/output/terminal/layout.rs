@@ -4,10 +4,10 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 
 /// A table and what of it is to be painted once it is laid out: escapes would count as width before.
-pub(super) struct Layout {
+pub(super) struct TableLayout {
     pub(super) table: Table,
     /// (line of the body, text, how): a text's first occurrence on its line.
-    pub(super) paints: Vec<(usize, String, Style)>,
+    pub(super) paints: Vec<(usize, String, CellStyle)>,
     /// Lines above the body.
     pub(super) header_lines: usize,
     /// (line of the body, text): what stands above that line, and is too long for a column.
@@ -15,17 +15,17 @@ pub(super) struct Layout {
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Style {
+pub(super) enum CellStyle {
     Dim,
     Alarm,
 }
 
-impl Layout {
+impl TableLayout {
     pub(super) fn new(header: &[String]) -> Self {
         let mut table = Table::new();
         table.load_style(NOTHING);
         table.set_header(header.to_vec());
-        Layout { table, paints: Vec::new(), header_lines: 1, headings: Vec::new() }
+        TableLayout { table, paints: Vec::new(), header_lines: 1, headings: Vec::new() }
     }
 
     /// Aligns all but the first column and the named ones to the right, two spaces apart.
@@ -47,7 +47,7 @@ impl Layout {
     }
 
     /// The table, or its rows as lists where it is wider than `width`.
-    pub(super) fn render(&self, width: usize, paint: Paint) -> String {
+    pub(super) fn render(&self, width: usize, paint: TablePaint) -> String {
         if self.width() > width {
             return self.render_rows(width, paint);
         }
@@ -70,7 +70,7 @@ impl Layout {
         out
     }
 
-    fn render_rows(&self, width: usize, paint: Paint) -> String {
+    fn render_rows(&self, width: usize, paint: TablePaint) -> String {
         let mut out = String::new();
         for (index, mut lines) in rows_as_lists(&self.table, width).into_iter().enumerate() {
             for (_, text, style) in self.paints.iter().filter(|(line, ..)| *line == index) {
@@ -149,19 +149,19 @@ pub fn wrap(text: &str, width: usize, indent: &str) -> Vec<String> {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Paint {
+pub(super) struct TablePaint {
     pub(super) colour: bool,
 }
 
-impl Paint {
+impl TablePaint {
     fn with(self, code: &str, text: &str) -> String {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    fn styled(self, style: Style, text: &str) -> String {
+    fn styled(self, style: CellStyle, text: &str) -> String {
         match style {
-            Style::Dim => self.dim(text),
-            Style::Alarm => self.alarm(text),
+            CellStyle::Dim => self.dim(text),
+            CellStyle::Alarm => self.alarm(text),
         }
     }
 

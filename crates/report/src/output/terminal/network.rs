@@ -1,25 +1,27 @@
 //! What the network between servers and volumes added.
 
-use super::{Layout, Paint, wrap};
-use crate::comparison::network::{self, NetworkPath, Pair};
-use crate::comparison::{Comparison, Row};
+use super::{TableLayout, TablePaint, wrap};
+use crate::comparison::network::{self, NetworkPath, VolumePair};
+use crate::comparison::{ComparisonRow, RunComparison};
 use crate::quantity::{self, ABSENT};
-use crate::statistics::ratio::{Difference, Ratio};
+use crate::statistics::ratio::{EstimateRatio, RatioDifference};
 
 /// A table of the ways to volumes, and one of volumes against each other; empty where there are none.
-pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
+pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) -> String {
     let ways = network::ways(comparison);
     let Some(first) = ways.first() else { return String::new() };
     let heading =
         format!("What the network added: {}, by {}", first.record.transport, network::initiators(&ways));
     let mut out = heading_lines(&heading, width, paint);
-    let tables = [Columns::All, Columns::Few].map(|columns| ways_table(comparison, &ways, columns));
+    let tables =
+        [NetworkColumns::All, NetworkColumns::Few].map(|columns| ways_table(comparison, &ways, columns));
     out += &widest(tables, width).render(width, paint);
     let pairs = network::pairs(comparison);
     if let Some(pair) = pairs.first() {
         let heading = format!("Volumes against {}", comparison.storages[pair.first]);
         out += &heading_lines(&heading, width, paint);
-        let tables = [Columns::All, Columns::Few].map(|columns| pairs_table(comparison, &pairs, columns));
+        let tables = [NetworkColumns::All, NetworkColumns::Few]
+            .map(|columns| pairs_table(comparison, &pairs, columns));
         out += &widest(tables, width).render(width, paint);
     }
     out
@@ -27,28 +29,28 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
 
 /// What a table holds: all there is, or what a narrow terminal has room for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Columns {
+enum NetworkColumns {
     All,
     Few,
 }
 
 /// The first table that fits, or else the last.
-fn widest([all, few]: [Layout; 2], width: usize) -> Layout {
+fn widest([all, few]: [TableLayout; 2], width: usize) -> TableLayout {
     if all.width() <= width { all } else { few }
 }
 
-fn heading_lines(heading: &str, width: usize, paint: Paint) -> String {
+fn heading_lines(heading: &str, width: usize, paint: TablePaint) -> String {
     let lines = wrap(heading, width, "").into_iter().map(|line| format!("{}\n", paint.bold(&line)));
     format!("\n{}", lines.collect::<String>())
 }
 
-fn ways_table(comparison: &Comparison, ways: &[NetworkPath], columns: Columns) -> Layout {
+fn ways_table(comparison: &RunComparison, ways: &[NetworkPath], columns: NetworkColumns) -> TableLayout {
     let mut header = vec!["workload", "storage", "request", "device", "empty", "link", "server cores"];
-    if columns == Columns::All {
+    if columns == NetworkColumns::All {
         header.insert(3, "request p99");
     }
-    let mut layout = Layout::new(&header.into_iter().map(str::to_owned).collect::<Vec<_>>());
-    let mut workloads = Once::default();
+    let mut layout = TableLayout::new(&header.into_iter().map(str::to_owned).collect::<Vec<_>>());
+    let mut workloads = RepeatedNames::default();
     for way in ways {
         let record = way.record;
         let us = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::latency);
@@ -61,7 +63,7 @@ fn ways_table(comparison: &Comparison, ways: &[NetworkPath], columns: Columns) -
             us(record.link_us),
             quantity::number(record.server_cpu_cores, 2),
         ];
-        if columns == Columns::All {
+        if columns == NetworkColumns::All {
             fields.insert(3, quantity::latency(record.request_p99_us));
         }
         layout.table.add_row(fields);
@@ -70,13 +72,13 @@ fn ways_table(comparison: &Comparison, ways: &[NetworkPath], columns: Columns) -
     layout
 }
 
-fn pairs_table(comparison: &Comparison, pairs: &[Pair], columns: Columns) -> Layout {
-    let shown = |name: &str| columns == Columns::All || !name.ends_with("mean");
+fn pairs_table(comparison: &RunComparison, pairs: &[VolumePair], columns: NetworkColumns) -> TableLayout {
+    let shown = |name: &str| columns == NetworkColumns::All || !name.ends_with("mean");
     let names: Vec<&String> =
         pairs[0].ratios.iter().map(|(name, _)| name).filter(|name| shown(name)).collect();
     let header = ["workload", "storage"].into_iter().chain(names.iter().map(|name| name.as_str()));
-    let mut layout = Layout::new(&header.map(str::to_owned).collect::<Vec<_>>());
-    let mut workloads = Once::default();
+    let mut layout = TableLayout::new(&header.map(str::to_owned).collect::<Vec<_>>());
+    let mut workloads = RepeatedNames::default();
     for pair in pairs {
         let mut fields = vec![workloads.name(pair.row), comparison.storages[pair.storage].to_owned()];
         for name in &names {
@@ -91,12 +93,12 @@ fn pairs_table(comparison: &Comparison, pairs: &[Pair], columns: Columns) -> Lay
 
 /// Names of workloads, of which equal ones that follow each other are written once.
 #[derive(Default)]
-struct Once {
+struct RepeatedNames {
     last: String,
 }
 
-impl Once {
-    fn name(&mut self, row: &Row) -> String {
+impl RepeatedNames {
+    fn name(&mut self, row: &ComparisonRow) -> String {
         if self.last == row.label() {
             return String::new();
         }
@@ -106,10 +108,10 @@ impl Once {
 }
 
 /// A ratio in a narrow column: `1.24x`, `none seen` where the interval holds 1, `1.24x?` where there is none.
-fn short(ratio: Ratio) -> String {
+fn short(ratio: EstimateRatio) -> String {
     match ratio.difference() {
-        Difference::NoneSeen => "none seen".to_owned(),
-        Difference::Unknown => format!("{}?", quantity::ratio(ratio.value)),
-        Difference::More | Difference::Less => quantity::ratio(ratio.value),
+        RatioDifference::NoneSeen => "none seen".to_owned(),
+        RatioDifference::Unknown => format!("{}?", quantity::ratio(ratio.value)),
+        RatioDifference::More | RatioDifference::Less => quantity::ratio(ratio.value),
     }
 }

@@ -1,18 +1,18 @@
 //! Nodes that went away.
 
-use super::{Layout, Paint, wrap};
+use super::{TableLayout, TablePaint, wrap};
 use crate::comparison::node_events::{COLUMNS, LEGEND, by_row, figures, node_event_in_words};
-use crate::comparison::{Comparison, system_title};
+use crate::comparison::{RunComparison, system_title};
 
 /// A table of what happened and what clients noticed; empty where no node went.
-pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
+pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) -> String {
     let rows = by_row(comparison);
     if rows.is_empty() {
         return String::new();
     }
     let header: Vec<String> =
         ["workload", "storage", "node"].iter().chain(&COLUMNS).map(|&word| word.to_owned()).collect();
-    let mut layout = Layout::new(&header);
+    let mut layout = TableLayout::new(&header);
     let mut read_back: Vec<String> = Vec::new();
     for (row, went) in &rows {
         let mut name = match comparison.systems.len() {

@@ -1,19 +1,19 @@
 //! What performance and capacity cost at the prices of different times, and the price at which a medium pays.
 
-use super::{Layout, Paint, wrap};
+use super::{TableLayout, TablePaint, wrap};
 use crate::comparison::prices::{self, BreakEven, BreakEvenPrice, PriceList};
-use crate::comparison::{Comparison, Row, storage_records};
+use crate::comparison::{ComparisonRow, RunComparison, storage_records};
 use crate::findings::effect::envelope;
 use crate::quantity::{self, ABSENT};
-use crate::statistics::Interval;
+use crate::statistics::ConfidenceInterval;
 use underlay_record::ReferenceTable;
 
 /// A table for each time's prices and one of break-even prices; empty where the run has no jobs, or no prices.
 pub(super) fn text(
-    comparison: &Comparison,
+    comparison: &RunComparison,
     table: Option<&ReferenceTable>,
     width: usize,
-    paint: Paint,
+    paint: TablePaint,
 ) -> String {
     let lists = prices::lists(table, comparison);
     if !is_worth_it(comparison) || lists.is_empty() {
@@ -55,14 +55,15 @@ pub(crate) const BANDWIDTH: &str = "Prices of another time buy the same bandwidt
     the MB/s of the devices that were measured.";
 
 /// Whether jobs were measured on several storages: what performance costs is only a figure beside another.
-pub(crate) fn is_worth_it(comparison: &Comparison) -> bool {
-    let of_baseline = |row: &Row, index: usize| prices::performance(row, index, index).is_some();
-    let is_measured = |row: &Row| comparison.baseline_index().is_some_and(|index| of_baseline(row, index));
+pub(crate) fn is_worth_it(comparison: &RunComparison) -> bool {
+    let of_baseline = |row: &ComparisonRow, index: usize| prices::performance(row, index, index).is_some();
+    let is_measured =
+        |row: &ComparisonRow| comparison.baseline_index().is_some_and(|index| of_baseline(row, index));
     comparison.storages.len() > 1 && comparison.jobs().any(is_measured)
 }
 
 /// What ranges of dollars are.
-pub(crate) fn words_on_ranges(comparison: &Comparison) -> &'static str {
+pub(crate) fn words_on_ranges(comparison: &RunComparison) -> &'static str {
     let cells = comparison.jobs().flat_map(|row| row.cells.iter().flatten());
     let mut ratios = cells.filter_map(|result| result.job()?.performance);
     match ratios.any(|ratio| ratio.interval.is_some()) {
@@ -81,7 +82,7 @@ pub(crate) fn when(list: &PriceList) -> String {
 
 /// Dollars for the baseline's performance, from the lowest end of all jobs' intervals to the highest.
 pub(crate) fn per_performance(
-    comparison: &Comparison,
+    comparison: &RunComparison,
     list: &PriceList,
     storage: usize,
 ) -> Option<(f64, f64)> {
@@ -91,12 +92,12 @@ pub(crate) fn per_performance(
     if storage == baseline {
         return Some((price.price.usd, price.price.usd));
     }
-    let each = comparison.jobs().filter_map(|row: &Row| {
+    let each = comparison.jobs().filter_map(|row: &ComparisonRow| {
         let ratio = prices::performance(row, storage, baseline)?;
         let usd = prices::usd_per_performance(&price, &ratio);
-        Some(usd.interval.unwrap_or(Interval { low: usd.value, high: usd.value }))
+        Some(usd.interval.unwrap_or(ConfidenceInterval { low: usd.value, high: usd.value }))
     });
-    let each: Vec<Interval> = each.collect();
+    let each: Vec<ConfidenceInterval> = each.collect();
     envelope(&each).filter(|all| all.high > 0.0).map(|all| (all.low, all.high))
 }
 
@@ -106,9 +107,9 @@ pub(crate) fn dollar_range(low: f64, high: f64) -> String {
     if low == high { low } else { format!("{low}–{high}") }
 }
 
-fn table_of(comparison: &Comparison, lists: &[PriceList]) -> Layout {
+fn table_of(comparison: &RunComparison, lists: &[PriceList]) -> TableLayout {
     let header = ["prices of", "storage", "price", "$/TB", "$/performance", "against baseline"];
-    let mut layout = Layout::new(&header.map(str::to_owned));
+    let mut layout = TableLayout::new(&header.map(str::to_owned));
     let records = storage_records(comparison);
     for list in lists {
         let mut name = when(list);
@@ -143,9 +144,9 @@ pub(crate) fn times((low, high): (f64, f64), base: f64) -> String {
     if low == high { format!("{low}x") } else { format!("{low}–{high}x") }
 }
 
-fn break_even_table(comparison: &Comparison, lists: &[PriceList], pairs: &[BreakEven]) -> Layout {
+fn break_even_table(comparison: &RunComparison, lists: &[PriceList], pairs: &[BreakEven]) -> TableLayout {
     let header = ["storage", "against", "one device of", "prices of", "pays off below", "it costs"];
-    let mut layout = Layout::new(&header.map(str::to_owned));
+    let mut layout = TableLayout::new(&header.map(str::to_owned));
     for pair in pairs {
         let mut names = [comparison.storages[pair.storage], comparison.storages[pair.against], pair.medium]
             .map(str::to_owned);
@@ -167,7 +168,8 @@ fn break_even_table(comparison: &Comparison, lists: &[PriceList], pairs: &[Break
 pub(crate) fn break_even_range(pair: &BreakEven, list: usize) -> String {
     let each: Vec<BreakEvenPrice> =
         pair.rows.iter().filter_map(|(_, _, lists)| lists.get(list).copied().flatten()).collect();
-    let ends = |one: &BreakEvenPrice| one.interval.unwrap_or(Interval { low: one.usd, high: one.usd });
+    let ends =
+        |one: &BreakEvenPrice| one.interval.unwrap_or(ConfidenceInterval { low: one.usd, high: one.usd });
     let low = each.iter().map(|one| ends(one).low).reduce(f64::min);
     let high = each.iter().map(|one| ends(one).high).reduce(f64::max);
     match (low, high) {

@@ -1,12 +1,12 @@
 //! Rates that were looked for, with what bounds them.
 
-use super::{Layout, Paint, wrap};
+use super::{TableLayout, TablePaint, wrap};
 use crate::comparison::search;
-use crate::comparison::{Comparison, system_title};
+use crate::comparison::{RunComparison, system_title};
 use crate::quantity::{self, ABSENT};
 
 /// A table for each latency that rates were to keep to; empty where none was looked for.
-pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
+pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) -> String {
     let rows = search::rows(comparison);
     let mut out = String::new();
     let mut bounds: Vec<&str> = Vec::new();
@@ -19,7 +19,7 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
         let several = rows.iter().filter(|row| row.cell.rate_within() == Some(bound)).count() > 1;
         let header = ["workload", "storage", "repetition", "holds", "fails", "steps", "confirmed"];
         let header = if several { &header[..] } else { &header[1..] };
-        let mut layout = Layout::new(&header.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let mut layout = TableLayout::new(&header.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         for row in rows.iter().filter(|row| row.cell.rate_within() == Some(bound)) {
             let mut name = match comparison.systems.len() {
                 0 | 1 => search::label(row),

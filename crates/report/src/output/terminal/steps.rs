@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::{Layout, Paint, wrap};
+use super::{TableLayout, TablePaint, wrap};
 use crate::comparison::rates::{self, RateSeries};
-use crate::comparison::{Comparison, system_title};
+use crate::comparison::{RunComparison, system_title};
 use crate::quantity::{self, ABSENT};
-use crate::statistics::Estimate;
+use crate::statistics::IntervalEstimate;
 use crate::statistics::operation::SHOWN;
 
 /// A table for each series of rates; empty where nothing was offered at several.
-pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
+pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) -> String {
     let mut out = String::new();
     for series in rates::series(comparison) {
         let operations: BTreeSet<&str> = series
@@ -26,7 +26,7 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
         let operations: Vec<&str> = operations.into_iter().collect();
         // A table that is too wide is cut into one for each kind of operation.
         let whole = table(comparison, &series, &operations);
-        let tables: Vec<Layout> = if whole.width() <= width {
+        let tables: Vec<TableLayout> = if whole.width() <= width {
             vec![whole]
         } else {
             operations.iter().map(|operation| table(comparison, &series, &[*operation])).collect()
@@ -45,12 +45,12 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
     out
 }
 
-fn table(comparison: &Comparison, series: &RateSeries, operations: &[&str]) -> Layout {
+fn table(comparison: &RunComparison, series: &RateSeries, operations: &[&str]) -> TableLayout {
     let mut header: Vec<String> = ["offered", "storage", "reached"].map(str::to_owned).to_vec();
     for operation in operations {
         header.extend(SHOWN.map(|(statistic, _)| format!("{operation} {statistic}")));
     }
-    let mut layout = Layout::new(&header);
+    let mut layout = TableLayout::new(&header);
     for row in &series.steps {
         let mut offered = rates::offered(row.cell);
         for (index, storage) in comparison.storages.iter().enumerate() {
@@ -60,8 +60,9 @@ fn table(comparison: &Comparison, series: &RateSeries, operations: &[&str]) -> L
                 (*storage).to_owned(),
                 quantity::rate(figures.throughput_per_s.value),
             ];
-            let latency =
-                |one: Option<Estimate>| one.map_or(ABSENT.to_owned(), |one| quantity::latency(one.value));
+            let latency = |one: Option<IntervalEstimate>| {
+                one.map_or(ABSENT.to_owned(), |one| quantity::latency(one.value))
+            };
             for operation in operations {
                 let one = figures.operations.get(*operation);
                 fields.extend(SHOWN.map(|(_, pick)| latency(one.and_then(pick))));

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Distribution, Entry, Field, Quantity};
-use crate::catalogue::table::{Numbers, TableReader};
+use super::{ParameterEntry, ParameterField, SourcedDistribution, SourcedQuantity};
+use crate::catalogue::table::{NumberRange, TableReader};
 
 parameters! {
     /// A volume that a cloud rents out: rates that are bought, credits to go beyond them, and a latency that is
@@ -23,41 +23,41 @@ parameters! {
     properties {}
     others {
         /// Of a request that nothing holds back, without its data's way.
-        read_latency_us: {Distribution} in 0.0 to 1e8,
-        write_latency_us: {Distribution} in 0.0 to 1e8,
+        read_latency_us: {SourcedDistribution} in 0.0 to 1e8,
+        write_latency_us: {SourcedDistribution} in 0.0 to 1e8,
         /// A flush; nothing is volatile, so it has nothing to wait for.
-        flush_us: {Option<Distribution>} in 0.0 to 1e8,
-        burst_iops: {Option<Quantity>} in 1.0 to 1e9,
+        flush_us: {Option<SourcedDistribution>} in 0.0 to 1e8,
+        burst_iops: {Option<SourcedQuantity>} in 1.0 to 1e9,
         /// I/O operations that a full bucket lets through above the baseline.
-        io_credits: {Option<Quantity>} in 0.0 to 1e15,
-        burst_mb_s: {Option<Quantity>} in 0.1 to 1000000.0,
-        throughput_credits_mb: {Option<Quantity>} in 0.0 to 1e12,
+        io_credits: {Option<SourcedQuantity>} in 0.0 to 1e15,
+        burst_mb_s: {Option<SourcedQuantity>} in 0.1 to 1000000.0,
+        throughput_credits_mb: {Option<SourcedQuantity>} in 0.0 to 1e12,
         /// How full the buckets of a fresh volume are; full when absent.
-        initial_credits_share: {Option<Quantity>} in 0.0 to 1.0,
+        initial_credits_share: {Option<SourcedQuantity>} in 0.0 to 1.0,
         /// The most that the machine which the volume is attached to lets through.
-        instance_iops: {Option<Quantity>} in 1.0 to 1e9,
-        instance_mb_s: {Option<Quantity>} in 0.1 to 1000000.0,
-        instance_burst_iops: {Option<Quantity>} in 1.0 to 1e9,
-        instance_burst_mb_s: {Option<Quantity>} in 0.1 to 1000000.0,
+        instance_iops: {Option<SourcedQuantity>} in 1.0 to 1e9,
+        instance_mb_s: {Option<SourcedQuantity>} in 0.1 to 1000000.0,
+        instance_burst_iops: {Option<SourcedQuantity>} in 1.0 to 1e9,
+        instance_burst_mb_s: {Option<SourcedQuantity>} in 0.1 to 1000000.0,
         /// For how long it bears a full burst, when rested.
-        instance_burst_s: {Option<Quantity>} in 0.0 to 1e8,
+        instance_burst_s: {Option<SourcedQuantity>} in 0.0 to 1e8,
         /// How long after the last piece of a stream the next one still joins its I/O operation. Absent: never.
-        merge_window_us: {Option<Quantity>} in 0.0 to 1e8,
+        merge_window_us: {Option<SourcedQuantity>} in 0.0 to 1e8,
         /// What a request that goes on nowhere is charged of the throughput at the least.
-        random_charge_bytes: {Option<Quantity>} in 0.0 to 1e8,
+        random_charge_bytes: {Option<SourcedQuantity>} in 0.0 to 1e8,
         /// Share of time in which the volume is degraded.
-        degraded_share: {Option<Quantity>} in 0.0 to 0.9,
+        degraded_share: {Option<SourcedQuantity>} in 0.0 to 0.9,
         /// The mean length of such an episode.
-        degraded_episode_s: {Option<Quantity>} in 0.001 to 1e8,
+        degraded_episode_s: {Option<SourcedQuantity>} in 0.001 to 1e8,
         /// What is left of the rates meanwhile; latencies are longer by as much.
-        degraded_factor: {Option<Quantity>} in 0.001 to 1.0,
+        degraded_factor: {Option<SourcedQuantity>} in 0.001 to 1.0,
         /// Share of a fresh volume's blocks that are still in the snapshot which it was made from.
-        cold_share: {Option<Quantity>} in 0.0 to 1.0,
-        cold_block_bytes: {Option<Quantity>} in 4096.0 to 1e9,
+        cold_share: {Option<SourcedQuantity>} in 0.0 to 1.0,
+        cold_block_bytes: {Option<SourcedQuantity>} in 4096.0 to 1e9,
         /// What the first touch of such a block costs beside the usual.
-        cold_latency_us: {Option<Distribution>} in 0.0 to 1e9,
+        cold_latency_us: {Option<SourcedDistribution>} in 0.0 to 1e9,
         /// At which such blocks come in, all together; no bound when absent.
-        cold_mb_s: {Option<Quantity>} in 0.01 to 1000000.0,
+        cold_mb_s: {Option<SourcedQuantity>} in 0.01 to 1000000.0,
     }
 }
 

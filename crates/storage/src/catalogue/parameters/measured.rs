@@ -4,9 +4,11 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Curve, Distribution, Entry, Field, Property, Quantity};
+use super::{
+    ParameterEntry, ParameterField, SourcedCurve, SourcedDistribution, SourcedProperty, SourcedQuantity,
+};
 use crate::catalogue::plain_number;
-use crate::catalogue::table::{Numbers, TableReader};
+use crate::catalogue::table::{NumberRange, TableReader};
 
 parameters! {
     /// All that is not said load by load.
@@ -22,7 +24,7 @@ parameters! {
     }
     others {
         /// A flush that has nothing to wait for.
-        flush_us: {Distribution} in 0.0 to 1e9,
+        flush_us: {SourcedDistribution} in 0.0 to 1e9,
     }
 }
 
@@ -78,18 +80,18 @@ impl MeasuredLoad {
 
 /// What was measured of a load with blocks of one size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Service {
+pub struct MeasuredService {
     pub load: MeasuredLoad,
     pub block_bytes: u32,
     /// At queue depth 1.
-    pub latency_us: Distribution,
+    pub latency_us: SourcedDistribution,
     /// Requests a second at a queue depth. Absent: as many as at queue depth 1.
     #[serde(default)]
-    pub iops: Option<Curve>,
+    pub iops: Option<SourcedCurve>,
     /// How fast what is beyond the block follows. Absent: as blocks of other sizes show it, or where there is one size, as fast as the device
     /// moves its blocks when it answers most of them.
     #[serde(default)]
-    pub mb_s: Option<Quantity>,
+    pub mb_s: Option<SourcedQuantity>,
 }
 
 /// What the measured model needs.
@@ -98,7 +100,7 @@ pub struct MeasuredParameters {
     pub order: OrderProperty,
     pub device: MeasuredDevice,
     /// At least one of random reads; where another load is absent, the nearest that is there serves.
-    pub service: Vec<Service>,
+    pub service: Vec<MeasuredService>,
 }
 
 /// Where the statements of a service stand in its file.
@@ -133,22 +135,28 @@ impl MeasuredParameters {
         let expected = "one [[model.service]] for each load and block size that was measured";
         let loads: Vec<(&str, MeasuredLoad)> =
             MeasuredLoad::ALL.iter().map(|load| (load.name(), *load)).collect();
-        let (mut service, mut complete) = (Vec::<Service>::new(), true);
+        let (mut service, mut complete) = (Vec::<MeasuredService>::new(), true);
         places.clear();
         for mut entry in table.tables("service", "[[model.service]]", expected)? {
             let load = entry.choice("load", &loads);
             let block_bytes = entry.number("block_bytes", 512.0, 1e9);
             let latency_us = entry.distribution("latency_us", LATENCY_US.0, LATENCY_US.1);
-            let iops = <Option<Curve> as Field>::read(&mut entry, "iops", IOPS.0, IOPS.1);
+            let iops = <Option<SourcedCurve> as ParameterField>::read(&mut entry, "iops", IOPS.0, IOPS.1);
             let mb_s = match entry.has("mb_s") {
-                true => entry.quantity(Numbers::All, "mb_s", MB_S.0, MB_S.1).map(Some),
+                true => entry.quantity(NumberRange::All, "mb_s", MB_S.0, MB_S.1).map(Some),
                 false => Some(None),
             };
             entry.reject_unknown();
             if let (Some(load), Some(block_bytes), Some(latency_us), Some(iops), Some(mb_s)) =
                 (load, block_bytes, latency_us, iops, mb_s)
             {
-                service.push(Service { load, block_bytes: block_bytes as u32, latency_us, iops, mb_s });
+                service.push(MeasuredService {
+                    load,
+                    block_bytes: block_bytes as u32,
+                    latency_us,
+                    iops,
+                    mb_s,
+                });
                 places.push(ServicePlaces::of(&mut entry));
             } else {
                 complete = false;
@@ -160,14 +168,15 @@ impl MeasuredParameters {
     }
 
     /// Those of a load, smallest block first; empty when it was not measured.
-    pub fn service_of(&self, load: MeasuredLoad) -> Vec<&Service> {
-        let mut of: Vec<&Service> = self.service.iter().filter(|service| service.load == load).collect();
+    pub fn service_of(&self, load: MeasuredLoad) -> Vec<&MeasuredService> {
+        let mut of: Vec<&MeasuredService> =
+            self.service.iter().filter(|service| service.load == load).collect();
         of.sort_by_key(|service| service.block_bytes);
         of
     }
 
-    pub fn entries(&self) -> Vec<Entry<'_>> {
-        let mut entries = vec![Entry {
+    pub fn entries(&self) -> Vec<ParameterEntry<'_>> {
+        let mut entries = vec![ParameterEntry {
             name: "order",
             value: if self.order.value == MeasuredOrder::Fifo { "fifo".into() } else { "any".into() },
             source: &self.order.source,
@@ -177,7 +186,7 @@ impl MeasuredParameters {
         for service in &self.service {
             let iops =
                 service.iops.as_ref().map_or_else(String::new, |iops| format!("; iops {}", iops.text()));
-            entries.push(Entry {
+            entries.push(ParameterEntry {
                 name: service.load.name(),
                 value: format!(
                     "of {} bytes: latency_us {}{iops}{}",
@@ -238,7 +247,7 @@ impl MeasuredParameters {
 }
 
 /// Whether there is a depth at which the device all but stands still.
-fn collapses(iops: &Curve) -> bool {
+fn collapses(iops: &SourcedCurve) -> bool {
     iops.points.iter().any(|point| point.1 < iops.points[0].1 / 1e3)
 }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Distribution, Entry, Field, Quantity};
-use crate::catalogue::table::{Numbers, TableReader};
-use crate::catalogue::{ModelParameters, Tail};
+use super::{ParameterEntry, ParameterField, SourcedDistribution, SourcedQuantity};
+use crate::catalogue::table::{NumberRange, TableReader};
+use crate::catalogue::{ModelParameters, TailParameters};
 
 parameters! {
     /// The way to a device that is elsewhere. 1 MB is a million bytes.
@@ -27,15 +27,15 @@ parameters! {
     properties {}
     others {
         /// There and back for a message that finds the link idle; half of it each way, drawn each time.
-        round_trip_us: {Distribution} in 0.0 to 1e8,
+        round_trip_us: {SourcedDistribution} in 0.0 to 1e8,
         /// Commands that the target can start in a second; no bound when absent.
-        target_iops: {Option<Quantity>} in 1.0 to 1e9,
+        target_iops: {Option<SourcedQuantity>} in 1.0 to 1e9,
     }
 }
 
 /// The medium at the other end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Inner {
+pub struct RemoteMedium {
     /// Its name in the catalogue; absent when it is described in place.
     pub name: Option<String>,
     /// That it is sold with; a network volume may be a part of it.
@@ -44,22 +44,22 @@ pub struct Inner {
     pub sources: BTreeMap<String, String>,
     pub model: ModelParameters,
     #[serde(default)]
-    pub tail: Option<Tail>,
+    pub tail: Option<TailParameters>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NetworkParameters {
     pub link: LinkParameters,
-    pub inner: Box<Inner>,
+    pub inner: Box<RemoteMedium>,
 }
 
 impl NetworkParameters {
-    pub fn entries(&self) -> Vec<Entry<'_>> {
+    pub fn entries(&self) -> Vec<ParameterEntry<'_>> {
         let mut entries = self.link.entries();
         // A medium of the catalogue lists its own, with its own sources.
         if self.inner.name.is_none() {
             entries.extend(self.inner.model.entries());
-            entries.extend(self.inner.tail.iter().flat_map(Tail::entries));
+            entries.extend(self.inner.tail.iter().flat_map(TailParameters::entries));
         }
         entries
     }
@@ -72,7 +72,7 @@ impl NetworkParameters {
             return problems;
         }
         problems.extend(self.inner.model.problems());
-        problems.extend(self.inner.tail.iter().flat_map(Tail::problems));
+        problems.extend(self.inner.tail.iter().flat_map(TailParameters::problems));
         problems
     }
 }

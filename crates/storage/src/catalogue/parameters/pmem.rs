@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Curve, Distribution, Entry, Field, Property, Quantity};
-use crate::catalogue::table::{Numbers, TableReader};
+use super::{
+    ParameterEntry, ParameterField, SourcedCurve, SourcedDistribution, SourcedProperty, SourcedQuantity,
+};
+use crate::catalogue::table::{NumberRange, TableReader};
 
 parameters! {
     /// Persistent memory behind the block layer: requests are copied by the processor that asks, at the memory's
@@ -27,11 +29,11 @@ parameters! {
     }
     others {
         /// To the first byte.
-        read_latency_us: {Distribution} in 0.0 to 10000.0,
-        write_latency_us: {Distribution} in 0.0 to 10000.0,
+        read_latency_us: {SourcedDistribution} in 0.0 to 10000.0,
+        write_latency_us: {SourcedDistribution} in 0.0 to 10000.0,
         /// Bandwidth over all requests by the number of them that are under way.
-        read_mb_s_by_requests: {Curve} in 1.0 to 1000000.0,
-        write_mb_s_by_requests: {Curve} in 1.0 to 1000000.0,
+        read_mb_s_by_requests: {SourcedCurve} in 1.0 to 1000000.0,
+        write_mb_s_by_requests: {SourcedCurve} in 1.0 to 1000000.0,
     }
 }
 

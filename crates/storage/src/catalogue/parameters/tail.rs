@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Distribution, Entry, Field};
+use super::{ParameterEntry, ParameterField, SourcedDistribution};
 use crate::catalogue::table::TableReader;
 
 parameters! {
@@ -12,8 +12,8 @@ parameters! {
     properties {}
     others {
         /// Absent: reads are as the model has them.
-        read_us: {Option<Distribution>} in 0.0 to 1e9,
-        write_us: {Option<Distribution>} in 0.0 to 1e9,
+        read_us: {Option<SourcedDistribution>} in 0.0 to 1e9,
+        write_us: {Option<SourcedDistribution>} in 0.0 to 1e9,
     }
 }
 
@@ -28,20 +28,20 @@ pub enum TailMeasure {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Tail {
+pub struct TailParameters {
     pub measure: TailMeasure,
     pub distributions: TailDistributions,
 }
 
-impl Tail {
+impl TailParameters {
     pub(in crate::catalogue) fn read(table: &mut TableReader<'_>) -> Option<Self> {
         let measure =
             table.choice("measure", &[("extra", TailMeasure::Extra), ("total", TailMeasure::Total)]);
         let distributions = TailDistributions::read(table);
-        Some(Tail { measure: measure?, distributions: distributions? })
+        Some(TailParameters { measure: measure?, distributions: distributions? })
     }
 
-    pub fn entries(&self) -> Vec<Entry<'_>> {
+    pub fn entries(&self) -> Vec<ParameterEntry<'_>> {
         let name = |read: bool| match (read, self.measure) {
             (true, TailMeasure::Extra) => "tail read extra_us",
             (true, TailMeasure::Total) => "tail read total_us",

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use underlay_record::RENT_YEARS;
 
-use super::{BASELINE_IOPS, BASELINE_MB_S, MIB, Stated, step, steps};
+use super::{BASELINE_IOPS, BASELINE_MB_S, MIB, StatedParameters, step, steps};
 use crate::catalogue::table::TableReader;
 
 /// The time that a rent is added up for, so that it can be compared with a price.
@@ -11,7 +11,7 @@ pub const RENT_MONTHS: f64 = 12.0 * RENT_YEARS as f64;
 
 /// What a volume costs a month.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Rent {
+pub struct VolumeRent {
     #[serde(default)]
     pub usd_per_unit: Option<f64>,
     /// The largest size of each range, and what a volume in it costs.
@@ -25,9 +25,9 @@ pub struct Rent {
     pub usd_per_mib_s: Vec<(f64, f64)>,
 }
 
-impl Rent {
+impl VolumeRent {
     /// The keys of `[price]` that say what a volume costs a month; `None` where there are none of them.
-    pub(in crate::catalogue) fn read(table: &mut TableReader<'_>) -> Option<Rent> {
+    pub(in crate::catalogue) fn read(table: &mut TableReader<'_>) -> Option<VolumeRent> {
         const KEYS: [&str; 4] =
             ["usd_per_unit_month", "usd_month_by_size", "usd_per_iops_month", "usd_per_mib_s_month"];
         // All of them are known, here or not.
@@ -35,7 +35,7 @@ impl Rent {
         if !present.contains(&true) {
             return None;
         }
-        Some(Rent {
+        Some(VolumeRent {
             usd_per_unit: table.optional_number("usd_per_unit_month", 0.0, 1e6),
             usd_by_size: steps(table, "usd_month_by_size"),
             usd_per_iops: steps(table, "usd_per_iops_month").unwrap_or_default(),
@@ -44,7 +44,7 @@ impl Rent {
     }
 
     /// For three years.
-    pub(in crate::catalogue) fn usd(&self, units: f64, rates: &Stated) -> f64 {
+    pub(in crate::catalogue) fn usd(&self, units: f64, rates: &StatedParameters) -> f64 {
         let rate = |key| rates.get(key).copied().unwrap_or(0.0);
         let by_size = self.usd_by_size.as_ref().map_or(0.0, |steps| step(steps, units));
         let month = self.usd_per_unit.unwrap_or(0.0) * units

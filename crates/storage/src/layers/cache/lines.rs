@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const NOBODY: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum LineState {
     Empty,
     /// Being filled or overwritten: not to be read.
     Filling,
@@ -18,9 +18,9 @@ pub(super) enum Standing {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
+pub(super) struct CacheLine {
     pub block: u32,
-    pub standing: Standing,
+    pub standing: LineState,
     /// The last record of the journal calls it dirty.
     pub journalled: bool,
     /// Asked for since the clock's hand came by.
@@ -38,8 +38,8 @@ pub(super) struct Line {
 /// Set-associative: block `b` may be in the slots `way * sets + b % sets`, so that neighbours in one way are
 /// neighbours on the fast device too.
 #[derive(Debug)]
-pub(super) struct Lines {
-    lines: Vec<Line>,
+pub(super) struct CacheLines {
+    lines: Vec<CacheLine>,
     sets: u32,
     ways: u32,
     /// Where the last block went: the next one had best go beside it.
@@ -51,11 +51,11 @@ pub(super) struct Lines {
     pub cached: u64,
 }
 
-impl Lines {
-    pub(super) fn new(slots: u32, ways: u32) -> Lines {
-        let line = Line {
+impl CacheLines {
+    pub(super) fn new(slots: u32, ways: u32) -> CacheLines {
+        let line = CacheLine {
             block: NOBODY,
-            standing: Standing::Empty,
+            standing: LineState::Empty,
             journalled: false,
             used: false,
             pins: 0,
@@ -64,7 +64,7 @@ impl Lines {
             tenancy: 0,
         };
         let sets = slots / ways;
-        Lines {
+        CacheLines {
             lines: vec![line; (sets * ways) as usize],
             sets,
             ways,
@@ -79,7 +79,7 @@ impl Lines {
         self.sets * self.ways
     }
 
-    pub(super) fn get(&self, slot: u32) -> &Line {
+    pub(super) fn get(&self, slot: u32) -> &CacheLine {
         &self.lines[slot as usize]
     }
 
@@ -127,15 +127,15 @@ impl Lines {
                 let slot = way * self.sets + set;
                 let line = &mut self.lines[slot as usize];
                 let free = match line.standing {
-                    Standing::Empty => true,
-                    Standing::Clean if line.pins == 0 => !std::mem::take(&mut line.used) || round == 1,
+                    LineState::Empty => true,
+                    LineState::Clean if line.pins == 0 => !std::mem::take(&mut line.used) || round == 1,
                     _ => false,
                 };
                 if free {
                     self.clear(slot);
                     let line = &mut self.lines[slot as usize];
                     line.block = block;
-                    line.standing = Standing::Filling;
+                    line.standing = LineState::Filling;
                     line.used = false;
                     line.version = line.version.wrapping_add(1);
                     line.tenancy = line.tenancy.wrapping_add(1);
@@ -156,11 +156,11 @@ impl Lines {
         line.used = true;
     }
 
-    pub(super) fn set_standing(&mut self, slot: u32, standing: Standing) {
+    pub(super) fn set_standing(&mut self, slot: u32, standing: LineState) {
         let line = &mut self.lines[slot as usize];
         line.standing = standing;
         let (block, journalled) = (line.block, line.journalled);
-        if standing == Standing::Dirty {
+        if standing == LineState::Dirty {
             self.dirty.insert(block, slot);
             if !journalled {
                 self.unjournalled.insert(slot);
@@ -183,7 +183,7 @@ impl Lines {
         if self.get(slot).block == NOBODY {
             return;
         }
-        self.set_standing(slot, Standing::Empty);
+        self.set_standing(slot, LineState::Empty);
         self.lines[slot as usize].block = NOBODY;
         self.cached -= 1;
     }
@@ -202,7 +202,7 @@ impl Lines {
         self.lines[slot as usize].block = block;
         self.cached += 1;
         self.set_journalled(slot, true);
-        self.set_standing(slot, Standing::Dirty);
+        self.set_standing(slot, LineState::Dirty);
         true
     }
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 
-use super::lines::Standing;
-use super::{BLOCK_BYTES, Inner, State, segments};
-use crate::device::{Completion, DeviceError, Done, Request};
+use super::lines::LineState;
+use super::{BLOCK_BYTES, CacheInner, CacheState, segments};
+use crate::device::{CompletionCallback, DeviceCompletion, DeviceError, DeviceRequest};
 use crate::layers::flushes;
-use crate::layers::join::{Gather, Next, repeat};
+use crate::layers::join::{GatherJoin, NextStep, repeat};
 
 /// Dirty blocks written back together.
 const BATCH_BLOCKS: usize = 128;
@@ -35,9 +35,9 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Vec<(u32, Option<u32>)>> {
     rest.is_empty().then(|| entries.iter().map(entry).collect())
 }
 
-impl Inner {
+impl CacheInner {
     /// One flush at a time; those that come meanwhile share the next one.
-    pub(super) fn flush(self: &Arc<Self>, done: Done) {
+    pub(super) fn flush(self: &Arc<Self>, done: CompletionCallback) {
         let begins = self.lock().flushes.join(done);
         if begins {
             self.begin_flush();
@@ -56,7 +56,7 @@ impl Inner {
         let inner = Arc::clone(self);
         let targets = [self.journal.is_some().then_some(&self.fast), direct.then_some(&self.slow)];
         let targets: Vec<_> = targets.into_iter().flatten().cloned().collect();
-        let gather = Gather::new(targets.len(), move |completions: Vec<Completion>| {
+        let gather = GatherJoin::new(targets.len(), move |completions: Vec<DeviceCompletion>| {
             if let Some(error) = completions.into_iter().find_map(Result::err) {
                 inner.lock().direct |= direct;
                 return inner.end_flush(waiters, Err(error));
@@ -64,12 +64,12 @@ impl Inner {
             let Some(journal) = &inner.journal else { return inner.end_flush(waiters, Ok(())) };
             {
                 let mut state = inner.lock();
-                let State { lines, .. } = &mut *state;
+                let CacheState { lines, .. } = &mut *state;
                 let mut entries = Vec::new();
                 for (slot, tenancy) in fresh {
                     let line = *lines.get(slot);
                     // A block that came into the slot since was not flushed.
-                    if line.tenancy == tenancy && line.standing == Standing::Dirty && !line.journalled {
+                    if line.tenancy == tenancy && line.standing == LineState::Dirty && !line.journalled {
                         entries.push((slot, Some(line.block)));
                         lines.set_journalled(slot, true);
                     }
@@ -78,7 +78,7 @@ impl Inner {
                     journal.append(encode(entries.into_iter()));
                 }
             }
-            if is_planted(Bug::FlushedUnjournalled) {
+            if is_planted(PlantedBug::FlushedUnjournalled) {
                 return inner.end_flush(waiters, Ok(()));
             }
             let next = Arc::clone(&inner);
@@ -86,11 +86,11 @@ impl Inner {
         });
         for (part, device) in targets.into_iter().enumerate() {
             let gather = Arc::clone(&gather);
-            device.submit(Request::Flush, Box::new(move |completion| gather.arrive(part, completion)));
+            device.submit(DeviceRequest::Flush, Box::new(move |completion| gather.arrive(part, completion)));
         }
     }
 
-    fn end_flush(self: &Arc<Self>, waiters: Vec<Done>, result: Result<(), DeviceError>) {
+    fn end_flush(self: &Arc<Self>, waiters: Vec<CompletionCallback>, result: Result<(), DeviceError>) {
         let again = self.lock().flushes.end();
         flushes::answer(waiters, &result);
         if again {
@@ -111,7 +111,7 @@ impl Inner {
         repeat(move |next| inner.write_back_batch(next));
     }
 
-    fn write_back_batch(self: &Arc<Self>, after: Next) {
+    fn write_back_batch(self: &Arc<Self>, after: NextStep) {
         let batch: Vec<(u32, u32, u32)> = {
             let mut state = self.lock();
             if state.lines.dirty.len() as u64 <= self.dirty_blocks {
@@ -129,19 +129,19 @@ impl Inner {
         };
         let runs = segments(&batch, |(block, ..), (next, ..)| block + 1 == *next);
         let (inner, written) = (Arc::clone(self), batch.clone());
-        let gather = Gather::new(runs.len(), move |results: Vec<Result<(), DeviceError>>| {
+        let gather = GatherJoin::new(runs.len(), move |results: Vec<Result<(), DeviceError>>| {
             if results.iter().any(Result::is_err) {
                 // They stay dirty; the next write tries again.
                 inner.lock().writing_back = false;
                 return;
             }
             let next = Arc::clone(&inner);
-            let flushed = move |completion: Completion| match completion {
+            let flushed = move |completion: DeviceCompletion| match completion {
                 Ok(_) => next.release(&written, after),
                 Err(_) => next.lock().writing_back = false,
             };
             // Durable on the slow device before the copy on the fast one may be given up.
-            inner.slow.submit(Request::Flush, Box::new(flushed));
+            inner.slow.submit(DeviceRequest::Flush, Box::new(flushed));
         });
         for (part, run) in runs.into_iter().enumerate() {
             let gather = Arc::clone(&gather);
@@ -158,14 +158,14 @@ impl Inner {
         let reads = segments(run, |(_, slot, _), (_, next, _)| slot + 1 == *next);
         let offset_bytes = u64::from(run[0].0) * BLOCK_BYTES;
         let inner = Arc::clone(self);
-        let gather = Gather::new(reads.len(), move |parts: Vec<Completion>| {
+        let gather = GatherJoin::new(reads.len(), move |parts: Vec<DeviceCompletion>| {
             let data: Result<Vec<Vec<u8>>, DeviceError> = parts.into_iter().collect();
             let data = match data {
                 Ok(parts) => parts.concat(),
                 Err(error) => return then(Err(error)),
             };
             inner.counters.written_back.fetch_add(data.len() as u64, Ordering::Relaxed);
-            let write = Request::Write { offset_bytes, data, fua: false };
+            let write = DeviceRequest::Write { offset_bytes, data, fua: false };
             inner.slow.submit(write, Box::new(move |completion| then(completion.map(|_| ()))));
         });
         for (part, read) in reads.into_iter().enumerate() {
@@ -173,28 +173,28 @@ impl Inner {
             let buffer = vec![0; read.len() * BLOCK_BYTES as usize];
             let offset_bytes = self.slot_offset(run[read.start].1);
             let done = move |completion| gather.arrive(part, completion);
-            self.fast.submit(Request::Read { offset_bytes, buffer }, Box::new(done));
+            self.fast.submit(DeviceRequest::Read { offset_bytes, buffer }, Box::new(done));
         }
     }
 
     /// What did not change meanwhile is clean, and its slot may be reused once the journal says so.
-    fn release(self: &Arc<Self>, written: &[(u32, u32, u32)], after: Next) {
+    fn release(self: &Arc<Self>, written: &[(u32, u32, u32)], after: NextStep) {
         let released: Vec<(u32, u32)> = {
             let mut state = self.lock();
-            let State { lines, unreleased, .. } = &mut *state;
+            let CacheState { lines, unreleased, .. } = &mut *state;
             let mut released = Vec::new();
             for &(_, slot, version) in written {
                 let line = *lines.get(slot);
-                if line.version != version || line.standing != Standing::Dirty {
+                if line.version != version || line.standing != LineState::Dirty {
                     continue;
                 }
                 // Where a release failed, the record on the device is still the one that calls it dirty.
                 if line.journalled || unreleased.contains(&(slot, line.tenancy)) {
-                    lines.set_standing(slot, Standing::Releasing);
+                    lines.set_standing(slot, LineState::Releasing);
                     lines.set_journalled(slot, false);
                     released.push((slot, line.tenancy));
                 } else {
-                    lines.set_standing(slot, Standing::Clean);
+                    lines.set_standing(slot, LineState::Clean);
                 }
             }
             if let Some(journal) = self.journal.as_ref().filter(|_| !released.is_empty()) {
@@ -217,16 +217,16 @@ impl Inner {
         }));
     }
 
-    fn end_batch(&self, released: &[(u32, u32)], after: Next) {
+    fn end_batch(&self, released: &[(u32, u32)], after: NextStep) {
         {
             let mut state = self.lock();
-            let State { lines, unreleased, .. } = &mut *state;
+            let CacheState { lines, unreleased, .. } = &mut *state;
             // A commit takes along what an earlier one could not.
             let earlier = if released.is_empty() { BTreeSet::new() } else { std::mem::take(unreleased) };
             for (slot, tenancy) in released.iter().chain(&earlier) {
                 let line = *lines.get(*slot);
-                if line.tenancy == *tenancy && line.standing == Standing::Releasing {
-                    lines.set_standing(*slot, Standing::Clean);
+                if line.tenancy == *tenancy && line.standing == LineState::Releasing {
+                    lines.set_standing(*slot, LineState::Clean);
                 }
             }
         }

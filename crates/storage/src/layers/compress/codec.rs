@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::device::DeviceError;
 
 /// A chunk ready to be stored.
-pub struct Packed {
+pub struct PackedChunk {
     /// Whole units.
     pub bytes: Vec<u8>,
     /// How many of them count: those of the chunk where it is stored as it is.
@@ -14,18 +14,18 @@ pub struct Packed {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Codec {
+pub enum CompressionCodec {
     /// The block format of LZ4.
     Lz4,
     /// Zstandard, by its level: 1 to 19.
     Zstd(i32),
 }
 
-impl Codec {
+impl CompressionCodec {
     /// What is wrong with it.
     pub fn problem(self) -> Option<String> {
         match self {
-            Codec::Zstd(level) if !(1..=19).contains(&level) => {
+            CompressionCodec::Zstd(level) if !(1..=19).contains(&level) => {
                 Some(format!("zstd has levels 1 to 19, not {level}"))
             }
             _ => None,
@@ -35,8 +35,8 @@ impl Codec {
     /// `None` when the result would not be shorter than `limit_bytes`.
     pub fn compress(self, chunk: &[u8], limit_bytes: usize) -> Option<Vec<u8>> {
         let compressed = match self {
-            Codec::Lz4 => lz4_flex::block::compress(chunk),
-            Codec::Zstd(level) => zstd::bulk::compress(chunk, level).ok()?,
+            CompressionCodec::Lz4 => lz4_flex::block::compress(chunk),
+            CompressionCodec::Zstd(level) => zstd::bulk::compress(chunk, level).ok()?,
         };
         (compressed.len() < limit_bytes).then_some(compressed)
     }
@@ -45,10 +45,10 @@ impl Codec {
     /// When `compressed` is not what this codec made of `length` bytes.
     pub fn decompress(self, compressed: &[u8], length: usize) -> Result<Vec<u8>, String> {
         let chunk = match self {
-            Codec::Lz4 => {
+            CompressionCodec::Lz4 => {
                 lz4_flex::block::decompress(compressed, length).map_err(|error| error.to_string())?
             }
-            Codec::Zstd(_) => {
+            CompressionCodec::Zstd(_) => {
                 zstd::bulk::decompress(compressed, length).map_err(|error| error.to_string())?
             }
         };
@@ -60,7 +60,7 @@ impl Codec {
     }
 
     /// A chunk as it is stored in units of `unit_bytes`; `None` for zeros.
-    pub fn pack(self, mut chunk: Vec<u8>, unit_bytes: usize) -> Option<Packed> {
+    pub fn pack(self, mut chunk: Vec<u8>, unit_bytes: usize) -> Option<PackedChunk> {
         if chunk.iter().all(|byte| *byte == 0) {
             return None;
         }
@@ -71,7 +71,7 @@ impl Codec {
             chunk = compressed;
             chunk.resize(chunk.len().next_multiple_of(unit_bytes), 0);
         }
-        Some(Packed { bytes: chunk, stored_bytes })
+        Some(PackedChunk { bytes: chunk, stored_bytes })
     }
 
     /// The chunk of which `stored` was made.

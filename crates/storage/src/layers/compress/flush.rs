@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{Inner, map};
-use crate::device::{Completion, DeviceError, Done, Request};
+use super::{CompressInner, map};
+use crate::device::{CompletionCallback, DeviceCompletion, DeviceError, DeviceRequest};
 use crate::layers::flushes;
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 
-impl Inner {
+impl CompressInner {
     /// One flush at a time, since the journal must get changes in order; those that come meanwhile share the
     /// next one.
-    pub(super) fn flush(self: &Arc<Self>, done: Done) {
+    pub(super) fn flush(self: &Arc<Self>, done: CompletionCallback) {
         let begins = self.lock().flushes.join(done);
         if begins {
             self.begin_flush();
@@ -21,13 +21,13 @@ impl Inner {
         let (waiters, changes, replaced) = {
             let mut state = self.lock();
             let mut replaced = std::mem::take(&mut state.replaced);
-            if is_planted(Bug::ReplacedUsedEarly) {
+            if is_planted(PlantedBug::ReplacedUsedEarly) {
                 replaced.drain(..).for_each(|run| state.space.release(run));
             }
             (state.flushes.begin(), state.map.capture(), replaced)
         };
         let inner = Arc::clone(self);
-        let flushed = move |completion: Completion| {
+        let flushed = move |completion: DeviceCompletion| {
             if let Err(error) = completion {
                 let mut state = inner.lock();
                 state.map.give_back(changes);
@@ -57,10 +57,10 @@ impl Inner {
                 next.end_flush(waiters, result);
             }));
         };
-        self.member.submit(Request::Flush, Box::new(flushed));
+        self.member.submit(DeviceRequest::Flush, Box::new(flushed));
     }
 
-    fn end_flush(self: &Arc<Self>, waiters: Vec<Done>, result: Result<(), DeviceError>) {
+    fn end_flush(self: &Arc<Self>, waiters: Vec<CompletionCallback>, result: Result<(), DeviceError>) {
         let again = self.lock().flushes.end();
         flushes::answer(waiters, &result);
         if again {

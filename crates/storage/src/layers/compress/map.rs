@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::space::{Run, Space};
+use super::space::{UnitBitmap, UnitRun};
 
 /// Where a chunk lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct ChunkEntry {
     /// The length of what is stored; a whole chunk is stored as it is.
     pub stored_bytes: u32,
     /// In this order.
-    pub runs: Vec<Run>,
+    pub runs: Vec<UnitRun>,
 }
 
-impl Entry {
+impl ChunkEntry {
     pub(super) fn units(&self) -> u32 {
         self.runs.iter().map(|run| run.count).sum()
     }
@@ -21,21 +21,21 @@ impl Entry {
 
 /// The table of chunks; what is not in it reads as zeros. It knows which of its entries the journal has.
 #[derive(Debug, Default)]
-pub(super) struct Map {
-    now: BTreeMap<u32, Entry>,
+pub(super) struct ChunkMap {
+    now: BTreeMap<u32, ChunkEntry>,
     /// Chunks of which the journal has another entry, with that one.
-    journalled: BTreeMap<u32, Option<Entry>>,
-    /// Changed since the last [`Map::capture`].
+    journalled: BTreeMap<u32, Option<ChunkEntry>>,
+    /// Changed since the last [`ChunkMap::capture`].
     changed: BTreeSet<u32>,
     pub stored_bytes: u64,
     pub used_units: u64,
 }
 
 /// The changes that a flush takes along.
-pub(super) type Changes = Vec<(u32, Option<Entry>)>;
+pub(super) type ChunkChanges = Vec<(u32, Option<ChunkEntry>)>;
 
-impl Map {
-    pub(super) fn get(&self, chunk: u32) -> Option<&Entry> {
+impl ChunkMap {
+    pub(super) fn get(&self, chunk: u32) -> Option<&ChunkEntry> {
         self.now.get(&chunk)
     }
 
@@ -50,14 +50,14 @@ impl Map {
 
     /// Changes an entry. Returns the old one, and whether a flush has taken it along or the journal has it:
     /// if not, nobody will ever look for it again.
-    pub(super) fn set(&mut self, chunk: u32, entry: Option<Entry>) -> Option<(Entry, bool)> {
+    pub(super) fn set(&mut self, chunk: u32, entry: Option<ChunkEntry>) -> Option<(ChunkEntry, bool)> {
         let captured = self.changed.insert(chunk);
         let old = self.put(chunk, entry);
         self.journalled.entry(chunk).or_insert_with(|| old.clone());
         old.map(|old| (old, captured))
     }
 
-    fn put(&mut self, chunk: u32, entry: Option<Entry>) -> Option<Entry> {
+    fn put(&mut self, chunk: u32, entry: Option<ChunkEntry>) -> Option<ChunkEntry> {
         if let Some(entry) = &entry {
             self.stored_bytes += u64::from(entry.stored_bytes);
             self.used_units += u64::from(entry.units());
@@ -74,18 +74,18 @@ impl Map {
     }
 
     /// Everything that changed since the last time.
-    pub(super) fn capture(&mut self) -> Changes {
+    pub(super) fn capture(&mut self) -> ChunkChanges {
         let changed = std::mem::take(&mut self.changed);
         changed.into_iter().map(|chunk| (chunk, self.now.get(&chunk).cloned())).collect()
     }
 
     /// What was captured did not get into the journal.
-    pub(super) fn give_back(&mut self, changes: Changes) {
+    pub(super) fn give_back(&mut self, changes: ChunkChanges) {
         self.changed.extend(changes.into_iter().map(|(chunk, _)| chunk));
     }
 
     /// What was captured is in the journal.
-    pub(super) fn note_journalled(&mut self, changes: &Changes) {
+    pub(super) fn note_journalled(&mut self, changes: &ChunkChanges) {
         for (chunk, entry) in changes {
             if self.now.get(chunk) == entry.as_ref() {
                 self.journalled.remove(chunk);
@@ -130,7 +130,7 @@ impl Map {
     }
 
     /// Takes every unit in use; `false` if two chunks share one, or a chunk or unit lies outside.
-    pub(super) fn fill(&self, space: &mut Space, chunks: u32, chunk_bytes: u32) -> bool {
+    pub(super) fn fill(&self, space: &mut UnitBitmap, chunks: u32, chunk_bytes: u32) -> bool {
         self.now.iter().all(|(chunk, entry)| {
             *chunk < chunks
                 && entry.stored_bytes <= chunk_bytes
@@ -145,7 +145,7 @@ const ENTRY_BYTES: u64 = 9;
 const RUN_BYTES: u64 = 6;
 
 /// Chunk, stored length, number of runs, and the runs: start and count.
-fn encode(chunk: u32, entry: Option<&Entry>, bytes: &mut Vec<u8>) {
+fn encode(chunk: u32, entry: Option<&ChunkEntry>, bytes: &mut Vec<u8>) {
     bytes.extend(chunk.to_le_bytes());
     let (stored_bytes, runs) = entry.map_or((0, [].as_slice()), |e| (e.stored_bytes, e.runs.as_slice()));
     bytes.extend(stored_bytes.to_le_bytes());
@@ -157,7 +157,7 @@ fn encode(chunk: u32, entry: Option<&Entry>, bytes: &mut Vec<u8>) {
     }
 }
 
-fn decode(bytes: &[u8]) -> Option<(u32, Option<Entry>, &[u8])> {
+fn decode(bytes: &[u8]) -> Option<(u32, Option<ChunkEntry>, &[u8])> {
     let (chunk, rest) = bytes.split_first_chunk::<4>()?;
     let (stored, rest) = rest.split_first_chunk::<4>()?;
     let (count, mut rest) = rest.split_first()?;
@@ -165,16 +165,19 @@ fn decode(bytes: &[u8]) -> Option<(u32, Option<Entry>, &[u8])> {
     for _ in 0..*count {
         let (start, after) = rest.split_first_chunk::<4>()?;
         let (count, after) = after.split_first_chunk::<2>()?;
-        runs.push(Run { start: u32::from_le_bytes(*start), count: u32::from(u16::from_le_bytes(*count)) });
+        runs.push(UnitRun {
+            start: u32::from_le_bytes(*start),
+            count: u32::from(u16::from_le_bytes(*count)),
+        });
         rest = after;
     }
     let stored_bytes = u32::from_le_bytes(*stored);
-    let entry = (stored_bytes > 0).then_some(Entry { stored_bytes, runs });
+    let entry = (stored_bytes > 0).then_some(ChunkEntry { stored_bytes, runs });
     Some((u32::from_le_bytes(*chunk), entry, rest))
 }
 
 /// Records for changes, each of a handy length.
-pub(super) fn records(changes: &Changes) -> Vec<Vec<u8>> {
+pub(super) fn records(changes: &ChunkChanges) -> Vec<Vec<u8>> {
     let encoded = changes.chunks(1024).map(|some| {
         let mut bytes = Vec::new();
         some.iter().for_each(|(chunk, entry)| encode(*chunk, entry.as_ref(), &mut bytes));

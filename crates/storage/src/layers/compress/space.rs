@@ -2,23 +2,23 @@
 
 /// Neighbouring units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct UnitRun {
     pub start: u32,
     pub count: u32,
 }
 
 /// A bitmap with a place from which the search goes on, so that what is written together lies together.
 #[derive(Debug)]
-pub(super) struct Space {
+pub(super) struct UnitBitmap {
     used: Vec<u64>,
     units: u32,
     free: u32,
     cursor: u32,
 }
 
-impl Space {
-    pub(super) fn new(units: u32) -> Space {
-        Space { used: vec![0; units.div_ceil(64) as usize], units, free: units, cursor: 0 }
+impl UnitBitmap {
+    pub(super) fn new(units: u32) -> UnitBitmap {
+        UnitBitmap { used: vec![0; units.div_ceil(64) as usize], units, free: units, cursor: 0 }
     }
 
     pub(super) fn free(&self) -> u32 {
@@ -30,7 +30,7 @@ impl Space {
     }
 
     /// False when the run lies outside or a part of it is in use already.
-    pub(super) fn take(&mut self, run: Run) -> bool {
+    pub(super) fn take(&mut self, run: UnitRun) -> bool {
         let Some(end) = run.start.checked_add(run.count).filter(|end| *end <= self.units) else {
             return false;
         };
@@ -44,7 +44,7 @@ impl Space {
         true
     }
 
-    pub(super) fn release(&mut self, run: Run) {
+    pub(super) fn release(&mut self, run: UnitRun) {
         for unit in run.start..run.start + run.count {
             debug_assert!(self.is_used(unit), "unit {unit} is given back twice");
             self.used[(unit / 64) as usize] &= !(1 << (unit % 64));
@@ -66,22 +66,22 @@ impl Space {
         None
     }
 
-    fn free_run(&self, start: u32, most: u32) -> Run {
+    fn free_run(&self, start: u32, most: u32) -> UnitRun {
         let end = start.saturating_add(most).min(self.units);
         let count = (start..end).take_while(|unit| !self.is_used(*unit)).count() as u32;
-        Run { start, count }
+        UnitRun { start, count }
     }
 
     /// Takes `count` units: in one run if there is one soon after the last, else in what comes first.
-    pub(super) fn allocate(&mut self, count: u32) -> Option<Vec<Run>> {
+    pub(super) fn allocate(&mut self, count: u32) -> Option<Vec<UnitRun>> {
         /// After how many runs that are too short a search for one gives up.
-        const PATIENCE: usize = 64;
+        const MAX_SHORT_RUNS: usize = 64;
         if self.free < count {
             return None;
         }
         let mut short = Vec::new();
         let (mut from, mut wrapped) = (self.cursor, false);
-        while short.len() < PATIENCE {
+        while short.len() < MAX_SHORT_RUNS {
             match self.next_free(from, self.units) {
                 Some(start) => {
                     let run = self.free_run(start, count);
@@ -123,9 +123,9 @@ mod tests {
             units in 1..300u32,
             steps in prop::collection::vec((1..9u32, any::<prop::sample::Index>(), any::<bool>()), 1..200),
         ) {
-            let mut space = Space::new(units);
+            let mut space = UnitBitmap::new(units);
             let mut owner = vec![None; units as usize];
-            let mut held: Vec<(usize, Vec<Run>)> = Vec::new();
+            let mut held: Vec<(usize, Vec<UnitRun>)> = Vec::new();
             for (name, (count, which, release)) in steps.into_iter().enumerate() {
                 if release && !held.is_empty() {
                     let (name, runs) = held.swap_remove(which.index(held.len()));

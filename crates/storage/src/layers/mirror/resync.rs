@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use underlay_sync::channel;
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 
-use super::{BLOCK_BYTES, Inner, Mirror, PIECE_BYTES, Role};
-use crate::device::{Completion, DeviceError, Request};
-use crate::layers::join::{Next, repeat};
-use crate::layers::ranges::Access;
+use super::{BLOCK_BYTES, MemberRole, Mirror, MirrorInner, PIECE_BYTES};
+use crate::device::{DeviceCompletion, DeviceError, DeviceRequest};
+use crate::layers::join::{NextStep, repeat};
+use crate::layers::ranges::LockAccess;
 
 /// When whoever flushes hears of what failed without a request to tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum FailureReport {
     Now,
     /// It has written nothing: that is for whoever has.
     Later,
@@ -24,7 +24,7 @@ impl Mirror {
     /// Flushes the members, as a power cut may have taken what some of them had not made durable: those that are
     /// without power fail it and are left out. Nobody would notice a member that came back between two requests.
     pub(crate) fn check_members(&self) {
-        self.inner.to_members(Request::Flush, Heard::Later, Box::new(drop));
+        self.inner.to_members(DeviceRequest::Flush, FailureReport::Later, Box::new(drop));
     }
 
     /// Looks for members that are out and flushes all, for somebody who has written nothing.
@@ -34,21 +34,21 @@ impl Mirror {
     pub fn look(&self) -> Result<(), DeviceError> {
         self.inner.look_for_the_lost();
         let (sender, receiver) = channel();
-        let done = move |completion: Completion| {
+        let done = move |completion: DeviceCompletion| {
             let _ = sender.send(completion);
         };
-        self.inner.to_members(Request::Flush, Heard::Later, Box::new(done));
+        self.inner.to_members(DeviceRequest::Flush, FailureReport::Later, Box::new(done));
         // A dropped `done` is a device that vanished with the request inside.
         receiver.recv().unwrap_or(Err(DeviceError::Gone)).map(drop)
     }
 }
 
-impl Inner {
+impl MirrorInner {
     /// At opening: copies what may differ to every member that answers, and writes down who is in.
     pub(super) fn agree(self: &Arc<Self>) -> Result<(), DeviceError> {
         let (mut in_sync, kept) = {
             let state = self.lock();
-            let is_in = |index: &usize| state.roles[*index] == Role::InSync;
+            let is_in = |index: &usize| state.roles[*index] == MemberRole::InSync;
             ((0..self.members.len()).filter(is_in).collect::<Vec<usize>>(), state.kept.clone())
         };
         if in_sync.is_empty() {
@@ -61,7 +61,7 @@ impl Inner {
             lacks_data && missed().all(|region| self.bring_up_to_date(*index, *region, &in_sync))
         };
         let mut returned: Vec<usize> = (0..self.members.len()).filter(could_return).collect();
-        let is_durable = |index: &usize| self.members[*index].device.execute(Request::Flush).is_ok();
+        let is_durable = |index: &usize| self.members[*index].device.execute(DeviceRequest::Flush).is_ok();
         returned.retain(is_durable);
         // What was copied may have been read from a member's own cache. Of those that had everything one stays in any
         // case, and as long as it has not made all of it durable, the marks stay as well.
@@ -72,7 +72,8 @@ impl Inner {
             let mut state = self.lock();
             for index in 0..self.members.len() {
                 let is_in = stay.contains(&index) || returned.contains(&index);
-                state.roles[index] = if is_in { Role::InSync } else { Role::Out { looking: false } };
+                state.roles[index] =
+                    if is_in { MemberRole::InSync } else { MemberRole::Out { looking: false } };
                 state.kept.out[index] = !is_in;
                 if is_in {
                     state.kept.missed[index].clear();
@@ -98,7 +99,7 @@ impl Inner {
     /// the list. Where none can be read, the first one counts as right.
     fn make_alike(&self, region: u32, in_sync: &mut Vec<usize>) {
         for (offset_bytes, length) in self.pieces(region) {
-            let sources = if is_planted(Bug::HealthyMemberLeftOut) { 1 } else { in_sync.len() };
+            let sources = if is_planted(PlantedBug::HealthyMemberLeftOut) { 1 } else { in_sync.len() };
             let Some((source, data)) = self.read_any(&in_sync[..sources], offset_bytes, length) else {
                 return in_sync.truncate(1);
             };
@@ -127,14 +128,14 @@ impl Inner {
 
     fn read_any(&self, sources: &[usize], offset_bytes: u64, length: usize) -> Option<(usize, Vec<u8>)> {
         sources.iter().find_map(|index| {
-            let read = Request::Read { offset_bytes, buffer: vec![0; length] };
+            let read = DeviceRequest::Read { offset_bytes, buffer: vec![0; length] };
             let data = self.members[*index].device.execute(read).ok()?;
             Some((*index, data))
         })
     }
 
     fn write_piece(&self, to: usize, offset_bytes: u64, data: &[u8]) -> bool {
-        let write = Request::Write { offset_bytes, data: data.to_vec(), fua: false };
+        let write = DeviceRequest::Write { offset_bytes, data: data.to_vec(), fua: false };
         let written = self.members[to].device.execute(write).is_ok();
         if written {
             self.resynced_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
@@ -148,8 +149,8 @@ impl Inner {
             let mut state = self.lock();
             let mut lost = Vec::new();
             for (index, role) in state.roles.iter_mut().enumerate() {
-                if *role == (Role::Out { looking: false }) && self.members[index].journal.is_some() {
-                    *role = Role::Out { looking: true };
+                if *role == (MemberRole::Out { looking: false }) && self.members[index].journal.is_some() {
+                    *role = MemberRole::Out { looking: true };
                     lost.push(index);
                 }
             }
@@ -157,13 +158,16 @@ impl Inner {
         };
         for index in lost {
             let inner = Arc::clone(self);
-            let answered = move |completion: Completion| {
+            let answered = move |completion: DeviceCompletion| {
                 // Under one lock: later writes go to the member too, and those under way are marked, so what
                 // it has missed is complete.
                 let (attempt, missed) = {
                     let mut state = inner.lock();
-                    state.roles[index] =
-                        if completion.is_ok() { Role::Resyncing } else { Role::Out { looking: false } };
+                    state.roles[index] = if completion.is_ok() {
+                        MemberRole::Resyncing
+                    } else {
+                        MemberRole::Out { looking: false }
+                    };
                     state.version += 1;
                     let marked = state.kept.marked.clone();
                     state.kept.missed[index].extend(marked);
@@ -175,7 +179,9 @@ impl Inner {
                 }
             };
             let buffer = vec![0; BLOCK_BYTES as usize];
-            self.members[index].device.submit(Request::Read { offset_bytes: 0, buffer }, Box::new(answered));
+            self.members[index]
+                .device
+                .submit(DeviceRequest::Read { offset_bytes: 0, buffer }, Box::new(answered));
         }
     }
 
@@ -185,18 +191,19 @@ impl Inner {
         repeat(move |next| inner.resync_one(index, attempt, regions.pop(), next));
     }
 
-    fn resync_one(self: &Arc<Self>, index: usize, attempt: u64, region: Option<u32>, next: Next) {
+    fn resync_one(self: &Arc<Self>, index: usize, attempt: u64, region: Option<u32>, next: NextStep) {
         if !self.lock().is_resyncing(index, attempt) {
             return;
         }
         let inner = Arc::clone(self);
         let Some(region) = region else {
-            let flushed = move |completion: Completion| inner.readmit(index, attempt, completion.is_ok());
-            return self.members[index].device.submit(Request::Flush, Box::new(flushed));
+            let flushed =
+                move |completion: DeviceCompletion| inner.readmit(index, attempt, completion.is_ok());
+            return self.members[index].device.submit(DeviceRequest::Flush, Box::new(flushed));
         };
         let (offset_bytes, length_bytes) = self.region_extent(region);
         let blocks = offset_bytes / BLOCK_BYTES..(offset_bytes + length_bytes) / BLOCK_BYTES;
-        self.ranges.claim((), blocks, Access::Exclusive, move |claim| {
+        self.ranges.claim((), blocks, LockAccess::Exclusive, move |claim| {
             let resync = Arc::clone(&inner);
             inner.copy(index, offset_bytes..offset_bytes + length_bytes, move |copied| {
                 drop(claim);
@@ -240,19 +247,20 @@ impl Inner {
         from_bytes: u64,
         length: u64,
         failed: Arc<AtomicBool>,
-        next: Next,
+        next: NextStep,
     ) {
         let inner = Arc::clone(self);
-        let read = move |completion: Completion| {
+        let read = move |completion: DeviceCompletion| {
             let Ok(data) = completion else {
                 failed.store(true, Ordering::SeqCst);
                 return next.resume();
             };
-            let written = move |completion: Completion| {
+            let written = move |completion: DeviceCompletion| {
                 failed.fetch_or(completion.is_err(), Ordering::SeqCst);
                 next.resume();
             };
-            let write = Request::Write { offset_bytes: inner.reserved_bytes + from_bytes, data, fua: false };
+            let write =
+                DeviceRequest::Write { offset_bytes: inner.reserved_bytes + from_bytes, data, fua: false };
             inner.members[to].device.submit(write, Box::new(written));
         };
         self.submit_read(from_bytes, vec![0; length as usize], Vec::new(), Box::new(read));
@@ -265,7 +273,7 @@ impl Inner {
                 return;
             }
             if flushed {
-                state.roles[index] = Role::InSync;
+                state.roles[index] = MemberRole::InSync;
                 state.kept.out[index] = false;
                 state.kept.missed[index].clear();
                 state.kept.epoch += 1;

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::state::Kept;
+use super::state::MirrorSnapshot;
 use crate::device::DeviceError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum MemberRole {
     InSync,
     /// Someone may be looking whether it is there again.
     Out {
@@ -15,12 +15,12 @@ pub(super) enum Role {
     Resyncing,
 }
 
-pub(super) struct State {
-    pub(super) roles: Vec<Role>,
+pub(super) struct MirrorState {
+    pub(super) roles: Vec<MemberRole>,
     /// By member: how often it was left out. What was begun for it before is void.
     pub(super) attempts: Vec<u64>,
-    pub(super) kept: Kept,
-    pub(super) regions: HashMap<u32, Region>,
+    pub(super) kept: MirrorSnapshot,
+    pub(super) regions: HashMap<u32, DirtyRegion>,
     /// Counts changes of `kept`.
     pub(super) version: u64,
     /// Up to which change the journals of all members in use have it.
@@ -28,7 +28,7 @@ pub(super) struct State {
     pub(super) persisting: bool,
     /// The last change of who is in and who is out.
     pub(super) membership: u64,
-    pub(super) waiters: Vec<(u64, Persisted)>,
+    pub(super) waiters: Vec<(u64, PersistCallback)>,
     /// Counts writes as they end.
     pub(super) writes: u64,
     /// The journal of the last member with all data failed, perhaps by a flush that took written data with it. Whoever asks
@@ -39,25 +39,27 @@ pub(super) struct State {
 }
 
 /// Called once the journals have a change, or can't have it.
-pub(super) type Persisted = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
+pub(super) type PersistCallback = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
 
 /// A region that is marked.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Region {
+pub(super) struct DirtyRegion {
     /// The change that marked it.
     marked: u64,
     writing: u32,
     last_write: u64,
 }
 
-impl State {
+impl MirrorState {
     /// Marks regions, and says which change must be persisted before they are written.
     pub(super) fn mark(&mut self, regions: std::ops::Range<u32>) -> u64 {
         let mut needed = self.membership;
         for number in regions {
             let version = self.version;
-            let region =
-                self.regions.entry(number).or_insert(Region { marked: version + 1, ..Region::default() });
+            let region = self
+                .regions
+                .entry(number)
+                .or_insert(DirtyRegion { marked: version + 1, ..DirtyRegion::default() });
             if region.marked > version {
                 self.version = region.marked;
                 self.kept.marked.insert(number);
@@ -101,7 +103,7 @@ impl State {
     }
 
     pub(super) fn is_resyncing(&self, index: usize, attempt: u64) -> bool {
-        self.roles[index] == Role::Resyncing && self.attempts[index] == attempt
+        self.roles[index] == MemberRole::Resyncing && self.attempts[index] == attempt
     }
 
     /// Leaves a member out, unless it is the last one with all data. It has missed whatever was not flushed.
@@ -109,13 +111,14 @@ impl State {
     /// What the last one failed it may lack, and those that are being brought up to date from it may have it:
     /// they begin anew, or they would be taken for alike.
     pub(super) fn leave_out(&mut self, index: usize) -> bool {
-        if matches!(self.roles[index], Role::Out { .. }) {
+        if matches!(self.roles[index], MemberRole::Out { .. }) {
             return true;
         }
-        let others = self.roles.iter().enumerate().filter(|(i, role)| *i != index && **role == Role::InSync);
-        if self.roles[index] == Role::InSync && others.count() == 0 {
+        let others =
+            self.roles.iter().enumerate().filter(|(i, role)| *i != index && **role == MemberRole::InSync);
+        if self.roles[index] == MemberRole::InSync && others.count() == 0 {
             for other in 0..self.roles.len() {
-                if self.roles[other] == Role::Resyncing {
+                if self.roles[other] == MemberRole::Resyncing {
                     self.put_out(other);
                 }
             }
@@ -126,7 +129,7 @@ impl State {
     }
 
     fn put_out(&mut self, index: usize) {
-        self.roles[index] = Role::Out { looking: false };
+        self.roles[index] = MemberRole::Out { looking: false };
         self.attempts[index] += 1;
         self.kept.out[index] = true;
         let marked = self.kept.marked.clone();

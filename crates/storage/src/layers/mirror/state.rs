@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 /// The whole state: every record of the journal is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct MirrorSnapshot {
     /// Counts changes of who is in and who is out; 0 for a mirror that was never opened.
     pub epoch: u64,
     /// Regions that may differ between members, because writes to them were under way.
@@ -15,9 +15,9 @@ pub(super) struct Kept {
     pub missed: Vec<BTreeSet<u32>>,
 }
 
-impl Kept {
-    pub(super) fn new(members: usize) -> Kept {
-        Kept {
+impl MirrorSnapshot {
+    pub(super) fn new(members: usize) -> MirrorSnapshot {
+        MirrorSnapshot {
             epoch: 0,
             marked: BTreeSet::new(),
             out: vec![false; members],
@@ -47,7 +47,7 @@ impl Kept {
     }
 
     /// `None` for anything that `encode` doesn't write for this many members and regions.
-    pub(super) fn decode(bytes: &[u8], members: usize, regions: usize) -> Option<Kept> {
+    pub(super) fn decode(bytes: &[u8], members: usize, regions: usize) -> Option<MirrorSnapshot> {
         let (epoch, rest) = bytes.split_first_chunk::<8>()?;
         let (out, mut rest) = rest.split_at_checked(members)?;
         let mut sets = Vec::new();
@@ -65,6 +65,11 @@ impl Kept {
         }
         let marked = sets.remove(0);
         let out = out.iter().map(|out| *out != 0).collect();
-        rest.is_empty().then(|| Kept { epoch: u64::from_le_bytes(*epoch), marked, out, missed: sets })
+        rest.is_empty().then(|| MirrorSnapshot {
+            epoch: u64::from_le_bytes(*epoch),
+            marked,
+            out,
+            missed: sets,
+        })
     }
 }

@@ -7,16 +7,16 @@ const STREAMS: usize = 16;
 
 /// Turns requests into I/O operations and bytes, as the provider counts them.
 #[derive(Clone, Debug)]
-pub struct Accounting {
+pub struct RequestAccounting {
     unit_bytes: u64,
     merge_window_ns: Option<u64>,
     random_charge_bytes: u64,
     /// Latest first.
-    streams: VecDeque<Stream>,
+    streams: VecDeque<SequentialStream>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Stream {
+struct SequentialStream {
     end_byte: u64,
     /// What still fits its last I/O operation.
     left_bytes: u64,
@@ -24,14 +24,14 @@ struct Stream {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Charge {
+pub struct RequestCharge {
     pub operations: u64,
     pub bytes: u64,
 }
 
-impl Accounting {
-    pub fn new(unit_bytes: u64, merge_window_ns: Option<u64>, random_charge_bytes: u64) -> Accounting {
-        Accounting {
+impl RequestAccounting {
+    pub fn new(unit_bytes: u64, merge_window_ns: Option<u64>, random_charge_bytes: u64) -> RequestAccounting {
+        RequestAccounting {
             unit_bytes: unit_bytes.max(1),
             merge_window_ns,
             random_charge_bytes,
@@ -39,7 +39,7 @@ impl Accounting {
         }
     }
 
-    pub fn charge(&mut self, first_byte: u64, length_bytes: u64, now_ns: u64) -> Charge {
+    pub fn charge(&mut self, first_byte: u64, length_bytes: u64, now_ns: u64) -> RequestCharge {
         let found = self.streams.iter().position(|stream| stream.end_byte == first_byte);
         let stream = found.and_then(|index| self.streams.remove(index));
         let room_bytes = match (stream, self.merge_window_ns) {
@@ -53,9 +53,9 @@ impl Accounting {
         let left_bytes = (operations * self.unit_bytes + room_bytes).saturating_sub(length_bytes);
         self.streams.truncate(STREAMS - 1);
         let end_byte = first_byte + length_bytes;
-        self.streams.push_front(Stream { end_byte, left_bytes, last_ns: now_ns });
+        self.streams.push_front(SequentialStream { end_byte, left_bytes, last_ns: now_ns });
         let least_bytes = if stream.is_some() { 0 } else { self.random_charge_bytes };
-        Charge { operations, bytes: length_bytes.max(least_bytes) }
+        RequestCharge { operations, bytes: length_bytes.max(least_bytes) }
     }
 }
 
@@ -69,7 +69,7 @@ mod tests {
     fn counts_as_the_provider_does() {
         // Amazon's examples for gp3: 1,024 KiB are four operations of 256 KiB; eight sequential ones of 32 KiB are
         // one, eight random ones eight.
-        let mut merging = Accounting::new(256 * KIB, Some(1_000_000), 0);
+        let mut merging = RequestAccounting::new(256 * KIB, Some(1_000_000), 0);
         assert_eq!(merging.charge(0, 1024 * KIB, 0).operations, 4);
         let sequential: u64 =
             (0..8).map(|index| merging.charge((5000 + 32 * index) * KIB, 32 * KIB, 10).operations).sum();
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_lonely_read_of_a_disk_volume_costs_a_mebibyte() {
-        let mut st1 = Accounting::new(1024 * KIB, None, 1024 * KIB);
+        let mut st1 = RequestAccounting::new(1024 * KIB, None, 1024 * KIB);
         assert_eq!(st1.charge(0, 16 * KIB, 0).bytes, 1024 * KIB);
         assert_eq!(st1.charge(16 * KIB, 16 * KIB, 0).bytes, 16 * KIB);
     }

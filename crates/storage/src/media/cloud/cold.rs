@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use rand_pcg::Pcg64Mcg;
 
-use crate::media::draw::Quantiles;
+use crate::media::draw::QuantileDistribution;
 
 /// Which blocks are elsewhere, and when they come.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub struct ColdBlocks {
     threshold: u64,
     seed: u64,
     block_bytes: u64,
-    latency: Quantiles,
+    latency: QuantileDistribution,
     /// Between two blocks.
     gap_ns: f64,
     free_ns: f64,
@@ -24,11 +24,17 @@ pub struct ColdBlocks {
 }
 
 /// With more than this many on the list, those that have come are dropped from it.
-const COMING_MOST: usize = 4096;
+const MAX_PENDING: usize = 4096;
 
 impl ColdBlocks {
     /// `mb_s` bounds all blocks together.
-    pub fn new(share: f64, block_bytes: u64, latency: Quantiles, mb_s: Option<f64>, seed: u64) -> ColdBlocks {
+    pub fn new(
+        share: f64,
+        block_bytes: u64,
+        latency: QuantileDistribution,
+        mb_s: Option<f64>,
+        seed: u64,
+    ) -> ColdBlocks {
         ColdBlocks {
             threshold: (share * u64::MAX as f64) as u64,
             seed,
@@ -83,7 +89,7 @@ impl ColdBlocks {
                 ready_ns = ready_ns.max(comes_ns);
             }
         }
-        if self.coming.len() > COMING_MOST {
+        if self.coming.len() > MAX_PENDING {
             self.coming.retain(|_, comes_ns| *comes_ns > now_ns);
         }
         ready_ns

@@ -5,7 +5,7 @@ use rand_pcg::Pcg64Mcg;
 
 /// Episodes and the time between them, both of exponentially distributed length.
 #[derive(Clone, Debug)]
-pub struct Episodes {
+pub struct EpisodeProcess {
     mean_ns: f64,
     mean_between_ns: f64,
     factor: f64,
@@ -18,16 +18,17 @@ pub struct Episodes {
 /// Nobody steps through more episodes than these that passed while nothing was asked.
 const SKIPPED_CYCLES: f64 = 256.0;
 
-impl Episodes {
+impl EpisodeProcess {
     /// For `share` of the time, with `factor` left of the rates; `None` when that is never.
-    pub fn new(share: f64, mean_s: f64, factor: f64, seed: u64) -> Option<Episodes> {
+    pub fn new(share: f64, mean_s: f64, factor: f64, seed: u64) -> Option<EpisodeProcess> {
         if share <= 0.0 {
             return None;
         }
         let mean_ns = mean_s * 1e9;
         let mean_between_ns = mean_ns * (1.0 - share) / share;
         let random = Pcg64Mcg::seed_from_u64(seed);
-        let mut episodes = Episodes { mean_ns, mean_between_ns, factor, random, start_ns: 0.0, end_ns: 0.0 };
+        let mut episodes =
+            EpisodeProcess { mean_ns, mean_between_ns, factor, random, start_ns: 0.0, end_ns: 0.0 };
         episodes.next();
         Some(episodes)
     }
@@ -72,7 +73,7 @@ mod tests {
 
     #[test]
     fn take_their_share_of_the_time() {
-        let mut episodes = Episodes::new(0.01, 30.0, 0.5, 7).unwrap();
+        let mut episodes = EpisodeProcess::new(0.01, 30.0, 0.5, 7).unwrap();
         let (mut degraded, mut begun, mut before) = (0, 0, 1.0);
         let seconds = 20_000_000u64;
         for second in 0..seconds {
@@ -92,7 +93,7 @@ mod tests {
     #[test]
     fn take_their_share_of_rare_looks() {
         // A million episodes lie between two looks.
-        let mut episodes = Episodes::new(0.1, 0.001, 0.5, 7).unwrap();
+        let mut episodes = EpisodeProcess::new(0.1, 0.001, 0.5, 7).unwrap();
         let looks = 20_000u64;
         let degraded = (1..=looks).filter(|look| episodes.factor(look * 10_000_000_000_000) < 1.0).count();
         let share = degraded as f64 / looks as f64;
@@ -101,6 +102,6 @@ mod tests {
 
     #[test]
     fn a_share_of_nothing_is_never() {
-        assert!(Episodes::new(0.0, 30.0, 0.5, 7).is_none());
+        assert!(EpisodeProcess::new(0.0, 30.0, 0.5, 7).is_none());
     }
 }

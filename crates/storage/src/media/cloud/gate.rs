@@ -2,16 +2,16 @@
 
 /// One rate of a volume, or of the machine that it is attached to.
 #[derive(Clone, Debug)]
-pub struct Gate {
+pub struct RateGate {
     /// Units a nanosecond.
     baseline: f64,
-    burst: Option<Burst>,
+    burst: Option<BurstBucket>,
     /// When the next may pass.
     free_ns: f64,
 }
 
 #[derive(Clone, Debug)]
-struct Burst {
+struct BurstBucket {
     rate: f64,
     /// What the bucket holds at most, in units that may pass.
     limit: f64,
@@ -22,17 +22,17 @@ struct Burst {
     at_ns: f64,
 }
 
-impl Gate {
+impl RateGate {
     /// `baseline` and the burst's rate in units a second. A bucket is `limit` units, `share` of it full.
-    pub fn new(baseline: f64, burst: Option<(f64, f64)>, share: f64) -> Gate {
-        let burst = burst.map(|(rate, limit)| Burst {
+    pub fn new(baseline: f64, burst: Option<(f64, f64)>, share: f64) -> RateGate {
+        let burst = burst.map(|(rate, limit)| BurstBucket {
             rate: rate.max(baseline) / 1e9,
             limit,
             initial: limit * share,
             credits: limit * share,
             at_ns: 0.0,
         });
-        Gate { baseline: baseline / 1e9, burst, free_ns: 0.0 }
+        RateGate { baseline: baseline / 1e9, burst, free_ns: 0.0 }
     }
 
     /// Nothing more passes before.
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn credits_last_as_long_as_they_should() {
         // gp2 of 100 GiB: 300 a second, a burst of 3,000, 5.4 million credits, 2,000 s (AWS).
-        let mut gate = Gate::new(300.0, Some((3000.0, 5.4e6)), 1.0);
+        let mut gate = RateGate::new(300.0, Some((3000.0, 5.4e6)), 1.0);
         let (mut passed, mut at_ns) = (0u64, 0.0);
         let mut ended_s = None;
         while at_ns < 4000e9 {
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn an_empty_bucket_is_empty_again_after_a_restart_and_a_full_one_full() {
         // In 2 s: what the bucket holds, and what comes in.
-        let passed_in_2_s = |gate: &mut Gate, from_ns: f64| {
+        let passed_in_2_s = |gate: &mut RateGate, from_ns: f64| {
             let (mut passed, mut now_ns) = (0, from_ns);
             while now_ns < from_ns + 2e9 {
                 now_ns = gate.pass_ns(1.0, now_ns, 1.0);
@@ -113,21 +113,21 @@ mod tests {
             passed
         };
         for began_ns in [0.0, 8e9, 3600e9] {
-            let mut empty = Gate::new(150.0, Some((3000.0, 5.4e6)), 0.0);
+            let mut empty = RateGate::new(150.0, Some((3000.0, 5.4e6)), 0.0);
             // The system reads a little while it starts.
             empty.pass_ns(1.0, began_ns / 2.0, 1.0);
             empty.restart(began_ns);
             let passed = passed_in_2_s(&mut empty, began_ns);
             assert!((299..=302).contains(&passed), "{passed} after {began_ns} ns");
             // Idle fills no bucket beyond its limit.
-            let mut full = Gate::new(150.0, Some((3000.0, 1000.0)), 1.0);
+            let mut full = RateGate::new(150.0, Some((3000.0, 1000.0)), 1.0);
             full.pass_ns(500.0, began_ns / 2.0, 1.0);
             full.restart(began_ns.max(1e9));
             let passed = passed_in_2_s(&mut full, began_ns.max(1e9));
             assert!((1299..=1302).contains(&passed), "{passed} after {began_ns} ns");
         }
         // One without a burst has nothing to fill.
-        let mut plain = Gate::new(150.0, None, 0.0);
+        let mut plain = RateGate::new(150.0, None, 0.0);
         plain.restart(8e9);
         assert!((299..=302).contains(&passed_in_2_s(&mut plain, 8e9)));
     }
@@ -143,7 +143,7 @@ mod tests {
             share in 0.0..=1.0f64,
             requests in prop::collection::vec((0.0..1e7f64, 0.0..50.0f64), 1..100),
         ) {
-            let mut gate = Gate::new(baseline, burst.map(|(times, limit)| (times * baseline, limit)), share);
+            let mut gate = RateGate::new(baseline, burst.map(|(times, limit)| (times * baseline, limit)), share);
             let (mut now_ns, mut passed) = (0.0, Vec::new());
             for (pause_ns, units) in requests {
                 now_ns += pause_ns;

@@ -1,13 +1,13 @@
 //! What one thing at a time goes through: the controller, the interface.
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bus {
+pub(super) struct FlashBus {
     /// Since when it has been busy without a pause, and until when.
     since_ns: u64,
     until_ns: u64,
 }
 
-impl Bus {
+impl FlashBus {
     /// Whatever comes at `now_ns` and takes `span_ns`: when it begins, and when it is through. What is told of late goes through in the pause
     /// before the bus became busy, if it fits.
     pub(super) fn take(&mut self, now_ns: u64, span_ns: u64) -> (u64, u64) {
@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn what_comes_late_goes_through_where_there_was_a_pause() {
-        let mut bus = Bus::default();
+        let mut bus = FlashBus::default();
         assert_eq!(bus.take(100, 50), (100, 150));
         assert_eq!(bus.take(120, 50), (150, 200));
         assert_eq!(bus.take(400, 50), (400, 450));

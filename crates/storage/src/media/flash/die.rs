@@ -2,7 +2,7 @@
 
 /// When a die is through with what it has been given.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Die {
+pub(super) struct FlashDie {
     read_free_ns: u64,
     /// Programs, and the reads of garbage collection, which stand back behind the host's as they do.
     program_ends_ns: u64,
@@ -11,14 +11,14 @@ pub(super) struct Die {
 
 /// The longest that a read waits for what it interrupts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Suspend {
+pub(super) struct SuspendLimit {
     pub program_ns: u64,
     pub erase_ns: u64,
 }
 
-impl Die {
+impl FlashDie {
     /// The host reads a page; when it lies in the register.
-    pub(super) fn read(&mut self, now_ns: u64, read_ns: u64, suspend: Suspend) -> u64 {
+    pub(super) fn read(&mut self, now_ns: u64, read_ns: u64, suspend: SuspendLimit) -> u64 {
         let mut start_ns = now_ns.max(self.read_free_ns);
         // One that follows another at once finds the program or the erase suspended.
         let interrupts = now_ns >= self.read_free_ns;
@@ -60,12 +60,12 @@ impl Die {
 mod tests {
     use super::*;
 
-    const SUSPEND: Suspend = Suspend { program_ns: 60, erase_ns: 300 };
+    const SUSPEND: SuspendLimit = SuspendLimit { program_ns: 60, erase_ns: 300 };
 
     #[test]
     fn a_read_waits_no_longer_than_suspending_takes() {
         for (offset_ns, program, erase) in [(1, true, false), (500, true, false), (1, false, true)] {
-            let mut die = Die::default();
+            let mut die = FlashDie::default();
             if program {
                 die.program(0, 700);
             }
@@ -79,14 +79,14 @@ mod tests {
             let later_ns = offset_ns + waited + 150;
             assert_eq!(die.read(later_ns, 70, SUSPEND) - later_ns - 70, if erase { 300 } else { 60 });
         }
-        let mut die = Die::default();
+        let mut die = FlashDie::default();
         die.program(0, 700);
         assert_eq!(die.read(680, 70, SUSPEND), 770, "what is nearly over is waited for");
     }
 
     #[test]
     fn what_was_interrupted_ends_later_by_the_reads() {
-        let mut die = Die::default();
+        let mut die = FlashDie::default();
         die.program(0, 700);
         die.read(100, 70, SUSPEND);
         assert_eq!(die.takes_program_ns(700), 70);

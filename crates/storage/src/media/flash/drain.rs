@@ -1,7 +1,7 @@
 //! The write side: the buffer, and how it drains into the dies together with what garbage collection copies.
 
-use super::translation::{Translation, Work};
-use super::{Event, FlashModel, MAPPING_BYTES};
+use super::translation::{FlashTranslation, ProgramWork};
+use super::{FlashEvent, FlashModel, MAPPING_BYTES};
 use crate::media::transfer_ns;
 use crate::medium::ModelRequest;
 
@@ -10,7 +10,7 @@ const DIES_TRIED: u64 = 8;
 
 /// A write in the buffer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Buffered {
+pub(super) struct BufferedFlashWrite {
     pub(super) number: u64,
     pub(super) first_byte: u64,
     pub(super) length_bytes: u64,
@@ -22,10 +22,10 @@ pub(super) struct Buffered {
 
 impl FlashModel {
     /// Maps a write and counts it; what it costs to program.
-    pub(super) fn map(&mut self, first_byte: u64, length_bytes: u64) -> Work {
+    pub(super) fn map(&mut self, first_byte: u64, length_bytes: u64) -> ProgramWork {
         let work = match &mut self.translation {
             Some(translation) => translation.write(first_byte, length_bytes),
-            None => Work { host_bytes: length_bytes as f64, copied_bytes: 0.0 },
+            None => ProgramWork { host_bytes: length_bytes as f64, copied_bytes: 0.0 },
         };
         self.host_write_bytes += work.host_bytes;
         // Copies are made in turns of a page on every die, as firmware fills its stripes.
@@ -33,14 +33,14 @@ impl FlashModel {
         self.copies_due_bytes += work.copied_bytes;
         let copied_bytes = (self.copies_due_bytes / turn_bytes).floor() * turn_bytes;
         self.copies_due_bytes -= copied_bytes;
-        let work = Work { copied_bytes, ..work };
+        let work = ProgramWork { copied_bytes, ..work };
         self.programmed_bytes += work.bytes();
         work
     }
 
     /// How many whole blocks have to be erased for programming this much; the fraction is carried over.
     pub(super) fn erases_for(&mut self, programmed_bytes: f64) -> u64 {
-        if self.translation.as_ref().is_some_and(Translation::recycles) {
+        if self.translation.as_ref().is_some_and(FlashTranslation::recycles) {
             self.erases_due += programmed_bytes / (self.page_bytes as f64 * self.pages_per_block);
         }
         let whole = self.erases_due.floor();
@@ -66,21 +66,27 @@ impl FlashModel {
         self.buffered_bytes == 0 || self.buffered_bytes + bytes <= self.buffer_limit_bytes
     }
 
-    pub(super) fn accept(&mut self, request: ModelRequest, work: Work, now_ns: u64) {
+    pub(super) fn accept(&mut self, request: ModelRequest, work: ProgramWork, now_ns: u64) {
         self.accepted += 1;
         let number = self.accepted;
         let (first_byte, length_bytes) = (request.offset_bytes, request.length_bytes);
         self.buffered_bytes += length_bytes;
         let work_bytes = work.bytes();
         let copied_share = work.copied_bytes / work_bytes.max(1.0);
-        self.backlog.push_back(Buffered { number, first_byte, length_bytes, work_bytes, copied_share });
+        self.backlog.push_back(BufferedFlashWrite {
+            number,
+            first_byte,
+            length_bytes,
+            work_bytes,
+            copied_share,
+        });
         for block in Self::whole_blocks(first_byte, first_byte + length_bytes) {
             self.buffered_blocks.insert(block, number);
         }
         if request.fua && !self.power_loss_protection {
             self.waiting_drains.push((request.id, number));
         } else {
-            self.push(now_ns, Event::Finish(request.id));
+            self.push(now_ns, FlashEvent::Finish(request.id));
         }
         if !self.draining {
             self.drain(now_ns);
@@ -133,7 +139,7 @@ impl FlashModel {
             self.next_erased += 1;
             self.dies[die_index].erase(begins_ns, self.block_erase_ns);
         }
-        self.push(begins_ns + span_ns.max(1), Event::Drained(bytes));
+        self.push(begins_ns + span_ns.max(1), FlashEvent::Drained(bytes));
     }
 
     /// The next die in turn that takes a page, and when. Of several that are busy, the one that is first free.
@@ -183,7 +189,7 @@ impl FlashModel {
                 break;
             }
             left -= write.work_bytes;
-            let Buffered { number, first_byte, length_bytes, .. } = *write;
+            let BufferedFlashWrite { number, first_byte, length_bytes, .. } = *write;
             self.backlog.pop_front();
             self.buffered_bytes -= length_bytes;
             self.drained = number;
@@ -204,7 +210,7 @@ impl FlashModel {
         let programmed_ns = now_ns + self.page_program_ns;
         for (id, number) in std::mem::take(&mut self.waiting_drains) {
             if number <= self.drained {
-                self.push(programmed_ns, Event::Finish(id));
+                self.push(programmed_ns, FlashEvent::Finish(id));
             } else {
                 self.waiting_drains.push((id, number));
             }

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-use buckets::Buckets;
+use buckets::ValidBuckets;
 
 /// Blocks on top of the spare, without which nothing goes on: the host's open one, garbage collection's, and the
 /// free one that it needs to begin. The spare is what full blocks may hold of stale units.
@@ -37,10 +37,10 @@ pub struct Ftl {
     /// Full, and neither open nor free.
     closed: Vec<bool>,
     /// The closed ones by what they hold.
-    buckets: Buckets,
+    buckets: ValidBuckets,
     free: VecDeque<u32>,
-    host: Open,
-    gc: Open,
+    host: OpenBlock,
+    gc: OpenBlock,
     /// What the host may still write of the space that the last victim gave up.
     room_units: u32,
     recycled: bool,
@@ -48,21 +48,21 @@ pub struct Ftl {
 
 /// A block that is being filled.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct OpenBlock {
     block: u32,
     filled: u32,
 }
 
 /// What garbage collection did, in units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Collected {
+pub struct CollectionResult {
     pub copied: u64,
     /// Stale ones that went with the erased blocks.
     pub freed: u64,
 }
 
-impl Collected {
-    fn add(&mut self, other: Collected) {
+impl CollectionResult {
+    fn add(&mut self, other: CollectionResult) {
         self.copied += other.copied;
         self.freed += other.freed;
     }
@@ -79,7 +79,7 @@ impl Ftl {
     pub fn fresh(units: u32, block_units: u32, blocks: u32) -> Ftl {
         let total = blocks.max(units.div_ceil(block_units)) + WORKING_BLOCKS;
         let mut free: VecDeque<u32> = (0..total).collect();
-        let mut open = || Open { block: free.pop_front().unwrap_or_default(), filled: 0 };
+        let mut open = || OpenBlock { block: free.pop_front().unwrap_or_default(), filled: 0 };
         let (host, gc) = (open(), open());
         Ftl {
             block_units,
@@ -87,7 +87,7 @@ impl Ftl {
             content: vec![NONE; total as usize * block_units as usize],
             valid: vec![0; total as usize],
             closed: vec![false; total as usize],
-            buckets: Buckets::new(total, block_units),
+            buckets: ValidBuckets::new(total, block_units),
             free,
             host,
             gc,
@@ -101,14 +101,19 @@ impl Ftl {
     ///
     /// The state is built near its equilibrium and then written over once more: random writes wear a block's
     /// valid units away exponentially with its age, down to the share at which the oldest is collected.
-    pub fn steady(units: u32, block_units: u32, blocks: u32, random: &mut Pcg64Mcg) -> (Ftl, Collected) {
+    pub fn steady(
+        units: u32,
+        block_units: u32,
+        blocks: u32,
+        random: &mut Pcg64Mcg,
+    ) -> (Ftl, CollectionResult) {
         let mut ftl = Ftl::fresh(units, block_units, blocks);
         ftl.deal(random);
         // Not counted: these writes only let the state settle.
         for _ in 0..units / 2 {
             ftl.write(random.random_range(0..units));
         }
-        let mut collected = Collected::default();
+        let mut collected = CollectionResult::default();
         for _ in 0..units.div_ceil(2) {
             collected.add(ftl.write(random.random_range(0..units)));
         }
@@ -169,8 +174,8 @@ impl Ftl {
     }
 
     /// The host writes a unit; what had to be collected to make room for it.
-    pub fn write(&mut self, unit: u32) -> Collected {
-        let mut collected = Collected::default();
+    pub fn write(&mut self, unit: u32) -> CollectionResult {
+        let mut collected = CollectionResult::default();
         if self.host.filled == self.block_units {
             self.close(self.host.block);
             // One block must be left to garbage collection.
@@ -220,9 +225,9 @@ impl Ftl {
         self.valid[(slot / self.block_units) as usize] += 1;
     }
 
-    fn open(&mut self) -> Open {
+    fn open(&mut self) -> OpenBlock {
         let block = self.free.pop_front().expect("garbage collection keeps a free block");
-        Open { block, filled: 0 }
+        OpenBlock { block, filled: 0 }
     }
 
     /// The closed block that holds the least; of several the first.
@@ -241,7 +246,7 @@ impl Ftl {
     }
 
     /// Empties and erases a block.
-    fn collect(&mut self, victim: usize) -> Collected {
+    fn collect(&mut self, victim: usize) -> CollectionResult {
         self.recycled = true;
         let copied = self.valid[victim];
         self.closed[victim] = false;
@@ -263,7 +268,7 @@ impl Ftl {
         }
         self.free.push_back(victim as u32);
         self.room_units += self.block_units - copied;
-        Collected { copied: u64::from(copied), freed: u64::from(self.block_units - copied) }
+        CollectionResult { copied: u64::from(copied), freed: u64::from(self.block_units - copied) }
     }
 }
 

@@ -12,21 +12,21 @@ use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
 use super::MAPPING_BYTES;
-use super::ftl::{Collected, Ftl};
+use super::ftl::{CollectionResult, Ftl};
 use crate::stack::InitialState;
 
 /// The most units that are mapped: 9 MB for a device with usual spare.
 const MAX_UNITS: u64 = 1 << 20;
 /// More blocks say no more about write amplification, fewer say less.
-const FEWEST_BLOCKS: f64 = 64.0;
+const MIN_BLOCKS: f64 = 64.0;
 const MAX_BLOCKS: f64 = 2048.0;
 /// Of a small device, so that its blocks still have a mixture of valid and stale.
-const FEWEST_BLOCK_UNITS: u64 = 8;
+const MIN_BLOCK_UNITS: u64 = 8;
 
 #[derive(Clone, Debug)]
-pub(super) struct Translation {
+pub(super) struct FlashTranslation {
     ftl: Ftl,
-    sample: Sample,
+    sample: SampledUnits,
     /// Copies that garbage collection has still to make.
     owed_bytes: f64,
     /// Host writes until the next block is collected, as expected.
@@ -40,13 +40,13 @@ pub(super) struct Translation {
 
 /// What a write costs to program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Work {
+pub(super) struct ProgramWork {
     pub host_bytes: f64,
     /// Copied by garbage collection meanwhile.
     pub copied_bytes: f64,
 }
 
-impl Work {
+impl ProgramWork {
     pub(super) fn bytes(&self) -> f64 {
         self.host_bytes + self.copied_bytes
     }
@@ -54,7 +54,7 @@ impl Work {
 
 /// The sizes of a device that its translation depends on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct TranslationShape {
     pub capacity_bytes: u64,
     /// Spare over the logical capacity.
     pub over_provisioning: f64,
@@ -62,27 +62,32 @@ pub(super) struct Shape {
     pub superblocks: f64,
 }
 
-impl Translation {
-    pub(super) fn new(shape: &Shape, seed: u64, initial: InitialState) -> Translation {
-        Translation::with_units(shape, seed, initial, MAX_UNITS)
+impl FlashTranslation {
+    pub(super) fn new(shape: &TranslationShape, seed: u64, initial: InitialState) -> FlashTranslation {
+        FlashTranslation::with_units(shape, seed, initial, MAX_UNITS)
     }
 
-    fn with_units(shape: &Shape, seed: u64, initial: InitialState, most_units: u64) -> Translation {
-        let sample = Sample::new(shape.capacity_bytes.div_ceil(MAPPING_BYTES), seed, most_units);
+    fn with_units(
+        shape: &TranslationShape,
+        seed: u64,
+        initial: InitialState,
+        most_units: u64,
+    ) -> FlashTranslation {
+        let sample = SampledUnits::new(shape.capacity_bytes.div_ceil(MAPPING_BYTES), seed, most_units);
         let units = sample.groups();
         let spacious = 1.0 + shape.over_provisioning;
-        let superblocks = shape.superblocks.clamp(FEWEST_BLOCKS, MAX_BLOCKS);
-        let block_units = ((units as f64 * spacious / superblocks).round() as u64).max(FEWEST_BLOCK_UNITS);
+        let superblocks = shape.superblocks.clamp(MIN_BLOCKS, MAX_BLOCKS);
+        let block_units = ((units as f64 * spacious / superblocks).round() as u64).max(MIN_BLOCK_UNITS);
         let blocks = (units as f64 * spacious / block_units as f64).round() as u64;
         let (units, block_units, blocks) = (units as u32, block_units as u32, blocks as u32);
         let (ftl, collected) = match initial {
-            InitialState::Fresh => (Ftl::fresh(units, block_units, blocks), Collected::default()),
+            InitialState::Fresh => (Ftl::fresh(units, block_units, blocks), CollectionResult::default()),
             InitialState::Steady => {
                 let mut random = Pcg64Mcg::seed_from_u64(seed);
                 Ftl::steady(units, block_units, blocks, &mut random)
             }
         };
-        let mut translation = Translation {
+        let mut translation = FlashTranslation {
             ftl,
             sample,
             owed_bytes: 0.0,
@@ -102,7 +107,7 @@ impl Translation {
         translation
     }
 
-    fn owe(&mut self, collected: Collected) {
+    fn owe(&mut self, collected: CollectionResult) {
         let unit_bytes = self.sample.unit_bytes();
         let (copied_bytes, freed_bytes) =
             (collected.copied as f64 * unit_bytes, collected.freed as f64 * unit_bytes);
@@ -115,7 +120,7 @@ impl Translation {
     }
 
     /// Maps a write, and says what it costs to program.
-    pub(super) fn write(&mut self, first_byte: u64, length_bytes: u64) -> Work {
+    pub(super) fn write(&mut self, first_byte: u64, length_bytes: u64) -> ProgramWork {
         let (first, end) = (first_byte / MAPPING_BYTES, (first_byte + length_bytes).div_ceil(MAPPING_BYTES));
         for group in self.sample.groups_of(first, end) {
             if self.sample.is_simulated(group, first, end) {
@@ -129,7 +134,7 @@ impl Translation {
         let copied_bytes = self.owed_bytes * share;
         self.owed_bytes -= copied_bytes;
         self.within_bytes = (self.within_bytes - host_bytes).max(0.0);
-        Work { host_bytes, copied_bytes }
+        ProgramWork { host_bytes, copied_bytes }
     }
 
     /// Forgets the units that a range fills entirely.
@@ -163,15 +168,15 @@ impl Translation {
 
 /// Which units stand for all.
 #[derive(Clone, Copy, Debug)]
-struct Sample {
+struct SampledUnits {
     units: u64,
     group_units: u64,
     seed: u64,
 }
 
-impl Sample {
-    fn new(units: u64, seed: u64, most_units: u64) -> Sample {
-        Sample { units, group_units: units.div_ceil(most_units), seed }
+impl SampledUnits {
+    fn new(units: u64, seed: u64, most_units: u64) -> SampledUnits {
+        SampledUnits { units, group_units: units.div_ceil(most_units), seed }
     }
 
     /// What one simulated unit stands for.

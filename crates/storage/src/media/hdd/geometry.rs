@@ -2,7 +2,7 @@
 
 /// Tracks are filled surface by surface, cylinder by cylinder, from the outside in.
 #[derive(Clone, Debug)]
-pub struct Geometry {
+pub struct DiskGeometry {
     heads: u64,
     cylinders: u64,
     rotation_ns: u64,
@@ -10,11 +10,11 @@ pub struct Geometry {
     /// cylinder before: as long as the switch takes, so that a long transfer misses no turn.
     track_skew_ns: u64,
     cylinder_skew_ns: u64,
-    zones: Vec<Zone>,
+    zones: Vec<DiskZone>,
 }
 
 #[derive(Clone, Debug)]
-struct Zone {
+struct DiskZone {
     first_byte: u64,
     first_cylinder: u64,
     track_bytes: u64,
@@ -22,7 +22,7 @@ struct Zone {
 
 /// What a geometry is made from.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
+pub struct GeometryLayout {
     pub capacity_bytes: u64,
     pub heads: u64,
     pub rotation_ns: u64,
@@ -35,7 +35,7 @@ pub struct Layout {
 
 /// A byte's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct DiskPosition {
     pub cylinder: u64,
     pub head: u64,
     /// The first byte of the device on this track.
@@ -48,14 +48,14 @@ pub struct Place {
 /// Tracks hold whole blocks.
 const BLOCK_BYTES: u64 = 4096;
 
-impl Geometry {
-    pub fn new(layout: &Layout) -> Geometry {
+impl DiskGeometry {
+    pub fn new(layout: &GeometryLayout) -> DiskGeometry {
         let heads = layout.heads.max(1);
         let mean_track =
             ((layout.outer_track_bytes + layout.inner_track_bytes) / 2.0).max(BLOCK_BYTES as f64);
         let wanted = (layout.capacity_bytes as f64 / (heads as f64 * mean_track)).ceil().max(1.0) as u64;
         let zone_count = layout.zones.clamp(1, wanted);
-        let mut zones: Vec<Zone> = Vec::with_capacity(zone_count as usize);
+        let mut zones: Vec<DiskZone> = Vec::with_capacity(zone_count as usize);
         let mut first_byte = 0u64;
         for index in 0..zone_count {
             let first_cylinder = (u128::from(wanted) * u128::from(index) / u128::from(zone_count)) as u64;
@@ -70,14 +70,14 @@ impl Geometry {
             if first_byte >= layout.capacity_bytes && index > 0 {
                 break;
             }
-            zones.push(Zone { first_byte, first_cylinder, track_bytes });
+            zones.push(DiskZone { first_byte, first_cylinder, track_bytes });
         }
         // Rounding may leave the last zone a little short or long.
         let inmost =
             zones.last().map_or((0, 0, BLOCK_BYTES), |z| (z.first_byte, z.first_cylinder, z.track_bytes));
         let rest = layout.capacity_bytes.saturating_sub(inmost.0);
         let cylinders = inmost.1 + rest.div_ceil(heads * inmost.2).max(1);
-        Geometry {
+        DiskGeometry {
             heads,
             cylinders,
             rotation_ns: layout.rotation_ns.max(1),
@@ -96,7 +96,7 @@ impl Geometry {
         from.abs_diff(to) as f64 / (self.cylinders - 1).max(1) as f64
     }
 
-    pub fn place(&self, byte: u64) -> Place {
+    pub fn place(&self, byte: u64) -> DiskPosition {
         let zone = &self.zones[self.zones.partition_point(|zone| zone.first_byte <= byte).max(1) - 1];
         let inside = byte - zone.first_byte;
         let track = inside / zone.track_bytes;
@@ -108,7 +108,7 @@ impl Geometry {
             + u128::from(head) * u128::from(self.track_skew_ns);
         let angle_ns =
             (skew_ns + u128::from(self.pass_ns(offset, zone.track_bytes))) % u128::from(self.rotation_ns);
-        Place {
+        DiskPosition {
             cylinder,
             head,
             track_first_byte: byte - offset,
@@ -123,7 +123,7 @@ impl Geometry {
     }
 
     /// The pause between the end of the track that `place` is on and the start of the next.
-    pub fn skew_after_ns(&self, place: &Place) -> u64 {
+    pub fn skew_after_ns(&self, place: &DiskPosition) -> u64 {
         if place.head + 1 == self.heads { self.cylinder_skew_ns } else { self.track_skew_ns }
     }
 
@@ -148,8 +148,8 @@ impl Geometry {
 mod tests {
     use super::*;
 
-    fn geometry(capacity_bytes: u64) -> Geometry {
-        Geometry::new(&Layout {
+    fn geometry(capacity_bytes: u64) -> DiskGeometry {
+        DiskGeometry::new(&GeometryLayout {
             capacity_bytes,
             heads: 4,
             rotation_ns: 8_333_333,
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn every_track_follows_the_one_before() {
         let geometry = geometry(2_000_000_000);
-        let (mut byte, mut before) = (0, None::<Place>);
+        let (mut byte, mut before) = (0, None::<DiskPosition>);
         while byte < 2_000_000_000 {
             let place = geometry.place(byte);
             assert_eq!(place.track_first_byte, byte);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::geometry::Geometry;
+use super::geometry::DiskGeometry;
 
 /// The head reading on along the tracks.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl ReadAhead {
     }
 
     /// Up to where it has read at `now_ns`.
-    pub fn reached(&mut self, geometry: &Geometry, now_ns: u64) -> u64 {
+    pub fn reached(&mut self, geometry: &DiskGeometry, now_ns: u64) -> u64 {
         while self.at_byte < self.limit_byte && now_ns > self.at_ns {
             let place = geometry.place(self.at_byte);
             let track_end = place.track_first_byte + place.track_bytes;
@@ -53,12 +53,12 @@ impl ReadAhead {
     }
 
     /// Whether it has come to its end by `now_ns`.
-    pub fn is_over(&mut self, geometry: &Geometry, now_ns: u64) -> bool {
+    pub fn is_over(&mut self, geometry: &DiskGeometry, now_ns: u64) -> bool {
         self.reached(geometry, now_ns) >= self.limit_byte
     }
 
     /// When everything before `byte` will have been read, if it may go on so far.
-    pub fn reaches_at_ns(&self, geometry: &Geometry, byte: u64) -> u64 {
+    pub fn reaches_at_ns(&self, geometry: &DiskGeometry, byte: u64) -> u64 {
         self.at_ns + geometry.run_ns(self.at_byte, byte)
     }
 
@@ -76,16 +76,16 @@ impl ReadAhead {
 
 /// The stretches of earlier reads that the disk's memory still holds, oldest first.
 #[derive(Clone, Debug)]
-pub struct Segments {
+pub struct ReadSegments {
     held: VecDeque<(u64, u64)>,
     limit: usize,
     limit_bytes: u64,
 }
 
-impl Segments {
+impl ReadSegments {
     /// At most `limit` stretches of `limit_bytes` together.
-    pub fn new(limit: usize, limit_bytes: u64) -> Segments {
-        Segments { held: VecDeque::new(), limit: limit.max(1), limit_bytes }
+    pub fn new(limit: usize, limit_bytes: u64) -> ReadSegments {
+        ReadSegments { held: VecDeque::new(), limit: limit.max(1), limit_bytes }
     }
 
     pub fn holds(&self, first_byte: u64, end_byte: u64) -> bool {
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn segments_keep_to_their_number_and_their_bytes() {
-        let mut segments = Segments::new(3, 100);
+        let mut segments = ReadSegments::new(3, 100);
         for first in [0, 1000, 2000] {
             segments.keep(first, first + 40);
         }

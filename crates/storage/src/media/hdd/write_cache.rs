@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A stretch of dirty bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct DirtyExtent {
     pub first_byte: u64,
     pub end_byte: u64,
     /// The write that these bytes are of.
@@ -20,7 +20,7 @@ pub struct Extent {
 pub struct WriteCache {
     limit_bytes: u64,
     used_bytes: u64,
-    by_byte: BTreeMap<u64, Extent>,
+    by_byte: BTreeMap<u64, DirtyExtent>,
     by_duty: BTreeSet<(u64, u64)>,
 }
 
@@ -60,7 +60,7 @@ impl WriteCache {
 
     /// Takes a write, which replaces whatever was dirty in its range.
     pub fn insert(&mut self, first_byte: u64, end_byte: u64, number: u64, now_ns: u64) {
-        let mut extent = Extent { first_byte, end_byte, number, duty: number, since_ns: now_ns };
+        let mut extent = DirtyExtent { first_byte, end_byte, number, duty: number, since_ns: now_ns };
         for replaced in self.cut(first_byte, end_byte) {
             extent.duty = extent.duty.min(replaced.duty);
             extent.since_ns = extent.since_ns.min(replaced.since_ns);
@@ -83,17 +83,17 @@ impl WriteCache {
     }
 
     /// The extents whose duty is the oldest.
-    pub fn oldest(&self, count: usize) -> impl Iterator<Item = Extent> + '_ {
+    pub fn oldest(&self, count: usize) -> impl Iterator<Item = DirtyExtent> + '_ {
         self.by_duty.iter().take(count).filter_map(|(_, first_byte)| self.by_byte.get(first_byte).copied())
     }
 
     /// The first extent at `byte` or after it.
-    pub fn next_at(&self, byte: u64) -> Option<Extent> {
+    pub fn next_at(&self, byte: u64) -> Option<DirtyExtent> {
         self.by_byte.range(byte..).next().map(|(_, extent)| *extent)
     }
 
     /// Takes an extent out, to be written.
-    pub fn take(&mut self, first_byte: u64) -> Option<Extent> {
+    pub fn take(&mut self, first_byte: u64) -> Option<DirtyExtent> {
         let extent = self.by_byte.remove(&first_byte)?;
         self.by_duty.remove(&(extent.duty, first_byte));
         self.used_bytes -= extent.end_byte - extent.first_byte;
@@ -105,11 +105,11 @@ impl WriteCache {
         self.by_duty.first().is_some_and(|(duty, _)| *duty <= number)
     }
 
-    pub fn extents(&self) -> impl Iterator<Item = Extent> + '_ {
+    pub fn extents(&self) -> impl Iterator<Item = DirtyExtent> + '_ {
         self.by_byte.values().copied()
     }
 
-    fn add(&mut self, extent: Extent) {
+    fn add(&mut self, extent: DirtyExtent) {
         if extent.first_byte < extent.end_byte {
             self.used_bytes += extent.end_byte - extent.first_byte;
             self.by_duty.insert((extent.duty, extent.first_byte));
@@ -117,7 +117,7 @@ impl WriteCache {
         }
     }
 
-    fn overlapping(&self, first_byte: u64, end_byte: u64) -> impl Iterator<Item = Extent> + '_ {
+    fn overlapping(&self, first_byte: u64, end_byte: u64) -> impl Iterator<Item = DirtyExtent> + '_ {
         // Extents don't overlap, so at most one that begins before the range reaches into it.
         let before =
             self.by_byte.range(..first_byte).next_back().filter(move |(_, e)| e.end_byte > first_byte);
@@ -125,14 +125,14 @@ impl WriteCache {
     }
 
     /// Removes the range from the cache and returns what was dirty in it.
-    fn cut(&mut self, first_byte: u64, end_byte: u64) -> Vec<Extent> {
-        let touched: Vec<Extent> = self.overlapping(first_byte, end_byte).collect();
+    fn cut(&mut self, first_byte: u64, end_byte: u64) -> Vec<DirtyExtent> {
+        let touched: Vec<DirtyExtent> = self.overlapping(first_byte, end_byte).collect();
         let mut cut = Vec::with_capacity(touched.len());
         for extent in touched {
             self.take(extent.first_byte);
-            self.add(Extent { end_byte: extent.end_byte.min(first_byte), ..extent });
-            self.add(Extent { first_byte: extent.first_byte.max(end_byte), ..extent });
-            cut.push(Extent {
+            self.add(DirtyExtent { end_byte: extent.end_byte.min(first_byte), ..extent });
+            self.add(DirtyExtent { first_byte: extent.first_byte.max(end_byte), ..extent });
+            cut.push(DirtyExtent {
                 first_byte: extent.first_byte.max(first_byte),
                 end_byte: extent.end_byte.min(end_byte),
                 ..extent
@@ -179,7 +179,7 @@ mod tests {
                 }
                 prop_assert_eq!(cache.used_bytes(), dirty.iter().filter(|&&d| d).count() as u64);
                 prop_assert_eq!(cache.covers(first, end), dirty[first as usize..end as usize].iter().all(|&d| d));
-                let extents: Vec<Extent> = cache.extents().collect();
+                let extents: Vec<DirtyExtent> = cache.extents().collect();
                 prop_assert!(extents.windows(2).all(|pair| pair[0].end_byte <= pair[1].first_byte));
                 prop_assert_eq!(cache.oldest(1000).count(), extents.len());
             }

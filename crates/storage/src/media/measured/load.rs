@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use rand::{Rng, RngExt};
 
-use crate::catalogue::{MeasuredLoad, MeasuredParameters, Service};
-use crate::media::draw::Quantiles;
+use crate::catalogue::{MeasuredLoad, MeasuredParameters, MeasuredService};
+use crate::media::draw::QuantileDistribution;
 
 /// Between which measured block sizes a request's size lies.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Blocks {
+pub(super) struct BlockSizeBracket {
     lower: usize,
     upper: usize,
     /// How far it is from the lower to the upper, on a logarithm of size.
@@ -20,16 +20,16 @@ pub(super) struct Blocks {
 
 /// Of one load, by block size.
 #[derive(Clone, Debug)]
-pub(super) struct Load {
-    sizes: Vec<Size>,
+pub(super) struct LoadModel {
+    sizes: Vec<MeasuredSize>,
     /// At which what is beyond the largest block follows; absent where two sizes show what a larger one takes.
     bytes_per_ns: Option<f64>,
 }
 
 #[derive(Clone, Debug)]
-struct Size {
+struct MeasuredSize {
     block_bytes: f64,
-    latency: Quantiles,
+    latency: QuantileDistribution,
     mean_ns: f64,
     /// Work done in a unit of time against queue depth 1, from depth 1 on.
     speeds: Vec<f64>,
@@ -42,9 +42,9 @@ const DEEPEST: f64 = 4096.0;
 /// A request that takes no time would have no rate.
 const MIN_NS: f64 = 1.0;
 
-impl Size {
-    fn new(service: &Service) -> Size {
-        let latency = Quantiles::from_us(&service.latency_us);
+impl MeasuredSize {
+    fn new(service: &MeasuredService) -> MeasuredSize {
+        let latency = QuantileDistribution::from_us(&service.latency_us);
         let mean_ns = latency.mean_ns().max(MIN_NS);
         let (speeds, fastest_ns) = match &service.iops {
             None => (vec![1.0], mean_ns),
@@ -57,7 +57,7 @@ impl Size {
                 (speeds, 1e9 / fastest)
             }
         };
-        Size { block_bytes: f64::from(service.block_bytes), latency, mean_ns, speeds, fastest_ns }
+        MeasuredSize { block_bytes: f64::from(service.block_bytes), latency, mean_ns, speeds, fastest_ns }
     }
 
     fn speed(&self, depth: usize) -> f64 {
@@ -65,9 +65,9 @@ impl Size {
     }
 }
 
-impl Load {
+impl LoadModel {
     /// Of the load, or of the nearest that was measured.
-    pub(super) fn new(parameters: &MeasuredParameters, load: MeasuredLoad) -> Load {
+    pub(super) fn new(parameters: &MeasuredParameters, load: MeasuredLoad) -> LoadModel {
         use MeasuredLoad::{BufferedWrite, RandomRead, RandomWrite, SequentialRead, SequentialWrite};
         let nearest: &[MeasuredLoad] = match load {
             RandomRead => &[RandomRead],
@@ -78,26 +78,26 @@ impl Load {
         };
         let found = nearest.iter().map(|load| parameters.service_of(*load)).find(|of| !of.is_empty());
         let found = found.unwrap_or_default();
-        let sizes: Vec<Size> = found.iter().copied().map(Size::new).collect();
+        let sizes: Vec<MeasuredSize> = found.iter().copied().map(MeasuredSize::new).collect();
         let stated = found.last().and_then(|service| service.mb_s.as_ref()).map(|mb_s| mb_s.value / 1e3);
         let bytes_per_ns = stated.or(match &sizes[..] {
             // A device that answers so many blocks moves at least as many bytes.
             [only] => Some(only.block_bytes / only.fastest_ns),
             _ => None,
         });
-        Load { sizes, bytes_per_ns }
+        LoadModel { sizes, bytes_per_ns }
     }
 
-    pub(super) fn blocks(&self, length_bytes: u64) -> Blocks {
+    pub(super) fn blocks(&self, length_bytes: u64) -> BlockSizeBracket {
         let length = length_bytes as f64;
         let after = self.sizes.partition_point(|size| size.block_bytes <= length);
         let last = self.sizes.len() - 1;
         if after == 0 || after > last {
             let at = after.min(last);
-            return Blocks { lower: at, upper: at, part: 0.0, most: self.most(length_bytes) };
+            return BlockSizeBracket { lower: at, upper: at, part: 0.0, most: self.most(length_bytes) };
         }
         let (lower, upper) = (self.sizes[after - 1].block_bytes, self.sizes[after].block_bytes);
-        Blocks {
+        BlockSizeBracket {
             lower: after - 1,
             upper: after,
             part: (length / lower).ln() / (upper / lower).ln(),
@@ -107,7 +107,7 @@ impl Load {
 
     /// How much longer than blocks of the largest size measured a larger request takes: as bandwidth says, or the line through the last
     /// two sizes.
-    fn beyond(&self, length_bytes: u64, of: impl Fn(&Size) -> f64) -> f64 {
+    fn beyond(&self, length_bytes: u64, of: impl Fn(&MeasuredSize) -> f64) -> f64 {
         let length = length_bytes as f64;
         match (&self.sizes[..], self.bytes_per_ns) {
             ([.., last], _) if length <= last.block_bytes => 1.0,
@@ -131,7 +131,7 @@ impl Load {
         }
     }
 
-    fn between(&self, blocks: Blocks, of: impl Fn(&Size) -> f64) -> f64 {
+    fn between(&self, blocks: BlockSizeBracket, of: impl Fn(&MeasuredSize) -> f64) -> f64 {
         let (lower, upper) = (of(&self.sizes[blocks.lower]), of(&self.sizes[blocks.upper]));
         if blocks.lower == blocks.upper {
             return lower;
@@ -140,19 +140,19 @@ impl Load {
     }
 
     /// The work of a request, in nanoseconds at queue depth 1.
-    pub(super) fn draw_ns(&self, blocks: Blocks, length_bytes: u64, random: &mut impl Rng) -> f64 {
+    pub(super) fn draw_ns(&self, blocks: BlockSizeBracket, length_bytes: u64, random: &mut impl Rng) -> f64 {
         let share: f64 = random.random();
         let drawn = self.between(blocks, |size| size.latency.at_ns(share).max(MIN_NS));
         drawn * self.beyond(length_bytes, |size| size.mean_ns)
     }
 
-    pub(super) fn speed(&self, blocks: Blocks, depth: usize) -> f64 {
+    pub(super) fn speed(&self, blocks: BlockSizeBracket, depth: usize) -> f64 {
         let (lower, upper) = (self.sizes[blocks.lower].speed(depth), self.sizes[blocks.upper].speed(depth));
         (lower + (upper - lower) * blocks.part).min(blocks.most)
     }
 
     /// From one request to the next at the depth at which most are answered.
-    pub(super) fn fastest_ns(&self, blocks: Blocks, length_bytes: u64) -> f64 {
+    pub(super) fn fastest_ns(&self, blocks: BlockSizeBracket, length_bytes: u64) -> f64 {
         self.between(blocks, |size| size.fastest_ns) * self.beyond(length_bytes, |size| size.fastest_ns)
     }
 
@@ -167,11 +167,11 @@ const STREAMS: usize = 32;
 
 /// Where the latest requests ended, latest first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Streams {
+pub(super) struct RecentStreams {
     ends: VecDeque<u64>,
 }
 
-impl Streams {
+impl RecentStreams {
     /// Whether a request begins where one of the latest ended; it is the latest from now on.
     pub(super) fn goes_on(&mut self, first_byte: u64, length_bytes: u64) -> bool {
         let found = self.ends.iter().position(|end| *end == first_byte);

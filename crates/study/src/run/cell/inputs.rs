@@ -4,7 +4,7 @@ use underlay_record::{InputCertificate, RunRecord};
 
 use super::callers;
 use crate::run::cell_plan::CellPlan;
-use crate::run::certificate::{Callers, own_time_worth_telling};
+use crate::run::certificate::{CallerKind, own_time_worth_telling};
 
 /// Of a record that has its devices and CPUs; none where nothing is known of any device.
 pub(super) fn certified(
@@ -19,7 +19,7 @@ pub(super) fn certified(
         .collect();
     let open_loop = plan.cell().rate_per_s().is_some() || is_searched;
     let callers = match plan.cell().is_benchmark() {
-        true => Callers::Programs,
+        true => CallerKind::Programs,
         false => callers(plan, open_loop),
     };
     // The certificate of timing judges the measurement by it from a higher limit on: here it is a value that the study needs and that has no source.

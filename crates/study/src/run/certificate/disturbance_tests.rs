@@ -1,7 +1,9 @@
 //! Cells whose figures all look on time but that must not be certified: something stood still, tasks were killed, the storage was not used, or
 //! the CPUs had another speed.
 
-use underlay_record::{Histogram, Latency, OperationStats, Pauses, StoppedProcess, Verdict};
+use underlay_record::{
+    CertificateVerdict, Histogram, OperationStats, Pauses, RecordedLatency, StoppedProcess,
+};
 
 use super::*;
 
@@ -20,28 +22,28 @@ fn device(delivered_ns: u64) -> DeviceActivity {
 }
 
 /// 100,000 operations of 2 ms in 50 s, by four threads.
-fn measured() -> Measured {
-    let latency = Latency::of(all_of(2_000_000));
+fn measured() -> MeasuredWindow {
+    let latency = RecordedLatency::of(all_of(2_000_000));
     let read = OperationStats {
         count: 100_000,
         latency: latency.clone(),
         service: latency.clone(),
         ..OperationStats::default()
     };
-    Measured {
+    MeasuredWindow {
         duration_s: 50.0,
         wall_s: 50.0,
         operations: 100_000,
         throughput_per_s: 2_000.0,
         latency,
         by_operation: [("read".to_owned(), read)].into(),
-        ..Measured::default()
+        ..MeasuredWindow::default()
     }
 }
 
 /// Of devices that were on time.
-fn evidence<'a>(devices: &'a [DeviceActivity], aftermath: &'a Aftermath) -> Evidence<'a> {
-    Evidence {
+fn evidence<'a>(devices: &'a [DeviceActivity], aftermath: &'a RunAftermath) -> CertificateEvidence<'a> {
+    CertificateEvidence {
         devices,
         paths: &[],
         measured: None,
@@ -50,7 +52,7 @@ fn evidence<'a>(devices: &'a [DeviceActivity], aftermath: &'a Aftermath) -> Evid
         read_back: None,
         floor_us: None,
         cpu: None,
-        callers: Callers::Nobody,
+        callers: CallerKind::Nobody,
         searching: None,
         pauses: None,
         lost_tasks: None,
@@ -63,22 +65,22 @@ fn evidence<'a>(devices: &'a [DeviceActivity], aftermath: &'a Aftermath) -> Evid
     }
 }
 
-type Found = (Verdict, Vec<String>);
+type Found = (CertificateVerdict, Vec<String>);
 
 /// The verdict, and the names of the checks that failed.
-fn certified(with: &dyn for<'a> Fn(Evidence<'a>) -> Certificate) -> Found {
-    let (devices, aftermath) = ([device(2_000_000)], Aftermath::default());
+fn certified(with: &dyn for<'a> Fn(CertificateEvidence<'a>) -> Certificate) -> Found {
+    let (devices, aftermath) = ([device(2_000_000)], RunAftermath::default());
     let certificate = with(evidence(&devices, &aftermath));
     let failed = certificate.failed().map(|check| check.name.clone()).collect();
     (certificate.verdict, failed)
 }
 
 fn doubtful(check: &str) -> Found {
-    (Verdict::Doubtful, vec![check.to_owned()])
+    (CertificateVerdict::Doubtful, vec![check.to_owned()])
 }
 
 fn faithful() -> Found {
-    (Verdict::Faithful, Vec::new())
+    (CertificateVerdict::Faithful, Vec::new())
 }
 
 fn paused(seconds: f64) -> PauseRecord {
@@ -86,11 +88,15 @@ fn paused(seconds: f64) -> PauseRecord {
     PauseRecord { window_wall_s: 50.0, own, ..PauseRecord::default() }
 }
 
-fn certified_pauses(pauses: &PauseRecord, requests: Option<(&Measured, bool)>, time_scale: f64) -> Found {
+fn certified_pauses(
+    pauses: &PauseRecord,
+    requests: Option<(&MeasuredWindow, bool)>,
+    time_scale: f64,
+) -> Found {
     certified(&|evidence| {
         let measured = requests.map(|(measured, _)| measured);
         let open_loop = requests.is_some_and(|(_, open_loop)| open_loop);
-        certify(&Evidence { pauses: Some(pauses), measured, open_loop, time_scale, ..evidence })
+        certify(&CertificateEvidence { pauses: Some(pauses), measured, open_loop, time_scale, ..evidence })
     })
 }
 
@@ -119,7 +125,7 @@ fn a_pause_that_makes_up_the_tail_of_a_rate_is_not_faithful_however_short() {
 /// Whatever held the warm-up up, and although nothing stood still in the window.
 #[test]
 fn a_rate_that_answered_the_backlog_of_its_warm_up_is_not_faithful() {
-    let backlog = Measured { operations: 150_000, ..measured() };
+    let backlog = MeasuredWindow { operations: 150_000, ..measured() };
     let quiet = PauseRecord { window_wall_s: 50.0, ..PauseRecord::default() };
     assert_eq!(certified_pauses(&quiet, Some((&backlog, true)), 1.0), doubtful("offered rate"));
     assert_eq!(certified_pauses(&quiet, Some((&measured(), true)), 1.0), faithful());
@@ -141,9 +147,9 @@ fn a_system_or_a_device_process_that_was_stopped_is_not_faithful() {
 
 #[test]
 fn a_run_that_was_stopped_does_not_begin_again_in_slower_motion() {
-    let (devices, aftermath, still) = ([device(9_000_000)], Aftermath::default(), paused(5.0));
+    let (devices, aftermath, still) = ([device(9_000_000)], RunAftermath::default(), paused(5.0));
     let judged = |pauses| {
-        let certificate = certify(&Evidence { pauses, ..evidence(&devices, &aftermath) });
+        let certificate = certify(&CertificateEvidence { pauses, ..evidence(&devices, &aftermath) });
         too_fast(&certificate, &devices, &[], 2.0, &[])
     };
     assert!(judged(None).is_some(), "devices were late");
@@ -155,8 +161,8 @@ fn a_generator_that_a_busy_host_delays_begins_again_in_slower_motion() {
     let own = Pauses { longest_wall_s: 0.05, delayed_wall_s: 10.0, ..Pauses::default() };
     let busy = PauseRecord { window_wall_s: 50.0, own, ..PauseRecord::default() };
     assert_eq!(certified_pauses(&busy, None, 1.0), doubtful("generator delays"));
-    let (devices, aftermath) = ([device(2_000_000)], Aftermath::default());
-    let certificate = certify(&Evidence { pauses: Some(&busy), ..evidence(&devices, &aftermath) });
+    let (devices, aftermath) = ([device(2_000_000)], RunAftermath::default());
+    let certificate = certify(&CertificateEvidence { pauses: Some(&busy), ..evidence(&devices, &aftermath) });
     let remedy = certificate.failed().next().and_then(|check| check.remedy.clone());
     assert!(remedy.as_ref().is_some_and(|remedy| remedy.contains("slower motion")), "{remedy:?}");
     let found = too_fast(&certificate, &devices, &[], 2.0, &[]).map(|found| found.check);
@@ -165,7 +171,7 @@ fn a_generator_that_a_busy_host_delays_begins_again_in_slower_motion() {
 
 #[test]
 fn a_search_that_was_stopped_found_no_rate() {
-    let searching = |pauses, stopped: Option<&str>| Searching {
+    let searching = |pauses, stopped: Option<&str>| SearchObservation {
         devices: Vec::new(),
         paths: Vec::new(),
         cpu: None,
@@ -173,7 +179,7 @@ fn a_search_that_was_stopped_found_no_rate() {
         stopped: stopped.map(str::to_owned),
         threads: 4,
     };
-    let findings = |searching: &Searching| search_findings(searching, 1.0);
+    let findings = |searching: &SearchObservation| search_findings(searching, 1.0);
     assert_eq!(findings(&searching(paused(0.1), None)), Vec::<String>::new());
     let found = findings(&searching(paused(5.0), None));
     assert!(found.len() == 1 && found[0].starts_with("search: process pauses: "), "{found:?}");
@@ -189,81 +195,83 @@ fn a_search_that_was_stopped_found_no_rate() {
 fn a_job_whose_tasks_were_killed_and_made_again_is_not_faithful() {
     let lost = |count, nodes_went| {
         let lost_tasks = Some(LostTasks { count, nodes_went });
-        certified(&|evidence| certify(&Evidence { lost_tasks, ..evidence }))
+        certified(&|evidence| certify(&CertificateEvidence { lost_tasks, ..evidence }))
     };
     assert_eq!(lost(0, false), faithful());
     assert_eq!(lost(1, false), doubtful("lost tasks"));
     assert_eq!(lost(3, true), faithful(), "their node was sent away");
 }
 
-fn used(traffic: Traffic) -> Found {
-    certified(&|evidence| certify(&Evidence { traffic: Some(traffic), ..evidence }))
+fn used(traffic: CellTraffic) -> Found {
+    certified(&|evidence| certify(&CertificateEvidence { traffic: Some(traffic), ..evidence }))
 }
 
 #[test]
 fn a_workload_that_never_touched_the_storage_is_not_faithful() {
-    let busy = Traffic { requests: 10_000, moved_bytes: 40_960_000, holds_data: true, ..Traffic::default() };
+    let busy =
+        CellTraffic { requests: 10_000, moved_bytes: 40_960_000, holds_data: true, ..CellTraffic::default() };
     assert_eq!(used(busy), faithful());
-    assert_eq!(used(Traffic { requests: 3, ..Traffic::default() }), doubtful("storage used"));
+    assert_eq!(used(CellTraffic { requests: 3, ..CellTraffic::default() }), doubtful("storage used"));
     // What was loaded may all be in memory.
-    let cached = Traffic { requests: 0, holds_data: true, may_be_cached: true, ..Traffic::default() };
+    let cached = CellTraffic { requests: 0, holds_data: true, may_be_cached: true, ..CellTraffic::default() };
     assert_eq!(used(cached), faithful());
     assert_eq!(
-        used(Traffic { may_be_cached: false, ..cached }),
+        used(CellTraffic { may_be_cached: false, ..cached }),
         doubtful("storage used"),
         "nothing of it was read"
     );
     // `dd if={device} iflag=direct bs=1M count=16`
     let few_and_large =
-        Traffic { requests: 16, moved_bytes: 16 << 20, read_bytes: 16 << 20, holds_data: true, ..cached };
-    assert_eq!(used(Traffic { may_be_cached: false, ..few_and_large }), faithful(), "it read 16 MiB");
+        CellTraffic { requests: 16, moved_bytes: 16 << 20, read_bytes: 16 << 20, holds_data: true, ..cached };
+    assert_eq!(used(CellTraffic { may_be_cached: false, ..few_and_large }), faithful(), "it read 16 MiB");
 }
 
 #[test]
 fn real_disks_that_nobody_asked_for_anything_were_not_used() {
-    let asked = |requests| Traffic { requests, is_shared: true, ..Traffic::default() };
+    let asked = |requests| CellTraffic { requests, is_shared: true, ..CellTraffic::default() };
     assert_eq!(used(asked(0)), doubtful("storage used"));
     assert_eq!(used(asked(1)), faithful(), "who asked for it can't be told");
 }
 
 #[test]
 fn fio_beside_the_storage_is_not_faithful_although_data_were_loaded() {
-    let moved = |moved_bytes, claimed| Traffic {
+    let moved = |moved_bytes, claimed| CellTraffic {
         requests: 500,
         moved_bytes,
         holds_data: true,
         may_be_cached: true,
         past_the_cache_bytes: Some(claimed),
-        ..Traffic::default()
+        ..CellTraffic::default()
     };
     assert_eq!(used(moved(40_960_000, 40_960_000)), faithful());
     assert_eq!(used(moved(81_920_000, 40_960_000)), faithful(), "a mirror");
     assert_eq!(used(moved(65_536, 40_960_000)), doubtful("storage used"));
     assert_eq!(used(moved(0, 0)), faithful(), "it moved nothing at all");
-    let with_roles = Traffic { moved_for_roles_bytes: 40_960_000, ..moved(65_536, 40_960_000) };
+    let with_roles = CellTraffic { moved_for_roles_bytes: 40_960_000, ..moved(65_536, 40_960_000) };
     assert_eq!(used(with_roles), faithful(), "it used the devices of a role, too");
-    let on_roles_only = Traffic { requests: 0, moved_bytes: 0, holds_data: false, ..with_roles };
+    let on_roles_only = CellTraffic { requests: 0, moved_bytes: 0, holds_data: false, ..with_roles };
     assert_eq!(used(on_roles_only), doubtful("storage used"), "which are not compared");
 }
 
 /// Of `number_ios=3`, say, which read a file that nobody has in the page cache.
 #[test]
 fn fio_whose_few_requests_all_went_to_the_devices_used_the_storage() {
-    let three = Traffic {
+    let three = CellTraffic {
         requests: 3,
         moved_bytes: 12_288,
         holds_data: true,
         may_be_cached: false,
         past_the_cache_bytes: Some(12_288),
-        ..Traffic::default()
+        ..CellTraffic::default()
     };
     assert_eq!(used(three), faithful());
-    assert_eq!(used(Traffic { holds_data: false, ..three }), faithful(), "it may have removed its file");
-    let with_roles = Traffic { moved_for_roles_bytes: 12_288, past_the_cache_bytes: Some(24_576), ..three };
+    assert_eq!(used(CellTraffic { holds_data: false, ..three }), faithful(), "it may have removed its file");
+    let with_roles =
+        CellTraffic { moved_for_roles_bytes: 12_288, past_the_cache_bytes: Some(24_576), ..three };
     assert_eq!(used(with_roles), faithful(), "half of it went to a role's devices");
-    let without_a_claim = Traffic { past_the_cache_bytes: None, ..three };
+    let without_a_claim = CellTraffic { past_the_cache_bytes: None, ..three };
     assert_eq!(used(without_a_claim), doubtful("storage used"));
-    let beside_it = Traffic { requests: 0, moved_bytes: 0, ..three };
+    let beside_it = CellTraffic { requests: 0, moved_bytes: 0, ..three };
     assert_eq!(used(beside_it), doubtful("storage used"));
 }
 
@@ -293,7 +301,8 @@ fn cpu(speed_us: f64, allowed_slowdown: Option<f64>, used_cpus: f64, throttled_s
 
 #[test]
 fn a_slower_cpu_is_another_machine_unless_it_was_given_the_time() {
-    let judged = |cpu: CpuRecord| certified(&|evidence| certify(&Evidence { cpu: Some(&cpu), ..evidence }));
+    let judged =
+        |cpu: CpuRecord| certified(&|evidence| certify(&CertificateEvidence { cpu: Some(&cpu), ..evidence }));
     // The case: a fixed computation took 27 % longer, and the system, held to the same quota, did a quarter less.
     assert_eq!(judged(cpu(127.0, Some(1.0), 0.45, 0.6)), doubtful("CPU speed"));
     assert_eq!(judged(cpu(127.0, Some(1.25), 0.45, 0.6)), faithful());

@@ -1,7 +1,7 @@
 //! Whether devices took as long as their models say, and what programs waited for them.
 
 use underlay_record::{
-    Certificate, Check, DeviceActivity, Histogram, PathRecord, Verdict, latency_in_words, path,
+    Certificate, CertificateVerdict, Check, DeviceActivity, Histogram, PathRecord, latency_in_words, path,
 };
 
 use super::{MEAN_TOLERANCE, slower_remedy, waits};
@@ -30,15 +30,15 @@ pub(super) fn is_mended(name: &str) -> bool {
 }
 
 /// Over all modelled devices.
-pub(super) struct Latencies {
+pub(super) struct DeviceLatencies {
     modelled: Histogram,
     /// What programs waited, as far as it is known.
     delivered: Histogram,
     pub(super) any_modelled: bool,
 }
 
-impl Latencies {
-    pub(super) fn of(devices: &[DeviceActivity], paths: &[PathRecord]) -> Latencies {
+impl DeviceLatencies {
+    pub(super) fn of(devices: &[DeviceActivity], paths: &[PathRecord]) -> DeviceLatencies {
         let mut modelled = Histogram::default();
         let mut delivered = Histogram::default();
         let mut any_modelled = false;
@@ -51,7 +51,7 @@ impl Latencies {
         }
         // What the way cost under the cell's own load, and not only what it was taken for.
         let delivered = path::waited(paths, &delivered).unwrap_or(delivered);
-        Latencies { modelled, delivered, any_modelled }
+        DeviceLatencies { modelled, delivered, any_modelled }
     }
 
     /// How late requests are by what a check of this name compares, in modelled time. A few may be late by any amount wherever CPU is
@@ -83,7 +83,7 @@ impl Latencies {
     }
 
     pub(super) fn checks(&self, paths: &[PathRecord], own_us: Option<f64>, time_scale: f64) -> Vec<Check> {
-        let Latencies { modelled, delivered, .. } = self;
+        let DeviceLatencies { modelled, delivered, .. } = self;
         let mut checks = Vec::new();
         if modelled.count() == 0 {
             return checks;
@@ -129,9 +129,9 @@ impl Latencies {
         let quantile = |histogram: &Histogram, q| (histogram.count() > 0).then(|| histogram.quantile_us(q));
         Certificate {
             verdict: match (all_passed, self.any_modelled) {
-                (false, _) => Verdict::Doubtful,
-                (true, true) => Verdict::Faithful,
-                (true, false) => Verdict::RealStorage,
+                (false, _) => CertificateVerdict::Doubtful,
+                (true, true) => CertificateVerdict::Faithful,
+                (true, false) => CertificateVerdict::RealStorage,
             },
             checks,
             modelled_p50_us: quantile(&self.modelled, 0.5),

@@ -1,8 +1,8 @@
 //! Whether a rate was offered as it was asked for: all that was due was sent, and nothing that was due before was answered instead.
 
 use underlay_record::pauses::allowed_wall_s;
-use underlay_record::{Check, Measured};
-use underlay_workload::Aftermath;
+use underlay_record::{Check, MeasuredWindow};
+use underlay_workload::RunAftermath;
 
 use super::in_flight;
 
@@ -14,7 +14,7 @@ const FEW_OPERATIONS: f64 = 5.0;
 /// Those that wait to be sent count as well, up to this many times the square root of what was due: by so much a number scatters.
 const SCATTER: f64 = 2.0;
 
-pub(super) fn check(measured: &Measured, aftermath: &Aftermath) -> Check {
+pub(super) fn check(measured: &MeasuredWindow, aftermath: &RunAftermath) -> Check {
     let unstarted = aftermath.unstarted;
     let unsent = unstarted as f64 / (measured.operations + unstarted).max(1) as f64;
     let due = due(measured, aftermath);
@@ -55,7 +55,7 @@ pub(super) fn check(measured: &Measured, aftermath: &Aftermath) -> Check {
 
 /// How many more than were due may be answered. A host that is busy for a moment just before the window leaves as much as one that is so inside:
 /// what a single pause may take. Near its limit, a system has a queue, which is never the same at both edges either.
-fn allowed_backlog(measured: &Measured, due: f64) -> f64 {
+fn allowed_backlog(measured: &MeasuredWindow, due: f64) -> f64 {
     let window_s = measured.wall_s.max(f64::MIN_POSITIVE);
     let of_a_pause = allowed_wall_s(1, window_s) / window_s * due;
     let of_those_sent = BACKLOG_PER_IN_FLIGHT * in_flight(measured) + FEW_OPERATIONS;
@@ -66,7 +66,7 @@ fn allowed_backlog(measured: &Measured, due: f64) -> f64 {
 }
 
 /// How many operations were due in the window. Those that failed or were refused have no latency, but for timeouts.
-fn due(measured: &Measured, aftermath: &Aftermath) -> f64 {
+fn due(measured: &MeasuredWindow, aftermath: &RunAftermath) -> f64 {
     let throttled: u64 = measured.by_operation.values().map(|stats| stats.throttled).sum();
     let without_latency = (measured.errors + throttled).saturating_sub(aftermath.timed_timeouts);
     measured.latency.histogram.count().saturating_add(without_latency) as f64
@@ -74,16 +74,16 @@ fn due(measured: &Measured, aftermath: &Aftermath) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use underlay_record::{Histogram, Latency, OperationStats};
+    use underlay_record::{Histogram, OperationStats, RecordedLatency};
 
     use super::*;
 
     /// So many reads answered, and so many due, in a window of 4 s. Each took 5 ms.
-    fn measured(answered: u64, due: u64) -> Measured {
+    fn measured(answered: u64, due: u64) -> MeasuredWindow {
         let all_of = |count: u64| {
             let mut histogram = Histogram::default();
             histogram.record_n_ns(5_000_000, count);
-            Latency::of(histogram)
+            RecordedLatency::of(histogram)
         };
         let read = OperationStats {
             count: answered,
@@ -91,25 +91,25 @@ mod tests {
             service: all_of(answered),
             ..OperationStats::default()
         };
-        Measured {
+        MeasuredWindow {
             duration_s: 4.0,
             wall_s: 4.0,
             operations: answered,
             throughput_per_s: answered as f64 / 4.0,
             latency: all_of(due),
             by_operation: [("read".to_owned(), read)].into(),
-            ..Measured::default()
+            ..MeasuredWindow::default()
         }
     }
 
     fn passes(answered: u64, due: u64) -> bool {
-        check(&measured(answered, due), &Aftermath::default()).passed
+        check(&measured(answered, due), &RunAftermath::default()).passed
     }
 
     /// A run whose warm-up stood still for 3.9 s answered 3,116 operations at 400 a second in 4 s, and was averaged with the others.
     #[test]
     fn a_backlog_that_was_worked_off_in_the_window_is_not_the_offered_rate() {
-        let backlog = check(&measured(3_116, 1_600), &Aftermath::default());
+        let backlog = check(&measured(3_116, 1_600), &RunAftermath::default());
         assert!(!backlog.passed);
         assert!(
             backlog.finding.starts_with("3116 operations were answered and only 1600 were due"),
@@ -134,10 +134,10 @@ mod tests {
     fn what_a_busy_moment_leaves_is_no_backlog() {
         assert!(passes(4_150, 4_000), "0.15 s at 1,000 a second");
         assert!(!passes(4_300, 4_000), "longer than a single pause may be");
-        let minute = Measured { wall_s: 60.0, duration_s: 60.0, ..measured(61_000, 60_000) };
-        assert!(!check(&minute, &Aftermath::default()).passed, "a second of a minute is no moment");
-        let slow_motion = Measured { wall_s: 60.0, ..measured(4_150, 4_000) };
-        assert!(!check(&slow_motion, &Aftermath::default()).passed, "it took 2 s of this machine's clock");
+        let minute = MeasuredWindow { wall_s: 60.0, duration_s: 60.0, ..measured(61_000, 60_000) };
+        assert!(!check(&minute, &RunAftermath::default()).passed, "a second of a minute is no moment");
+        let slow_motion = MeasuredWindow { wall_s: 60.0, ..measured(4_150, 4_000) };
+        assert!(!check(&slow_motion, &RunAftermath::default()).passed, "it took 2 s of this machine's clock");
     }
 
     /// One thread at nine tenths of what the system can do: nine operations wait on average, and 30 at times.
@@ -147,8 +147,13 @@ mod tests {
             let mut all = Histogram::default();
             all.record_n_ns(each_ns, due);
             let measured = measured(answered, due);
-            let whole = Measured { wall_s: 60.0, duration_s: 60.0, latency: Latency::of(all), ..measured };
-            check(&whole, &Aftermath::default()).passed
+            let whole = MeasuredWindow {
+                wall_s: 60.0,
+                duration_s: 60.0,
+                latency: RecordedLatency::of(all),
+                ..measured
+            };
+            check(&whole, &RunAftermath::default()).passed
         };
         assert!(waiting(890, 860, 620_000_000));
         assert!(!waiting(890, 860, 5_000_000), "nothing waited");
@@ -160,15 +165,15 @@ mod tests {
         let mut refused = measured(1_500, 1_500);
         refused.errors = 60;
         refused.by_operation.entry("read".to_owned()).or_default().throttled = 40;
-        assert_eq!(due(&refused, &Aftermath::default()), 1_600.0);
-        let timed = Aftermath { timed_timeouts: 60, ..Aftermath::default() };
+        assert_eq!(due(&refused, &RunAftermath::default()), 1_600.0);
+        let timed = RunAftermath { timed_timeouts: 60, ..RunAftermath::default() };
         assert_eq!(due(&refused, &timed), 1_540.0, "a timeout is among the latencies");
     }
 
     #[test]
     fn what_was_never_sent_is_not_offered() {
         let unsent = |unstarted| {
-            check(&measured(1_600, 1_600 + unstarted), &Aftermath { unstarted, ..Aftermath::default() })
+            check(&measured(1_600, 1_600 + unstarted), &RunAftermath { unstarted, ..RunAftermath::default() })
                 .passed
         };
         assert!(unsent(1));

@@ -9,7 +9,7 @@ use underlay_record::{Check, CpuRecord, DeviceActivity};
 
 /// Who waits for each answer before it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Callers {
+pub enum CallerKind {
     /// So many threads in a closed loop.
     Threads(u32),
     /// Programs of the user's, in loops of their own.
@@ -32,7 +32,12 @@ const OWN_TIME: &str = "own time";
 
 /// How many times as long an operation would take if threads computed no faster beside their devices than they do; at the most, since work in
 /// the background counts, too. None where that can't be told.
-fn lengthened(callers: Callers, devices: &[DeviceActivity], cpu: &CpuRecord, time_scale: f64) -> Option<f64> {
+fn lengthened(
+    callers: CallerKind,
+    devices: &[DeviceActivity],
+    cpu: &CpuRecord,
+    time_scale: f64,
+) -> Option<f64> {
     // Both of modelled time: how many requests were waited for on average, and how many cores' worth was computed.
     let under_way: f64 = devices
         .iter()
@@ -41,14 +46,14 @@ fn lengthened(callers: Callers, devices: &[DeviceActivity], cpu: &CpuRecord, tim
         .sum();
     let is_throttled = cpu.throttled_share > THROTTLED;
     let (in_loops, used_cpus) = match callers {
-        Callers::Threads(threads) => {
+        CallerKind::Threads(threads) => {
             (f64::from(threads), (cpu.used_at_reference_cpus() - HOUSEKEEPING_CPUS).max(0.0))
         }
         // As many as were seen to wait or to compute.
-        Callers::Programs if !is_throttled => {
+        CallerKind::Programs if !is_throttled => {
             (under_way + cpu.used_at_reference_cpus(), cpu.used_at_reference_cpus())
         }
-        Callers::Programs | Callers::Nobody => return None,
+        CallerKind::Programs | CallerKind::Nobody => return None,
     };
     // A thread that waits for several devices at once waits once.
     (in_loops > 0.0).then(|| (under_way.min(in_loops) + used_cpus * time_scale) / in_loops)
@@ -56,7 +61,7 @@ fn lengthened(callers: Callers, devices: &[DeviceActivity], cpu: &CpuRecord, tim
 
 /// The same, where it matters.
 pub(in crate::run) fn worth_telling(
-    callers: Callers,
+    callers: CallerKind,
     devices: &[DeviceActivity],
     cpu: &CpuRecord,
     time_scale: f64,
@@ -69,7 +74,7 @@ pub(in crate::run) fn worth_telling(
 
 /// Tells it where it matters; fails where more of the operation is the program's than the device's, as far as that is sure.
 pub(super) fn check(
-    callers: Callers,
+    callers: CallerKind,
     devices: &[DeviceActivity],
     cpu: &CpuRecord,
     time_scale: f64,
@@ -77,7 +82,7 @@ pub(super) fn check(
     let times = worth_telling(callers, devices, cpu, time_scale)?;
     let sum = |of: fn(&DeviceActivity) -> u64| devices.iter().map(of).sum::<u64>() as f64;
     let (reads, writes) = (sum(|device| device.totals.reads), sum(|device| device.totals.writes));
-    let is_alone = callers == Callers::Programs || writes <= WRITES * (reads + writes);
+    let is_alone = callers == CallerKind::Programs || writes <= WRITES * (reads + writes);
     let passed = times < LIMIT || !is_alone;
     Some(Check {
         name: OWN_TIME.into(),
@@ -140,62 +145,62 @@ mod tests {
         }
     }
 
-    fn judged(callers: Callers, device: DeviceActivity, cpu: &CpuRecord) -> Option<(bool, f64)> {
+    fn judged(callers: CallerKind, device: DeviceActivity, cpu: &CpuRecord) -> Option<(bool, f64)> {
         check(callers, &[device], cpu, 48.0).map(|check| (check.passed, check.extent.unwrap()))
     }
 
     #[test]
     fn a_single_reader_of_a_fast_drive_is_software_in_the_first_place() {
         // LMDB on Optane at x48: 9 us of device and as much of page fault would be one in two; here it is 33 us beside 9.
-        let (passed, times) = judged(Callers::Programs, device(0.93, 0), &cpu(0.07, 0.0)).unwrap();
+        let (passed, times) = judged(CallerKind::Programs, device(0.93, 0), &cpu(0.07, 0.0)).unwrap();
         assert!(!passed && (times - 4.29).abs() < 0.01, "{times}");
-        assert!(!judged(Callers::Threads(1), device(0.93, 0), &cpu(0.15, 0.0)).unwrap().0);
+        assert!(!judged(CallerKind::Threads(1), device(0.93, 0), &cpu(0.15, 0.0)).unwrap().0);
         // A server's housekeeping is no client's.
-        assert_eq!(judged(Callers::Threads(1), device(0.93, 0), &cpu(0.04, 0.0)), None);
+        assert_eq!(judged(CallerKind::Threads(1), device(0.93, 0), &cpu(0.04, 0.0)), None);
         // The same program beside a drive of 2 ms.
-        assert_eq!(judged(Callers::Programs, device(0.999, 0), &cpu(0.001, 0.0)), None);
+        assert_eq!(judged(CallerKind::Programs, device(0.999, 0), &cpu(0.001, 0.0)), None);
     }
 
     #[test]
     fn between_the_two_it_is_told_and_passes() {
-        let (passed, times) = judged(Callers::Threads(20), device(16.0, 0), &cpu(0.25, 0.0)).unwrap();
+        let (passed, times) = judged(CallerKind::Threads(20), device(16.0, 0), &cpu(0.25, 0.0)).unwrap();
         assert!(passed && (times - 1.28).abs() < 1e-9, "{times}");
         // Eight devices under a stripe, which its one reader waits for together.
-        assert_eq!(judged(Callers::Threads(1), device(7.5, 0), &cpu(0.05, 0.0)), None);
+        assert_eq!(judged(CallerKind::Threads(1), device(7.5, 0), &cpu(0.05, 0.0)), None);
     }
 
     /// One reader of a fast drive, whose page faults take longer than the drive.
     #[test]
     fn what_programs_compute_is_worth_telling_in_slow_motion() {
         let (devices, cpu) = ([device(0.93, 0)], cpu(0.07, 0.0));
-        let times = worth_telling(Callers::Programs, &devices, &cpu, 48.0).unwrap();
+        let times = worth_telling(CallerKind::Programs, &devices, &cpu, 48.0).unwrap();
         assert!((times - 4.29).abs() < 0.01, "{times}");
-        assert_eq!(worth_telling(Callers::Programs, &devices, &cpu, 1.0), None, "no slow motion");
-        assert_eq!(worth_telling(Callers::Nobody, &devices, &cpu, 48.0), None, "nobody waits");
+        assert_eq!(worth_telling(CallerKind::Programs, &devices, &cpu, 1.0), None, "no slow motion");
+        assert_eq!(worth_telling(CallerKind::Nobody, &devices, &cpu, 48.0), None, "nobody waits");
     }
 
     #[test]
     fn a_single_client_that_has_all_cores_to_itself_is_too_fast() {
         // All data in memory: the quota of 32 cores is one thread's.
-        let found = judged(Callers::Threads(1), device(0.0, 0), &cpu(0.67, 0.9)).unwrap();
+        let found = judged(CallerKind::Threads(1), device(0.0, 0), &cpu(0.67, 0.9)).unwrap();
         assert!(!found.0 && found.1 > 25.0, "{found:?}");
         // Of programs nobody knows how many threads they have.
-        assert_eq!(judged(Callers::Programs, device(0.0, 0), &cpu(0.67, 0.9)), None);
+        assert_eq!(judged(CallerKind::Programs, device(0.0, 0), &cpu(0.67, 0.9)), None);
     }
 
     #[test]
     fn work_in_the_background_is_told_and_fails_nothing() {
         // Two clients that write, and compactions on six cores.
-        let (passed, times) = judged(Callers::Threads(2), device(1.5, 500), &cpu(0.125, 0.0)).unwrap();
+        let (passed, times) = judged(CallerKind::Threads(2), device(1.5, 500), &cpu(0.125, 0.0)).unwrap();
         assert!(passed && times > 2.0, "{times}");
     }
 
     #[test]
     fn without_slow_motion_or_a_loop_there_is_nothing_to_tell() {
         let (device, cpu) = (device(0.93, 0), cpu(0.07, 0.0));
-        assert_eq!(check(Callers::Programs, std::slice::from_ref(&device), &cpu, 1.0), None);
-        assert_eq!(check(Callers::Nobody, std::slice::from_ref(&device), &cpu, 48.0), None);
+        assert_eq!(check(CallerKind::Programs, std::slice::from_ref(&device), &cpu, 1.0), None);
+        assert_eq!(check(CallerKind::Nobody, std::slice::from_ref(&device), &cpu, 48.0), None);
         let real = DeviceActivity { modelled: None, ..device };
-        assert_eq!(check(Callers::Programs, &[real], &cpu, 48.0), None);
+        assert_eq!(check(CallerKind::Programs, &[real], &cpu, 48.0), None);
     }
 }

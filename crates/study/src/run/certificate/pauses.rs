@@ -1,6 +1,6 @@
 //! Whether everything that a cell depends on ran all the time: the process that measures, the system, whoever serves its devices.
 
-use underlay_record::{Check, Measured, PauseRecord};
+use underlay_record::{Check, MeasuredWindow, PauseRecord};
 
 use super::in_flight;
 
@@ -14,7 +14,11 @@ const TAIL_PART: f64 = 0.5;
 const TAIL_LENGTH: f64 = 0.5;
 
 /// Whether anything was stopped. `measured` has the latencies, and whether operations come at a rate.
-pub(super) fn stops(record: &PauseRecord, measured: Option<(&Measured, bool)>, time_scale: f64) -> Check {
+pub(super) fn stops(
+    record: &PauseRecord,
+    measured: Option<(&MeasuredWindow, bool)>,
+    time_scale: f64,
+) -> Check {
     let in_tails =
         || measured.and_then(|(measured, open_loop)| tail_problem(record, measured, open_loop, time_scale));
     let extent = Some(stopped_wall_s(record) / record.window_wall_s.max(f64::MIN_POSITIVE));
@@ -77,7 +81,7 @@ fn stopped_wall_s(record: &PauseRecord) -> f64 {
 /// Pauses that take little of the window may still be all that there is beyond a percentile.
 fn tail_problem(
     record: &PauseRecord,
-    measured: &Measured,
+    measured: &MeasuredWindow,
     open_loop: bool,
     time_scale: f64,
 ) -> Option<String> {

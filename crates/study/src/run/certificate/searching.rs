@@ -2,13 +2,13 @@
 
 use underlay_record::{Check, CpuRecord, DeviceActivity, PathRecord, PauseRecord};
 
-use super::latencies::Latencies;
+use super::latencies::DeviceLatencies;
 use super::{pauses, processors};
 
 const PREFIX: &str = "search: ";
 
 /// What was counted from the first step of a search to the last.
-pub struct Searching {
+pub struct SearchObservation {
     pub devices: Vec<DeviceActivity>,
     pub paths: Vec<PathRecord>,
     /// Absent where the study names no cores.
@@ -22,9 +22,9 @@ pub struct Searching {
 }
 
 /// Those that failed: where all is well, the measured window tells enough.
-pub(super) fn failed_checks(searching: &Searching, time_scale: f64, slower: &str) -> Vec<Check> {
+pub(super) fn failed_checks(searching: &SearchObservation, time_scale: f64, slower: &str) -> Vec<Check> {
     let of_devices =
-        Latencies::of(&searching.devices, &searching.paths).checks(&searching.paths, None, time_scale);
+        DeviceLatencies::of(&searching.devices, &searching.paths).checks(&searching.paths, None, time_scale);
     // How many operations were under way is not known, but that they were no more than threads: a CPU without any time left is a doubt, too.
     let of_cpus = searching.cpu.iter().flat_map(|cpu| {
         let by_waits = processors::checks(cpu, Some(f64::from(searching.threads)), slower);
@@ -40,7 +40,7 @@ pub(super) fn failed_checks(searching: &Searching, time_scale: f64, slower: &str
 }
 
 /// Over all of the search, or else in one of its steps.
-fn stops(searching: &Searching) -> Check {
+fn stops(searching: &SearchObservation) -> Check {
     let whole = pauses::stops(&searching.pauses, None, 1.0);
     match &searching.stopped {
         Some(stopped) if whole.passed => pauses::stopped(format!("in a step, {stopped}"), whole.extent),

@@ -1,4 +1,6 @@
-use underlay_record::{BesideMeasured, Histogram, Latency, PathWait, Verdict, WrongValue, WrongValueProblem};
+use underlay_record::{
+    BesideMeasured, CertificateVerdict, Histogram, PathWait, RecordedLatency, WrongValue, WrongValueProblem,
+};
 
 use super::*;
 
@@ -14,9 +16,9 @@ fn device(modelled_us: u64, delivered_us: u64) -> DeviceActivity {
 }
 
 fn certificate_of(devices: &[DeviceActivity], ceiling: f64, steal_share: f64) -> Certificate {
-    let measured = Measured { throughput_per_s: 1000.0, operations: 1000, ..Measured::default() };
-    let aftermath = Aftermath { steal_share, ..Aftermath::default() };
-    certify(&Evidence {
+    let measured = MeasuredWindow { throughput_per_s: 1000.0, operations: 1000, ..MeasuredWindow::default() };
+    let aftermath = RunAftermath { steal_share, ..RunAftermath::default() };
+    certify(&CertificateEvidence {
         devices,
         paths: &[],
         measured: Some(&measured),
@@ -25,7 +27,7 @@ fn certificate_of(devices: &[DeviceActivity], ceiling: f64, steal_share: f64) ->
         read_back: None,
         floor_us: Some(10.0),
         cpu: None,
-        callers: Callers::Nobody,
+        callers: CallerKind::Nobody,
         searching: None,
         pauses: None,
         lost_tasks: None,
@@ -47,7 +49,7 @@ fn wrong_values_are_told_apart_from_errors() {
     let problem = WrongValueProblem::Content { field: 0, from_byte: 8, length: 100 };
     let wrong = WrongValue { record: "user1".to_owned(), problem };
     let certificate = |mismatches| {
-        let measured = Measured {
+        let measured = MeasuredWindow {
             throughput_per_s: 1000.0,
             operations: 1000,
             integrity: Some(IntegrityRecord {
@@ -56,9 +58,9 @@ fn wrong_values_are_told_apart_from_errors() {
                 wrong_values: vec![wrong.clone(); usize::from(mismatches > 0)],
             }),
             error_samples: vec!["read: no answer".into()],
-            ..Measured::default()
+            ..MeasuredWindow::default()
         };
-        certify(&Evidence {
+        certify(&CertificateEvidence {
             devices: &[],
             paths: &[],
             measured: Some(&measured),
@@ -67,12 +69,12 @@ fn wrong_values_are_told_apart_from_errors() {
             read_back: None,
             floor_us: None,
             cpu: None,
-            callers: Callers::Nobody,
+            callers: CallerKind::Nobody,
             searching: None,
             pauses: None,
             lost_tasks: None,
             traffic: None,
-            aftermath: &Aftermath::default(),
+            aftermath: &RunAftermath::default(),
             memory_enforced: Some(true),
             ceiling_per_s: Some(1e6),
             open_loop: false,
@@ -81,7 +83,7 @@ fn wrong_values_are_told_apart_from_errors() {
     };
     assert!(failed(&certificate(0)).is_empty());
     let wrong = certificate(2);
-    assert_eq!((failed(&wrong), wrong.verdict), (vec!["checked values"], Verdict::Doubtful));
+    assert_eq!((failed(&wrong), wrong.verdict), (vec!["checked values"], CertificateVerdict::Doubtful));
     let check = wrong.failed().next().unwrap();
     assert_eq!(
         check.finding,
@@ -94,9 +96,13 @@ fn wrong_values_are_told_apart_from_errors() {
 #[test]
 fn operations_may_fail_where_nodes_went_and_what_was_acknowledged_must_be_there() {
     let of = |nodes_away: Option<OutsideOfEvents>, read_back: Option<&ReadBackRecord>| {
-        let measured =
-            Measured { throughput_per_s: 1000.0, operations: 1000, errors: 100, ..Measured::default() };
-        certify(&Evidence {
+        let measured = MeasuredWindow {
+            throughput_per_s: 1000.0,
+            operations: 1000,
+            errors: 100,
+            ..MeasuredWindow::default()
+        };
+        certify(&CertificateEvidence {
             devices: &[],
             paths: &[],
             measured: Some(&measured),
@@ -105,12 +111,12 @@ fn operations_may_fail_where_nodes_went_and_what_was_acknowledged_must_be_there(
             read_back,
             floor_us: None,
             cpu: None,
-            callers: Callers::Nobody,
+            callers: CallerKind::Nobody,
             searching: None,
             pauses: None,
             lost_tasks: None,
             traffic: None,
-            aftermath: &Aftermath::default(),
+            aftermath: &RunAftermath::default(),
             memory_enforced: Some(true),
             ceiling_per_s: Some(1e6),
             open_loop: false,
@@ -131,13 +137,13 @@ fn operations_may_fail_where_nodes_went_and_what_was_acknowledged_must_be_there(
 #[test]
 fn a_device_on_time_is_faithful() {
     let certificate = certificate_of(&[device(1000, 1030)], 50_000.0, 0.0);
-    assert_eq!((certificate.verdict, failed(&certificate)), (Verdict::Faithful, vec![]));
+    assert_eq!((certificate.verdict, failed(&certificate)), (CertificateVerdict::Faithful, vec![]));
 }
 
 #[test]
 fn a_late_device_is_doubtful_and_says_what_to_try() {
     let certificate = certificate_of(&[device(1000, 1300)], 50_000.0, 0.0);
-    assert_eq!(certificate.verdict, Verdict::Doubtful);
+    assert_eq!(certificate.verdict, CertificateVerdict::Doubtful);
     assert_eq!(failed(&certificate), ["device latency mean", "device latency p50", "device latency p99"]);
     assert!(certificate.checks[0].remedy.as_deref().is_some_and(|remedy| remedy.contains("[scale] time")));
 }
@@ -160,9 +166,9 @@ fn a_way_that_costs_more_than_was_taken_off_is_late_and_says_so() {
             is_estimate: false,
         };
         let path = PathRecord { is_direct: true, reads, ..PathRecord::default() };
-        certify(&Evidence {
+        certify(&CertificateEvidence {
             cpu: None,
-            callers: Callers::Nobody,
+            callers: CallerKind::Nobody,
             searching: None,
             pauses: None,
             lost_tasks: None,
@@ -171,7 +177,7 @@ fn a_way_that_costs_more_than_was_taken_off_is_late_and_says_so() {
             paths: &[path],
             measured: None,
             floor_us: Some(10.0),
-            aftermath: &Aftermath::default(),
+            aftermath: &RunAftermath::default(),
             memory_enforced: Some(true),
             ceiling_per_s: None,
             open_loop: false,
@@ -182,7 +188,7 @@ fn a_way_that_costs_more_than_was_taken_off_is_late_and_says_so() {
         })
     };
     let as_expected = certificate(30.0);
-    assert_eq!((as_expected.verdict, failed(&as_expected)), (Verdict::Faithful, vec![]));
+    assert_eq!((as_expected.verdict, failed(&as_expected)), (CertificateVerdict::Faithful, vec![]));
     assert_eq!(as_expected.delivered_p50_us.map(f64::round), Some(1000.0));
     // 300 µs more on the way, and nobody took them off.
     let late = certificate(330.0);
@@ -205,18 +211,18 @@ fn a_saturated_generator_and_stolen_time_are_doubtful() {
 #[test]
 fn a_job_is_certified_by_its_devices_alone() {
     let devices = [device(1000, 1030)];
-    let certificate = certify(&Evidence {
+    let certificate = certify(&CertificateEvidence {
         devices: &devices,
         paths: &[],
         measured: None,
         floor_us: Some(10.0),
         cpu: None,
-        callers: Callers::Nobody,
+        callers: CallerKind::Nobody,
         searching: None,
         pauses: None,
         lost_tasks: None,
         traffic: None,
-        aftermath: &Aftermath::default(),
+        aftermath: &RunAftermath::default(),
         memory_enforced: Some(true),
         ceiling_per_s: None,
         open_loop: false,
@@ -225,7 +231,7 @@ fn a_job_is_certified_by_its_devices_alone() {
         read_back: None,
         time_scale: 8.0,
     });
-    assert_eq!((certificate.verdict, failed(&certificate)), (Verdict::Faithful, vec![]));
+    assert_eq!((certificate.verdict, failed(&certificate)), (CertificateVerdict::Faithful, vec![]));
     assert!(certificate.checks.iter().all(|check| check.name != "operations answered"));
 }
 
@@ -233,24 +239,24 @@ fn a_job_is_certified_by_its_devices_alone() {
 fn readers_without_authorisation_have_to_find_nothing() {
     let of = |missing: u64| {
         let stats = OperationStats { missing, ..OperationStats::default() };
-        let measured = Measured {
+        let measured = MeasuredWindow {
             throughput_per_s: 1000.0,
             operations: 1000,
             by_operation: [("read".to_owned(), stats)].into(),
-            ..Measured::default()
+            ..MeasuredWindow::default()
         };
-        certify(&Evidence {
+        certify(&CertificateEvidence {
             devices: &[],
             paths: &[],
             measured: Some(&measured),
             floor_us: None,
             cpu: None,
-            callers: Callers::Nobody,
+            callers: CallerKind::Nobody,
             searching: None,
             pauses: None,
             lost_tasks: None,
             traffic: None,
-            aftermath: &Aftermath::default(),
+            aftermath: &RunAftermath::default(),
             memory_enforced: Some(true),
             ceiling_per_s: None,
             open_loop: false,
@@ -312,21 +318,21 @@ fn cpu_record(
 fn certificate_on(cpu: &CpuRecord) -> Certificate {
     let mut of_ten_milliseconds = Histogram::default();
     of_ten_milliseconds.record_n_ns(10_000_000, 1000);
-    let ten_at_a_time = Latency::of(of_ten_milliseconds);
+    let ten_at_a_time = RecordedLatency::of(of_ten_milliseconds);
     let reads = OperationStats {
         count: 1000,
         service: ten_at_a_time.clone(),
         latency: ten_at_a_time,
         ..OperationStats::default()
     };
-    let measured = Measured {
+    let measured = MeasuredWindow {
         throughput_per_s: 1000.0,
         operations: 1000,
         duration_s: 1.0,
         by_operation: BTreeMap::from([("READ".to_owned(), reads)]),
-        ..Measured::default()
+        ..MeasuredWindow::default()
     };
-    certify(&Evidence {
+    certify(&CertificateEvidence {
         paths: &[],
         devices: &[device(1000, 1000)],
         measured: Some(&measured),
@@ -335,12 +341,12 @@ fn certificate_on(cpu: &CpuRecord) -> Certificate {
         read_back: None,
         floor_us: Some(10.0),
         cpu: Some(cpu),
-        callers: Callers::Nobody,
+        callers: CallerKind::Nobody,
         searching: None,
         pauses: None,
         lost_tasks: None,
         traffic: None,
-        aftermath: &Aftermath { steal_share: 0.3, ..Aftermath::default() },
+        aftermath: &RunAftermath { steal_share: 0.3, ..RunAftermath::default() },
         memory_enforced: Some(true),
         ceiling_per_s: None,
         open_loop: false,
@@ -350,7 +356,7 @@ fn certificate_on(cpu: &CpuRecord) -> Certificate {
 
 #[test]
 fn stolen_time_is_judged_by_what_it_did() {
-    assert_eq!(of_cpu(0.0, 0.5, "cgroup v2").verdict, Verdict::Faithful);
+    assert_eq!(of_cpu(0.0, 0.5, "cgroup v2").verdict, CertificateVerdict::Faithful);
     assert_eq!(failed(&of_cpu(0.06, 0.5, "cgroup v2")), ["system CPU"]);
     assert_eq!(failed(&of_cpu(0.0, 0.89, "cgroup v1")), ["emulation CPU"]);
     assert_eq!(failed(&of_cpu(0.0, 0.5, "none")), ["CPU budget"]);
@@ -405,7 +411,7 @@ fn a_system_that_wants_more_than_short_slices_is_doubtful() {
 
 #[test]
 fn a_search_is_held_up_by_what_waits_for_the_emulations_cpu() {
-    let search = |threads: f64| Searching {
+    let search = |threads: f64| SearchObservation {
         devices: Vec::new(),
         paths: Vec::new(),
         cpu: Some(cpu_record(0.0, 0.88, "cgroup v2", None, (0.0, Some(threads)))),
@@ -532,14 +538,17 @@ fn a_median_between_two_modes_is_no_finding() {
 
 #[test]
 fn real_storage_is_said_to_be_real() {
-    assert_eq!(certificate_of(&[DeviceActivity::default()], 50_000.0, 0.0).verdict, Verdict::RealStorage);
+    assert_eq!(
+        certificate_of(&[DeviceActivity::default()], 50_000.0, 0.0).verdict,
+        CertificateVerdict::RealStorage
+    );
 }
 
 #[test]
 fn what_was_not_measured_is_never_faithful() {
     let devices = [device(1000, 1000)];
-    let certify_with = |measured: &Measured, aftermath: &Aftermath, enforced: bool| {
-        certify(&Evidence {
+    let certify_with = |measured: &MeasuredWindow, aftermath: &RunAftermath, enforced: bool| {
+        certify(&CertificateEvidence {
             devices: &devices,
             paths: &[],
             measured: Some(measured),
@@ -548,7 +557,7 @@ fn what_was_not_measured_is_never_faithful() {
             read_back: None,
             floor_us: Some(10.0),
             cpu: None,
-            callers: Callers::Nobody,
+            callers: CallerKind::Nobody,
             searching: None,
             pauses: None,
             lost_tasks: None,
@@ -562,17 +571,18 @@ fn what_was_not_measured_is_never_faithful() {
     };
     let mut answered = Histogram::default();
     answered.record_n_ns(1_000_000, 1000);
-    let latency = Latency::of(answered);
-    let fine = Measured { throughput_per_s: 1000.0, operations: 1000, latency, ..Measured::default() };
-    let steady = Aftermath::default();
-    assert_eq!(certify_with(&fine, &steady, true).verdict, Verdict::Faithful);
+    let latency = RecordedLatency::of(answered);
+    let fine =
+        MeasuredWindow { throughput_per_s: 1000.0, operations: 1000, latency, ..MeasuredWindow::default() };
+    let steady = RunAftermath::default();
+    assert_eq!(certify_with(&fine, &steady, true).verdict, CertificateVerdict::Faithful);
     assert_eq!(failed(&certify_with(&fine, &steady, false)), ["memory budget"]);
-    assert_eq!(failed(&certify_with(&Measured::default(), &steady, true)), ["operations answered"]);
-    let third_failed = certify_with(&Measured { errors: 500, ..fine.clone() }, &steady, true);
+    assert_eq!(failed(&certify_with(&MeasuredWindow::default(), &steady, true)), ["operations answered"]);
+    let third_failed = certify_with(&MeasuredWindow { errors: 500, ..fine.clone() }, &steady, true);
     assert_eq!(failed(&third_failed), ["operations answered"]);
     let finding = &third_failed.failed().next().unwrap().finding;
     assert!(finding.starts_with("1500 operations, of which 500 failed and 0 found no record"), "{finding}");
-    let lost = Aftermath { lost_threads: 1, unstarted: 9, ..Aftermath::default() };
+    let lost = RunAftermath { lost_threads: 1, unstarted: 9, ..RunAftermath::default() };
     assert_eq!(failed(&certify_with(&fine, &lost, true)), ["clients", "offered rate"]);
 }
 
@@ -581,15 +591,15 @@ fn a_window_has_to_be_longer_than_an_operation() {
     let of = |duration_s: f64| {
         let mut of_half_a_second = Histogram::default();
         of_half_a_second.record_n_ns(500_000_000, 360);
-        let service = Latency::of(of_half_a_second);
+        let service = RecordedLatency::of(of_half_a_second);
         let reads =
             OperationStats { count: 360, latency: service.clone(), service, ..OperationStats::default() };
-        let measured = Measured {
+        let measured = MeasuredWindow {
             operations: 360,
             throughput_per_s: 360.0 / duration_s,
             duration_s,
             by_operation: BTreeMap::from([("READ".to_owned(), reads)]),
-            ..Measured::default()
+            ..MeasuredWindow::default()
         };
         window_check(&measured).unwrap()
     };
@@ -600,7 +610,7 @@ fn a_window_has_to_be_longer_than_an_operation() {
         short.finding.contains("500.0 ms in the mean") && short.finding.contains("250.0 ms"),
         "{short:?}"
     );
-    assert_eq!(window_check(&Measured::default()), None);
+    assert_eq!(window_check(&MeasuredWindow::default()), None);
 }
 
 #[test]
@@ -608,11 +618,11 @@ fn operations_beside_the_measured_ones_are_under_way_too() {
     let of = |count: u64| {
         let mut of_ten_milliseconds = Histogram::default();
         of_ten_milliseconds.record_n_ns(10_000_000, count);
-        let service = Latency::of(of_ten_milliseconds);
+        let service = RecordedLatency::of(of_ten_milliseconds);
         let reads = OperationStats { count, service, ..OperationStats::default() };
         BTreeMap::from([("READ".to_owned(), reads)])
     };
-    let mut measured = Measured { duration_s: 1.0, by_operation: of(100), ..Measured::default() };
+    let mut measured = MeasuredWindow { duration_s: 1.0, by_operation: of(100), ..MeasuredWindow::default() };
     assert!((in_flight(&measured) - 1.0).abs() < 1e-3);
     measured.beside = Some(BesideMeasured { by_operation: of(1600), ..BesideMeasured::default() });
     assert!((in_flight(&measured) - 17.0).abs() < 1e-2, "{}", in_flight(&measured));

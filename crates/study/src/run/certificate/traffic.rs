@@ -3,14 +3,14 @@
 use underlay_record::certificate::STORAGE_USED;
 use underlay_record::{Check, thousands_apart};
 
-use crate::run::traffic::Traffic;
+use crate::run::traffic::CellTraffic;
 
 /// Of what a job of fio says that it moved past the page cache, the devices must have been asked for this share. It is all of it, and more
 /// where a layer copies; what fio does before and behind the measured time comes on top.
 const MOVED_SHARE: f64 = 0.9;
 
-pub(super) fn check(traffic: Traffic) -> Check {
-    let Traffic {
+pub(super) fn check(traffic: CellTraffic) -> Check {
+    let CellTraffic {
         requests,
         moved_bytes,
         read_bytes: _,

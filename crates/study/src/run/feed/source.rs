@@ -8,33 +8,33 @@ use underlay_record::{DeviceGlance, FeedEntry, LiveBudget, LiveSample, NodeEvent
 use underlay_sync::Mutex;
 
 use super::super::LiveSource;
-use super::super::attached::Storages;
+use super::super::attached::CellStorages;
 use super::super::cell_plan::CellPlan;
 use super::super::volume_server::cpu_time;
-use super::super::window::Window;
+use super::super::window::WindowHandle;
 use super::super::{parts, storage};
-use crate::machine::Share;
-use crate::session::Session;
+use crate::machine::ServerShare;
+use crate::session::ServerSession;
 use crate::session::nodes::NodeDesk;
 
 /// A system that was started on its storages.
 pub(in crate::run) struct CellSource<'a> {
     plan: &'a CellPlan<'a>,
-    session: &'a Session,
-    storages: &'a Storages,
+    session: &'a ServerSession,
+    storages: &'a CellStorages,
     /// The cell's.
     folder: &'a Path,
     /// Of each server.
-    share: Option<Share>,
+    share: Option<ServerShare>,
     /// See [`LiveSample::preparing`].
     is_preparing: bool,
-    window: Option<&'a Window<'a>>,
+    window: Option<&'a WindowHandle<'a>>,
     desk: Option<&'a NodeDesk<'a>>,
-    before: Mutex<Before>,
+    before: Mutex<PreviousSample>,
 }
 
 #[derive(Default)]
-struct Before {
+struct PreviousSample {
     is_silent: bool,
     devices: Vec<DeviceGlance>,
     cpu: Option<(Instant, CpuSums)>,
@@ -51,10 +51,10 @@ struct CpuSums {
 impl<'a> CellSource<'a> {
     pub(in crate::run) fn new(
         plan: &'a CellPlan<'a>,
-        session: &'a Session,
-        storages: &'a Storages,
+        session: &'a ServerSession,
+        storages: &'a CellStorages,
         folder: &'a Path,
-        share: Option<Share>,
+        share: Option<ServerShare>,
     ) -> CellSource<'a> {
         CellSource {
             plan,
@@ -70,7 +70,11 @@ impl<'a> CellSource<'a> {
     }
 
     /// With what is seen of the system while it is measured.
-    pub(in crate::run) fn measured(self, window: &'a Window<'a>, desk: Option<&'a NodeDesk<'a>>) -> Self {
+    pub(in crate::run) fn measured(
+        self,
+        window: &'a WindowHandle<'a>,
+        desk: Option<&'a NodeDesk<'a>>,
+    ) -> Self {
         CellSource { window: Some(window), desk, ..self }
     }
 
@@ -119,7 +123,7 @@ impl LiveSource for CellSource<'_> {
         sample.devices = devices.iter().map(|one| one.since(then(one))).collect();
         sample.layers = layers;
         before.is_silent = is_silent;
-        sample.gauges = self.window.map_or_else(BTreeMap::new, Window::latest_gauges);
+        sample.gauges = self.window.map_or_else(BTreeMap::new, WindowHandle::latest_gauges);
         sample.budget = Some(LiveBudget {
             memory_used_bytes: self.session.memory_used_bytes(),
             memory_budget_bytes: self.plan.budget_bytes.saturating_mul(u64::from(self.plan.system.servers)),

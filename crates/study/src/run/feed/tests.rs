@@ -6,11 +6,11 @@ use super::*;
 /// Nobody.
 struct Deaf;
 
-impl Observer for Deaf {
+impl RunObserver for Deaf {
     fn planned(&self, _: usize, _: usize, _: Duration) {}
     fn preparing(&self, _: &str) {}
     fn cell_started(&self, _: &PlannedCell, _: usize) {}
-    fn live(&self, _: &Live) {}
+    fn live(&self, _: &LiveCell) {}
     fn cell_ended(&self, _: &PlannedCell, _: &RunRecord, _: Duration) {}
 }
 
@@ -44,7 +44,7 @@ impl LiveSource for Troubled {
 #[test]
 fn what_happens_between_samples_is_told_once() {
     let folder = tempfile::tempdir().unwrap();
-    let feed = Feed::open(folder.path(), &Deaf);
+    let feed = RunFeed::open(folder.path(), &Deaf);
     feed.planned(2, 0, Duration::from_secs(9));
     feed.preparing("loading");
     let source = Troubled::default();
@@ -74,7 +74,7 @@ fn what_happens_between_samples_is_told_once() {
 fn a_feed_goes_on_after_a_torn_line_and_is_never_longer_than_its_bound() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join(FEED_FILE), "{\"at_ms\":1,\"ki").unwrap();
-    let feed = Feed::open(folder.path(), &Deaf);
+    let feed = RunFeed::open(folder.path(), &Deaf);
     feed.planned(3, 1, Duration::ZERO);
     // More than twice the bound, in lines that are almost too long.
     let what = "x".repeat(MAX_FEED_LINE_BYTES - 200);
@@ -104,20 +104,20 @@ fn watching_is_told_over_a_time_that_says_something() {
     let begun = cost.at;
     assert_eq!(cost.share(), None);
     assert_eq!(cost.at, begun, "the time counts towards the next look");
-    cost.at = Instant::now().checked_sub(SHORTEST * 2).unwrap();
+    cost.at = Instant::now().checked_sub(MIN_SAMPLE_TIME * 2).unwrap();
     let share = cost.share().unwrap();
     assert!((0.0..=1.0).contains(&share), "{share}");
 }
 
 /// However long this host takes to come back to it.
-fn just_begun() -> Cost {
-    Cost { at: Instant::now() + Duration::from_secs(3600), used: thread_time() }
+fn just_begun() -> SamplerCost {
+    SamplerCost { at: Instant::now() + Duration::from_secs(3600), used: thread_time() }
 }
 
 #[test]
 fn a_phase_of_a_moment_has_no_sample_and_a_fault_in_it_is_told_all_the_same() {
     let folder = tempfile::tempdir().unwrap();
-    let feed = Feed::open(folder.path(), &Deaf);
+    let feed = RunFeed::open(folder.path(), &Deaf);
     feed.take(&Troubled::default(), &mut just_begun());
     feed.ended(&Err(RunError::Stopped));
     let found = lines(folder.path());
@@ -128,7 +128,7 @@ fn a_phase_of_a_moment_has_no_sample_and_a_fault_in_it_is_told_all_the_same() {
 #[test]
 fn a_reader_that_begins_with_a_later_file_knows_what_is_to_be_skipped() {
     let folder = tempfile::tempdir().unwrap();
-    let feed = Feed::open(folder.path(), &Deaf);
+    let feed = RunFeed::open(folder.path(), &Deaf);
     feed.planned(3, 0, Duration::ZERO);
     feed.asked(&RunCommand::Skip { position: 2 }, &[]);
     feed.state.lock().written_bytes = MAX_FEED_BYTES + 1;
@@ -149,7 +149,7 @@ fn a_run_goes_on_where_no_feed_can_be_written() {
     let other = folder.path().join("other");
     std::fs::write(&other, "kept").unwrap();
     std::os::unix::fs::symlink(&other, folder.path().join(FEED_FILE)).unwrap();
-    let feed = Feed::open(folder.path(), &Deaf);
+    let feed = RunFeed::open(folder.path(), &Deaf);
     feed.notice("hello");
     assert_eq!(sampled(&feed, &Troubled::default(), || 3), 3);
     assert_eq!(std::fs::read_to_string(other).unwrap(), "kept");

@@ -16,29 +16,29 @@ const END_LIMIT: Duration = Duration::from_secs(5);
 /// A file that could not be written is tried again after this time: space may have become free.
 const PAUSE: Duration = Duration::from_secs(5);
 
-enum Work {
+enum FeedWork {
     Line(Vec<u8>),
     /// What was written until now is the earlier feed.
     Turn,
 }
 
 /// See the module.
-pub(super) struct Writer {
-    work: Option<SyncSender<Work>>,
+pub(super) struct FeedWriter {
+    work: Option<SyncSender<FeedWork>>,
     /// Closed when the thread has ended.
     ended: Receiver<()>,
 }
 
-impl Writer {
+impl FeedWriter {
     /// `None` where there can be no thread, or no file.
-    pub(super) fn begin(folder: Folder) -> Option<(Writer, u64)> {
+    pub(super) fn begin(folder: Folder) -> Option<(FeedWriter, u64)> {
         let file = folder.file_to_append(FEED_FILE).ok()?;
         let length_bytes = file.metadata().map_or(0, |found| found.len());
-        let output = Output { folder, file: Some(file), failed: None, is_over: false };
-        Some((Writer::to(output)?, length_bytes))
+        let output = FeedOutput { folder, file: Some(file), failed: None, is_over: false };
+        Some((FeedWriter::to(output)?, length_bytes))
     }
 
-    fn to(mut output: Output) -> Option<Writer> {
+    fn to(mut output: FeedOutput) -> Option<FeedWriter> {
         let (work, todo) = sync_channel(MAX_WAITING);
         let (ends, ended) = sync_channel(0);
         let write = move || {
@@ -46,24 +46,24 @@ impl Writer {
             todo.into_iter().for_each(|work| output.act(work));
         };
         std::thread::Builder::new().name("feed".to_owned()).spawn(write).ok()?;
-        Some(Writer { work: Some(work), ended })
+        Some(FeedWriter { work: Some(work), ended })
     }
 
     /// False where too many wait already: it is left out.
     pub(super) fn line(&self, line: Vec<u8>) -> bool {
-        self.put(Work::Line(line))
+        self.put(FeedWork::Line(line))
     }
 
     pub(super) fn turn(&self) -> bool {
-        self.put(Work::Turn)
+        self.put(FeedWork::Turn)
     }
 
-    fn put(&self, work: Work) -> bool {
+    fn put(&self, work: FeedWork) -> bool {
         self.work.as_ref().is_some_and(|queue| queue.try_send(work).is_ok())
     }
 }
 
-impl Drop for Writer {
+impl Drop for FeedWriter {
     fn drop(&mut self) {
         self.work = None;
         // The sender is never used, so this ends with the thread, or at the limit.
@@ -71,18 +71,18 @@ impl Drop for Writer {
     }
 }
 
-struct Output {
+struct FeedOutput {
     folder: Folder,
     file: Option<File>,
     failed: Option<Instant>,
     is_over: bool,
 }
 
-impl Output {
-    fn act(&mut self, work: Work) {
+impl FeedOutput {
+    fn act(&mut self, work: FeedWork) {
         match work {
-            Work::Line(line) => self.line(&line),
-            Work::Turn => {
+            FeedWork::Line(line) => self.line(&line),
+            FeedWork::Turn => {
                 self.file = None;
                 // Where it can't be moved aside nothing more is written: it would have no bound.
                 self.is_over = self.folder.rename(FEED_FILE, EARLIER_FEED_FILE).is_err();
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn lines_are_there_once_the_writer_has_ended() {
         let directory = tempfile::tempdir().unwrap();
-        let (writer, length_bytes) = Writer::begin(Folder::open(directory.path()).unwrap()).unwrap();
+        let (writer, length_bytes) = FeedWriter::begin(Folder::open(directory.path()).unwrap()).unwrap();
         assert_eq!(length_bytes, 0);
         assert!(writer.line(b"one\n".to_vec()) && writer.turn() && writer.line(b"two\n".to_vec()));
         drop(writer);
@@ -132,7 +132,7 @@ mod tests {
         let (reader, pipe) = std::io::pipe().unwrap();
         let folder = Folder::open(directory.path()).unwrap();
         let file = Some(File::from(std::os::fd::OwnedFd::from(pipe)));
-        let writer = Writer::to(Output { folder, file, failed: None, is_over: false }).unwrap();
+        let writer = FeedWriter::to(FeedOutput { folder, file, failed: None, is_over: false }).unwrap();
         let line = vec![b'x'; 64 << 10];
         let taken = (0..2 * MAX_WAITING).filter(|_| writer.line(line.clone())).count();
         assert!((MAX_WAITING..2 * MAX_WAITING).contains(&taken), "{taken}");

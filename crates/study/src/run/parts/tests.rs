@@ -166,15 +166,15 @@ fn yarn_stands_above_hdfs() {
 
 #[test]
 fn several_stand_alone_servers_are_told_apart() {
-    let directory = |server: u32| Given {
+    let directory = |server: u32| GivenDirectory {
         path: format!("/{server}").into(),
         part: DirectoryPart { name: "data".to_owned(), server: Some(server), ..DirectoryPart::default() },
     };
-    let part = Part {
+    let part = SystemPart {
         name: "node1".to_owned(),
         what: "node",
         keeps: vec![("data".to_owned(), "/1/x".into()), ("data".to_owned(), "/2/x".into())],
-        ..Part::default()
+        ..SystemPart::default()
     };
     let both = put_together("x", vec![directory(1), directory(2)], &[vec![part.clone()], vec![part]]);
     let names: Vec<&str> = both.servers.iter().map(|server| server.name.as_str()).collect();

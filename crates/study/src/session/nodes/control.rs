@@ -6,8 +6,8 @@ use std::thread::Scope;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use underlay_attach::registry::{Owner, Resource};
-use underlay_attach::{AttachError, Note, OwnFolder, Registry};
+use underlay_attach::registry::{OwnedResource, RegistryOwner};
+use underlay_attach::{AttachError, OwnFolder, RegistryNote, ResourceRegistry};
 use underlay_files::control_socket::{Answer, ControlSocket};
 use underlay_record::NodeState;
 use underlay_sync::Mutex;
@@ -52,14 +52,14 @@ impl NodeReply {
     }
 }
 
-type Asked = (NodeCommand, Sender<NodeReply>);
+type NodeRequest = (NodeCommand, Sender<NodeReply>);
 
 /// Takes commands until it is dropped.
 pub(super) struct NodeControl {
     socket: Option<ControlSocket>,
     folder: Option<OwnFolder>,
-    registry: Registry,
-    note: Option<Note>,
+    registry: ResourceRegistry,
+    note: Option<RegistryNote>,
 }
 
 impl NodeControl {
@@ -70,13 +70,13 @@ impl NodeControl {
     /// When the socket can't be made.
     pub(super) fn listen<'scope, 'env: 'scope>(
         desk: &'scope NodeDesk<'env>,
-        registry: &Registry,
+        registry: &ResourceRegistry,
         scope: &'scope Scope<'scope, '_>,
     ) -> Result<NodeControl, AttachError> {
         let folder = OwnFolder::temporary(PURPOSE, registry)?;
         let path = folder.path().join(SOCKET);
-        let note = registry.note(Resource::Nodes { control: path.clone() })?;
-        let (sender, receiver) = mpsc::channel::<Asked>();
+        let note = registry.note(OwnedResource::Nodes { control: path.clone() })?;
+        let (sender, receiver) = mpsc::channel::<NodeRequest>();
         let sender = Mutex::new(sender);
         let answer = move |line: &[u8]| Answer::from(ask(line, &sender));
         let mut control =
@@ -110,7 +110,7 @@ impl Drop for NodeControl {
     }
 }
 
-fn ask(line: &[u8], to: &Mutex<Sender<Asked>>) -> NodeReply {
+fn ask(line: &[u8], to: &Mutex<Sender<NodeRequest>>) -> NodeReply {
     let command = match serde_json::from_slice(line) {
         Ok(command) => command,
         Err(error) => return NodeReply::failed(format!("not a command: {error}")),
@@ -124,6 +124,6 @@ fn ask(line: &[u8], to: &Mutex<Sender<Asked>>) -> NodeReply {
 }
 
 /// The sockets of living processes of this user that take commands for nodes, oldest first.
-pub fn controls(registry: &Registry) -> Vec<(Owner, PathBuf)> {
+pub fn controls(registry: &ResourceRegistry) -> Vec<(RegistryOwner, PathBuf)> {
     registry.node_controls().into_iter().filter(|(_, control)| control.exists()).collect()
 }

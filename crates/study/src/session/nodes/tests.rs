@@ -41,7 +41,7 @@ impl Scripted {
     }
 }
 
-impl Nodes for Scripted {
+impl SystemNodes for Scripted {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
         let conditions = self.conditions.lock();
         let state = |(number, condition): (usize, &NodeCondition)| NodeState {
@@ -102,7 +102,7 @@ fn attended(
     act: impl FnOnce(&NodeDesk<'_>, &AtomicBool),
 ) -> Vec<NodeEventRecord> {
     let folder = tempfile::tempdir().unwrap();
-    let registry = Registry::at(&folder.path().join("registry")).unwrap();
+    let registry = ResourceRegistry::at(&folder.path().join("registry")).unwrap();
     let count = || nodes.counted.lock().push(nodes.conditions.lock().clone());
     let (desk, stop) = (NodeDesk::new(nodes, &count, 1.0), AtomicBool::new(false));
     desk.attend(events, &registry, &stop, || {
@@ -120,7 +120,7 @@ fn a_start_without_a_majority_is_given_up_behind_the_measurement() {
     let nodes = Scripted::of(3);
     nodes.may_serve.store(false, Ordering::SeqCst);
     let folder = tempfile::tempdir().unwrap();
-    let registry = Registry::at(&folder.path().join("registry")).unwrap();
+    let registry = ResourceRegistry::at(&folder.path().join("registry")).unwrap();
     let mut desk = NodeDesk::new(&nodes, &|| {}, 1.0);
     desk.majority_limit = Duration::ZERO;
     let starting = |desk: &NodeDesk<'_>| {
@@ -142,7 +142,7 @@ fn a_stop_is_not_given_up_behind_the_measurement() {
     let nodes = Scripted::of(3);
     nodes.may_stop.store(false, Ordering::SeqCst);
     let folder = tempfile::tempdir().unwrap();
-    let registry = Registry::at(&folder.path().join("registry")).unwrap();
+    let registry = ResourceRegistry::at(&folder.path().join("registry")).unwrap();
     let mut desk = NodeDesk::new(&nodes, &|| {}, 1.0);
     desk.majority_limit = Duration::ZERO;
     let stopping = |desk: &NodeDesk<'_>| {
@@ -195,7 +195,7 @@ fn who_is_still_counted_at_the_end_does_not_go() {
     let nodes = Scripted::of(1);
     let is_counting = AtomicBool::new(false);
     let folder = tempfile::tempdir().unwrap();
-    let registry = Registry::at(&folder.path().join("registry")).unwrap();
+    let registry = ResourceRegistry::at(&folder.path().join("registry")).unwrap();
     let is_over = AtomicBool::new(false);
     let count = || {
         is_counting.store(true, Ordering::SeqCst);

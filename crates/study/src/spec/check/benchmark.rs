@@ -2,11 +2,11 @@
 
 use underlay_config::{Diagnostic, Diagnostics};
 use underlay_systems::benchmark::fio;
-use underlay_systems::benchmark::shell_text::Script;
+use underlay_systems::benchmark::shell_text::ShellScript;
 use underlay_systems::command::placeholders;
 
-use crate::spec::model::{Filesystem, StorageSource};
-use crate::spec::read::{Sites, StorageSite, SystemSite, WorkloadSite, fio_finding};
+use crate::spec::model::{StorageSource, VolumeFilesystem};
+use crate::spec::read::{SectionSites, StorageSite, SystemSite, WorkloadSite, fio_finding};
 
 /// The blocks of devices that have no smaller sectors.
 const BLOCK_BYTES: u64 = underlay_storage::paced::BLOCK_BYTES as u64;
@@ -75,7 +75,7 @@ pub(super) fn note_elsewhere(system: &SystemSite, workload: &WorkloadSite, findi
     let plan = &benchmark.spec.plan;
     // What `prepare` and `load` put there is not read by itself.
     let [start, script] = ["start", "script"].map(|key| system.spec.settings.get(key).map(String::as_str));
-    let mut shell_texts = [Some(plan.run.as_str()), start].into_iter().flatten().map(Script::read);
+    let mut shell_texts = [Some(plan.run.as_str()), start].into_iter().flatten().map(ShellScript::read);
     // A job and a script may be in any language, most of which have comments as a shell has them.
     let mut other_texts = [plan.job.as_deref(), script].into_iter().flatten().map(without_comments);
     if shell_texts.any(|script| script.texts().any(names_storage))
@@ -109,12 +109,12 @@ fn without_comments(text: &str) -> String {
 }
 
 /// Whether fio's own clock may be slower than that of the modelled machine.
-fn is_slow(sites: &Sites) -> bool {
+fn is_slow(sites: &SectionSites) -> bool {
     sites.leaves_time_open() || sites.scale.value.time > 1.0
 }
 
 /// What slow motion does not change of fio in a system's script, or in what it starts.
-pub(super) fn note_system_clocks(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) {
+pub(super) fn note_system_clocks(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     if !system.capabilities.is_some_and(|capabilities| capabilities.by_command) || !is_slow(sites) {
         return;
     }
@@ -128,14 +128,14 @@ pub(super) fn note_system_clocks(system: &SystemSite, sites: &Sites, findings: &
 }
 
 /// What slow motion does not change of fio in a command and in the job that it names, and the files elsewhere that they name.
-pub(super) fn note_clocks(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnostics) {
+pub(super) fn note_clocks(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let is_slow = is_slow(sites);
     let Some(benchmark) = workload.benchmark.as_ref().filter(|benchmark| benchmark.spec.fio_job().is_none())
     else {
         return;
     };
     let plan = &benchmark.spec.plan;
-    let counts = |doubt: &fio::Doubt| is_slow || !doubt.is_of_time;
+    let counts = |doubt: &fio::FioDoubt| is_slow || !doubt.is_of_time;
     for doubt in fio::doubts(&plan.run).into_iter().filter(counts) {
         findings.push(Diagnostic::note(benchmark.text_span.clone(), doubt.message, doubt.advice));
     }
@@ -154,7 +154,7 @@ pub(super) fn note_clocks(workload: &WorkloadSite, sites: &Sites, findings: &mut
 }
 
 /// Whether a job of fio can be had at the factor that the study gives.
-pub(super) fn check_factor(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnostics) {
+pub(super) fn check_factor(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let Some(benchmark) = &workload.benchmark else { return };
     let Some(job) = benchmark.spec.fio_job().filter(|_| !sites.leaves_time_open()) else { return };
     for mistake in fio::mistakes(job, Some(sites.scale.value.time)) {
@@ -169,7 +169,7 @@ fn is_bare(storage: &StorageSite) -> bool {
         StorageSource::Volume(volume) => volume.filesystem,
         StorageSource::Paths(_) | StorageSource::Elsewhere(_) => return false,
     };
-    filesystem == Filesystem::None
+    filesystem == VolumeFilesystem::None
 }
 
 /// Whether a script uses the variable of a placeholder, and not only one that begins alike.

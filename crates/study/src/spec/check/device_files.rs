@@ -3,13 +3,13 @@
 use underlay_config::{Diagnostic, Diagnostics, units};
 
 use crate::spec::model::scaled_down;
-use crate::spec::read::{Sites, StorageSite};
+use crate::spec::read::{SectionSites, StorageSite};
 
 /// The largest file of ext4 with its usual blocks of 4 KiB: 2^32 of them, less one (Linux kernel documentation, ext4, "Blocks").
 const MAX_EXT4_FILE_BYTES: u64 = (1 << 44) - 4096;
 
 /// Where the images will be is not known yet, so this is a note. The run refuses what its file system does not take.
-pub(super) fn note_large(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) {
+pub(super) fn note_large(storage: &StorageSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let largest_bytes = storage.spec.device_capacities().max().unwrap_or(0);
     let here_bytes = scaled_down(largest_bytes, sites.scale.value.data);
     if here_bytes <= MAX_EXT4_FILE_BYTES {

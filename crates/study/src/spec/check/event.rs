@@ -1,14 +1,14 @@
 //! Events: whether each meets a node, in time, and what will happen.
 
-use underlay_config::{Diagnostic, Diagnostics, Word};
+use underlay_config::{Diagnostic, Diagnostics, UnknownName};
 use underlay_record::{NodeChoice, NodeRole, NodeShard};
 use underlay_systems::nodes::PlannedNode;
 
 use super::fault::check_time;
 use crate::spec::model::{EventSpec, StorageSource};
-use crate::spec::read::{EventSite, Sites, SystemSite};
+use crate::spec::read::{EventSite, SectionSites, SystemSite};
 
-pub(super) fn check_all(sites: &Sites, findings: &mut Diagnostics) {
+pub(super) fn check_all(sites: &SectionSites, findings: &mut Diagnostics) {
     for site in &sites.events {
         check(site, sites, findings);
     }
@@ -21,7 +21,7 @@ fn title(spec: &EventSpec) -> String {
     format!("[event.{}]", spec.name)
 }
 
-fn check(site: &EventSite, sites: &Sites, findings: &mut Diagnostics) {
+fn check(site: &EventSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let spec = &site.spec;
     // How long a batch job takes is not known before.
     if sites.workloads.iter().any(|workload| workload.jobs.is_empty()) {
@@ -33,7 +33,7 @@ fn check(site: &EventSite, sites: &Sites, findings: &mut Diagnostics) {
             let message =
                 format!("{} is for a system `{}`, which does not exist", title(spec), name.escape_debug());
             let known = format!("expected one of {}", names.join(", "));
-            findings.push(Diagnostic::unknown(span.clone(), message, Word::Value(name), names, known));
+            findings.push(Diagnostic::unknown(span.clone(), message, UnknownName::Value(name), names, known));
             return;
         }
     }
@@ -92,7 +92,7 @@ fn check_for(
     site: &EventSite,
     system: &SystemSite,
     nodes: &[PlannedNode],
-    sites: &Sites,
+    sites: &SectionSites,
     findings: &mut Diagnostics,
 ) {
     let spec = &site.spec;
@@ -134,7 +134,7 @@ fn check_for(
     let known = format!("expected one of {}", names.join(", "));
     findings.push(match &spec.node {
         NodeChoice::Named(name) => {
-            Diagnostic::unknown(site.node_span.clone(), message, Word::Value(name), names, known)
+            Diagnostic::unknown(site.node_span.clone(), message, UnknownName::Value(name), names, known)
         }
         NodeChoice::First { .. } => {
             let mut roles: Vec<&str> =
@@ -150,7 +150,7 @@ fn check_for(
 }
 
 /// What clients will notice where more nodes are away at once than the system can do without. That is allowed: it is what people try.
-fn note_what_happens(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) {
+fn note_what_happens(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let nodes = system.spec.planned_nodes();
     let Some(kind) = underlay_systems::find(&system.spec.kind).filter(|_| !nodes.is_empty()) else { return };
     let settings = system.spec.with_nodes(system.spec.settings.clone());

@@ -3,18 +3,18 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use underlay_config::{Diagnostic, Diagnostics, Word, units};
-use underlay_storage::faults::Extent;
+use underlay_config::{Diagnostic, Diagnostics, UnknownName, units};
+use underlay_storage::faults::ByteExtent;
 
 use crate::spec::model::{DeviceSpec, FaultAct, StorageSource};
-use crate::spec::read::{FaultSite, Sites, StorageSite};
+use crate::spec::read::{FaultSite, SectionSites, StorageSite};
 
 /// That something begins while it is measured.
 pub(super) fn check_time(
     title: &str,
     at: Duration,
     at_span: &Range<usize>,
-    sites: &Sites,
+    sites: &SectionSites,
     findings: &mut Diagnostics,
 ) {
     let wall = sites.run.settings.duration;
@@ -34,7 +34,7 @@ pub(super) fn check_time(
 }
 
 /// What can only be told from the whole study: whether the fault meets a device, in time.
-pub(super) fn check(site: &FaultSite, sites: &Sites, findings: &mut Diagnostics) {
+pub(super) fn check(site: &FaultSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let FaultSite { spec, .. } = site;
     check_time(&format!("[fault.{}]", spec.name), spec.at, &site.at_span, sites, findings);
     let names: Vec<&str> = sites.storage_names.iter().map(String::as_str).collect();
@@ -47,7 +47,7 @@ pub(super) fn check(site: &FaultSite, sites: &Sites, findings: &mut Diagnostics)
         findings.push(Diagnostic::unknown(
             span.clone(),
             message,
-            Word::Value(name),
+            UnknownName::Value(name),
             names.iter().copied(),
             known,
         ));
@@ -117,11 +117,11 @@ fn check_extent(
     site: &FaultSite,
     storage: &StorageSite,
     (devices, cache_bytes): (&[DeviceSpec], u64),
-    sites: &Sites,
+    sites: &SectionSites,
     findings: &mut Diagnostics,
 ) {
     let FaultAct::Device(fault) = &site.spec.act else { return };
-    let Some(Extent { start_bytes, end_bytes }) = fault.extent() else { return };
+    let Some(ByteExtent { start_bytes, end_bytes }) = fault.extent() else { return };
     let each: Vec<u64> = devices.iter().flat_map(DeviceSpec::capacities).collect();
     // Without a device it is for all of them, the cache's too.
     let capacity_bytes = match site.spec.device {

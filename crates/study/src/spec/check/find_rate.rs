@@ -3,10 +3,10 @@
 use underlay_config::units::format_duration;
 use underlay_config::{Diagnostic, Diagnostics};
 
-use crate::spec::read::{Sites, WorkloadSite};
+use crate::spec::read::{SectionSites, WorkloadSite};
 
 /// Whether a step at the rate that a search begins with can show anything of its percentiles.
-pub(super) fn check_steps(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnostics) {
+pub(super) fn check_steps(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let Some(wanted) = &workload.find_rate else { return };
     let (from_per_s, name) = match (wanted.value.from_per_s, wanted.value.to_per_s) {
         (Some(from_per_s), _) => (from_per_s, "from"),

@@ -1,10 +1,10 @@
 //! Batch jobs: whether the systems run them, and the storages have room for what they leave.
 
 use underlay_config::units::rounded_bytes;
-use underlay_config::{Diagnostic, Diagnostics, Word};
+use underlay_config::{Diagnostic, Diagnostics, UnknownName};
 
 use crate::spec::model::scaled_down;
-use crate::spec::read::{Sites, StorageSite, SystemSite, WorkloadSite};
+use crate::spec::read::{SectionSites, StorageSite, SystemSite, WorkloadSite};
 
 /// Less than this is over before it began.
 const MIN_DATA_BYTES: u64 = 1 << 20;
@@ -51,7 +51,7 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
                 let finding = Diagnostic::unknown(
                     job.span.clone(),
                     message,
-                    Word::Value(&job.spec.name),
+                    UnknownName::Value(&job.spec.name),
                     names.iter().copied(),
                     expected,
                 );
@@ -71,7 +71,7 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
 }
 
 /// Whether each job has work to do after the data scale.
-pub(super) fn check_amounts(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnostics) {
+pub(super) fn check_amounts(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
     for job in &workload.jobs {
         let here = scaled_down(job.spec.data_bytes, sites.scale.value.data);
         if here < MIN_DATA_BYTES {

@@ -4,12 +4,12 @@ use underlay_config::units::rounded_bytes;
 use underlay_config::{Diagnostic, Diagnostics};
 use underlay_systems::memory_plan::{ClientLoad, MemoryPlan};
 
-use crate::spec::read::{Sites, StorageSite, SystemSite, WorkloadSite};
+use crate::spec::read::{SectionSites, StorageSite, SystemSite, WorkloadSite};
 
 /// Less than this share of what the modelled machine has to cache records in, scaled, makes another system of it.
 const PAGE_CACHE_KEPT: f64 = 0.5;
 
-pub(super) fn check(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) {
+pub(super) fn check(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let load = system.spec.heaviest(sites.workloads.iter().map(load_of));
     let here_bytes = system.spec.budget_here(sites.scale.value.data);
     // That is too little for any system, and refused as such.
@@ -44,7 +44,7 @@ pub(super) fn check(system: &SystemSite, sites: &Sites, findings: &mut Diagnosti
 
 /// How much data one server of the system can hold in memory on this machine, as the modelled machine counts it: its caches, and pages of
 /// files. All of its memory where its kind does not tell.
-pub(super) fn cache_bytes(system: &SystemSite, sites: &Sites) -> u64 {
+pub(super) fn cache_bytes(system: &SystemSite, sites: &SectionSites) -> u64 {
     let data = sites.scale.value.data;
     let load = system.spec.heaviest(sites.workloads.iter().map(load_of));
     let first = compared(sites).next();
@@ -55,7 +55,7 @@ pub(super) fn cache_bytes(system: &SystemSite, sites: &Sites) -> u64 {
     }
 }
 
-fn compared(sites: &Sites) -> impl Iterator<Item = &StorageSite> {
+fn compared(sites: &SectionSites) -> impl Iterator<Item = &StorageSite> {
     sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage))
 }
 
@@ -65,7 +65,7 @@ fn load_of(workload: &WorkloadSite) -> ClientLoad {
     ClientLoad { threads: threads + beside, record_bytes: workload.record_bytes() }
 }
 
-fn refusal(system: &SystemSite, here_bytes: u64, problem: &str, sites: &Sites) -> Diagnostic {
+fn refusal(system: &SystemSite, here_bytes: u64, problem: &str, sites: &SectionSites) -> Diagnostic {
     let data = sites.scale.value.data;
     let message = format!(
         "[system.{}] would not run in {} on this machine",
@@ -89,7 +89,7 @@ fn smaller_page_cache(
     storage: &StorageSite,
     here: &MemoryPlan,
     load: ClientLoad,
-    sites: &Sites,
+    sites: &SectionSites,
 ) -> Option<Diagnostic> {
     let data = sites.scale.value.data;
     if data <= 1.0 {

@@ -3,13 +3,13 @@
 use underlay_config::{Diagnostic, Diagnostics};
 
 use crate::spec::model::SystemSpec;
-use crate::spec::read::{Sites, StorageSite, SystemSite};
+use crate::spec::read::{SectionSites, StorageSite, SystemSite};
 
 /// More devices than anyone models on one host.
 const MAX_DEVICES: u64 = 256;
 
 /// The share of a data set that the fullest node with a storage of its own has, by the system where it is largest; 1 where nodes share.
-pub(super) fn share_of_a_node(storage: &StorageSite, sites: &Sites) -> f64 {
+pub(super) fn share_of_a_node(storage: &StorageSite, sites: &SectionSites) -> f64 {
     let shares = sites.systems.iter().map(|system| share(storage, &system.spec));
     shares.fold(0.0, f64::max).clamp(f64::MIN_POSITIVE, 1.0)
 }
@@ -32,13 +32,13 @@ fn share(storage: &StorageSite, system: &SystemSpec) -> f64 {
 }
 
 /// A storage that each node of this system would have to itself.
-pub(super) fn apart<'a>(system: &SystemSite, sites: &'a Sites) -> Option<&'a StorageSite> {
+pub(super) fn apart<'a>(system: &SystemSite, sites: &'a SectionSites) -> Option<&'a StorageSite> {
     let mut compared = sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage));
     compared.find(|storage| storage.spec.under(&system.spec).nodes > 1)
 }
 
 /// Whether `per = "node"` means something, and what the systems can do with it.
-pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
+pub(super) fn check(sites: &SectionSites, findings: &mut Diagnostics) {
     for storage in sites.storages.iter().filter(|storage| storage.spec.per_node) {
         let title = format!("[storage.{}]", storage.spec.name);
         let most =

@@ -1,23 +1,23 @@
 //! Whether the properties of a workload go with its records and its mixes.
 
 use underlay_config::{Diagnostic, Diagnostics};
-use underlay_workload::Mix;
-use underlay_workload::properties::{Origin, Properties};
+use underlay_workload::OperationMix;
+use underlay_workload::properties::{PropertyOrigin, YcsbProperties};
 
 use crate::spec::read::WorkloadSite;
 
 /// Each property was found sound with the generator's own defaults. Here they meet what the study says elsewhere.
 pub(super) fn check(workload: &WorkloadSite, findings: &mut Diagnostics) {
-    let mut asked = Properties::new();
+    let mut asked = YcsbProperties::new();
     for (name, value) in &workload.properties {
-        asked.add(name, value, Origin::Argument(name.clone()));
+        asked.add(name, value, PropertyOrigin::Argument(name.clone()));
     }
     // What is wrong with them alone has been said. Jobs and benchmarks have no mixes.
     if workload.mixes.is_empty() || asked.workload().is_err() {
         return;
     }
     for (name, value) in [("fieldcount", workload.fields), ("fieldlength", workload.field_bytes)] {
-        asked.add(name, &value.to_string(), Origin::Argument(name.to_owned()));
+        asked.add(name, &value.to_string(), PropertyOrigin::Argument(name.to_owned()));
     }
     let described = match asked.workload() {
         Ok(described) => described,
@@ -30,7 +30,7 @@ pub(super) fn check(workload: &WorkloadSite, findings: &mut Diagnostics) {
         }
     };
     for mix in &workload.all_mixes() {
-        let problem = Mix::parse(&mix.value).ok().and_then(|parsed| described.scan_problem(&parsed));
+        let problem = OperationMix::parse(&mix.value).ok().and_then(|parsed| described.scan_problem(&parsed));
         if let Some(problem) = problem {
             let message = format!("the scans of mix \"{}\" have no length", mix.value);
             findings.push(

@@ -3,14 +3,14 @@
 use underlay_config::units::format_duration;
 use underlay_config::{Diagnostic, Diagnostics};
 
-use crate::spec::model::Rate;
-use crate::spec::read::{Sites, WorkloadSite};
+use crate::spec::model::StudyRate;
+use crate::spec::read::{SectionSites, WorkloadSite};
 
 /// Of rates that follow one another, those that come when the measurement is over.
-pub(super) fn note_beyond_the_end(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnostics) {
+pub(super) fn note_beyond_the_end(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let duration = sites.run.settings.duration;
     for rate in &workload.rates {
-        let Rate::Changing(changing) = &rate.value else { continue };
+        let StudyRate::Changing(changing) = &rate.value else { continue };
         let length = changing.length(duration);
         // Loading and deleting take as long as they take.
         if length <= duration

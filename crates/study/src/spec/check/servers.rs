@@ -1,24 +1,24 @@
 //! What a system stands on: whether a study can be shared by several servers that know nothing of each other, what each
 //! of them gets, and what it keeps on storages besides the one that is compared.
 
-use underlay_config::{Diagnostic, Diagnostics, Word};
-use underlay_workload::{Mix, OperationKind};
+use underlay_config::{Diagnostic, Diagnostics, UnknownName};
+use underlay_workload::{OperationKind, OperationMix};
 
 use super::nodes;
 use crate::spec::model::StorageSource;
-use crate::spec::read::{Sites, SystemSite, WorkloadSite, check_settings, with_nodes};
+use crate::spec::read::{SectionSites, SystemSite, WorkloadSite, check_settings, with_nodes};
 
 /// Servers of the system with the fewest: each of those holds the largest share.
-pub(super) fn fewest(sites: &Sites) -> u64 {
+pub(super) fn fewest(sites: &SectionSites) -> u64 {
     sites.systems.iter().map(|system| u64::from(system.spec.servers)).min().unwrap_or(1).max(1)
 }
 
 /// Servers of the system with the most: each of those has its own storage.
-pub(super) fn most(sites: &Sites) -> u64 {
+pub(super) fn most(sites: &SectionSites) -> u64 {
     sites.systems.iter().map(|system| u64::from(system.spec.servers)).max().unwrap_or(1).max(1)
 }
 
-pub(super) fn check(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) {
+pub(super) fn check(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let (servers, Some(span)) = (system.spec.servers, &system.servers_span) else { return };
     if servers <= 1 {
         return;
@@ -84,7 +84,7 @@ fn check_workload(system: &SystemSite, workload: &WorkloadSite, findings: &mut D
         );
     }
     for mix in &workload.all_mixes() {
-        let changes = |kind| Mix::parse(&mix.value).is_ok_and(|mix| mix.share(kind) > 0.0);
+        let changes = |kind| OperationMix::parse(&mix.value).is_ok_and(|mix| mix.share(kind) > 0.0);
         if changes(OperationKind::Insert) || changes(OperationKind::Delete) {
             findings.push(
                 Diagnostic::error(
@@ -100,7 +100,7 @@ fn check_workload(system: &SystemSite, workload: &WorkloadSite, findings: &mut D
 }
 
 /// Whether the storages that roles name can be under every cell.
-pub(super) fn check_roles(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) {
+pub(super) fn check_roles(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     for (role, name) in &system.roles {
         let place = format!("`{role}` in [system.{}]", system.spec.name);
         let names = sites.storage_names.iter().map(String::as_str);
@@ -111,7 +111,7 @@ pub(super) fn check_roles(system: &SystemSite, sites: &Sites, findings: &mut Dia
             findings.push(Diagnostic::unknown(
                 name.span.clone(),
                 message,
-                Word::Value(&name.value),
+                UnknownName::Value(&name.value),
                 names,
                 known,
             ));
@@ -172,7 +172,7 @@ fn endpoints_of(system: &SystemSite) -> Option<(&'static str, &'static str)> {
 }
 
 /// A cluster that runs already has its own storage, and no other one can be put under it.
-pub(super) fn check_endpoints(sites: &Sites, findings: &mut Diagnostics) {
+pub(super) fn check_endpoints(sites: &SectionSites, findings: &mut Diagnostics) {
     for storage in sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage)) {
         for system in &sites.systems {
             let settings = storage.spec.settings_of(&system.spec);
@@ -232,7 +232,7 @@ pub(super) fn check_endpoints(sites: &Sites, findings: &mut Diagnostics) {
 const NODES: &str = "nodes";
 
 /// `[storage.NAME.system]`: settings that every system of the study must know, and take beside its own.
-pub(super) fn check_settings_of_storages(sites: &Sites, findings: &mut Diagnostics) {
+pub(super) fn check_settings_of_storages(sites: &SectionSites, findings: &mut Diagnostics) {
     for storage in sites.storages.iter().filter(|storage| !storage.settings.is_empty()) {
         let title = format!("`system` in [storage.{}]", storage.spec.name);
         if let Some((_, span)) = storage.settings.get(NODES) {
@@ -261,7 +261,7 @@ pub(super) fn check_settings_of_storages(sites: &Sites, findings: &mut Diagnosti
                 let finding = Diagnostic::unknown(
                     span.clone(),
                     message,
-                    Word::Key(key),
+                    UnknownName::Key(key),
                     known.iter().copied(),
                     expected,
                 );

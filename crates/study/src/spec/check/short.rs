@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use underlay_config::{Diagnostic, Diagnostics, Spanned};
 
 use crate::spec::model::StorageSource;
-use crate::spec::read::{Short, Sites};
+use crate::spec::read::{SectionSites, ShortOverrides};
 
 /// Reports mixes that no workload of the study has: they could not be kept.
-pub(in crate::spec) fn check_short(short: &Short, sites: &Sites, findings: &mut Diagnostics) {
+pub(in crate::spec) fn check_short(short: &ShortOverrides, sites: &SectionSites, findings: &mut Diagnostics) {
     let mixes = sites.workloads.iter().flat_map(|workload| &workload.mixes);
     let has: Vec<&str> = mixes.map(|mix| mix.value.as_str()).collect();
     for mix in short.mixes.iter().filter(|mix| !has.contains(&mix.value.as_str()) && !has.is_empty()) {
@@ -58,7 +58,7 @@ fn does_not_exist(what: &str, name: &Spanned<String>, has: &[&str]) -> Diagnosti
     Diagnostic::error(name.span.clone(), message, format!("expected one of {}", has.join(", ")))
 }
 
-fn check_storages(short: &Short, sites: &Sites, findings: &mut Diagnostics) {
+fn check_storages(short: &ShortOverrides, sites: &SectionSites, findings: &mut Diagnostics) {
     let compared = || sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage));
     let has: Vec<&str> = compared().map(|storage| storage.spec.name.as_str()).collect();
     for name in short.storages.iter().filter(|name| !sites.storage_names.contains(&name.value)) {
@@ -75,7 +75,7 @@ fn check_storages(short: &Short, sites: &Sites, findings: &mut Diagnostics) {
 
 /// Leaves out all storages but these, and those that hold a part of what a system stores. Where the baseline is missing, that is a mistake by
 /// itself.
-fn keep_storages(names: &[Spanned<String>], sites: &mut Sites) {
+fn keep_storages(names: &[Spanned<String>], sites: &mut SectionSites) {
     let baseline = sites.baseline_name();
     let is_kept =
         |name: &str| names.iter().any(|kept| kept.value == name) || baseline.as_deref() == Some(name);
@@ -91,7 +91,7 @@ fn keep_storages(names: &[Spanned<String>], sites: &mut Sites) {
 }
 
 /// The study cut down. A workload that has none of the short form's mixes is left out of it.
-pub(in crate::spec) fn cut_down(short: Short, mut sites: Sites) -> Sites {
+pub(in crate::spec) fn cut_down(short: ShortOverrides, mut sites: SectionSites) -> SectionSites {
     if let Some(warmup) = short.warmup {
         sites.run.settings.warmup = warmup.value;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use underlay_workload::search::{Bound, SearchSpec, StepTimes};
+use underlay_workload::search::{LatencyBound, SearchSpec, StepTimes};
 
 use super::rate::RATES_PER_S;
 
@@ -18,7 +18,7 @@ const MIN_STEP: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq)]
 pub struct FindRate {
     /// In modelled time, all of them to be kept.
-    pub bounds: Vec<Bound>,
+    pub bounds: Vec<LatencyBound>,
     /// Operations per second of the modelled machine: the first that is tried, and the highest.
     pub from_per_s: Option<f64>,
     pub to_per_s: Option<f64>,
@@ -31,7 +31,7 @@ pub struct FindRate {
 impl FindRate {
     /// `p99 within 10 ms`.
     pub fn label(&self) -> String {
-        self.bounds.iter().map(Bound::to_string).collect::<Vec<_>>().join(" and ")
+        self.bounds.iter().map(LatencyBound::to_string).collect::<Vec<_>>().join(" and ")
     }
 
     /// How long each step is on this machine's clock, in a study that measures cells for `duration`.
@@ -50,7 +50,7 @@ impl FindRate {
         let step_s = step.as_secs_f64() / time;
         let from_per_s = self.from_per_s.unwrap_or_else(|| {
             // One step is enough to see that it holds.
-            let fewest = self.bounds.iter().map(Bound::fewest_operations).max().unwrap_or(0);
+            let fewest = self.bounds.iter().map(LatencyBound::fewest_operations).max().unwrap_or(0);
             let least = DEFAULT_FROM_PER_S.max((fewest as f64 / step_s).ceil());
             least.min(self.to_per_s.unwrap_or(*RATES_PER_S.end()))
         });
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn the_first_rate_is_one_that_a_step_can_judge() {
         let wanted = |quantile, from_per_s, to_per_s| FindRate {
-            bounds: vec![Bound { quantile, limit_ns: 1_000_000 }],
+            bounds: vec![LatencyBound { quantile, limit_ns: 1_000_000 }],
             from_per_s,
             to_per_s,
             within: 0.05,

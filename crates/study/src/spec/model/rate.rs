@@ -12,7 +12,7 @@ pub(in crate::spec) const EXPECTED_RATE: &str = "a number of operations per seco
 
 /// What is offered in a cell, in operations per second of the modelled machine.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Rate {
+pub enum StudyRate {
     /// `"max"`: a closed loop, which nothing holds back.
     Max,
     Steady(f64),
@@ -29,12 +29,12 @@ pub enum ChangingRate {
     Steps { rates_per_s: Vec<f64>, each: Option<Duration> },
 }
 
-impl Rate {
+impl StudyRate {
     /// The one rate that is offered, if it is one.
     pub fn steady_per_s(&self) -> Option<f64> {
         match self {
-            Rate::Steady(per_s) => Some(*per_s),
-            Rate::Max | Rate::Changing(_) => None,
+            StudyRate::Steady(per_s) => Some(*per_s),
+            StudyRate::Max | StudyRate::Changing(_) => None,
         }
     }
 }

@@ -4,8 +4,10 @@ use std::ops::Range;
 use std::time::Duration;
 
 use underlay_config::{Diagnostic, Diagnostics, Field, Section};
-use underlay_record::{Better, Dilation, usual_unit};
-use underlay_systems::benchmark::{self, BenchmarkPlan, FigurePlan, Figures, MarkPlan, Reading, Take, fio};
+use underlay_record::{BetterDirection, MetricDilation, usual_unit};
+use underlay_systems::benchmark::{
+    self, BenchmarkPlan, FigurePlan, MarkPlan, MetricReading, MetricSource, ValueChoice, fio,
+};
 use underlay_systems::command::placeholders;
 
 use crate::spec::model::BenchmarkSpec;
@@ -56,7 +58,7 @@ pub(super) fn read_command(section: &mut Section<'_>, findings: &mut Diagnostics
         None => Vec::new(),
     };
     let text_span = run_field?.span;
-    let figures = Figures::Planned(figures?);
+    let figures = MetricSource::Planned(figures?);
     let plan = BenchmarkPlan { run: run?, job, in_budget, limit: limit?, figures, marks };
     Some(BenchmarkSite { spec: BenchmarkSpec { plan, data_bytes: data_bytes? }, text_span, job_span })
 }
@@ -82,7 +84,7 @@ pub(super) fn read_fio(section: &mut Section<'_>, findings: &mut Diagnostics) ->
         job: Some(job),
         in_budget: Some(true),
         limit: limit?,
-        figures: Figures::OfFio,
+        figures: MetricSource::OfFio,
         marks: Vec::new(),
     };
     Some(BenchmarkSite {
@@ -94,7 +96,7 @@ pub(super) fn read_fio(section: &mut Section<'_>, findings: &mut Diagnostics) ->
 
 /// A mistake in a job's text, at its line of the study.
 pub(in crate::spec) fn fio_finding(
-    mistake: &fio::Mistake,
+    mistake: &fio::JobMistake,
     job_span: &Range<usize>,
     job: &str,
     findings: &Diagnostics,
@@ -222,33 +224,33 @@ fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePl
         Some(unit)
     });
     let better = section.require("better", "better = \"higher\"", findings);
-    let better = better.and_then(|field| named(&field, &Better::NAMES, findings));
-    let given = section.take("slow_motion").map(|field| named(&field, &Dilation::NAMES, findings));
+    let better = better.and_then(|field| named(&field, &BetterDirection::NAMES, findings));
+    let given = section.take("slow_motion").map(|field| named(&field, &MetricDilation::NAMES, findings));
     let take_field = section.take("take");
-    let take = take_field.as_ref().map(|field| named(field, &Take::NAMES, findings));
+    let take = take_field.as_ref().map(|field| named(field, &ValueChoice::NAMES, findings));
     let file = match section.take("file") {
         Some(field) => Some(read_template(&field, "a file", findings)?),
         None => None,
     };
-    let mut texts: Vec<(Reading, Range<usize>)> = Vec::new();
-    let mut read = |key: &'static str, make: fn(String) -> Reading, findings: &mut Diagnostics| {
+    let mut texts: Vec<(MetricReading, Range<usize>)> = Vec::new();
+    let mut read = |key: &'static str, make: fn(String) -> MetricReading, findings: &mut Diagnostics| {
         if let Some(text) = section.take(key).and_then(|field| field.text("a string", findings)) {
             texts.push((make(text.value), text.span));
         }
     };
-    read("pattern", Reading::Pattern, findings);
-    read("json", Reading::Json, findings);
-    read("csv", Reading::Csv, findings);
-    read("percentiles", Reading::Percentiles, findings);
+    read("pattern", MetricReading::Pattern, findings);
+    read("json", MetricReading::Json, findings);
+    read("csv", MetricReading::Csv, findings);
+    read("percentiles", MetricReading::Percentiles, findings);
     if let Some(field) = section.take("hdr").filter(|field| field.boolean(findings) == Some(true)) {
-        texts.push((Reading::Hdr, field.span));
+        texts.push((MetricReading::Hdr, field.span));
     }
     let progress = section.take("progress").and_then(|field| field.text("a regular expression", findings));
     section.finish(findings);
     let ways = "one of `pattern`, `json`, `csv`, `percentiles`, `hdr = true`, or `progress`";
     let (reading, span) = match (texts.len(), &progress) {
         (1, _) => texts.remove(0),
-        (0, Some(progress)) => (Reading::Progress, progress.span.clone()),
+        (0, Some(progress)) => (MetricReading::Progress, progress.span.clone()),
         (0, None) => {
             section.missing("pattern", format!("expected {ways}"), findings);
             return None;
@@ -261,20 +263,20 @@ fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePl
     };
     let take = match (take, &reading) {
         // Each is a figure of its own.
-        (Some(_), Reading::Percentiles(_) | Reading::Hdr) => {
+        (Some(_), MetricReading::Percentiles(_) | MetricReading::Hdr) => {
             let field = take_field.expect("it was read");
             field
                 .invalid("expected none: percentiles are a figure each, and histograms are merged", findings);
             return None;
         }
         (Some(take), _) => take?,
-        (None, Reading::Progress) => Take::Mean,
-        (None, _) => Take::default(),
+        (None, MetricReading::Progress) => ValueChoice::Mean,
+        (None, _) => ValueChoice::default(),
     };
     let (unit, better) = (unit?, better?);
     let slow_motion = match given {
         Some(given) => given?,
-        None => Dilation::of_unit(&unit.value).or_else(|| {
+        None => MetricDilation::of_unit(&unit.value).or_else(|| {
             let message =
                 format!("`{}` does not say whether slow motion changes figure `{}`", unit.value, field.key);
             let label = "expected `slow_motion = \"time\"`, \"rate\" or \"none\" beside it";

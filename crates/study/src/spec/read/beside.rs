@@ -1,7 +1,7 @@
 //! `beside` of a `[workload.NAME]`: what goes on beside the measured operations.
 
 use underlay_config::{Diagnostic, Diagnostics, Section, Spanned};
-use underlay_workload::{Mix, OperationKind};
+use underlay_workload::{OperationKind, OperationMix};
 
 use super::mixes;
 use crate::spec::model::BesideSpec;
@@ -42,7 +42,7 @@ pub(in crate::spec) fn read(
 
 /// Whether the two can go on at once.
 fn check(mix: &Spanned<String>, measured: &[Spanned<String>], findings: &mut Diagnostics) -> bool {
-    let parsed = |name: &str| Mix::parse(name).ok();
+    let parsed = |name: &str| OperationMix::parse(name).ok();
     let ends = |name: &str| parsed(name).is_some_and(|mix| mix.visits_every_record());
     let inserts = |name: &str| parsed(name).is_some_and(|mix| mix.share(OperationKind::Insert) > 0.0);
     if ends(&mix.value) {

@@ -4,8 +4,8 @@ use underlay_config::units::rounded_bytes;
 use underlay_config::{Diagnostic, Diagnostics, Field, Spanned};
 use underlay_storage::stack::InitialState;
 
-use super::media_files::{DeviceKeys, Media};
-use crate::spec::model::{DeviceSpec, Filesystem, Layout};
+use super::media_files::{DeviceKeys, MediaReader};
+use crate::spec::model::{DeviceSpec, StorageLayout, VolumeFilesystem};
 
 /// One pacer serves all devices of a storage; beyond this the host is what would be measured.
 pub(in crate::spec) const MAX_DEVICES: u32 = 64;
@@ -27,19 +27,19 @@ pub(in crate::spec) fn read_initial(
 pub(in crate::spec) fn read_filesystem(
     field: Option<Field<'_>>,
     findings: &mut Diagnostics,
-) -> Option<Filesystem> {
-    let Some(field) = field else { return Some(Filesystem::Xfs) };
+) -> Option<VolumeFilesystem> {
+    let Some(field) = field else { return Some(VolumeFilesystem::Xfs) };
     field.word(&["xfs", "ext4", "none"], findings).map(|word| match word.value {
-        "ext4" => Filesystem::Ext4,
-        "none" => Filesystem::None,
-        _ => Filesystem::Xfs,
+        "ext4" => VolumeFilesystem::Ext4,
+        "none" => VolumeFilesystem::None,
+        _ => VolumeFilesystem::Xfs,
     })
 }
 
 pub(in crate::spec) fn read_devices(
     field: &Field<'_>,
-    layout: Option<Layout>,
-    media: &Media<'_>,
+    layout: Option<StorageLayout>,
+    media: &MediaReader<'_>,
     findings: &mut Diagnostics,
 ) -> Option<Vec<DeviceSpec>> {
     if !field.is_array() {
@@ -53,7 +53,7 @@ pub(in crate::spec) fn read_devices(
             devices.push(Spanned::new(device, element.span.clone()));
         }
     }
-    if let (Some(Layout::Mirror), [only]) = (layout, devices.as_slice())
+    if let (Some(StorageLayout::Mirror), [only]) = (layout, devices.as_slice())
         && only.value.count == 1
     {
         findings.push(Diagnostic::error(
@@ -74,9 +74,9 @@ pub(in crate::spec) fn read_devices(
         return None;
     }
     let layout_word = match layout {
-        Some(Layout::Stripe { .. } | Layout::Split { .. }) => "stripe",
-        Some(Layout::Mirror) => "mirror",
-        Some(Layout::Jbod) | None => "",
+        Some(StorageLayout::Stripe { .. } | StorageLayout::Split { .. }) => "stripe",
+        Some(StorageLayout::Mirror) => "mirror",
+        Some(StorageLayout::Jbod) | None => "",
     };
     if let (false, Some(first)) = (layout_word.is_empty(), devices.first()) {
         let shape = |device: &DeviceSpec| {
@@ -105,8 +105,8 @@ const KEYS: [&str; 5] = ["medium", "count", "capacity", "larger_than_medium", "d
 
 fn read_device(
     element: &Field<'_>,
-    layout: Option<Layout>,
-    media: &Media<'_>,
+    layout: Option<StorageLayout>,
+    media: &MediaReader<'_>,
     findings: &mut Diagnostics,
 ) -> Option<DeviceSpec> {
     let mut section = element.section(format!("an element of {}", element.place), findings)?;
@@ -121,7 +121,9 @@ fn read_device(
 
     let directories = match directories {
         None => 1,
-        Some(field) if layout == Some(Layout::Jbod) => field.count(1..=MAX_DIRECTORIES, findings)?.value,
+        Some(field) if layout == Some(StorageLayout::Jbod) => {
+            field.count(1..=MAX_DIRECTORIES, findings)?.value
+        }
         Some(field) => {
             let message = format!("{} goes only with layout = \"jbod\"", field.place);
             findings.push(

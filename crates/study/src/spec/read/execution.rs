@@ -4,15 +4,15 @@ use std::ops::Range;
 use std::time::Duration;
 
 use underlay_attach::choice;
-use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, Word};
-use underlay_record::{ReferenceTable, Scale};
+use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, UnknownName};
+use underlay_record::{ReferenceTable, ScaleFactors};
 
 use crate::reference;
-use crate::spec::model::{Cache, RunSettings};
+use crate::spec::model::{InitialCacheState, RunSettings};
 
 pub const MAX_REPETITIONS: u32 = 1000;
-pub const MAX_TIME: f64 = Scale::MAX_TIME;
-pub(in crate::spec) const MAX_DATA: f64 = Scale::MAX_DATA;
+pub const MAX_TIME: f64 = ScaleFactors::MAX_TIME;
+pub(in crate::spec) const MAX_DATA: f64 = ScaleFactors::MAX_DATA;
 /// More machines than any published study has had.
 const MAX_MACHINES: u32 = 100_000;
 
@@ -47,7 +47,7 @@ pub(in crate::spec) fn read_run(root: &mut Section<'_>, findings: &mut Diagnosti
             repetitions: 3,
             seed: 1,
             // On a disk a cache fills for hours; who asks for cold means it.
-            cache: Cache::Warm,
+            cache: InitialCacheState::Warm,
             attachment: None,
             dirty_limit_bytes: None,
             raw: false,
@@ -74,7 +74,8 @@ pub(in crate::spec) fn read_run(root: &mut Section<'_>, findings: &mut Diagnosti
         site.settings.seed = seed.value;
     }
     if let Some(cache) = section.take("cache").and_then(|field| field.word(&["cold", "warm"], findings)) {
-        site.settings.cache = if cache.value == "cold" { Cache::Cold } else { Cache::Warm };
+        site.settings.cache =
+            if cache.value == "cold" { InitialCacheState::Cold } else { InitialCacheState::Warm };
     }
     if let Some(field) = section.take("attachment") {
         let names: Vec<&'static str> = choice::ATTACHMENTS.iter().map(|way| way.name).collect();
@@ -94,7 +95,7 @@ pub(in crate::spec) fn read_run(root: &mut Section<'_>, findings: &mut Diagnosti
 /// The factors of `[scale]`.
 #[derive(Clone)]
 pub(in crate::spec) struct ScaleSite {
-    pub value: Scale,
+    pub value: ScaleFactors,
     pub span: Range<usize>,
     /// Whether the study says what `time` is.
     pub time_is_given: bool,
@@ -102,7 +103,7 @@ pub(in crate::spec) struct ScaleSite {
 
 /// `[scale]`: both factors are 1 unless it says otherwise, and never less.
 pub(in crate::spec) fn read_scale(root: &mut Section<'_>, findings: &mut Diagnostics) -> ScaleSite {
-    let mut scale = ScaleSite { value: Scale::default(), span: 0..0, time_is_given: false };
+    let mut scale = ScaleSite { value: ScaleFactors::default(), span: 0..0, time_is_given: false };
     let Some(field) = root.take("scale") else { return scale };
     scale.span = field.key_span.clone();
     let Some(mut section) = field.section("[scale]", findings) else { return scale };
@@ -155,7 +156,7 @@ pub(in crate::spec) fn read_reference(
         findings.push(Diagnostic::unknown(
             paper.span,
             message,
-            Word::Value(&paper.value),
+            UnknownName::Value(&paper.value),
             names.iter().copied(),
             known,
         ));

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, sections_of, units};
-use underlay_storage::faults::{Extent, Fault};
-use underlay_storage::medium::Operation;
+use underlay_storage::faults::{ByteExtent, DeviceFault};
+use underlay_storage::medium::ModelOperation;
 
 use crate::spec::model::{FaultAct, FaultSpec};
 
@@ -78,15 +78,15 @@ fn read_fault(name: String, mut section: Section<'_>, findings: &mut Diagnostics
 fn read_act(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FaultAct> {
     let fault = match field.key.as_str() {
         "slow" => match field.as_number() {
-            Some(factor) => Fault::Slow { factor },
+            Some(factor) => DeviceFault::Slow { factor },
             None => {
                 field.mismatch("a factor such as 10", findings);
                 return None;
             }
         },
-        "vanish" => yes(field, Fault::Vanish, findings)?,
-        "full" => yes(field, Fault::Full, findings)?,
-        "ignore_flushes" => yes(field, Fault::IgnoreFlushes, findings)?,
+        "vanish" => yes(field, DeviceFault::Vanish, findings)?,
+        "full" => yes(field, DeviceFault::Full, findings)?,
+        "ignore_flushes" => yes(field, DeviceFault::IgnoreFlushes, findings)?,
         "power_cut" if field.as_true() => return Some(FaultAct::PowerCut { torn: false, reordered: false }),
         "power_cut" => {
             let mut section = field.section(field.place.clone(), findings)?;
@@ -111,7 +111,7 @@ fn read_act(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FaultAct> {
                     .take("extent")
                     .map_or(Some(None), |field| read_extent(&field, findings).map(Some));
                 section.finish(findings);
-                return checked(Fault::Corrupt { rate: rate?, extent: extent?, seed }, field, findings);
+                return checked(DeviceFault::Corrupt { rate: rate?, extent: extent?, seed }, field, findings);
             }
             let operations = section.take("operations").map_or(Some(Vec::new()), |field| {
                 let before = findings.findings().len();
@@ -123,21 +123,21 @@ fn read_act(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FaultAct> {
                     .take("extent")
                     .map_or(Some(None), |field| read_extent(&field, findings).map(Some));
                 section.finish(findings);
-                Fault::Errors { operations: operations?, rate: rate?, extent: extent?, seed }
+                DeviceFault::Errors { operations: operations?, rate: rate?, extent: extent?, seed }
             } else {
                 let latency = section
                     .require("latency", "latency = \"200 ms\"", findings)
                     .and_then(|field| field.duration(false, findings));
                 section.finish(findings);
                 let latency_us = latency?.value.as_secs_f64() * 1e6;
-                Fault::Spikes { operations: operations?, rate: rate?, latency_us, seed }
+                DeviceFault::Spikes { operations: operations?, rate: rate?, latency_us, seed }
             }
         }
     };
     checked(fault, field, findings)
 }
 
-fn checked(fault: Fault, field: &Field<'_>, findings: &mut Diagnostics) -> Option<FaultAct> {
+fn checked(fault: DeviceFault, field: &Field<'_>, findings: &mut Diagnostics) -> Option<FaultAct> {
     match fault.check() {
         Ok(()) => Some(FaultAct::Device(fault)),
         Err(problem) => {
@@ -148,7 +148,7 @@ fn checked(fault: Fault, field: &Field<'_>, findings: &mut Diagnostics) -> Optio
 }
 
 /// `vanish = true`; the opposite would say nothing.
-fn yes(field: &Field<'_>, fault: Fault, findings: &mut Diagnostics) -> Option<Fault> {
+fn yes(field: &Field<'_>, fault: DeviceFault, findings: &mut Diagnostics) -> Option<DeviceFault> {
     if field.as_true() {
         return Some(fault);
     }
@@ -156,19 +156,19 @@ fn yes(field: &Field<'_>, fault: Fault, findings: &mut Diagnostics) -> Option<Fa
     None
 }
 
-fn read_operation(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Spanned<Operation>> {
+fn read_operation(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Spanned<ModelOperation>> {
     let word = field.word(&["read", "write", "flush", "discard"], findings)?;
     let operation = match word.value {
-        "read" => Operation::Read,
-        "write" => Operation::Write,
-        "flush" => Operation::Flush,
-        _ => Operation::Discard,
+        "read" => ModelOperation::Read,
+        "write" => ModelOperation::Write,
+        "flush" => ModelOperation::Flush,
+        _ => ModelOperation::Discard,
     };
     Some(Spanned::new(operation, word.span))
 }
 
 /// `"0..1 GiB"`
-fn read_extent(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Extent> {
+fn read_extent(field: &Field<'_>, findings: &mut Diagnostics) -> Option<ByteExtent> {
     const EXPECTED: &str = "a range of bytes such as \"0 B..1 GiB\"";
     let text = field.text(EXPECTED, findings)?;
     let Some((from, to)) = text.value.split_once("..") else {
@@ -180,7 +180,7 @@ fn read_extent(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Extent> 
         part => units::parse_bytes(part),
     };
     match (bytes(from), bytes(to)) {
-        (Ok(start_bytes), Ok(end_bytes)) => Some(Extent { start_bytes, end_bytes }),
+        (Ok(start_bytes), Ok(end_bytes)) => Some(ByteExtent { start_bytes, end_bytes }),
         (Err(error), _) | (_, Err(error)) => {
             field.invalid(error.to_string(), findings);
             None

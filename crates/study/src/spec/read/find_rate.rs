@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned};
-use underlay_workload::search::Bound;
+use underlay_workload::search::LatencyBound;
 
 use crate::spec::model::FindRate;
 use crate::spec::model::rate::{EXPECTED_RATE, RATES_PER_S};
@@ -35,7 +35,7 @@ pub(in crate::spec) fn read(
     let (mut bounds, mut names_any) = (Vec::new(), false);
     for field in wanted.take_rest() {
         names_any = true;
-        let Some(quantile) = Bound::quantile_of(&field.key) else {
+        let Some(quantile) = LatencyBound::quantile_of(&field.key) else {
             let message = format!("unknown key `{}` in {}", field.key, wanted.title);
             let label = "expected a percentile such as p50, p99 or p999, or one of from, to, within, step";
             findings.push(Diagnostic::error(field.key_span, message, label));
@@ -50,7 +50,7 @@ pub(in crate::spec) fn read(
         }
         let Some(limit) = field.duration(false, findings) else { continue };
         let limit_ns = u64::try_from(limit.value.as_nanos()).unwrap_or(u64::MAX);
-        bounds.push(Bound { quantile, limit_ns });
+        bounds.push(LatencyBound { quantile, limit_ns });
     }
     let (from_per_s, to_per_s, within) = (from_per_s?, to_per_s?, within?);
     if bounds.is_empty() {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, Word};
+use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, UnknownName};
 
 use crate::spec::model::JobSpec;
 
@@ -26,12 +26,12 @@ pub(in crate::spec) struct JobSite {
 
 /// How much data each job is asked for.
 #[derive(Clone, Default)]
-pub(in crate::spec) struct Amounts {
+pub(in crate::spec) struct JobAmounts {
     of_jobs: Vec<(String, Spanned<u64>)>,
     others: Option<Spanned<u64>>,
 }
 
-impl Amounts {
+impl JobAmounts {
     fn of(&self, job: &str) -> Option<&Spanned<u64>> {
         let own = self.of_jobs.iter().find(|(name, _)| name == job).map(|(_, bytes)| bytes);
         own.or(self.others.as_ref())
@@ -94,16 +94,16 @@ pub(in crate::spec) fn read_amounts(
     field: &Field<'_>,
     jobs: &[&str],
     findings: &mut Diagnostics,
-) -> Option<Amounts> {
+) -> Option<JobAmounts> {
     if field.as_text().is_some() {
-        return Some(Amounts { of_jobs: Vec::new(), others: Some(field.bytes(findings)?) });
+        return Some(JobAmounts { of_jobs: Vec::new(), others: Some(field.bytes(findings)?) });
     }
     if field.is_array() || !field.is_table() {
         field.mismatch("a size such as \"1 TB\", or a table of them by job", findings);
         return None;
     }
     let mut section = field.section(field.place.clone(), findings)?;
-    let mut amounts = Amounts::default();
+    let mut amounts = JobAmounts::default();
     let mut is_sound = true;
     for size in section.take_rest() {
         let Some(bytes) = size.bytes(findings) else {
@@ -121,7 +121,7 @@ pub(in crate::spec) fn read_amounts(
             findings.push(Diagnostic::unknown(
                 size.key_span,
                 message,
-                Word::Value(&size.key),
+                UnknownName::Value(&size.key),
                 names.iter().copied(),
                 expected,
             ));

@@ -5,10 +5,10 @@ use std::ops::Range;
 use underlay_config::units::rounded_bytes;
 use underlay_config::{Diagnostic, Diagnostics, Field, Section};
 use underlay_storage::layers::cache::CacheMode;
-use underlay_storage::layers::compress::Codec;
+use underlay_storage::layers::compress::CompressionCodec;
 
-use super::media_files::{DeviceKeys, Media};
-use crate::spec::model::{CacheSpec, Layers, LinkSpec};
+use super::media_files::{DeviceKeys, MediaReader};
+use crate::spec::model::{CacheSpec, LinkSpec, VolumeLayers};
 
 /// Zstandard's own default.
 const ZSTD_LEVEL: i32 = 3;
@@ -38,18 +38,22 @@ impl<'a> LayerFields<'a> {
     }
 
     /// `None` when one of them is wrong.
-    pub(super) fn read(&self, media: &Media<'_>, findings: &mut Diagnostics) -> Option<Layers> {
+    pub(super) fn read(&self, media: &MediaReader<'_>, findings: &mut Diagnostics) -> Option<VolumeLayers> {
         let cache = self.cache.as_ref().map(|field| read_cache(field, media, findings));
         let compress = self.compress.as_ref().map(|field| read_codec(field, findings));
         let link = self.link.as_ref().map(|field| read_link(field, findings));
-        Some(Layers { cache: sound(cache)?.map(Box::new), compress: sound(compress)?, link: sound(link)? })
+        Some(VolumeLayers {
+            cache: sound(cache)?.map(Box::new),
+            compress: sound(compress)?,
+            link: sound(link)?,
+        })
     }
 
     /// Of a volume of a pool: the codec that the volume server compresses by, and the link. `None` when one is wrong.
     pub(super) fn read_of_volume(
         self,
         findings: &mut Diagnostics,
-    ) -> Option<(Option<Codec>, Option<LinkSpec>)> {
+    ) -> Option<(Option<CompressionCodec>, Option<LinkSpec>)> {
         if let Some(cache) = &self.cache {
             let message = format!("{} does not go with `pool`", cache.place);
             let label = "a volume server has no cache device";
@@ -62,10 +66,10 @@ impl<'a> LayerFields<'a> {
     }
 }
 
-fn read_codec(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Codec> {
+fn read_codec(field: &Field<'_>, findings: &mut Diagnostics) -> Option<CompressionCodec> {
     field.word(&["lz4", "zstd"], findings).map(|word| match word.value {
-        "zstd" => Codec::Zstd(ZSTD_LEVEL),
-        _ => Codec::Lz4,
+        "zstd" => CompressionCodec::Zstd(ZSTD_LEVEL),
+        _ => CompressionCodec::Lz4,
     })
 }
 
@@ -77,7 +81,7 @@ fn sound<T>(read: Option<Option<T>>) -> Option<Option<T>> {
     }
 }
 
-fn read_cache(field: &Field<'_>, media: &Media<'_>, findings: &mut Diagnostics) -> Option<CacheSpec> {
+fn read_cache(field: &Field<'_>, media: &MediaReader<'_>, findings: &mut Diagnostics) -> Option<CacheSpec> {
     let mut section = field.section(field.place.clone(), findings)?;
     let medium = section.require("medium", "medium = \"nvme-9300-max\"", findings);
     let capacity = section.require("capacity", "capacity = \"64 GB\"", findings);

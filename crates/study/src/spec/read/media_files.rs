@@ -3,9 +3,11 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use underlay_config::{Diagnostic, Diagnostics, Field, Spanned, Word, closest};
+use underlay_config::{Diagnostic, Diagnostics, Field, Spanned, UnknownName, closest};
 use underlay_storage::catalogue;
-use underlay_storage::catalogue::{Blame, Change, Form, Medium, Refused};
+use underlay_storage::catalogue::{
+    CatalogueMedium, MediumRefusal, ParameterChange, ParameterForm, RefusalCause,
+};
 
 /// Gives the text of a medium's file by the name that the study gives it.
 pub(in crate::spec) type ReadFile<'a> = &'a dyn Fn(&str) -> Result<String, String>;
@@ -22,14 +24,14 @@ pub(in crate::spec) struct DeviceKeys<'d, 'a> {
     pub own_keys: &'d [&'static str],
 }
 
-pub(in crate::spec) struct Media<'a> {
+pub(in crate::spec) struct MediaReader<'a> {
     read_file: ReadFile<'a>,
     texts: RefCell<BTreeMap<String, String>>,
 }
 
-impl<'a> Media<'a> {
+impl<'a> MediaReader<'a> {
     pub(crate) fn new(read_file: ReadFile<'a>) -> Self {
-        Media { read_file, texts: RefCell::default() }
+        MediaReader { read_file, texts: RefCell::default() }
     }
 
     /// The files that were read, with their texts.
@@ -38,7 +40,7 @@ impl<'a> Media<'a> {
     }
 
     /// A medium of the catalogue, or of a file where the name ends in `.toml`.
-    pub(crate) fn find(&self, field: &Field<'_>, findings: &mut Diagnostics) -> Option<Medium> {
+    pub(crate) fn find(&self, field: &Field<'_>, findings: &mut Diagnostics) -> Option<CatalogueMedium> {
         let name = field.text("the name of a medium", findings)?;
         if name.value.ends_with(".toml") { self.read(&name, findings) } else { of_catalogue(&name, findings) }
     }
@@ -50,17 +52,19 @@ impl<'a> Media<'a> {
         field: &Field<'_>,
         device: &DeviceKeys<'_, '_>,
         findings: &mut Diagnostics,
-    ) -> Option<Medium> {
+    ) -> Option<CatalogueMedium> {
         let medium = self.find(field, findings)?;
         let DeviceKeys { capacity, beyond, changes, title, own_keys } = device;
         let known = medium.kind.parameters();
-        let mut wanted: Vec<(&str, Change)> = Vec::new();
+        let mut wanted: Vec<(&str, ParameterChange)> = Vec::new();
         for change in *changes {
             let form = known.iter().find(|(name, _)| *name == change.key).map(|(_, form)| *form);
             let value = match form {
-                Some(Form::Number) => change.number("a number", findings).map(Change::Number),
-                Some(Form::Property) => change.boolean(findings).map(Change::Property),
-                Some(Form::Table) => {
+                Some(ParameterForm::Number) => {
+                    change.number("a number", findings).map(ParameterChange::Number)
+                }
+                Some(ParameterForm::Property) => change.boolean(findings).map(ParameterChange::Property),
+                Some(ParameterForm::Table) => {
                     change
                         .invalid("expected in the medium's own file: this is more than one number", findings);
                     None
@@ -94,25 +98,25 @@ impl<'a> Media<'a> {
             }
             Err(refused) => {
                 let all = changes.first().map_or(&field.span, |first| &first.span);
-                for Refused { blame, reason } in refused {
+                for MediumRefusal { blame, reason } in refused {
                     let (span, message) = match blame {
-                        Blame::Change(index) => (
+                        RefusalCause::Change(index) => (
                             changes[index].span.clone(),
                             format!("{} can't have this value", changes[index].place),
                         ),
-                        Blame::Capacity => {
+                        RefusalCause::Capacity => {
                             let span =
                                 capacity.as_ref().map_or(field.span.clone(), |found| found.span.clone());
                             (span, format!("`capacity` in {title} can't have this value"))
                         }
-                        Blame::Whole => {
+                        RefusalCause::Whole => {
                             let message = format!("\"{}\" can't be like this", name.escape_debug());
                             (all.clone(), message)
                         }
                     };
                     let finding = Diagnostic::error(span, message, reason);
                     findings.push(match (&medium.volume, blame) {
-                        (Some(_), Blame::Capacity) => finding.with_help(
+                        (Some(_), RefusalCause::Capacity) => finding.with_help(
                             "use `count` for several volumes, `data` in [scale] for a smaller copy of the study, and \
                              `larger_than_medium = true` for one that nobody sells",
                         ),
@@ -124,7 +128,7 @@ impl<'a> Media<'a> {
         }
     }
 
-    fn read(&self, name: &Spanned<String>, findings: &mut Diagnostics) -> Option<Medium> {
+    fn read(&self, name: &Spanned<String>, findings: &mut Diagnostics) -> Option<CatalogueMedium> {
         let known = self.texts.borrow().get(&name.value).cloned();
         let text = match known.map_or_else(|| (self.read_file)(&name.value), Ok) {
             Ok(text) => text,
@@ -134,7 +138,7 @@ impl<'a> Media<'a> {
                 return None;
             }
         };
-        let medium = Medium::parse(&name.value, &text);
+        let medium = CatalogueMedium::parse(&name.value, &text);
         self.texts.borrow_mut().insert(name.value.clone(), text);
         medium
             .map_err(|mistakes| {
@@ -153,9 +157,9 @@ impl<'a> Media<'a> {
 }
 
 /// A key that neither the study nor the medium knows.
-fn unknown_key(change: &Field<'_>, title: &str, own_keys: &[&str], medium: &Medium) -> Diagnostic {
+fn unknown_key(change: &Field<'_>, title: &str, own_keys: &[&str], medium: &CatalogueMedium) -> Diagnostic {
     let message = format!("unknown key `{}` in {title}", change.key);
-    let may_be_set = medium.kind.parameters().iter().filter(|(_, form)| *form != Form::Table);
+    let may_be_set = medium.kind.parameters().iter().filter(|(_, form)| *form != ParameterForm::Table);
     let numbers: Vec<&str> = may_be_set.map(|(name, _)| *name).collect();
     let known: Vec<&str> = own_keys.iter().chain(&numbers).copied().collect();
     let expected = format!(
@@ -164,10 +168,10 @@ fn unknown_key(change: &Field<'_>, title: &str, own_keys: &[&str], medium: &Medi
         medium.name,
         numbers.join(", ")
     );
-    Diagnostic::unknown(change.key_span.clone(), message, Word::Key(&change.key), known, expected)
+    Diagnostic::unknown(change.key_span.clone(), message, UnknownName::Key(&change.key), known, expected)
 }
 
-fn of_catalogue(name: &Spanned<String>, findings: &mut Diagnostics) -> Option<Medium> {
+fn of_catalogue(name: &Spanned<String>, findings: &mut Diagnostics) -> Option<CatalogueMedium> {
     if let Ok(medium) = catalogue::find(&name.value) {
         return Some(medium);
     }

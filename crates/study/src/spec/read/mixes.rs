@@ -1,7 +1,7 @@
 //! `mixes`: YCSB's by their names, or the shares of each kind of operation.
 
 use underlay_config::{Diagnostics, Field, Spanned};
-use underlay_workload::{Mix, OperationKind, Proportions};
+use underlay_workload::{OperationKind, OperationMix, OperationProportions};
 
 /// The keys of a mix of one's own.
 const SHARES: [(&str, OperationKind); 6] = [
@@ -30,11 +30,11 @@ pub(in crate::spec) fn read_one(element: &Field<'_>, findings: &mut Diagnostics)
     // As `check` and records write one of the above.
     if let Some(text) = element.as_text()
         && text.contains(|letter: char| letter.is_ascii_digit())
-        && let Ok(mix) = Mix::parse(text)
+        && let Ok(mix) = OperationMix::parse(text)
     {
         return Some(Spanned::new(mix.name().to_owned(), element.span.clone()));
     }
-    element.word(&Mix::NAMES, findings).map(|word| Spanned::new(word.value.to_owned(), word.span))
+    element.word(&OperationMix::NAMES, findings).map(|word| Spanned::new(word.value.to_owned(), word.span))
 }
 
 /// `{ read = 0.8, update = 0.2 }`, or the same in percent.
@@ -64,6 +64,6 @@ fn read_shares(element: &Field<'_>, findings: &mut Diagnostics) -> Option<Spanne
         element.invalid(format!("the shares add up to {sum}: expected 1, or 100 for percent"), findings);
         return None;
     }
-    let mix = Mix::spelt_out(Proportions::new(&weights).ok()?);
+    let mix = OperationMix::spelt_out(OperationProportions::new(&weights).ok()?);
     Some(Spanned::new(mix.name().to_owned(), element.span.clone()))
 }

@@ -7,12 +7,12 @@ use underlay_config::{Diagnostic, Diagnostics, Field, Section, closest, sections
 
 use super::devices::{read_devices, read_filesystem, read_initial};
 use super::layers::LayerFields;
-use super::media_files::Media;
+use super::media_files::MediaReader;
 use super::storage_site::StorageSite;
-use crate::spec::model::{PoolSpec, PoolVolume, StorageSource, StorageSpec, Transport};
+use crate::spec::model::{PoolSpec, PoolVolume, StorageSource, StorageSpec, VolumeTransport};
 
 /// The pools of a study, and which of them are used.
-pub(in crate::spec) struct Pools {
+pub(in crate::spec) struct StudyPools {
     sites: Vec<PoolSite>,
     /// All of them, also those that could not be read.
     names: Vec<String>,
@@ -26,21 +26,25 @@ struct PoolSite {
 }
 
 /// Reads `[pool.NAME]` sections, of which there may be none.
-pub(in crate::spec) fn read(root: &mut Section<'_>, media: &Media<'_>, findings: &mut Diagnostics) -> Pools {
-    let Some(field) = root.take("pool") else { return Pools { sites: Vec::new(), names: Vec::new() } };
+pub(in crate::spec) fn read(
+    root: &mut Section<'_>,
+    media: &MediaReader<'_>,
+    findings: &mut Diagnostics,
+) -> StudyPools {
+    let Some(field) = root.take("pool") else { return StudyPools { sites: Vec::new(), names: Vec::new() } };
     let sections = sections_of(&field, "pool", "shared", findings);
     let names = sections.iter().map(|(name, _)| name.clone()).collect();
     let sites = sections
         .into_iter()
         .filter_map(|(name, section)| read_pool(name, section, media, findings))
         .collect();
-    Pools { sites, names }
+    StudyPools { sites, names }
 }
 
 fn read_pool(
     name: String,
     mut section: Section<'_>,
-    media: &Media<'_>,
+    media: &MediaReader<'_>,
     findings: &mut Diagnostics,
 ) -> Option<PoolSite> {
     let key_span = section.span.clone();
@@ -62,7 +66,7 @@ fn read_pool(
     })
 }
 
-impl Pools {
+impl StudyPools {
     /// Notes pools that no storage is of.
     pub(super) fn note_unused(&self, findings: &mut Diagnostics) {
         for site in self.sites.iter().filter(|site| !site.is_used.get()) {
@@ -140,14 +144,14 @@ pub(in crate::spec) fn read_volume(
     fields: VolumeFields<'_>,
     layers: LayerFields<'_>,
     filesystem: Option<Field<'_>>,
-    pools: &Pools,
+    pools: &StudyPools,
     findings: &mut Diagnostics,
 ) -> Option<StorageSite> {
     let field = fields.pool?;
     let pool = pools.find(&field, findings);
     let transport = match fields.transport {
-        Some(transport) => transport.word(&["nvme-tcp"], findings).map(|_| Transport::NvmeTcp),
-        None => Some(Transport::NvmeTcp),
+        Some(transport) => transport.word(&["nvme-tcp"], findings).map(|_| VolumeTransport::NvmeTcp),
+        None => Some(VolumeTransport::NvmeTcp),
     };
     let capacity_span = fields.capacity.as_ref().map(|capacity| capacity.span.clone());
     let capacity = match fields.capacity {

@@ -4,14 +4,16 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, sections_of};
-use underlay_storage::layers::compress::Codec;
+use underlay_storage::layers::compress::CompressionCodec;
 use underlay_storage::stack::SecretPlaces;
 use underlay_volume::pool::VolumeSpec;
-use underlay_volume::pool_file::{Admission, Devices, ModelledDevices, PoolFile, VolumeFile, check_nqn};
-use underlay_volume::rate::Limits;
+use underlay_volume::pool_file::{
+    ModelledDevices, PoolDevices, PoolFile, VolumeAdmission, VolumeFile, check_nqn,
+};
+use underlay_volume::rate::RateLimits;
 
 use super::devices::read_initial;
-use super::media_files::{Media, ReadFile};
+use super::media_files::{MediaReader, ReadFile};
 use super::{devices, execution};
 use crate::spec::model::DeviceSpec;
 
@@ -33,7 +35,7 @@ pub fn read_pool_file(
     beside: &Path,
     read_file: ReadFile<'_>,
 ) -> Result<PoolFile, Diagnostics> {
-    let media = Media::new(read_file);
+    let media = MediaReader::new(read_file);
     let mut findings = Diagnostics::new(file_name, text);
     let Some(document) = underlay_config::parse(text, &mut findings) else { return Err(findings) };
     let mut root = Section::root("the pool", document.as_table());
@@ -43,7 +45,7 @@ pub fn read_pool_file(
     let directory = root.take("directory").and_then(|field| read_path(&field, &mut findings));
     let devices = read_devices(&mut root, &media, beside, &mut findings);
     let power_cut = root.take("power_cut");
-    let is_real = matches!(devices, Some(Devices::Paths(_)));
+    let is_real = matches!(devices, Some(PoolDevices::Paths(_)));
     let power_cut = power_cut.is_some_and(|field| read_power_cut(&field, is_real, &mut findings));
     let volumes = root.take("volume");
     let volumes = volumes.map(|field| read_volumes(&field, devices.as_ref(), beside, &mut findings));
@@ -104,10 +106,10 @@ fn read_path(field: &Field<'_>, findings: &mut Diagnostics) -> Option<PathBuf> {
 
 fn read_devices(
     root: &mut Section<'_>,
-    media: &Media<'_>,
+    media: &MediaReader<'_>,
     beside: &Path,
     findings: &mut Diagnostics,
-) -> Option<Devices> {
+) -> Option<PoolDevices> {
     let (devices, paths, initial) = (root.take("devices"), root.take("paths"), root.take("initial"));
     match (devices, paths) {
         (None, None) => {
@@ -135,19 +137,19 @@ fn read_devices(
             let list = paths.list(findings, |element, findings| {
                 Some(Spanned::new(beside.join(read_path(element, findings)?), element.span.clone()))
             });
-            (!list.is_empty()).then(|| Devices::Paths(list.into_iter().map(|path| path.value).collect()))
+            (!list.is_empty()).then(|| PoolDevices::Paths(list.into_iter().map(|path| path.value).collect()))
         }
         (Some(devices), None) => {
             let initial = read_initial(initial, findings)?;
             let devices = read_modelled(&devices, media, findings)?;
-            Some(Devices::Modelled { devices, initial })
+            Some(PoolDevices::Modelled { devices, initial })
         }
     }
 }
 
 fn read_modelled(
     field: &Field<'_>,
-    media: &Media<'_>,
+    media: &MediaReader<'_>,
     findings: &mut Diagnostics,
 ) -> Option<Vec<ModelledDevices>> {
     // Volumes are cut from whatever there is: devices need not be equal.
@@ -161,7 +163,7 @@ fn read_modelled(
 
 fn read_volumes(
     field: &Field<'_>,
-    devices: Option<&Devices>,
+    devices: Option<&PoolDevices>,
     beside: &Path,
     findings: &mut Diagnostics,
 ) -> Vec<VolumeFile> {
@@ -172,7 +174,7 @@ fn read_volumes(
 fn read_volume(
     name: String,
     mut section: Section<'_>,
-    devices: Option<&Devices>,
+    devices: Option<&PoolDevices>,
     beside: &Path,
     findings: &mut Diagnostics,
 ) -> Option<VolumeFile> {
@@ -201,8 +203,8 @@ fn read_volume(
         Some(bytes)
     });
     let compress = compress.and_then(|field| match field.word(&["lz4", "zstd", "none"], findings)?.value {
-        "lz4" => Some(Codec::Lz4),
-        "zstd" => Some(Codec::Zstd(ZSTD_LEVEL)),
+        "lz4" => Some(CompressionCodec::Lz4),
+        "zstd" => Some(CompressionCodec::Zstd(ZSTD_LEVEL)),
         _ => None,
     });
     let mirrored = mirror.as_ref().and_then(|field| field.boolean(findings)).unwrap_or(false);
@@ -221,10 +223,10 @@ fn read_volume(
     let hosts = hosts.map(|field| field.list(findings, read_host)).unwrap_or_default();
     let secrets = secrets.read(!hosts.is_empty(), beside, findings);
     let shared = shared.as_ref().and_then(|field| field.boolean(findings)).unwrap_or(false);
-    let limits = Limits { iops, bytes_per_second };
+    let limits = RateLimits { iops, bytes_per_second };
     let spec = VolumeSpec { capacity_bytes: capacity?, compress, mirror: mirrored, limits };
     let hosts = hosts.into_iter().map(|host| host.value).collect();
-    Some(VolumeFile { name, spec, admission: Admission { hosts, secrets, shared } })
+    Some(VolumeFile { name, spec, admission: VolumeAdmission { hosts, secrets, shared } })
 }
 
 /// How hosts and the server prove themselves to each other.
@@ -266,10 +268,10 @@ impl SecretFields<'_> {
     }
 }
 
-fn count(devices: &Devices) -> u32 {
+fn count(devices: &PoolDevices) -> u32 {
     match devices {
-        Devices::Modelled { devices, .. } => devices.iter().map(|device| device.count).sum(),
-        Devices::Paths(paths) => u32::try_from(paths.len()).unwrap_or(u32::MAX),
+        PoolDevices::Modelled { devices, .. } => devices.iter().map(|device| device.count).sum(),
+        PoolDevices::Paths(paths) => u32::try_from(paths.len()).unwrap_or(u32::MAX),
     }
 }
 

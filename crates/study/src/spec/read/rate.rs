@@ -5,23 +5,24 @@ use std::time::Duration;
 use underlay_config::{Diagnostics, Field, Spanned};
 
 use crate::spec::model::rate::{EXPECTED_RATE, RATES_PER_S};
-use crate::spec::model::{ChangingRate, Rate};
+use crate::spec::model::{ChangingRate, StudyRate};
 
 /// Each step is to have two intervals of the time series at least.
 const MAX_STEPS: usize = 20;
 
-pub(in crate::spec) fn read_rates(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<Rate>> {
+pub(in crate::spec) fn read_rates(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<StudyRate>> {
     let expected = format!("\"max\" or {EXPECTED_RATE}");
     field.list(findings, |element, findings| {
         let span = element.span.clone();
         if element.is_table() {
-            return read_changing(element, findings).map(|rate| Spanned::new(Rate::Changing(rate), span));
+            return read_changing(element, findings)
+                .map(|rate| Spanned::new(StudyRate::Changing(rate), span));
         }
         if element.as_text() == Some("max") {
-            return Some(Spanned::new(Rate::Max, span));
+            return Some(Spanned::new(StudyRate::Max, span));
         }
         let rate = element.rate_per_s(RATES_PER_S, &expected, findings)?;
-        Some(Spanned::new(Rate::Steady(rate), span))
+        Some(Spanned::new(StudyRate::Steady(rate), span))
     })
 }
 

@@ -7,14 +7,14 @@ use underlay_config::{Diagnostic, Diagnostics, Section, Spanned};
 use super::devices::MAX_DEVICES;
 use super::execution::{MAX_DATA, MAX_REPETITIONS, MAX_TIME, read_measured_time};
 use super::system::MAX_SERVERS;
-use super::workload::{Amount, WorkloadSite};
+use super::workload::{DataAmount, WorkloadSite};
 use super::{execution, jobs, mixes, rate, workload};
-use crate::spec::model::Rate;
+use crate::spec::model::StudyRate;
 
 /// Overrides. `mixes`, `jobs`, `workloads` and `storages` say which of the study's are kept; the other lists replace those of every
 /// workload. A list that is empty changes nothing.
 #[derive(Default)]
-pub(in crate::spec) struct Short {
+pub(in crate::spec) struct ShortOverrides {
     pub warmup: Option<Spanned<Duration>>,
     pub duration: Option<Spanned<Duration>>,
     pub repetitions: Option<u32>,
@@ -24,9 +24,9 @@ pub(in crate::spec) struct Short {
     pub storages: Vec<Spanned<String>>,
     pub distributions: Vec<Spanned<&'static str>>,
     pub threads: Vec<Spanned<u32>>,
-    pub rates: Vec<Spanned<Rate>>,
-    pub amounts: Vec<Spanned<Amount>>,
-    pub job_amounts: Option<jobs::Amounts>,
+    pub rates: Vec<Spanned<StudyRate>>,
+    pub amounts: Vec<Spanned<DataAmount>>,
+    pub job_amounts: Option<jobs::JobAmounts>,
     pub servers: Option<Spanned<u32>>,
     pub pool_devices: Option<Spanned<u32>>,
     pub time: Option<Spanned<f64>>,
@@ -39,11 +39,11 @@ pub(in crate::spec) fn read(
     root: &mut Section<'_>,
     workloads: &[WorkloadSite],
     findings: &mut Diagnostics,
-) -> Short {
+) -> ShortOverrides {
     let Some(mut section) = root.take("short").and_then(|field| field.section("[short]", findings)) else {
-        return Short::default();
+        return ShortOverrides::default();
     };
-    let mut short = Short {
+    let mut short = ShortOverrides {
         warmup: section.take("warmup").and_then(|field| field.duration(true, findings)),
         duration: section.take("duration").and_then(|field| read_measured_time(&field, findings)),
         repetitions: section
@@ -51,7 +51,7 @@ pub(in crate::spec) fn read(
             .and_then(|field| field.count(1..=MAX_REPETITIONS, findings))
             .map(|count| count.value),
         dirty_limit: section.take("dirty_limit").and_then(|field| field.bytes(findings)),
-        ..Short::default()
+        ..ShortOverrides::default()
     };
     if let Some(field) = section.take("mixes") {
         short.mixes = mixes::read(&field, findings);

@@ -13,7 +13,7 @@ use crate::spec::model::MachineSpec;
 
 /// The sections of a study that could be read, with their places.
 #[derive(Clone)]
-pub(in crate::spec) struct Sites {
+pub(in crate::spec) struct SectionSites {
     pub baseline: Option<Spanned<String>>,
     pub machine: Option<Spanned<MachineSpec>>,
     pub scale: ScaleSite,
@@ -28,7 +28,7 @@ pub(in crate::spec) struct Sites {
     pub events: Vec<EventSite>,
 }
 
-impl Sites {
+impl SectionSites {
     /// The baseline, which a study with one storage need not name.
     pub(crate) fn baseline_name(&self) -> Option<String> {
         match (&self.baseline, self.storage_names.as_slice()) {

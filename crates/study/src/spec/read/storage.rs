@@ -9,12 +9,14 @@ use underlay_storage::stack::InitialState;
 
 use super::devices::{MAX_DIRECTORIES, read_devices, read_filesystem, read_initial};
 use super::layers::LayerFields;
-use super::media_files::Media;
+use super::media_files::MediaReader;
 use super::pool;
-use super::pool::{Pools, VolumeFields};
+use super::pool::{StudyPools, VolumeFields};
 use super::storage_site::StorageSite;
 use super::system::SettingsSite;
-use crate::spec::model::{DeviceSpec, Filesystem, Layers, Layout, StorageSource, StorageSpec};
+use crate::spec::model::{
+    DeviceSpec, StorageLayout, StorageSource, StorageSpec, VolumeFilesystem, VolumeLayers,
+};
 
 /// What Linux's software RAID takes when it is not told (mdadm(8), `--chunk`).
 const CHUNK_DEFAULT_BYTES: u64 = 512 << 10;
@@ -25,7 +27,7 @@ const MAX_READ_AHEAD_BYTES: u64 = 64 << 20;
 /// The names of all storages, and those of them that are described without a mistake.
 pub(in crate::spec) fn read(
     root: &mut Section<'_>,
-    media: &Media<'_>,
+    media: &MediaReader<'_>,
     findings: &mut Diagnostics,
 ) -> (Vec<String>, Vec<StorageSite>) {
     let pools = pool::read(root, media, findings);
@@ -105,8 +107,8 @@ fn read_read_ahead(field: &Field<'_>, site: &StorageSite, findings: &mut Diagnos
 fn read_storage(
     name: String,
     mut section: Section<'_>,
-    media: &Media<'_>,
-    pools: &Pools,
+    media: &MediaReader<'_>,
+    pools: &StudyPools,
     findings: &mut Diagnostics,
 ) -> Option<StorageSite> {
     let key_span = section.span.clone();
@@ -264,7 +266,7 @@ fn read_elsewhere<'a>(
 }
 
 /// A layout of the catalogue by its name.
-fn read_preset(field: &Field<'_>, findings: &mut Diagnostics) -> Option<(Vec<DeviceSpec>, Layout)> {
+fn read_preset(field: &Field<'_>, findings: &mut Diagnostics) -> Option<(Vec<DeviceSpec>, StorageLayout)> {
     let name = field.text("the name of a layout, as in \"accumulo-hdd\"", findings)?;
     match find_layout(&name.value) {
         Ok(preset) => Some(devices_of(&preset)),
@@ -281,7 +283,7 @@ fn read_preset(field: &Field<'_>, findings: &mut Diagnostics) -> Option<(Vec<Dev
     }
 }
 
-fn devices_of(preset: &LayoutPreset) -> (Vec<DeviceSpec>, Layout) {
+fn devices_of(preset: &LayoutPreset) -> (Vec<DeviceSpec>, StorageLayout) {
     let devices = preset.media().map(|(medium, count)| DeviceSpec {
         medium,
         count,
@@ -289,10 +291,10 @@ fn devices_of(preset: &LayoutPreset) -> (Vec<DeviceSpec>, Layout) {
         directories: 1,
     });
     let layout = match preset.layout {
-        PresetLayout::Stripe { chunk_bytes } => Layout::Stripe { chunk_bytes },
-        PresetLayout::Jbod => Layout::Jbod,
-        PresetLayout::Mirror => Layout::Mirror,
-        PresetLayout::Split { chunk_bytes, directories } => Layout::Split { chunk_bytes, directories },
+        PresetLayout::Stripe { chunk_bytes } => StorageLayout::Stripe { chunk_bytes },
+        PresetLayout::Jbod => StorageLayout::Jbod,
+        PresetLayout::Mirror => StorageLayout::Mirror,
+        PresetLayout::Split { chunk_bytes, directories } => StorageLayout::Split { chunk_bytes, directories },
     };
     (devices.collect(), layout)
 }
@@ -304,7 +306,7 @@ impl StorageSpec {
         for device in &mut devices {
             device.capacity_bytes = Some(device_bytes.min(device.medium.capacity_bytes()));
         }
-        let (layers, filesystem) = (Layers::default(), Filesystem::Xfs);
+        let (layers, filesystem) = (VolumeLayers::default(), VolumeFilesystem::Xfs);
         let source = StorageSource::Modelled { devices, layout, layers, initial, filesystem };
         StorageSpec {
             name: preset.name.clone(),
@@ -369,7 +371,7 @@ fn read_layout(
     chunk: Option<Field<'_>>,
     directories: Option<Field<'_>>,
     findings: &mut Diagnostics,
-) -> Option<Layout> {
+) -> Option<StorageLayout> {
     const LAYOUTS: [&str; 4] = ["stripe", "jbod", "mirror", "split"];
     let layout = match layout {
         Some(field) => {
@@ -407,8 +409,8 @@ fn read_layout(
     let chunk_bytes = chunk.as_ref().map(|field| read_chunk(field, findings));
     let chunk_bytes = chunk_bytes.unwrap_or(Some(CHUNK_DEFAULT_BYTES));
     match word {
-        "jbod" => Some(Layout::Jbod),
-        "mirror" => Some(Layout::Mirror),
+        "jbod" => Some(StorageLayout::Jbod),
+        "mirror" => Some(StorageLayout::Mirror),
         "split" => {
             let Some(field) = directories else {
                 let span = layout.map_or(0..0, |layout| layout.span);
@@ -420,9 +422,9 @@ fn read_layout(
                 return None;
             };
             let directories = field.count(1..=MAX_DIRECTORIES, findings)?.value;
-            Some(Layout::Split { chunk_bytes: chunk_bytes?, directories })
+            Some(StorageLayout::Split { chunk_bytes: chunk_bytes?, directories })
         }
-        _ => Some(Layout::Stripe { chunk_bytes: chunk_bytes? }),
+        _ => Some(StorageLayout::Stripe { chunk_bytes: chunk_bytes? }),
     }
 }
 

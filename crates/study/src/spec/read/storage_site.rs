@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::system::SettingsSite;
-use crate::spec::model::{DeviceSpec, Layout, StorageSource, StorageSpec};
+use crate::spec::model::{DeviceSpec, StorageLayout, StorageSource, StorageSpec};
 
 /// A storage with the places that later checks point at.
 #[derive(Clone)]
@@ -56,19 +56,21 @@ impl StorageSite {
         };
         let each = devices.iter().flat_map(DeviceSpec::capacities);
         match layout {
-            Layout::Stripe { .. } | Layout::Split { .. } => vec![each.fold(0, u64::saturating_add)],
-            Layout::Mirror => each.min().into_iter().collect(),
-            Layout::Jbod => each.collect(),
+            StorageLayout::Stripe { .. } | StorageLayout::Split { .. } => {
+                vec![each.fold(0, u64::saturating_add)]
+            }
+            StorageLayout::Mirror => each.min().into_iter().collect(),
+            StorageLayout::Jbod => each.collect(),
         }
     }
 
     /// How many directories a system will get, or each node of it that has its own.
     pub(crate) fn directories(&self) -> usize {
         match &self.spec.source {
-            StorageSource::Modelled { layout: Layout::Split { directories, .. }, .. } => {
+            StorageSource::Modelled { layout: StorageLayout::Split { directories, .. }, .. } => {
                 *directories as usize
             }
-            StorageSource::Modelled { layout: Layout::Jbod, devices, .. } => {
+            StorageSource::Modelled { layout: StorageLayout::Jbod, devices, .. } => {
                 devices.iter().map(|device| device.count as usize * device.directories as usize).sum()
             }
             StorageSource::Modelled { .. } | StorageSource::Volume(_) => self.volumes_bytes().len(),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use underlay_config::{Diagnostic, Diagnostics, Section, Spanned, Word, closest, named_sections};
-use underlay_systems::system::{Capabilities, System};
+use underlay_config::{Diagnostic, Diagnostics, Section, Spanned, UnknownName, closest, named_sections};
+use underlay_systems::system::{System, SystemCapabilities};
 
 use crate::spec::model::SystemSpec;
 
@@ -28,7 +28,7 @@ pub(in crate::spec) struct SystemSite {
     /// The storages that it names for parts of what it stores, by role.
     pub roles: BTreeMap<&'static str, Spanned<String>>,
     /// Absent when the kind is not known, which has been reported.
-    pub capabilities: Option<Capabilities>,
+    pub capabilities: Option<SystemCapabilities>,
 }
 
 pub(in crate::spec) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) -> Vec<SystemSite> {
@@ -177,7 +177,7 @@ fn read_settings(
             findings.push(Diagnostic::unknown(
                 field.key_span,
                 message,
-                Word::Key(&field.key),
+                UnknownName::Key(&field.key),
                 all.iter().copied(),
                 expected,
             ));

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, Word, named_sections, units};
+use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, UnknownName, named_sections, units};
 use underlay_systems::system::Visibility;
-use underlay_workload::properties::{self, Origin, Properties, Scope};
-use underlay_workload::{Arrivals, RequestDistribution, Workload};
+use underlay_workload::properties::{self, PropertyOrigin, PropertyScope, YcsbProperties};
+use underlay_workload::{ArrivalProcess, CoreWorkload, RequestDistribution};
 
 use super::benchmark::BenchmarkSite;
 use super::beside::MAX_THREADS;
 use super::jobs::JobSite;
 use super::{benchmark, beside, find_rate, jobs, mixes, rate, visibility};
-use crate::spec::model::{BesideSpec, DataSize, FindRate, KEY_BYTES, Rate, WorkloadSpec};
+use crate::spec::model::{BesideSpec, DataSize, FindRate, KEY_BYTES, StudyRate, WorkloadSpec};
 
 const MAX_FIELDS: u32 = 1000;
 const MAX_FIELD_BYTES: u32 = 1 << 20;
@@ -42,23 +42,23 @@ const PROPERTIES_WITH_A_KEY: [(&str, &str); 18] = [
 
 /// How much data, before it is known what a record holds.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::spec) enum Amount {
+pub(in crate::spec) enum DataAmount {
     Records(u64),
     Data { bytes: u64, label: String },
 }
 
-impl Amount {
-    fn same(&self, other: &Amount) -> bool {
+impl DataAmount {
+    fn same(&self, other: &DataAmount) -> bool {
         match (self, other) {
-            (Amount::Data { bytes, .. }, Amount::Data { bytes: others, .. }) => bytes == others,
+            (DataAmount::Data { bytes, .. }, DataAmount::Data { bytes: others, .. }) => bytes == others,
             _ => self == other,
         }
     }
 
     pub(crate) fn records(&self, record_bytes: u64) -> u64 {
         match self {
-            Amount::Records(records) => *records,
-            Amount::Data { bytes, .. } => (bytes.saturating_add(record_bytes / 2) / record_bytes).max(1),
+            DataAmount::Records(records) => *records,
+            DataAmount::Data { bytes, .. } => (bytes.saturating_add(record_bytes / 2) / record_bytes).max(1),
         }
     }
 }
@@ -77,11 +77,11 @@ pub(in crate::spec) struct WorkloadSite {
     pub mixes: Vec<Spanned<String>>,
     pub distributions: Vec<Spanned<&'static str>>,
     pub threads: Vec<Spanned<u32>>,
-    pub rates: Vec<Spanned<Rate>>,
-    pub arrivals: Arrivals,
+    pub rates: Vec<Spanned<StudyRate>>,
+    pub arrivals: ArrivalProcess,
     pub beside: Option<Spanned<BesideSpec>>,
     pub find_rate: Option<Spanned<FindRate>>,
-    pub amounts: Vec<Spanned<Amount>>,
+    pub amounts: Vec<Spanned<DataAmount>>,
     pub fields: u32,
     pub field_bytes: u32,
     pub properties: BTreeMap<String, String>,
@@ -104,7 +104,7 @@ impl WorkloadSite {
             distributions: Vec::new(),
             threads: Vec::new(),
             rates: Vec::new(),
-            arrivals: Arrivals::default(),
+            arrivals: ArrivalProcess::default(),
             beside: None,
             find_rate: None,
             amounts: Vec::new(),
@@ -142,7 +142,7 @@ impl WorkloadSite {
     /// The share of a value that repeats: the property, or the generator's own.
     pub(crate) fn compressibility(&self) -> f64 {
         let written = self.properties.get("compressibility").and_then(|share| share.parse().ok());
-        written.unwrap_or_else(|| Workload::new(1, 1, 1).compressibility)
+        written.unwrap_or_else(|| CoreWorkload::new(1, 1, 1).compressibility)
     }
 
     pub(crate) fn into_spec(self) -> WorkloadSpec {
@@ -166,8 +166,8 @@ impl WorkloadSite {
                 .map(|amount| DataSize {
                     records: amount.records(record_bytes),
                     label: match amount {
-                        Amount::Data { label, .. } => Some(label),
-                        Amount::Records(_) => None,
+                        DataAmount::Data { label, .. } => Some(label),
+                        DataAmount::Records(_) => None,
                     },
                 })
                 .collect(),
@@ -239,7 +239,7 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
         .unwrap_or_default();
     let rates = match section.take("rate") {
         Some(field) => rate::read_rates(&field, findings),
-        None => vec![Spanned::new(Rate::Max, key_span.clone())],
+        None => vec![Spanned::new(StudyRate::Max, key_span.clone())],
     };
     let find_rate = read_find_rate(&mut section, &rates, &mixes, findings);
     let arrivals = read_arrivals(&mut section, &rates, find_rate.is_some(), findings);
@@ -304,12 +304,12 @@ pub(in crate::spec) fn read_threads(field: &Field<'_>, findings: &mut Diagnostic
 /// A rate is given or found, and mixes that end with their records have none.
 fn read_find_rate(
     section: &mut Section<'_>,
-    rates: &[Spanned<Rate>],
+    rates: &[Spanned<StudyRate>],
     mixes: &[Spanned<String>],
     findings: &mut Diagnostics,
 ) -> Option<Spanned<FindRate>> {
     let wanted = find_rate::read(section, findings)?;
-    if rates.iter().any(|rate| rate.value != Rate::Max) {
+    if rates.iter().any(|rate| rate.value != StudyRate::Max) {
         let message = format!("{} has a rate and searches for one", section.title);
         findings.push(Diagnostic::error(
             wanted.span.clone(),
@@ -328,15 +328,15 @@ fn read_find_rate(
 /// Only operations of a rate arrive: a closed loop sends the next one when the last is answered.
 fn read_arrivals(
     section: &mut Section<'_>,
-    rates: &[Spanned<Rate>],
+    rates: &[Spanned<StudyRate>],
     is_found: bool,
     findings: &mut Diagnostics,
-) -> Arrivals {
-    let Some(field) = section.take("arrivals") else { return Arrivals::default() };
-    let Some(word) = field.word(&Arrivals::ALL.map(Arrivals::name), findings) else {
-        return Arrivals::default();
+) -> ArrivalProcess {
+    let Some(field) = section.take("arrivals") else { return ArrivalProcess::default() };
+    let Some(word) = field.word(&ArrivalProcess::ALL.map(ArrivalProcess::name), findings) else {
+        return ArrivalProcess::default();
     };
-    if !is_found && !rates.is_empty() && rates.iter().all(|rate| rate.value == Rate::Max) {
+    if !is_found && !rates.is_empty() && rates.iter().all(|rate| rate.value == StudyRate::Max) {
         let message = format!("{} says how operations arrive, but has no rate", section.title);
         findings.push(Diagnostic::error(
             field.key_span.clone(),
@@ -344,24 +344,27 @@ fn read_arrivals(
             "expected `rate = 5_000` beside it",
         ));
     }
-    Arrivals::parse(word.value).unwrap_or_default()
+    ArrivalProcess::parse(word.value).unwrap_or_default()
 }
 
-pub(in crate::spec) fn read_records(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<Amount>> {
+pub(in crate::spec) fn read_records(
+    field: &Field<'_>,
+    findings: &mut Diagnostics,
+) -> Vec<Spanned<DataAmount>> {
     field.list(findings, |element, findings| {
         let records = element.whole(1..=u64::MAX, findings)?;
-        Some(Spanned::new(Amount::Records(records.value), records.span))
+        Some(Spanned::new(DataAmount::Records(records.value), records.span))
     })
 }
 
-pub(in crate::spec) fn read_data(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<Amount>> {
-    let mut amounts: Vec<Spanned<Amount>> = Vec::new();
+pub(in crate::spec) fn read_data(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<DataAmount>> {
+    let mut amounts: Vec<Spanned<DataAmount>> = Vec::new();
     for element in field.one_or_many(findings) {
         let Some(bytes) = element.bytes(findings) else { continue };
         let label = element.as_text().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
         // Labels become parts of file names; nobody writes a size this long.
         let label = if label.len() > MAX_LABEL { units::format_bytes(bytes.value) } else { label };
-        let amount = Amount::Data { bytes: bytes.value, label };
+        let amount = DataAmount::Data { bytes: bytes.value, label };
         match amounts.iter().find(|earlier| earlier.value.same(&amount)) {
             Some(earlier) => element.repeated(earlier.span.clone(), findings),
             None => amounts.push(Spanned::new(amount, bytes.span)),
@@ -373,9 +376,11 @@ pub(in crate::spec) fn read_data(field: &Field<'_>, findings: &mut Diagnostics) 
 /// Why a property that the generator understands means nothing in a study.
 fn without_place(property: &str) -> Option<String> {
     match properties::known(property)?.scope {
-        Scope::Workload => None,
-        Scope::Output => Some("it is about YCSB's output, and a study keeps a record instead".to_owned()),
-        Scope::Nothing(reason) => Some(format!("it changes nothing: {reason}")),
+        PropertyScope::Workload => None,
+        PropertyScope::Output => {
+            Some("it is about YCSB's output, and a study keeps a record instead".to_owned())
+        }
+        PropertyScope::Nothing(reason) => Some(format!("it changes nothing: {reason}")),
     }
 }
 
@@ -386,7 +391,7 @@ fn read_properties(field: &Field<'_>, findings: &mut Diagnostics) -> BTreeMap<St
         return values;
     };
     let owned = |name: &str| PROPERTIES_WITH_A_KEY.iter().find(|(with_a_key, _)| *with_a_key == name);
-    let of_the_workload = properties::KNOWN.iter().filter(|known| known.scope == Scope::Workload);
+    let of_the_workload = properties::KNOWN.iter().filter(|known| known.scope == PropertyScope::Workload);
     let known: Vec<&str> =
         of_the_workload.map(|known| known.name).filter(|name| owned(name).is_none()).collect();
     for property in section.take_rest() {
@@ -402,7 +407,7 @@ fn read_properties(field: &Field<'_>, findings: &mut Diagnostics) -> BTreeMap<St
             findings.push(Diagnostic::unknown(
                 property.key_span,
                 message,
-                Word::Key(&property.key),
+                UnknownName::Key(&property.key),
                 known.iter().copied(),
                 list,
             ));
@@ -412,14 +417,14 @@ fn read_properties(field: &Field<'_>, findings: &mut Diagnostics) -> BTreeMap<St
         }
     }
     // The generator reads them in the end, so it is asked what it makes of them.
-    let mut asked = Properties::new();
+    let mut asked = YcsbProperties::new();
     for (name, value) in &values {
-        asked.add(name, value, Origin::Argument(name.clone()));
+        asked.add(name, value, PropertyOrigin::Argument(name.clone()));
     }
     for mistake in asked.workload().err().into_iter().flat_map(|mistakes| mistakes.0) {
         let span = match &mistake.origin {
-            Origin::Argument(name) => spans.get(name).cloned(),
-            Origin::File { .. } => None,
+            PropertyOrigin::Argument(name) => spans.get(name).cloned(),
+            PropertyOrigin::File { .. } => None,
         };
         let message = format!("wrong value in {}", field.place);
         findings.push(Diagnostic::error(span.unwrap_or(field.span.clone()), message, mistake.problem));

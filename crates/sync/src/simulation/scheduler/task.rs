@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Group, Shared};
+use super::{TaskGroup, WorldShared};
 
 /// A thread of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,15 +16,15 @@ pub struct TaskId(pub(super) usize);
 
 /// Wakes a task from one wait; a later wait of the same task has another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waker {
+pub struct TaskWaker {
     pub(super) task: TaskId,
     pub(super) wait: u64,
 }
 
 /// The calling thread, as its world knows it.
 #[derive(Clone)]
-pub struct Task {
-    pub(super) shared: Arc<Shared>,
+pub struct SimulatedTask {
+    pub(super) shared: Arc<WorldShared>,
     pub(super) id: TaskId,
 }
 
@@ -32,12 +32,12 @@ pub struct Task {
 pub(super) static WORLDS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    static CURRENT: RefCell<Option<Task>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<SimulatedTask>> = const { RefCell::new(None) };
 }
 
 /// The calling thread, if it is one of a world's.
 #[inline]
-pub fn current() -> Option<Task> {
+pub fn current() -> Option<SimulatedTask> {
     if is_ordinary() { None } else { current_of_worlds() }
 }
 
@@ -50,12 +50,12 @@ pub(crate) fn is_ordinary() -> bool {
 }
 
 #[cold]
-fn current_of_worlds() -> Option<Task> {
+fn current_of_worlds() -> Option<SimulatedTask> {
     // A thread that is ending may have lost this thread-local already.
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
-impl Task {
+impl SimulatedTask {
     pub(super) fn become_current(&self) {
         CURRENT.with(|current| *current.borrow_mut() = Some(self.clone()));
     }
@@ -85,11 +85,11 @@ impl Task {
     }
 
     /// For the wait that begins now.
-    pub(crate) fn waker(&self) -> Waker {
+    pub(crate) fn waker(&self) -> TaskWaker {
         self.shared.waker(self.id)
     }
 
-    pub(crate) fn wake(&self, waker: Waker) {
+    pub(crate) fn wake(&self, waker: TaskWaker) {
         self.shared.wake(waker);
     }
 
@@ -119,13 +119,13 @@ impl Task {
 
 /// Starts a thread that waits for its first turn.
 pub(super) fn spawn<T: Send + 'static>(
-    shared: &Arc<Shared>,
-    group: Group,
+    shared: &Arc<WorldShared>,
+    group: TaskGroup,
     builder: std::thread::Builder,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<(JoinHandle<T>, TaskId)> {
     let id = shared.reserve(group);
-    let task = Task { shared: Arc::clone(shared), id };
+    let task = SimulatedTask { shared: Arc::clone(shared), id };
     let thread = builder.spawn(move || {
         task.become_current();
         task.shared.await_turn(id);

@@ -9,7 +9,7 @@ use crate::{Condvar, Instant, Mutex, channel, thread};
 fn an_hour_of_waiting_takes_no_time_and_comes_in_order() {
     let order = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&order);
-    let (outcome, statistics) = World::new(1).run(move |_| {
+    let (outcome, statistics) = SimulatedWorld::new(1).run(move |_| {
         let began = Instant::now();
         let threads: Vec<_> = [3600_u64, 60, 1]
             .into_iter()
@@ -19,7 +19,7 @@ fn an_hour_of_waiting_takes_no_time_and_comes_in_order() {
                     thread::sleep(Duration::from_secs(seconds));
                     seen.lock().push(seconds);
                 };
-                thread::Builder::new().spawn(sleep).unwrap()
+                thread::ThreadBuilder::new().spawn(sleep).unwrap()
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -31,10 +31,10 @@ fn an_hour_of_waiting_takes_no_time_and_comes_in_order() {
 }
 
 /// Channels, conditions, locks and calls, with the turn given away at locks.
-fn busy(seed: u64) -> (Result<(), Failure>, Statistics, Vec<u32>) {
+fn busy(seed: u64) -> (Result<(), WorldFailure>, WorldStatistics, Vec<u32>) {
     let log = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&log);
-    let world = World::new(seed).with_yields(2);
+    let world = SimulatedWorld::new(seed).with_yields(2);
     let (outcome, statistics) = world.run(move |world| {
         let (sender, receiver) = channel();
         for number in 0..8_u32 {
@@ -45,7 +45,7 @@ fn busy(seed: u64) -> (Result<(), Failure>, Statistics, Vec<u32>) {
                 }
                 sender.send(number).unwrap();
             };
-            thread::Builder::new().spawn(body).unwrap();
+            thread::ThreadBuilder::new().spawn(body).unwrap();
             let log = Arc::clone(&log);
             world.call_after(Duration::from_micros(5), world.own_group(), move || log.lock().push(1000));
         }
@@ -72,7 +72,7 @@ fn a_seed_repeats_itself_and_another_does_something_else() {
 fn a_killed_group_never_runs_again_and_others_do_not_notice() {
     let ticks = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&ticks);
-    let (outcome, _) = World::new(3).run(move |world| {
+    let (outcome, _) = SimulatedWorld::new(3).run(move |world| {
         let group = world.new_group();
         let (counted, inner) = (Arc::clone(&ticks), world.clone());
         world
@@ -94,20 +94,20 @@ fn a_killed_group_never_runs_again_and_others_do_not_notice() {
 
 #[test]
 fn a_deadlock_a_panic_and_an_endless_run_are_told() {
-    let (outcome, _) = World::new(1).run(|_| {
+    let (outcome, _) = SimulatedWorld::new(1).run(|_| {
         let (never, lock) = (Condvar::new(), Mutex::new(()));
         drop(never.wait(lock.lock()));
     });
-    assert_eq!(outcome, Err(Failure::Deadlock));
-    let (outcome, _) = World::new(1).run(|world| {
+    assert_eq!(outcome, Err(WorldFailure::Deadlock));
+    let (outcome, _) = SimulatedWorld::new(1).run(|world| {
         world.call_after(Duration::ZERO, world.own_group(), || panic!("on purpose"));
         thread::sleep(Duration::from_secs(1));
     });
-    assert_eq!(outcome, Err(Failure::Panic("on purpose".into())));
-    let (outcome, _) = World::new(1).with_most_turns(1000).run(|_| {
+    assert_eq!(outcome, Err(WorldFailure::Panic("on purpose".into())));
+    let (outcome, _) = SimulatedWorld::new(1).with_most_turns(1000).run(|_| {
         loop {
             thread::sleep(Duration::from_secs(1));
         }
     });
-    assert_eq!(outcome, Err(Failure::Endless));
+    assert_eq!(outcome, Err(WorldFailure::Endless));
 }

@@ -1,7 +1,7 @@
 //! The sizes of a job's blocks.
 
-use super::directions::Directions;
-use super::job_file::{Job, JobFile};
+use super::directions::DirectionValues;
+use super::job_file::{FioJobSection, JobFile};
 use super::value::KiloBase;
 
 /// fio's `bs`.
@@ -19,7 +19,7 @@ pub(super) struct BlockSizes {
 /// The smallest request past the page cache that is no multiple of `block_bytes`, in a job file's text.
 pub fn smallest_direct_request(text: &str, block_bytes: u64) -> Option<u64> {
     let file = JobFile::parse(text);
-    let is_direct = |job: &Job<'_>| {
+    let is_direct = |job: &FioJobSection<'_>| {
         job.is_on("direct") || job.is_on("atomic") || job.value("buffered").is_some_and(|value| value == "0")
     };
     let sizes = file.jobs().filter(is_direct).flat_map(|job| {
@@ -35,13 +35,13 @@ pub fn smallest_direct_request(text: &str, block_bytes: u64) -> Option<u64> {
 
 impl BlockSizes {
     /// Nothing where they can't be told from the text.
-    pub(super) fn of(job: &Job<'_>, kilo: KiloBase) -> Option<BlockSizes> {
+    pub(super) fn of(job: &FioJobSection<'_>, kilo: KiloBase) -> Option<BlockSizes> {
         let is_plain = job.setting("bssplit").is_none() && !job.is_on("bs_is_seq_rand");
         let read = |text: &str| kilo.number(text).filter(|bytes| *bytes > 0);
         let sizes = match (job.value("bs"), job.value("bsrange")) {
             (None, None) => return Some(BlockSizes { smallest: [DEFAULT_BYTES; 3], is_plain }),
-            (Some(bytes), None) => Directions::parse(bytes, read)?,
-            (None, Some(range)) => Directions::parse(range, |part| read(part.split('-').next()?))?,
+            (Some(bytes), None) => DirectionValues::parse(bytes, read)?,
+            (None, Some(range)) => DirectionValues::parse(range, |part| read(part.split('-').next()?))?,
             // Which of the two fio takes for which kind depends on their order.
             (Some(_), Some(_)) => return None,
         };

@@ -1,16 +1,16 @@
 //! What is wrong with a job before it runs: options that fio does not have or Underlay refuses, files outside of the storage, and jobs that wait for
 //! each other.
 
-use super::job_file::{Job, JobFile, Section, Setting};
+use super::job_file::{FioJobSection, JobFile, JobOption, JobSection};
 use super::job_names;
-use super::mistake::{Mistake, shortened};
-use super::options::{self, Rule};
-use super::places::{self, Place};
+use super::mistake::{JobMistake, shortened};
+use super::options::{self, OptionRule};
+use super::places::{self, FilePlace};
 use super::slow_motion;
 use super::value::KiloBase;
 
 /// All mistakes of a job file, whose placeholders are not filled in yet. With a `factor` of slow motion also those that it makes.
-pub fn mistakes(text: &str, factor: Option<f64>) -> Vec<Mistake> {
+pub fn mistakes(text: &str, factor: Option<f64>) -> Vec<JobMistake> {
     let file = JobFile::parse(text);
     let mut found = Vec::new();
     for stray in &file.strays {
@@ -24,7 +24,7 @@ pub fn mistakes(text: &str, factor: Option<f64>) -> Vec<Mistake> {
                 "expected a section such as [reads] before it",
             ),
         };
-        found.push(Mistake::new(&stray.span, message, expected));
+        found.push(JobMistake::new(&stray.span, message, expected));
     }
     for (index, section) in file.sections.iter().enumerate() {
         let directory = has_directory(&file.sections[..=index]);
@@ -40,7 +40,7 @@ pub fn mistakes(text: &str, factor: Option<f64>) -> Vec<Mistake> {
     check_order(&file, &mut found);
     if file.jobs().next().is_none() {
         let span = file.sections.last().map_or(0..0, |section| section.span.clone());
-        found.push(Mistake::new(
+        found.push(JobMistake::new(
             &span,
             "fio's job has no section that runs",
             "expected a section such as [reads]",
@@ -57,7 +57,7 @@ pub fn mistakes(text: &str, factor: Option<f64>) -> Vec<Mistake> {
 }
 
 /// Whether the last of these sections knows a directory, by itself or by a `[global]` one before it.
-fn has_directory(sections: &[Section]) -> bool {
+fn has_directory(sections: &[JobSection]) -> bool {
     let Some((last, before)) = sections.split_last() else { return false };
     let globals = before.iter().filter(|section| section.is_global);
     globals.chain([last]).flat_map(|section| &section.settings).any(|setting| setting.name() == "directory")
@@ -66,7 +66,7 @@ fn has_directory(sections: &[Section]) -> bool {
 /// What fio replaces by something of this machine.
 const KEYWORDS: [&str; 4] = ["${", "$pagesize", "$mb_memory", "$ncpus"];
 
-fn check_setting(setting: &Setting, has_directory: bool, found: &mut Vec<Mistake>) {
+fn check_setting(setting: &JobOption, has_directory: bool, found: &mut Vec<JobMistake>) {
     let Some(option) = options::find(&setting.key) else {
         let message =
             format!("fio has no option `{}`, or Underlay does not know it", shortened(&setting.key));
@@ -74,40 +74,40 @@ fn check_setting(setting: &Setting, has_directory: bool, found: &mut Vec<Mistake
             Some(meant) => format!("did you mean `{meant}`?"),
             None => "expected an option of docs/fio-options.md".to_owned(),
         };
-        found.push(Mistake::new(&setting.span, message, expected));
+        found.push(JobMistake::new(&setting.span, message, expected));
         return;
     };
     let value = setting.text();
     if let Some(keyword) = KEYWORDS.iter().find(|keyword| value.contains(**keyword)) {
         let word = if *keyword == "${" { "a variable of the environment" } else { keyword };
         let problem = format!("uses {word}, which differs from machine to machine");
-        found.push(Mistake::of_setting(
+        found.push(JobMistake::of_setting(
             setting,
             &problem,
             "expected a value, or a placeholder such as {cores}",
         ));
         return;
     }
-    let refused = |problem: &str, expected: String| Some(Mistake::of_setting(setting, problem, expected));
+    let refused = |problem: &str, expected: String| Some(JobMistake::of_setting(setting, problem, expected));
     let mistake = match option.rule {
-        Rule::Taken | Rule::Order => None,
-        Rule::Duration(_) | Rule::Rate(_) | Rule::SteadyState => {
+        OptionRule::Taken | OptionRule::Order => None,
+        OptionRule::Duration(_) | OptionRule::Rate(_) | OptionRule::SteadyState => {
             slow_motion::unreadable(setting, option.rule)
         }
-        Rule::Files => places::check_files(value, has_directory)
+        OptionRule::Files => places::check_files(value, has_directory)
             .err()
             .and_then(|(problem, expected)| refused(&problem, expected)),
-        Rule::Directories => {
+        OptionRule::Directories => {
             places::check_directories(value).err().and_then(|(problem, expected)| refused(&problem, expected))
         }
-        Rule::NamePart => None,
-        Rule::Log => match setting.value.as_deref() {
+        OptionRule::NamePart => None,
+        OptionRule::Log => match setting.value.as_deref() {
             None | Some("0" | "1") => None,
             Some(value) => {
                 places::check_log(value).err().and_then(|(problem, expected)| refused(&problem, expected))
             }
         },
-        Rule::Memory => match value.split_once(':') {
+        OptionRule::Memory => match value.split_once(':') {
             Some((_, path)) if path.trim().is_empty() => {
                 refused("names no file", "expected a file below {scratch}, or `mem=mmap`".to_owned())
             }
@@ -117,17 +117,17 @@ fn check_setting(setting: &Setting, has_directory: bool, found: &mut Vec<Mistake
             ),
             _ => None,
         },
-        Rule::Number { least, most } => {
+        OptionRule::Number { least, most } => {
             number_problem(setting.value.as_deref(), least, most).and_then(|problem| {
                 refused(problem, format!("expected {}", options::number_in_words(least, most)))
             })
         }
-        Rule::Only(values) if values.contains(&value) => None,
-        Rule::Only(values) => refused(
+        OptionRule::Only(values) if values.contains(&value) => None,
+        OptionRule::Only(values) => refused(
             &format!("is refused: {}", option.reason),
             format!("expected one of {}", values.join(", ")),
         ),
-        Rule::Refused => {
+        OptionRule::Refused => {
             refused(&format!("is refused: {}", option.reason), "expected a job without it".to_owned())
         }
     };
@@ -148,13 +148,13 @@ fn number_problem(value: Option<&str>, least: u64, most: u64) -> Option<&'static
 }
 
 /// Whether a job's requests go to the storage under test.
-fn check_files(job: &Job<'_>, found: &mut Vec<Mistake>) {
+fn check_files(job: &FioJobSection<'_>, found: &mut Vec<JobMistake>) {
     let section = job.section();
     let named = |name: &'static str| job.settings().filter(move |setting| setting.name() == name);
     let files = named("filename").next_back();
     let directory = named("directory").next_back();
     // Of a wrong one there is a mistake already.
-    let place_of = |setting: Option<&Setting>| setting.and_then(|setting| places::place_of(setting.text()));
+    let place_of = |setting: Option<&JobOption>| setting.and_then(|setting| places::place_of(setting.text()));
     let place = match (files, directory) {
         (_, Some(_)) => place_of(directory),
         (Some(_), None) => place_of(files),
@@ -168,17 +168,17 @@ fn check_files(job: &Job<'_>, found: &mut Vec<Mistake>) {
             "fio's job [{}] names no file: fio would make one in its working directory, on this host's own disk",
             shortened(job.name())
         );
-        found.push(Mistake::new(
+        found.push(JobMistake::new(
             &section.span,
             message,
             "expected `filename={data}/file`, `directory={data}` or `filename={device}` in it",
         ));
         return;
     }
-    if place == Some(Place::Host) {
+    if place == Some(FilePlace::Host) {
         let setting =
             directory.or(files).unwrap_or_else(|| named("opendir").next_back().expect("it has a place"));
-        found.push(Mistake::of_setting(
+        found.push(JobMistake::of_setting(
             setting,
             "is on this host's own disk: requests there say nothing of the storage under test",
             "expected {data}, {wal}, {temp} or {device}",
@@ -200,7 +200,7 @@ const ACCESS: [&str; 11] = [
     "randtrimwrite",
 ];
 
-fn check_access(job: &Job<'_>, found: &mut Vec<Mistake>) {
+fn check_access(job: &FioJobSection<'_>, found: &mut Vec<JobMistake>) {
     let Some(setting) = job.setting("rw") else { return };
     if found.iter().any(|mistake| mistake.span == setting.span) {
         return;
@@ -212,19 +212,19 @@ fn check_access(job: &Job<'_>, found: &mut Vec<Mistake>) {
     };
     if !ACCESS.contains(&word) {
         let expected = format!("expected one of {}", ACCESS.join(", "));
-        found.push(Mistake::of_setting(setting, "is no kind of access", expected));
+        found.push(JobMistake::of_setting(setting, "is no kind of access", expected));
     } else if distance
         .is_some_and(|text| !text.starts_with(|c: char| c.is_ascii_digit() || "-{(".contains(c)))
     {
         let expected = "expected a number behind the colon, as in randread:8";
-        found.push(Mistake::of_setting(setting, "has no number behind the colon", expected));
+        found.push(JobMistake::of_setting(setting, "has no number behind the colon", expected));
     }
 }
 
 /// Figures of jobs are added: so all must run at the same time.
-fn check_order(file: &JobFile, found: &mut Vec<Mistake>) {
+fn check_order(file: &JobFile, found: &mut Vec<JobMistake>) {
     for (index, job) in file.jobs().enumerate() {
-        let waits = |setting: &&Setting| match setting.name() {
+        let waits = |setting: &&JobOption| match setting.name() {
             // The first has nothing to wait for.
             "stonewall" | "wait_for" => index > 0 && setting.is_on(),
             _ => false,
@@ -234,7 +234,7 @@ fn check_order(file: &JobFile, found: &mut Vec<Mistake>) {
             if found.iter().any(|mistake| mistake.span == setting.span) {
                 continue;
             }
-            found.push(Mistake::of_setting(
+            found.push(JobMistake::of_setting(
                 setting,
                 "makes jobs run one after another, but Underlay adds up their figures",
                 "expected jobs that run at the same time; give each one a [workload.NAME] of its own",
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     fn told(text: &str) -> Vec<String> {
-        let told = |mistake: Mistake| {
+        let told = |mistake: JobMistake| {
             let line = text[..mistake.span.start].matches('\n').count() + 1;
             format!("{line}: {}: {}", mistake.message, mistake.expected)
         };

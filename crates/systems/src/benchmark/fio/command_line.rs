@@ -3,16 +3,16 @@
 use std::ops::Range;
 
 use super::check::mistakes;
-use super::job_file::{JobFile, Setting};
-use super::options::{self, FioOption, Rule};
+use super::job_file::{JobFile, JobOption};
+use super::options::{self, FioOption, OptionRule};
 use super::places;
 use super::slow_motion::{is_on_this_clock, unreadable};
-use crate::benchmark::shell_text::Script;
+use crate::benchmark::shell_text::ShellScript;
 use crate::command::placeholders;
 
 /// What is doubtful about fio in a command or in its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Doubt {
+pub struct FioDoubt {
     pub message: String,
     pub advice: String,
     /// It matters in slow motion only.
@@ -58,11 +58,11 @@ const RUNS_NOTHING: [&str; 17] = [
 const MAX_DEPTH: usize = 4;
 
 /// What is doubtful about fio in a command, or in a script.
-pub fn doubts(command: &str) -> Vec<Doubt> {
-    let judge = Judge::of(command);
+pub fn doubts(command: &str) -> Vec<FioDoubt> {
+    let judge = CommandJudge::of(command);
     let mut found = judge.doubts;
     if judge.is_unsure {
-        found.push(Doubt {
+        found.push(FioDoubt {
             message: "fio runs from another text or with words that only the shell knows, and can't be judged: some of it may count by this machine's clock".to_owned(),
             advice: "write its options on the command line itself, or use a workload of `kind = \"fio\"`".to_owned(),
             is_of_time: true,
@@ -73,19 +73,19 @@ pub fn doubts(command: &str) -> Vec<Doubt> {
 
 /// Whether a command may run fio.
 pub fn runs_fio(command: &str) -> bool {
-    let judge = Judge::of(command);
+    let judge = CommandJudge::of(command);
     judge.runs_fio || judge.is_unsure
 }
 
 /// What is doubtful about the job that a command gives to fio, each with its bytes of the job's text.
-pub fn doubts_of_job(job: &str) -> Vec<(Range<usize>, Doubt)> {
+pub fn doubts_of_job(job: &str) -> Vec<(Range<usize>, FioDoubt)> {
     let file = JobFile::parse(job);
     let settings = file.sections.iter().flat_map(|section| &section.settings);
-    let mut found: Vec<(Range<usize>, Doubt)> =
+    let mut found: Vec<(Range<usize>, FioDoubt)> =
         settings.filter_map(|setting| Some((setting.span.clone(), clock_doubt(setting)?))).collect();
     for mistake in mistakes(job, None) {
         if found.iter().all(|(span, _)| *span != mistake.span) {
-            let doubt = Doubt { message: mistake.message, advice: mistake.expected, is_of_time: false };
+            let doubt = FioDoubt { message: mistake.message, advice: mistake.expected, is_of_time: false };
             found.push((mistake.span, doubt));
         }
     }
@@ -94,12 +94,12 @@ pub fn doubts_of_job(job: &str) -> Vec<(Range<usize>, Doubt)> {
 }
 
 /// What of a job's setting slow motion would have changed.
-fn clock_doubt(setting: &Setting) -> Option<Doubt> {
+fn clock_doubt(setting: &JobOption) -> Option<FioDoubt> {
     let option = options::find(&setting.key)?;
     let (problem, advice) = match option.rule {
-        Rule::SteadyState => {
+        OptionRule::SteadyState => {
             let mistake = unreadable(setting, option.rule)?;
-            return Some(Doubt { message: mistake.message, advice: mistake.expected, is_of_time: true });
+            return Some(FioDoubt { message: mistake.message, advice: mistake.expected, is_of_time: true });
         }
         _ => doubt(option, setting.text(), |key, expression| format!("{key}=({expression})"))?,
     };
@@ -108,11 +108,11 @@ fn clock_doubt(setting: &Setting) -> Option<Doubt> {
         None => setting.key.clone(),
     };
     let is_of_time = is_of_time(option);
-    is_of_time.then(|| Doubt { message: format!("fio's `{written}` {problem}"), advice, is_of_time })
+    is_of_time.then(|| FioDoubt { message: format!("fio's `{written}` {problem}"), advice, is_of_time })
 }
 
 fn is_of_time(option: &FioOption) -> bool {
-    matches!(option.rule, Rule::Rate(_) | Rule::Duration(_) | Rule::SteadyState)
+    matches!(option.rule, OptionRule::Rate(_) | OptionRule::Duration(_) | OptionRule::SteadyState)
         || OTHER_CLOCKS.contains(&option.name)
 }
 
@@ -125,7 +125,7 @@ fn doubt(
     let is_converted = is_on_this_clock(value) || CLOCK_VARIABLES.iter().any(|name| value.contains(name));
     let key = option.name;
     match option.rule {
-        Rule::Rate(_) if !is_converted => Some((
+        OptionRule::Rate(_) if !is_converted => Some((
             "counts by this machine's clock: in slow motion the modelled storage gets a multiple of it"
                 .to_owned(),
             format!(
@@ -133,7 +133,7 @@ fn doubt(
                 calculated(key, "500 / {time}")
             ),
         )),
-        Rule::Duration(_) if !is_converted && value != "0" => Some((
+        OptionRule::Duration(_) if !is_converted && value != "0" => Some((
             "counts by this machine's clock, which slow motion does not change".to_owned(),
             match key {
                 "runtime" => "write runtime={duration_s}".to_owned(),
@@ -141,20 +141,24 @@ fn doubt(
                 _ => format!("multiply it by {{time}}, as in {}", calculated(key, "10 * {time}")),
             },
         )),
-        Rule::SteadyState if !is_converted && (value.contains("slope") || !value.ends_with('%')) => Some((
-            "counts by this machine's clock, which slow motion does not change".to_owned(),
-            "give a share, as in iops:2%".to_owned(),
-        )),
-        Rule::Only(values) if OTHER_CLOCKS.contains(&key) && !is_converted && !values.contains(&value) => {
+        OptionRule::SteadyState if !is_converted && (value.contains("slope") || !value.ends_with('%')) => {
+            Some((
+                "counts by this machine's clock, which slow motion does not change".to_owned(),
+                "give a share, as in iops:2%".to_owned(),
+            ))
+        }
+        OptionRule::Only(values)
+            if OTHER_CLOCKS.contains(&key) && !is_converted && !values.contains(&value) =>
+        {
             Some((format!("counts by this machine's clock: {}", option.reason), "leave it out".to_owned()))
         }
-        Rule::Refused if OTHER_CLOCKS.contains(&key) => {
+        OptionRule::Refused if OTHER_CLOCKS.contains(&key) => {
             Some((format!("counts by this machine's clock: {}", option.reason), "leave it out".to_owned()))
         }
-        Rule::Files if !value.contains('$') => places::check_files(value, true)
+        OptionRule::Files if !value.contains('$') => places::check_files(value, true)
             .err()
             .map(|(problem, _)| (problem, "name files below {data}, or {device}".to_owned())),
-        Rule::Directories if !value.contains('$') => places::check_directories(value)
+        OptionRule::Directories if !value.contains('$') => places::check_directories(value)
             .err()
             .map(|(problem, _)| (problem, "name {data}, or a directory below it".to_owned())),
         _ => None,
@@ -211,16 +215,16 @@ fn names_job(word: &str) -> bool {
 
 /// What was found in a command and in the texts in it.
 #[derive(Default)]
-struct Judge {
-    doubts: Vec<Doubt>,
+struct CommandJudge {
+    doubts: Vec<FioDoubt>,
     runs_fio: bool,
     /// fio may run with options that nobody sees.
     is_unsure: bool,
 }
 
-impl Judge {
-    fn of(text: &str) -> Judge {
-        let mut judge = Judge::default();
+impl CommandJudge {
+    fn of(text: &str) -> CommandJudge {
+        let mut judge = CommandJudge::default();
         judge.look_into(text, 0);
         let is_comment = |line: &&str| line.trim_start().starts_with('#');
         // In another language than a shell's.
@@ -234,7 +238,7 @@ impl Judge {
             self.is_unsure = true;
             return;
         }
-        let script = Script::read(text);
+        let script = ShellScript::read(text);
         self.is_unsure = self.is_unsure || (script.is_too_deep && mentions_fio(text));
         let feeds_a_shell = script.commands.iter().any(|command| {
             let mut words = command.words.iter().map(|word| base_name(word));
@@ -310,7 +314,7 @@ impl Judge {
             let shown = if is_whole { word.clone() } else { format!("{word} {value}") };
             let Some(option) = find_option(key) else { continue };
             let calculated = |key: &str, expression: &str| format!("--{key}=$(({expression}))");
-            self.doubts.extend(doubt(option, &value, calculated).map(|(problem, advice)| Doubt {
+            self.doubts.extend(doubt(option, &value, calculated).map(|(problem, advice)| FioDoubt {
                 message: format!("fio's `{shown}` {problem}"),
                 advice,
                 is_of_time: is_of_time(option),
@@ -324,7 +328,7 @@ impl Judge {
         if word == "--" || names_job(word) || (is_input && has_job) {
             return;
         }
-        self.doubts.push(Doubt {
+        self.doubts.push(FioDoubt {
             message: format!(
                 "fio takes options from `{}`, which Underlay does not see, so they can't be judged: some may count by this machine's clock",
                 super::mistake::shortened(word)

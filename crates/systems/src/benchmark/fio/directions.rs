@@ -4,20 +4,20 @@ use std::fmt;
 
 /// One to three values. What is empty leaves fio's default, and what is missing is as the last one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Directions<T> {
+pub(super) struct DirectionValues<T> {
     parts: Vec<Option<T>>,
 }
 
-impl<T: Copy> Directions<T> {
+impl<T: Copy> DirectionValues<T> {
     /// Nothing where a part can't be read, or there are too many.
-    pub(super) fn parse(text: &str, read: impl Fn(&str) -> Option<T>) -> Option<Directions<T>> {
+    pub(super) fn parse(text: &str, read: impl Fn(&str) -> Option<T>) -> Option<DirectionValues<T>> {
         let part = |part: &str| match part.trim() {
             "" => Some(None),
             part => read(part).map(Some),
         };
         let parts: Option<Vec<Option<T>>> = text.split(',').take(4).map(part).collect();
         let parts = parts.filter(|parts| parts.len() <= 3 && parts.iter().any(Option::is_some))?;
-        Some(Directions { parts })
+        Some(DirectionValues { parts })
     }
 
     /// The values that are there.
@@ -25,8 +25,8 @@ impl<T: Copy> Directions<T> {
         self.parts.iter().flatten().copied()
     }
 
-    pub(super) fn map<U: Copy>(&self, change: impl Fn(T) -> U) -> Directions<U> {
-        Directions { parts: self.parts.iter().map(|part| part.map(&change)).collect() }
+    pub(super) fn map<U: Copy>(&self, change: impl Fn(T) -> U) -> DirectionValues<U> {
+        DirectionValues { parts: self.parts.iter().map(|part| part.map(&change)).collect() }
     }
 
     /// For reads, writes and trims, with `default` where it is left to fio.
@@ -35,12 +35,12 @@ impl<T: Copy> Directions<T> {
     }
 
     /// Each value with that of the same kind of request.
-    pub(super) fn zip<U: Copy>(&self, others: [U; 3]) -> Directions<(T, U)> {
+    pub(super) fn zip<U: Copy>(&self, others: [U; 3]) -> DirectionValues<(T, U)> {
         // Three, unless the last one is empty: then what follows is left to fio.
         let ends_open = self.parts.len() > 1 && self.parts.last().is_some_and(Option::is_none);
         let count = if ends_open { self.parts.len() } else { 3 };
         let pair = |index: usize| self.spread(index).map(|value| (value, others[index]));
-        Directions { parts: (0..count).map(pair).collect() }
+        DirectionValues { parts: (0..count).map(pair).collect() }
     }
 
     fn spread(&self, index: usize) -> Option<T> {
@@ -48,7 +48,7 @@ impl<T: Copy> Directions<T> {
     }
 }
 
-impl fmt::Display for Directions<u64> {
+impl fmt::Display for DirectionValues<u64> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts: Vec<String> =
             self.parts.iter().map(|part| part.map_or_else(String::new, |value| value.to_string())).collect();
@@ -60,8 +60,8 @@ impl fmt::Display for Directions<u64> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Option<Directions<u64>> {
-        Directions::parse(text, |part| part.parse().ok())
+    fn read(text: &str) -> Option<DirectionValues<u64>> {
+        DirectionValues::parse(text, |part| part.parse().ok())
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use std::io;
 
 use serde_json::Value;
-use underlay_record::{BenchmarkFigure, Better, Dilation};
+use underlay_record::{BenchmarkFigure, BetterDirection, MetricDilation};
 
 use super::job_file::JobFile;
-use super::percentiles::{self, Percentiles};
+use super::percentiles::{self, JobPercentiles};
 use crate::benchmark::reading::{first_json, is_measurement};
 
 /// What fio counts apart, with the word for several of them.
@@ -25,7 +25,7 @@ const NOT_A_DEVICE: i32 = 25;
 
 /// What fio printed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Taken {
+pub struct FioMetrics {
     /// Never empty.
     pub figures: Vec<BenchmarkFigure>,
     /// What is missing, and why.
@@ -36,7 +36,7 @@ pub struct Taken {
 ///
 /// # Errors
 /// When there is no JSON, a job of it had errors, or none made a request.
-pub fn figures_of(printed: &str, job: &str) -> Result<Taken, String> {
+pub fn figures_of(printed: &str, job: &str) -> Result<FioMetrics, String> {
     let root =
         first_json(printed).map_err(|problem| format!("fio's figures: {problem}; {}", seen(printed)))?;
     let jobs = jobs_of(&root)?;
@@ -46,15 +46,15 @@ pub fn figures_of(printed: &str, job: &str) -> Result<Taken, String> {
     }
     let file = JobFile::parse(job);
     let lists_percentiles = file.jobs().any(|job| job.setting("percentile_list").is_some());
-    let mut reader = Reader { jobs: &jobs, lists_percentiles, figures: Vec::new(), notes: Vec::new() };
+    let mut reader = FioReader { jobs: &jobs, lists_percentiles, figures: Vec::new(), notes: Vec::new() };
     for (kind, several) in KINDS {
         reader.read_kind(kind, several, expects(&file, kind))?;
     }
     reader.read_syncs()?;
-    let Reader { figures, notes, .. } = reader;
+    let FioReader { figures, notes, .. } = reader;
     match figures.is_empty() {
         true => Err("fio's jobs made no requests, so there are no figures".to_owned()),
-        false => Ok(Taken { figures, notes }),
+        false => Ok(FioMetrics { figures, notes }),
     }
 }
 
@@ -127,14 +127,14 @@ fn expects(file: &JobFile, kind: &str) -> bool {
     })
 }
 
-struct Reader<'a> {
+struct FioReader<'a> {
     jobs: &'a [&'a Value],
     lists_percentiles: bool,
     figures: Vec<BenchmarkFigure>,
     notes: Vec<String>,
 }
 
-impl Reader<'_> {
+impl FioReader<'_> {
     /// The rates of requests of a kind, and what they took.
     fn read_kind(&mut self, kind: &str, several: &str, is_expected: bool) -> Result<(), String> {
         let made: Vec<&Value> = self
@@ -210,7 +210,7 @@ impl Reader<'_> {
         usual: &[f64],
     ) -> Result<Vec<f64>, String> {
         let is_wanted = |percentile: f64| self.lists_percentiles || usual.contains(&percentile);
-        let Percentiles { figures, printed, too_few } = percentiles::of_jobs(all, is_wanted)?;
+        let JobPercentiles { figures, printed, too_few } = percentiles::of_jobs(all, is_wanted)?;
         let jobs = all.iter().filter(|one| one.get("percentile").is_some()).count();
         if jobs > 1 && !figures.is_empty() {
             self.notes.push(format!(
@@ -240,8 +240,8 @@ impl Reader<'_> {
             return Err(format!("fio's figure `{name}` is {value}, which is no measurement"));
         }
         let (better, slow_motion) = match unit {
-            "ns" => (Better::Lower, Dilation::Time),
-            _ => (Better::Higher, Dilation::Rate),
+            "ns" => (BetterDirection::Lower, MetricDilation::Time),
+            _ => (BetterDirection::Higher, MetricDilation::Rate),
         };
         let (unit, series) = (unit.to_owned(), Vec::new());
         self.figures.push(BenchmarkFigure {

@@ -8,25 +8,25 @@ use super::options;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobFile {
     /// In the order of the text, `[global]` sections among them.
-    pub sections: Vec<Section>,
+    pub sections: Vec<JobSection>,
     /// Lines that fio takes for no option of a section.
-    pub strays: Vec<Stray>,
+    pub strays: Vec<StrayLine>,
 }
 
 /// A section with its own options.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Section {
+pub struct JobSection {
     pub name: String,
     /// Its options hold in every section after it.
     pub is_global: bool,
     /// Bytes of the text.
     pub span: Range<usize>,
-    pub settings: Vec<Setting>,
+    pub settings: Vec<JobOption>,
 }
 
 /// An option with its value.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Setting {
+pub struct JobOption {
     /// As it is written: maybe an alias.
     pub key: String,
     /// Nothing where there is no `=`.
@@ -37,13 +37,13 @@ pub struct Setting {
 
 /// A line that belongs to no section, or includes another file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stray {
+pub struct StrayLine {
     pub text: String,
     pub span: Range<usize>,
     pub is_include: bool,
 }
 
-impl Setting {
+impl JobOption {
     /// The name that the table of options has it by.
     pub fn name(&self) -> &str {
         options::find(&self.key).map_or(&self.key, |option| option.name)
@@ -73,65 +73,65 @@ impl JobFile {
                 continue;
             }
             if content.starts_with("include") {
-                file.strays.push(Stray { text: content.to_owned(), span, is_include: true });
+                file.strays.push(StrayLine { text: content.to_owned(), span, is_include: true });
             } else if let Some(rest) = content.strip_prefix('[') {
                 let name = rest.strip_suffix(']').unwrap_or(rest).to_owned();
                 // fio compares the beginning only.
                 let is_global = name.starts_with("global");
-                file.sections.push(Section { name, is_global, span, settings: Vec::new() });
+                file.sections.push(JobSection { name, is_global, span, settings: Vec::new() });
             } else if let Some(section) = file.sections.last_mut() {
                 let (key, value) = match content.split_once('=') {
                     Some((key, value)) => (key.trim(), Some(value.trim().to_owned())),
                     None => (content, None),
                 };
-                section.settings.push(Setting { key: key.to_owned(), value, span });
+                section.settings.push(JobOption { key: key.to_owned(), value, span });
             } else {
-                file.strays.push(Stray { text: content.to_owned(), span, is_include: false });
+                file.strays.push(StrayLine { text: content.to_owned(), span, is_include: false });
             }
         }
         file
     }
 
     /// The sections that are jobs.
-    pub fn jobs(&self) -> impl Iterator<Item = Job<'_>> {
+    pub fn jobs(&self) -> impl Iterator<Item = FioJobSection<'_>> {
         (0..self.sections.len())
             .filter(|index| !self.sections[*index].is_global)
-            .map(|index| Job { file: self, index })
+            .map(|index| FioJobSection { file: self, index })
     }
 }
 
 /// A section that is a job, with what `[global]` sections before it say.
 #[derive(Clone, Copy, Debug)]
-pub struct Job<'a> {
+pub struct FioJobSection<'a> {
     file: &'a JobFile,
     index: usize,
 }
 
-impl<'a> Job<'a> {
+impl<'a> FioJobSection<'a> {
     /// The section itself.
-    pub fn section(&self) -> &'a Section {
+    pub fn section(&self) -> &'a JobSection {
         &self.file.sections[self.index]
     }
 
     /// All settings that reach it, those of `[global]` sections first: a later one counts.
-    pub fn settings(&self) -> impl DoubleEndedIterator<Item = &'a Setting> {
+    pub fn settings(&self) -> impl DoubleEndedIterator<Item = &'a JobOption> {
         let before = self.file.sections[..self.index].iter().filter(|section| section.is_global);
         before.chain([self.section()]).flat_map(|section| &section.settings)
     }
 
     /// The setting of this name that counts.
-    pub fn setting(&self, name: &str) -> Option<&'a Setting> {
+    pub fn setting(&self, name: &str) -> Option<&'a JobOption> {
         self.settings().rev().find(|setting| setting.name() == name)
     }
 
     /// Its value.
     pub fn value(&self, name: &str) -> Option<&'a str> {
-        self.setting(name).map(Setting::text)
+        self.setting(name).map(JobOption::text)
     }
 
     /// Whether the switch of this name is on.
     pub fn is_on(&self, name: &str) -> bool {
-        self.setting(name).is_some_and(Setting::is_on)
+        self.setting(name).is_some_and(JobOption::is_on)
     }
 
     /// Its name as fio's figures have it.
@@ -157,8 +157,8 @@ mod tests {
     fn sections_have_what_global_ones_before_them_say() {
         let text = "; by hand\n[global]\nrw=randread ; reads\n bs = 4k\n[one]\nrw=write\nstonewall\n[globals]\nbs=8k\n[two]\nname=other\n";
         let file = JobFile::parse(text);
-        let jobs: Vec<Job<'_>> = file.jobs().collect();
-        let told = |job: &Job<'_>| {
+        let jobs: Vec<FioJobSection<'_>> = file.jobs().collect();
+        let told = |job: &FioJobSection<'_>| {
             (job.name().to_owned(), job.value("rw").unwrap().to_owned(), job.value("bs").unwrap().to_owned())
         };
         let expected = [("one", "write", "4k"), ("other", "randread", "8k")]

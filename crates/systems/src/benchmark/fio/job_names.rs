@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
-use super::job_file::{Job, Setting};
-use super::mistake::{Mistake, shortened};
-use super::options::{self, Rule};
+use super::job_file::{FioJobSection, JobOption};
+use super::mistake::{JobMistake, shortened};
+use super::options::{self, OptionRule};
 use crate::command::placeholders;
 
 /// Placeholders that become paths.
 const PATHS: [&str; 8] = ["data", "device", "wal", "temp", "scratch", "logs", "script", "job"];
 
 /// Whether the name of a job, or what it has for the names of its files, leads out of a directory.
-pub(super) fn check(job: &Job<'_>, found: &mut Vec<Mistake>) {
+pub(super) fn check(job: &FioJobSection<'_>, found: &mut Vec<JobMistake>) {
     let format = job.setting("filename_format");
     // A directory that `opendir` names may be empty: then fio makes files as without it, if `nrfiles` says so.
     let names_files = job.setting("filename").is_none();
@@ -34,9 +34,9 @@ pub(super) fn check(job: &Job<'_>, found: &mut Vec<Mistake>) {
     }
 }
 
-fn leads_out(span: &Range<usize>, name: &str, becomes: &str, expected: &str) -> Mistake {
+fn leads_out(span: &Range<usize>, name: &str, becomes: &str, expected: &str) -> JobMistake {
     let message = format!("`{}` becomes the name of {becomes}, and leaves its directory", shortened(name));
-    Mistake::new(span, message, expected)
+    JobMistake::new(span, message, expected)
 }
 
 /// Whether the name of a file leaves the directory that it is put below.
@@ -53,8 +53,8 @@ fn has_path(text: &str) -> bool {
 }
 
 /// A log that fio names by the job.
-fn nameless_log<'a>(job: &Job<'a>) -> Option<&'a Setting> {
-    let logs = options::OPTIONS.iter().filter(|option| option.rule == Rule::Log);
+fn nameless_log<'a>(job: &FioJobSection<'a>) -> Option<&'a JobOption> {
+    let logs = options::OPTIONS.iter().filter(|option| option.rule == OptionRule::Log);
     let mut found = logs.filter_map(|option| job.setting(option.name));
     found.find(|setting| setting.value.as_deref().is_none_or(str::is_empty))
 }

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::job_file::Setting;
+use super::job_file::JobOption;
 
 /// A mistake in a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct JobMistake {
     /// Bytes of the job's text.
     pub span: Range<usize>,
     /// What is wrong.
@@ -15,21 +15,21 @@ pub struct Mistake {
     pub expected: String,
 }
 
-impl Mistake {
+impl JobMistake {
     pub(super) fn new(
         span: &Range<usize>,
         message: impl Into<String>,
         expected: impl Into<String>,
-    ) -> Mistake {
-        Mistake { span: span.clone(), message: message.into(), expected: expected.into() }
+    ) -> JobMistake {
+        JobMistake { span: span.clone(), message: message.into(), expected: expected.into() }
     }
 
-    pub(super) fn of_setting(setting: &Setting, problem: &str, expected: impl Into<String>) -> Mistake {
+    pub(super) fn of_setting(setting: &JobOption, problem: &str, expected: impl Into<String>) -> JobMistake {
         let told = match &setting.value {
             Some(value) => format!("fio's `{}={}` {problem}", setting.key, shortened(value)),
             None => format!("fio's `{}` {problem}", setting.key),
         };
-        Mistake::new(&setting.span, told, expected)
+        JobMistake::new(&setting.span, told, expected)
     }
 }
 

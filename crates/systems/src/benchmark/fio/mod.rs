@@ -20,10 +20,10 @@ mod value;
 
 pub use block_sizes::smallest_direct_request;
 pub use check::mistakes;
-pub use command_line::{Doubt, doubts, doubts_of_job, runs_fio};
-pub use figures::{Taken, failure_in, figures_of};
-pub use job_file::{Job, JobFile, Section, Setting, Stray};
-pub use mistake::Mistake;
+pub use command_line::{FioDoubt, doubts, doubts_of_job, runs_fio};
+pub use figures::{FioMetrics, failure_in, figures_of};
+pub use job_file::{FioJobSection, JobFile, JobOption, JobSection, StrayLine};
+pub use mistake::JobMistake;
 pub use page_cache::passes_the_page_cache;
 pub use slow_motion::slowed;
 pub use value::KiloBase;

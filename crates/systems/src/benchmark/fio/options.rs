@@ -5,14 +5,14 @@
 pub struct FioOption {
     pub name: &'static str,
     pub aliases: &'static [&'static str],
-    pub rule: Rule,
+    pub rule: OptionRule,
     /// Why, where the rule itself does not say it.
     pub reason: &'static str,
 }
 
 /// What Underlay does with an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub enum OptionRule {
     /// fio gets it as it stands.
     Taken,
     /// A time on fio's clock: multiplied by the factor of slow motion.
@@ -82,22 +82,22 @@ pub(super) fn number_in_words(least: u64, most: u64) -> String {
 const fn option(
     name: &'static str,
     aliases: &'static [&'static str],
-    rule: Rule,
+    rule: OptionRule,
     reason: &'static str,
 ) -> FioOption {
     FioOption { name, aliases, rule, reason }
 }
 
 const fn taken(name: &'static str) -> FioOption {
-    option(name, &[], Rule::Taken, "")
+    option(name, &[], OptionRule::Taken, "")
 }
 
-const fn ruled(name: &'static str, rule: Rule, reason: &'static str) -> FioOption {
+const fn ruled(name: &'static str, rule: OptionRule, reason: &'static str) -> FioOption {
     option(name, &[], rule, reason)
 }
 
 const fn refused(name: &'static str, reason: &'static str) -> FioOption {
-    option(name, &[], Rule::Refused, reason)
+    option(name, &[], OptionRule::Refused, reason)
 }
 
 /// The engines that send requests to files or block devices.
@@ -141,45 +141,45 @@ pub static OPTIONS: &[FioOption] = &[
     taken("description"),
     ruled(
         "name",
-        Rule::NamePart,
+        OptionRule::NamePart,
         "without `filename` it becomes the name of a file, and of each log that has no name of its own",
     ),
-    ruled("wait_for", Rule::Order, ""),
-    ruled("filename", Rule::Files, ""),
+    ruled("wait_for", OptionRule::Order, ""),
+    ruled("filename", OptionRule::Files, ""),
     taken("lockfile"),
-    ruled("directory", Rule::Directories, ""),
-    ruled("filename_format", Rule::NamePart, ""),
+    ruled("directory", OptionRule::Directories, ""),
+    ruled("filename_format", OptionRule::NamePart, ""),
     taken("unique_filename"),
-    ruled("opendir", Rule::Directories, ""),
-    option("rw", &["readwrite"], Rule::Taken, ""),
-    option("bs", &["blocksize"], Rule::Taken, ""),
-    option("ba", &["blockalign"], Rule::Taken, ""),
-    option("bsrange", &["blocksize_range"], Rule::Taken, ""),
+    ruled("opendir", OptionRule::Directories, ""),
+    option("rw", &["readwrite"], OptionRule::Taken, ""),
+    option("bs", &["blocksize"], OptionRule::Taken, ""),
+    option("ba", &["blockalign"], OptionRule::Taken, ""),
+    option("bsrange", &["blocksize_range"], OptionRule::Taken, ""),
     taken("bssplit"),
-    option("bs_unaligned", &["blocksize_unaligned"], Rule::Taken, ""),
+    option("bs_unaligned", &["blocksize_unaligned"], OptionRule::Taken, ""),
     taken("randrepeat"),
     taken("randseed"),
     taken("norandommap"),
-    ruled("ignore_error", Rule::Taken, "errors that it names do not fail the cell"),
+    ruled("ignore_error", OptionRule::Taken, "errors that it names do not fail the cell"),
     taken("rw_sequencer"),
     ruled(
         "ioengine",
-        Rule::Only(ENGINES),
+        OptionRule::Only(ENGINES),
         "other engines send their requests elsewhere than to a file or a block device",
     ),
-    ruled("iodepth", Rule::Number { least: 1, most: u64::MAX }, ""),
-    option("iodepth_batch", &["iodepth_batch_submit"], Rule::Taken, ""),
-    option("iodepth_batch_complete_min", &["iodepth_batch_complete"], Rule::Taken, ""),
+    ruled("iodepth", OptionRule::Number { least: 1, most: u64::MAX }, ""),
+    option("iodepth_batch", &["iodepth_batch_submit"], OptionRule::Taken, ""),
+    option("iodepth_batch_complete_min", &["iodepth_batch_complete"], OptionRule::Taken, ""),
     taken("iodepth_batch_complete_max"),
     taken("iodepth_low"),
     taken("serialize_overlap"),
     taken("io_submit_mode"),
     taken("size"),
-    option("io_size", &["io_limit"], Rule::Taken, ""),
-    option("fill_device", &["fill_fs"], Rule::Taken, ""),
+    option("io_size", &["io_limit"], OptionRule::Taken, ""),
+    option("fill_device", &["fill_fs"], OptionRule::Taken, ""),
     taken("filesize"),
     taken("file_append"),
-    option("offset", &["fileoffset"], Rule::Taken, ""),
+    option("offset", &["fileoffset"], OptionRule::Taken, ""),
     taken("offset_increment"),
     taken("offset_align"),
     taken("number_ios"),
@@ -187,7 +187,7 @@ pub static OPTIONS: &[FioOption] = &[
     taken("random_distribution"),
     taken("percentage_random"),
     taken("allrandrepeat"),
-    option("nrfiles", &["nr_files"], Rule::Taken, ""),
+    option("nrfiles", &["nr_files"], OptionRule::Taken, ""),
     taken("file_service_type"),
     taken("openfiles"),
     taken("fallocate"),
@@ -201,36 +201,36 @@ pub static OPTIONS: &[FioOption] = &[
     taken("buffered"),
     taken("overwrite"),
     taken("loops"),
-    ruled("numjobs", Rule::Number { least: 1, most: MAX_JOBS }, ""),
+    ruled("numjobs", OptionRule::Number { least: 1, most: MAX_JOBS }, ""),
     ruled(
         "startdelay",
-        Rule::Only(&["0", "0s"]),
+        OptionRule::Only(&["0", "0s"]),
         "a job that begins later makes no requests for a part of the measured time, and runs on after the others",
     ),
-    option("runtime", &["timeout"], Rule::Duration(TimeUnit::Seconds), ""),
+    option("runtime", &["timeout"], OptionRule::Duration(TimeUnit::Seconds), ""),
     taken("time_based"),
-    ruled("verify_only", Rule::Taken, VERIFY),
-    ruled("ramp_time", Rule::Duration(TimeUnit::Seconds), ""),
+    ruled("verify_only", OptionRule::Taken, VERIFY),
+    ruled("ramp_time", OptionRule::Duration(TimeUnit::Seconds), ""),
     taken("clocksource"),
-    option("mem", &["iomem"], Rule::Memory, ""),
-    ruled("verify", Rule::Taken, VERIFY),
-    ruled("do_verify", Rule::Taken, VERIFY),
+    option("mem", &["iomem"], OptionRule::Memory, ""),
+    ruled("verify", OptionRule::Taken, VERIFY),
+    ruled("do_verify", OptionRule::Taken, VERIFY),
     taken("verify_interval"),
     taken("verify_offset"),
-    ruled("verify_pattern", Rule::Taken, "a file that it names is only read"),
+    ruled("verify_pattern", OptionRule::Taken, "a file that it names is only read"),
     taken("verify_fatal"),
     taken("verify_dump"),
     taken("verify_async"),
     taken("verify_backlog"),
     taken("verify_backlog_batch"),
     taken("experimental_verify"),
-    ruled("verify_state_load", Rule::Taken, "its file is in {scratch}"),
-    ruled("verify_state_save", Rule::Taken, "its file is in {scratch}"),
+    ruled("verify_state_load", OptionRule::Taken, "its file is in {scratch}"),
+    ruled("verify_state_save", OptionRule::Taken, "its file is in {scratch}"),
     taken("trim_percentage"),
     taken("trim_verify_zero"),
     taken("trim_backlog"),
     taken("trim_backlog_batch"),
-    ruled("write_iolog", Rule::Log, LOG_TIMES),
+    ruled("write_iolog", OptionRule::Log, LOG_TIMES),
     refused("read_iolog", TRACE),
     refused("read_iolog_chunked", TRACE),
     refused("replay_no_stall", TRACE),
@@ -245,7 +245,7 @@ pub static OPTIONS: &[FioOption] = &[
     refused("exec_prerun", PROGRAM),
     refused("exec_postrun", PROGRAM),
     refused("ioscheduler", "Underlay sets the queue of the device"),
-    ruled("zonemode", Rule::Only(&["none", "strided"]), "modelled devices have no zones of their own"),
+    ruled("zonemode", OptionRule::Only(&["none", "strided"]), "modelled devices have no zones of their own"),
     taken("zonesize"),
     taken("zonecapacity"),
     taken("zonerange"),
@@ -255,49 +255,49 @@ pub static OPTIONS: &[FioOption] = &[
     taken("job_max_open_zones"),
     taken("ignore_zone_limits"),
     taken("zone_reset_threshold"),
-    ruled("zone_reset_frequency", Rule::Taken, "it is a share of the writes, and not a rate"),
+    ruled("zone_reset_frequency", OptionRule::Taken, "it is a share of the writes, and not a rate"),
     taken("lockmem"),
-    ruled("rwmixread", Rule::Number { least: 0, most: 100 }, ""),
-    ruled("rwmixwrite", Rule::Number { least: 0, most: 100 }, ""),
+    ruled("rwmixread", OptionRule::Number { least: 0, most: 100 }, ""),
+    ruled("rwmixwrite", OptionRule::Number { least: 0, most: 100 }, ""),
     ruled(
         "nice",
-        Rule::Only(&["0"]),
+        OptionRule::Only(&["0"]),
         "the priorities of CPU time decide whether the run is faithful, and Underlay sets them",
     ),
-    ruled("prio", Rule::Taken, NO_PRIORITIES),
-    ruled("prioclass", Rule::Taken, NO_PRIORITIES),
-    ruled("thinktime", Rule::Duration(TimeUnit::Microseconds), ""),
-    ruled("thinktime_spin", Rule::Duration(TimeUnit::Microseconds), ""),
+    ruled("prio", OptionRule::Taken, NO_PRIORITIES),
+    ruled("prioclass", OptionRule::Taken, NO_PRIORITIES),
+    ruled("thinktime", OptionRule::Duration(TimeUnit::Microseconds), ""),
+    ruled("thinktime_spin", OptionRule::Duration(TimeUnit::Microseconds), ""),
     taken("thinktime_blocks"),
     taken("thinktime_blocks_type"),
-    ruled("thinktime_iotime", Rule::Duration(TimeUnit::Seconds), ""),
-    ruled("rate", Rule::Rate(RateUnit::Bytes), ""),
-    option("rate_min", &["ratemin"], Rule::Rate(RateUnit::Bytes), ""),
+    ruled("thinktime_iotime", OptionRule::Duration(TimeUnit::Seconds), ""),
+    ruled("rate", OptionRule::Rate(RateUnit::Bytes), ""),
+    option("rate_min", &["ratemin"], OptionRule::Rate(RateUnit::Bytes), ""),
     ruled(
         "rate_process",
-        Rule::Taken,
+        OptionRule::Taken,
         "`poisson` takes whole requests per second: a factor that leaves none is refused",
     ),
     option(
         "rate_cycle",
         &["ratecycle"],
-        Rule::Duration(TimeUnit::PlainMilliseconds),
+        OptionRule::Duration(TimeUnit::PlainMilliseconds),
         "fio's 1,000 ms are stretched too where a job has `rate_min` or `rate_iops_min`",
     ),
     taken("rate_ignore_thinktime"),
     ruled(
         "rate_iops",
-        Rule::Rate(RateUnit::Requests),
+        OptionRule::Rate(RateUnit::Requests),
         "where the quotient is no whole number, fio gets the same rate in bytes",
     ),
     ruled(
         "rate_iops_min",
-        Rule::Rate(RateUnit::Requests),
+        OptionRule::Rate(RateUnit::Requests),
         "rounded down; where that takes away more than a tenth, fio gets the same rate in bytes",
     ),
-    ruled("max_latency", Rule::Duration(TimeUnit::Microseconds), ""),
-    ruled("latency_target", Rule::Duration(TimeUnit::Microseconds), ""),
-    ruled("latency_window", Rule::Duration(TimeUnit::Microseconds), ""),
+    ruled("max_latency", OptionRule::Duration(TimeUnit::Microseconds), ""),
+    ruled("latency_target", OptionRule::Duration(TimeUnit::Microseconds), ""),
+    ruled("latency_window", OptionRule::Duration(TimeUnit::Microseconds), ""),
     taken("latency_percentile"),
     taken("latency_run"),
     taken("invalidate"),
@@ -306,7 +306,7 @@ pub static OPTIONS: &[FioOption] = &[
     taken("create_serialize"),
     taken("create_fsync"),
     taken("create_on_open"),
-    ruled("create_only", Rule::Only(&["0"]), "such a job has nothing to measure; make files in `load`"),
+    ruled("create_only", OptionRule::Only(&["0"]), "such a job has nothing to measure; make files in `load`"),
     taken("allow_file_create"),
     taken("allow_mounted_write"),
     taken("pre_read"),
@@ -322,21 +322,21 @@ pub static OPTIONS: &[FioOption] = &[
     taken("exitall"),
     taken("exit_what"),
     taken("exitall_on_error"),
-    option("stonewall", &["wait_for_previous"], Rule::Order, ""),
+    option("stonewall", &["wait_for_previous"], OptionRule::Order, ""),
     taken("new_group"),
     taken("thread"),
     taken("per_job_logs"),
-    ruled("write_bw_log", Rule::Log, LOG_TIMES),
-    ruled("bwavgtime", Rule::Duration(TimeUnit::PlainMilliseconds), ""),
-    ruled("write_lat_log", Rule::Log, LOG_TIMES),
-    ruled("write_iops_log", Rule::Log, LOG_TIMES),
-    ruled("iopsavgtime", Rule::Duration(TimeUnit::PlainMilliseconds), ""),
+    ruled("write_bw_log", OptionRule::Log, LOG_TIMES),
+    ruled("bwavgtime", OptionRule::Duration(TimeUnit::PlainMilliseconds), ""),
+    ruled("write_lat_log", OptionRule::Log, LOG_TIMES),
+    ruled("write_iops_log", OptionRule::Log, LOG_TIMES),
+    ruled("iopsavgtime", OptionRule::Duration(TimeUnit::PlainMilliseconds), ""),
     taken("log_entries"),
-    ruled("log_avg_msec", Rule::Duration(TimeUnit::PlainMilliseconds), ""),
-    ruled("log_hist_msec", Rule::Duration(TimeUnit::PlainMilliseconds), ""),
+    ruled("log_avg_msec", OptionRule::Duration(TimeUnit::PlainMilliseconds), ""),
+    ruled("log_hist_msec", OptionRule::Duration(TimeUnit::PlainMilliseconds), ""),
     taken("log_hist_coarseness"),
-    ruled("write_hist_log", Rule::Log, LOG_TIMES),
-    option("log_max_value", &["log_window_value"], Rule::Taken, ""),
+    ruled("write_hist_log", OptionRule::Log, LOG_TIMES),
+    option("log_max_value", &["log_window_value"], OptionRule::Taken, ""),
     taken("log_offset"),
     taken("log_prio"),
     taken("log_compression"),
@@ -347,11 +347,11 @@ pub static OPTIONS: &[FioOption] = &[
     taken("log_alternate_epoch_clock_id"),
     taken("block_error_percentiles"),
     taken("group_reporting"),
-    ruled("stats", Rule::Taken, "sections without statistics have no figures"),
+    ruled("stats", OptionRule::Taken, "sections without statistics have no figures"),
     taken("zero_buffers"),
     taken("refill_buffers"),
     taken("scramble_buffers"),
-    ruled("buffer_pattern", Rule::Taken, "a file that it names is only read"),
+    ruled("buffer_pattern", OptionRule::Taken, "a file that it names is only read"),
     taken("buffer_compress_percentage"),
     taken("buffer_compress_chunk"),
     taken("dedupe_percentage"),
@@ -361,17 +361,17 @@ pub static OPTIONS: &[FioOption] = &[
     taken("clat_percentiles"),
     taken("lat_percentiles"),
     taken("slat_percentiles"),
-    ruled("percentile_list", Rule::Taken, "each of them becomes a figure"),
+    ruled("percentile_list", OptionRule::Taken, "each of them becomes a figure"),
     taken("significant_figures"),
     taken("disk_util"),
-    ruled("gtod_reduce", Rule::Taken, "latencies are left out of the figures"),
-    ruled("disable_lat", Rule::Taken, ""),
-    ruled("disable_clat", Rule::Taken, "completion latencies are left out of the figures"),
+    ruled("gtod_reduce", OptionRule::Taken, "latencies are left out of the figures"),
+    ruled("disable_lat", OptionRule::Taken, ""),
+    ruled("disable_clat", OptionRule::Taken, "completion latencies are left out of the figures"),
     taken("disable_slat"),
-    option("disable_bw_measurement", &["disable_bw"], Rule::Taken, ""),
+    option("disable_bw_measurement", &["disable_bw"], OptionRule::Taken, ""),
     refused("gtod_cpu", CPUS),
     taken("unified_rw_reporting"),
-    ruled("continue_on_error", Rule::Taken, "a cell with errors fails all the same, at its end"),
+    ruled("continue_on_error", OptionRule::Taken, "a cell with errors fails all the same, at its end"),
     taken("error_dump"),
     refused("profile", "a profile has files and options of its own"),
     refused("cgroup", GROUPS),
@@ -379,20 +379,20 @@ pub static OPTIONS: &[FioOption] = &[
     refused("cgroup_weight", GROUPS),
     taken("uid"),
     taken("gid"),
-    ruled("kb_base", Rule::Taken, "Underlay reads the job's rates by it"),
+    ruled("kb_base", OptionRule::Taken, "Underlay reads the job's rates by it"),
     taken("unit_base"),
     taken("hugepage-size"),
     taken("flow_id"),
     taken("flow"),
-    ruled("flow_sleep", Rule::Duration(TimeUnit::PlainMicroseconds), ""),
+    ruled("flow_sleep", OptionRule::Duration(TimeUnit::PlainMicroseconds), ""),
     option(
         "steadystate",
         &["ss"],
-        Rule::SteadyState,
+        OptionRule::SteadyState,
         "a slope, or a limit that is no share, counts by this machine's clock",
     ),
-    option("steadystate_duration", &["ss_dur"], Rule::Duration(TimeUnit::Seconds), ""),
-    option("steadystate_ramp_time", &["ss_ramp"], Rule::Duration(TimeUnit::Seconds), ""),
+    option("steadystate_duration", &["ss_dur"], OptionRule::Duration(TimeUnit::Seconds), ""),
+    option("steadystate_ramp_time", &["ss_ramp"], OptionRule::Duration(TimeUnit::Seconds), ""),
     // Options of engines that requests go through.
     taken("thp"),
     taken("hipri"),
@@ -400,10 +400,10 @@ pub static OPTIONS: &[FioOption] = &[
     taken("uncached"),
     taken("nowait"),
     taken("userspace_reap"),
-    ruled("cmdprio_percentage", Rule::Taken, NO_PRIORITIES),
-    ruled("cmdprio_class", Rule::Taken, NO_PRIORITIES),
-    ruled("cmdprio", Rule::Taken, NO_PRIORITIES),
-    ruled("cmdprio_bssplit", Rule::Taken, NO_PRIORITIES),
+    ruled("cmdprio_percentage", OptionRule::Taken, NO_PRIORITIES),
+    ruled("cmdprio_class", OptionRule::Taken, NO_PRIORITIES),
+    ruled("cmdprio", OptionRule::Taken, NO_PRIORITIES),
+    ruled("cmdprio_bssplit", OptionRule::Taken, NO_PRIORITIES),
     taken("fixedbufs"),
     taken("registerfiles"),
     taken("sqthread_poll"),
@@ -455,9 +455,9 @@ pub static OPTIONS: &[FioOption] = &[
     taken("bs_is_seq_rand"),
     taken("softrandommap"),
     refused("verify_async_cpus", CPUS),
-    option("iomem_align", &["mem_align"], Rule::Taken, ""),
+    option("iomem_align", &["mem_align"], OptionRule::Taken, ""),
     refused("thinkcycles", "it counts cycles of this machine's CPUs; use `thinktime_spin`"),
-    ruled("steadystate_check_interval", Rule::Duration(TimeUnit::Seconds), ""),
+    ruled("steadystate_check_interval", OptionRule::Duration(TimeUnit::Seconds), ""),
     taken("ramp_size"),
     taken("end_syncfs"),
     taken("filetype"),
@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(names().filter(|name| !seen.insert(*name)).collect::<Vec<_>>(), Vec::<&str>::new());
         assert_eq!(find("readwrite").map(|option| option.name), Some("rw"));
         for option in OPTIONS {
-            let needs_one = matches!(option.rule, Rule::Refused | Rule::Only(_));
+            let needs_one = matches!(option.rule, OptionRule::Refused | OptionRule::Only(_));
             assert!(!needs_one || !option.reason.is_empty(), "{} is refused without a reason", option.name);
         }
     }
@@ -505,7 +505,7 @@ mod tests {
         let undecided: Vec<&String> = listed.iter().filter(|name| find(name).is_none()).collect();
         assert!(undecided.is_empty(), "no decision on {undecided:?}");
         // Their aliases are options too; fio starts anew for each, so only those that matter are asked for.
-        let matters = |option: &&FioOption| option.rule != Rule::Taken && of_jobs.contains(option.name);
+        let matters = |option: &&FioOption| option.rule != OptionRule::Taken && of_jobs.contains(option.name);
         for option in OPTIONS.iter().filter(matters) {
             let help = ask(&format!("--cmdhelp={}", option.name)).expect("it has started once");
             let alias = help.lines().find_map(|line| line.trim().strip_prefix("alias: "));
@@ -542,34 +542,36 @@ mod tests {
         lines.join("\n") + "\n"
     }
 
-    fn in_words(rule: Rule) -> String {
+    fn in_words(rule: OptionRule) -> String {
         match rule {
-            Rule::Taken => "taken as it is".to_owned(),
-            Rule::Duration(TimeUnit::Seconds) => {
+            OptionRule::Taken => "taken as it is".to_owned(),
+            OptionRule::Duration(TimeUnit::Seconds) => {
                 "**multiplied** by the factor; seconds without a unit".to_owned()
             }
-            Rule::Duration(TimeUnit::Microseconds) => {
+            OptionRule::Duration(TimeUnit::Microseconds) => {
                 "**multiplied** by the factor; µs without a unit".to_owned()
             }
-            Rule::Duration(TimeUnit::PlainMilliseconds) => {
+            OptionRule::Duration(TimeUnit::PlainMilliseconds) => {
                 "**multiplied** by the factor; milliseconds".to_owned()
             }
-            Rule::Duration(TimeUnit::PlainMicroseconds) => "**multiplied** by the factor; µs".to_owned(),
-            Rule::Rate(RateUnit::Bytes) => "**divided** by the factor; bytes/s".to_owned(),
-            Rule::Rate(RateUnit::Requests) => "**divided** by the factor; requests/s".to_owned(),
-            Rule::Files => "files below `{data}`, `{wal}` or `{temp}`, or `{device}`".to_owned(),
-            Rule::Directories => "`{data}`, `{wal}` or `{temp}`, or a directory below".to_owned(),
-            Rule::NamePart => "may not lead out of the directory".to_owned(),
-            Rule::Log => "a file below `{logs}` or `{scratch}`".to_owned(),
-            Rule::Memory => "a file only below `{logs}` or `{scratch}`".to_owned(),
-            Rule::SteadyState => "a share only, as in `iops:2%`".to_owned(),
-            Rule::Order => "refused behind another section; the first one may have it".to_owned(),
-            Rule::Number { least, most } => number_in_words(least, most),
-            Rule::Only(values) => {
+            OptionRule::Duration(TimeUnit::PlainMicroseconds) => {
+                "**multiplied** by the factor; µs".to_owned()
+            }
+            OptionRule::Rate(RateUnit::Bytes) => "**divided** by the factor; bytes/s".to_owned(),
+            OptionRule::Rate(RateUnit::Requests) => "**divided** by the factor; requests/s".to_owned(),
+            OptionRule::Files => "files below `{data}`, `{wal}` or `{temp}`, or `{device}`".to_owned(),
+            OptionRule::Directories => "`{data}`, `{wal}` or `{temp}`, or a directory below".to_owned(),
+            OptionRule::NamePart => "may not lead out of the directory".to_owned(),
+            OptionRule::Log => "a file below `{logs}` or `{scratch}`".to_owned(),
+            OptionRule::Memory => "a file only below `{logs}` or `{scratch}`".to_owned(),
+            OptionRule::SteadyState => "a share only, as in `iops:2%`".to_owned(),
+            OptionRule::Order => "refused behind another section; the first one may have it".to_owned(),
+            OptionRule::Number { least, most } => number_in_words(least, most),
+            OptionRule::Only(values) => {
                 let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
                 format!("only {}", values.join(", "))
             }
-            Rule::Refused => "**refused**".to_owned(),
+            OptionRule::Refused => "**refused**".to_owned(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Whether what a job moves goes past the page cache, so that devices must see all of it.
 
-use super::job_file::{Job, JobFile};
+use super::job_file::{FioJobSection, JobFile};
 
 /// Engines whose direct requests all go to a device. The others go through a mapping, or move no data (`mmap`, `falloc`, `ftruncate`).
 const DIRECT_ENGINES: [&str; 8] =
@@ -16,12 +16,12 @@ pub fn passes_the_page_cache(text: &str) -> bool {
 }
 
 /// To fio `buffered` is `direct` the other way round: the later of both counts.
-fn is_direct(job: &Job<'_>) -> bool {
+fn is_direct(job: &FioJobSection<'_>) -> bool {
     let last = job.settings().rev().find(|setting| matches!(setting.name(), "direct" | "buffered"));
     job.is_on("atomic") || last.is_some_and(|setting| setting.is_on() == (setting.name() == "direct"))
 }
 
-fn has_direct_engine(job: &Job<'_>) -> bool {
+fn has_direct_engine(job: &FioJobSection<'_>) -> bool {
     DIRECT_ENGINES.contains(&job.value("ioengine").unwrap_or(DEFAULT_ENGINE))
 }
 

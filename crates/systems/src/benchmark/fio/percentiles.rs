@@ -11,7 +11,7 @@ const MAX_PERCENTILES: usize = 100;
 
 /// What fio's jobs have of one kind of latency.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Percentiles {
+pub(super) struct JobPercentiles {
     /// In order, each with the highest latency that a job has for it.
     pub(super) figures: Vec<(f64, f64)>,
     /// All that were printed.
@@ -22,7 +22,7 @@ pub(super) struct Percentiles {
 
 /// One percentile over all jobs.
 #[derive(Clone, Copy)]
-struct Slowest {
+struct SlowestPercentile {
     latency: f64,
     /// As many requests has the job with the fewest.
     requests: f64,
@@ -32,8 +32,8 @@ struct Slowest {
 ///
 /// # Errors
 /// A percentile that is none.
-pub(super) fn of_jobs(all: &[&Value], is_wanted: impl Fn(f64) -> bool) -> Result<Percentiles, String> {
-    let mut slowest: BTreeMap<u64, Slowest> = BTreeMap::new();
+pub(super) fn of_jobs(all: &[&Value], is_wanted: impl Fn(f64) -> bool) -> Result<JobPercentiles, String> {
+    let mut slowest: BTreeMap<u64, SlowestPercentile> = BTreeMap::new();
     for one in all {
         let requests = one.get("N").and_then(Value::as_f64).unwrap_or(0.0);
         for (key, value) in one.get("percentile").and_then(Value::as_object).into_iter().flatten() {
@@ -45,12 +45,14 @@ pub(super) fn of_jobs(all: &[&Value], is_wanted: impl Fn(f64) -> bool) -> Result
                 ));
             };
             // Of numbers that are not negative, the bits are in order.
-            let known = slowest.entry((percentile + 0.0).to_bits()).or_insert(Slowest { latency, requests });
+            let known = slowest
+                .entry((percentile + 0.0).to_bits())
+                .or_insert(SlowestPercentile { latency, requests });
             known.latency = known.latency.max(latency);
             known.requests = known.requests.min(requests);
         }
     }
-    let mut found = Percentiles::default();
+    let mut found = JobPercentiles::default();
     let all = slowest.into_iter().map(|(bits, slowest)| (f64::from_bits(bits), slowest));
     for (percentile, slowest) in all.filter(|(percentile, _)| is_wanted(*percentile)).take(MAX_PERCENTILES) {
         found.printed.push(percentile);
@@ -73,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    fn read(jobs: &[Value]) -> Percentiles {
+    fn read(jobs: &[Value]) -> JobPercentiles {
         of_jobs(&jobs.iter().collect::<Vec<_>>(), |_| true).unwrap()
     }
 

@@ -7,28 +7,28 @@ const HOST: [&str; 2] = ["scratch", "logs"];
 
 /// Where a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum FilePlace {
     Storage,
     Host,
 }
 
 /// What is wrong with a path, and what was expected.
-type Refused = (String, String);
+type PathRefusal = (String, String);
 
 /// Where the paths of a value are: on the host where one of them is. Nothing where one of them is nowhere known.
-pub(super) fn place_of(value: &str) -> Option<Place> {
-    let places: Option<Vec<Place>> =
+pub(super) fn place_of(value: &str) -> Option<FilePlace> {
+    let places: Option<Vec<FilePlace>> =
         split(value).iter().map(|path| anchored(path).map(|(place, _)| place)).collect();
     let places = places?;
-    match places.contains(&Place::Host) {
-        true => Some(Place::Host),
+    match places.contains(&FilePlace::Host) {
+        true => Some(FilePlace::Host),
         false if places.is_empty() => None,
-        false => Some(Place::Storage),
+        false => Some(FilePlace::Storage),
     }
 }
 
 /// `filename`: several are separated by colons. With a `directory`, fio puts that in front of each.
-pub(super) fn check_files(value: &str, has_directory: bool) -> Result<(), Refused> {
+pub(super) fn check_files(value: &str, has_directory: bool) -> Result<(), PathRefusal> {
     let paths = split(value);
     if paths.is_empty() {
         return Err(("names no file".to_owned(), "expected a file below {data}, or {device}".to_owned()));
@@ -56,7 +56,7 @@ pub(super) fn check_files(value: &str, has_directory: bool) -> Result<(), Refuse
 }
 
 /// `directory` and `opendir`.
-pub(super) fn check_directories(value: &str) -> Result<(), Refused> {
+pub(super) fn check_directories(value: &str) -> Result<(), PathRefusal> {
     let paths = split(value);
     let expected = || "expected a directory: {data}, or one below it".to_owned();
     if paths.is_empty() {
@@ -77,11 +77,11 @@ pub(super) fn check_directories(value: &str) -> Result<(), Refused> {
 }
 
 /// A log: relative ones are in `{scratch}`, the working directory.
-pub(super) fn check_log(value: &str) -> Result<(), Refused> {
+pub(super) fn check_log(value: &str) -> Result<(), PathRefusal> {
     let expected = || "expected a log below {logs}, which are kept, or {scratch}".to_owned();
     for path in split(value) {
         let is_inside = match anchored(&path) {
-            Some((place, _)) => place == Place::Host,
+            Some((place, _)) => place == FilePlace::Host,
             None => is_relative(&path),
         };
         if leads_out(&path) || !is_inside {
@@ -119,7 +119,7 @@ fn is_relative(path: &str) -> bool {
 }
 
 /// The place of a path that begins with a placeholder, with its word.
-fn anchored(path: &str) -> Option<(Place, &str)> {
+fn anchored(path: &str) -> Option<(FilePlace, &str)> {
     let (word, rest) = path.strip_prefix('{')?.split_once('}')?;
     let is_whole = match word {
         "device" => rest.is_empty(),
@@ -127,8 +127,8 @@ fn anchored(path: &str) -> Option<(Place, &str)> {
     };
     let place = match word {
         _ if !is_whole => return None,
-        word if STORAGE.contains(&word) => Place::Storage,
-        word if HOST.contains(&word) => Place::Host,
+        word if STORAGE.contains(&word) => FilePlace::Storage,
+        word if HOST.contains(&word) => FilePlace::Host,
         _ => return None,
     };
     Some((place, word))

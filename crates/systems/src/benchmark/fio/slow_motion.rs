@@ -4,10 +4,10 @@
 use std::ops::Range;
 
 use super::block_sizes::BlockSizes;
-use super::directions::Directions;
-use super::job_file::{Job, JobFile, Setting};
-use super::mistake::Mistake;
-use super::options::{self, RateUnit, Rule, TimeUnit};
+use super::directions::DirectionValues;
+use super::job_file::{FioJobSection, JobFile, JobOption};
+use super::mistake::JobMistake;
+use super::options::{self, OptionRule, RateUnit, TimeUnit};
 use super::value::KiloBase;
 
 /// A value that names one of these counts by this machine's clock already.
@@ -24,7 +24,7 @@ const RATE_CYCLE_MS: u64 = 1000;
 ///
 /// # Errors
 /// The first value that can't be converted.
-pub fn slowed(text: &str, factor: f64) -> Result<String, Mistake> {
+pub fn slowed(text: &str, factor: f64) -> Result<String, JobMistake> {
     let file = JobFile::parse(text);
     if factor == 1.0 {
         return Ok(text.to_owned());
@@ -67,7 +67,7 @@ pub fn slowed(text: &str, factor: f64) -> Result<String, Mistake> {
 fn converted_names() -> impl Iterator<Item = &'static str> {
     options::OPTIONS
         .iter()
-        .filter(|option| matches!(option.rule, Rule::Duration(_) | Rule::Rate(_)))
+        .filter(|option| matches!(option.rule, OptionRule::Duration(_) | OptionRule::Rate(_)))
         .map(|option| option.name)
 }
 
@@ -77,22 +77,22 @@ pub(super) fn is_on_this_clock(value: &str) -> bool {
 }
 
 /// What of a value slow motion could not change, if anything.
-pub(super) fn unreadable(setting: &Setting, rule: Rule) -> Option<Mistake> {
+pub(super) fn unreadable(setting: &JobOption, rule: OptionRule) -> Option<JobMistake> {
     let value = setting.text();
     if is_on_this_clock(value) {
         return None;
     }
     let kilo = KiloBase::default();
     let expected = match rule {
-        Rule::Duration(unit) if setting.value.is_none() || unit.number(value, kilo).is_none() => {
+        OptionRule::Duration(unit) if setting.value.is_none() || unit.number(value, kilo).is_none() => {
             unit.example()
         }
-        Rule::Rate(_) if setting.value.is_none() || rates(value, kilo).is_none() => {
+        OptionRule::Rate(_) if setting.value.is_none() || rates(value, kilo).is_none() => {
             "whole numbers with k, m or g, as in 500 or 1m,500k"
         }
         // fio takes it per second of its clock.
-        Rule::SteadyState if value.contains("slope") => "a limit of the deviation, as in iops:2%",
-        Rule::SteadyState if !value.trim().ends_with('%') => "a share, as in iops:2%",
+        OptionRule::SteadyState if value.contains("slope") => "a limit of the deviation, as in iops:2%",
+        OptionRule::SteadyState if !value.trim().ends_with('%') => "a share, as in iops:2%",
         _ => return None,
     };
     Some(unconverted(
@@ -102,29 +102,29 @@ pub(super) fn unreadable(setting: &Setting, rule: Rule) -> Option<Mistake> {
     ))
 }
 
-fn unconverted(setting: &Setting, problem: &str, expected: impl Into<String>) -> Mistake {
-    Mistake::new(&setting.span, format!("fio's `{}={}` {problem}", setting.key, setting.text()), expected)
+fn unconverted(setting: &JobOption, problem: &str, expected: impl Into<String>) -> JobMistake {
+    JobMistake::new(&setting.span, format!("fio's `{}={}` {problem}", setting.key, setting.text()), expected)
 }
 
-fn rates(value: &str, kilo: KiloBase) -> Option<Directions<u64>> {
-    Directions::parse(value, |part| kilo.number(part))
+fn rates(value: &str, kilo: KiloBase) -> Option<DirectionValues<u64>> {
+    DirectionValues::parse(value, |part| kilo.number(part))
 }
 
 /// An option and its value in slow motion.
 fn converted(
-    job: &Job<'_>,
-    setting: &Setting,
+    job: &FioJobSection<'_>,
+    setting: &JobOption,
     kilo: KiloBase,
     factor: f64,
-) -> Result<(&'static str, String), Mistake> {
+) -> Result<(&'static str, String), JobMistake> {
     let option = options::find(&setting.key).expect("only known options are converted");
     let unreadable = || unreadable(setting, option.rule).unwrap_or_else(|| too_large(setting));
     match option.rule {
-        Rule::Duration(unit) => {
+        OptionRule::Duration(unit) => {
             let number = unit.number(setting.text(), kilo).ok_or_else(unreadable)?;
             Ok((option.name, slowed_time(unit, number, factor)))
         }
-        Rule::Rate(unit) => {
+        OptionRule::Rate(unit) => {
             let rates = rates(setting.text(), kilo).ok_or_else(unreadable)?;
             slowed_rate(job, setting, (option.name, unit), &rates, kilo, factor)
         }
@@ -132,7 +132,7 @@ fn converted(
     }
 }
 
-fn too_large(setting: &Setting) -> Mistake {
+fn too_large(setting: &JobOption) -> JobMistake {
     unconverted(setting, "can't be converted to slow motion", "expected a smaller number")
 }
 
@@ -146,13 +146,13 @@ fn times(number: u64, factor: f64) -> u64 {
 }
 
 fn slowed_rate(
-    job: &Job<'_>,
-    setting: &Setting,
+    job: &FioJobSection<'_>,
+    setting: &JobOption,
     (name, unit): (&'static str, RateUnit),
-    rates: &Directions<u64>,
+    rates: &DirectionValues<u64>,
     kilo: KiloBase,
     factor: f64,
-) -> Result<(&'static str, String), Mistake> {
+) -> Result<(&'static str, String), JobMistake> {
     let nearest = |rate: u64| (rate as f64 / factor).round() as u64;
     let is_near = |wanted: f64, given: f64| (given / wanted - 1.0).abs() <= ROUNDING;
     let sizes = BlockSizes::of(job, kilo);
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn a_slope_that_names_the_factor_counts_by_this_clock_already() {
         let file = JobFile::parse("[t]\nss=iops_slope:(3/{time})%\n");
-        assert!(unreadable(&file.sections[0].settings[0], Rule::SteadyState).is_none());
+        assert!(unreadable(&file.sections[0].settings[0], OptionRule::SteadyState).is_none());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Numbers with units as fio reads them, which is not always what one would think.
 
-use super::job_file::Job;
+use super::job_file::FioJobSection;
 use super::options::TimeUnit;
 
 /// What `k` is worth: fio's `kb_base`.
@@ -15,7 +15,7 @@ impl Default for KiloBase {
 
 impl KiloBase {
     /// As a job says.
-    pub fn of(job: &Job<'_>) -> KiloBase {
+    pub fn of(job: &FioJobSection<'_>) -> KiloBase {
         match job.value("kb_base") {
             Some("1000") => KiloBase(1000),
             _ => KiloBase(1024),

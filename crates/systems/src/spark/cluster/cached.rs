@@ -7,26 +7,26 @@ use std::time::{Duration, Instant};
 use underlay_record::CacheUse;
 
 use super::super::NAME;
-use super::super::cache::{Cache, Totals, Traffic, url};
-use super::super::committer::Committer;
-use super::super::jobs::Step;
-use super::Cluster;
+use super::super::cache::{CacheTotals, RunningCache, StoreTraffic, url};
+use super::super::committer::OutputCommitter;
+use super::super::jobs::DriverRequest;
+use super::SparkCluster;
 use crate::network_link::FAR;
-use crate::system::{JobProgress, JobRequest, JobWatch, Resources, SystemError};
+use crate::system::{JobProgress, JobRequest, JobWatch, SystemError, SystemResources};
 
 /// A job that has ended, and whose output the cache may still have to store.
 #[derive(Debug)]
-pub(super) struct Undrained {
-    pub before: Totals,
-    pub at_end: Totals,
+pub(super) struct UndrainedJob {
+    pub before: CacheTotals,
+    pub at_end: CacheTotals,
     pub ended: Instant,
     /// The same, in seconds since 1970.
     pub ended_s: f64,
     /// What went between the cache and the store until then.
-    pub traffic: Traffic,
+    pub traffic: StoreTraffic,
 }
 
-impl Cluster {
+impl SparkCluster {
     /// Puts another cache between all further jobs and the store, or none: what settings that start with `cache` say of it. All that was
     /// written before is written again for whoever reads it.
     ///
@@ -35,13 +35,13 @@ impl Cluster {
     pub fn set_cache(
         &mut self,
         values: &BTreeMap<String, String>,
-        resources: &Resources,
+        resources: &SystemResources,
         limit: Duration,
     ) -> Result<(), SystemError> {
         let mut wanted = self.config.clone();
         wanted.set_cache(values).map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         self.drain("changing the cache", limit, &|_| true)?;
-        let stopped = self.cache.take().map_or(Ok(()), Cache::stop);
+        let stopped = self.cache.take().map_or(Ok(()), RunningCache::stop);
         self.state.get_mut().forget_caches();
         stopped?;
         self.config = wanted;
@@ -57,7 +57,7 @@ impl Cluster {
     /// Starts the cache that the settings ask for, in front of a bucket that is there.
     pub(in super::super) fn start_cache(
         &mut self,
-        resources: &Resources,
+        resources: &SystemResources,
         limit: Duration,
     ) -> Result<(), SystemError> {
         let address = if self.remote.is_some() { FAR } else { Ipv4Addr::LOCALHOST };
@@ -76,10 +76,10 @@ impl Cluster {
     }
 
     /// The committer for what jobs only read later on: the quickest that is safe.
-    pub(super) fn committer_of_inputs(&self) -> Committer {
+    pub(super) fn committer_of_inputs(&self) -> OutputCommitter {
         match &self.cache {
             // A rename is an entry in a table there.
-            Some(_) => Committer::FileV1,
+            Some(_) => OutputCommitter::FileV1,
             None => self.store.committer_of_inputs(),
         }
     }
@@ -102,7 +102,7 @@ impl Cluster {
         during: &'static str,
         limit: Duration,
         watch: JobWatch<'_>,
-    ) -> Result<Option<Totals>, SystemError> {
+    ) -> Result<Option<CacheTotals>, SystemError> {
         let Some(cache) = &self.cache else { return Ok(None) };
         let healthy = || self.is_wanted(during, "storing", watch);
         cache.at_end(during, &self.driver, limit, &healthy).map(Some)
@@ -138,7 +138,7 @@ impl Cluster {
         std::thread::sleep(cache.told_after());
         let drained = cache.totals(during)?;
         let state = &mut *self.state.lock();
-        let late = Traffic::of(&self.requests_so_far(during, state)?);
+        let late = StoreTraffic::of(&self.requests_so_far(during, state)?);
         let traffic = undrained.traffic.and(late);
         let drain = match undrained.at_end.has_stored_all() {
             true => Duration::ZERO,
@@ -154,7 +154,7 @@ impl Cluster {
         job: &JobRequest,
         watch: JobWatch<'_>,
     ) -> Result<Option<CacheUse>, SystemError> {
-        let step = Step::of(&self.config, job)?;
+        let step = DriverRequest::of(&self.config, job)?;
         self.close_account(step.during, job.limit, watch)?;
         Ok(self.state.lock().used.take())
     }

@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use underlay_record::CacheUse;
 
-use super::super::committer::Committer;
+use super::super::committer::OutputCommitter;
 use super::super::event_log::EventLog;
-use super::super::jobs::Step;
-use super::cached::Undrained;
+use super::super::jobs::DriverRequest;
+use super::cached::UndrainedJob;
 use crate::ceph::RequestLog;
 
 /// Before the name of a table.
 const TABLES: &str = "iceberg.underlay.";
 
 #[derive(Debug)]
-pub(in super::super) struct State {
-    pub committer: Committer,
+pub(in super::super) struct SparkState {
+    pub committer: OutputCommitter,
     pub events: EventLog,
     /// `None` without an object store.
     pub requests: Option<RequestLog>,
@@ -33,7 +33,7 @@ pub(in super::super) struct State {
     /// What the last job answered, for its verification.
     pub(super) result: Value,
     /// The last job's cache, until the store has everything.
-    pub(super) undrained: Option<Undrained>,
+    pub(super) undrained: Option<UndrainedJob>,
     /// What it did, from then on until somebody asks.
     pub(super) used: Option<CacheUse>,
     /// What the external shuffle service had served when the input of the next job was there,
@@ -42,13 +42,13 @@ pub(in super::super) struct State {
     pub(super) served_before: Option<u64>,
 }
 
-impl State {
+impl SparkState {
     pub(in super::super) fn new(
-        committer: Committer,
+        committer: OutputCommitter,
         events: EventLog,
         requests: Option<RequestLog>,
-    ) -> State {
-        State {
+    ) -> SparkState {
+        SparkState {
             committer,
             events,
             requests,
@@ -72,11 +72,11 @@ impl State {
     }
 
     /// `step` is about to write. Whatever becomes of it, what was there is gone.
-    pub(super) fn begins(&mut self, step: &Step, committer: Committer) {
+    pub(super) fn begins(&mut self, step: &DriverRequest, committer: OutputCommitter) {
         let Some(output) = step.output else { return };
         self.made.remove(output);
         match committer {
-            Committer::Iceberg => {
+            OutputCommitter::Iceberg => {
                 let table = match self.caches_gone {
                     0 => format!("{TABLES}{output}"),
                     gone => format!("{TABLES}{output}_{gone}"),
@@ -93,7 +93,7 @@ impl State {
     }
 
     /// `step` has made its output.
-    pub(super) fn has_made(&mut self, step: &Step) {
+    pub(super) fn has_made(&mut self, step: &DriverRequest) {
         let Some(output) = step.output else { return };
         // Nobody asks for an input as a table: it is made anew as files, whichever job wrote it before.
         let kind = if self.tables.contains_key(output) { ", as a table" } else { "" };
@@ -101,12 +101,12 @@ impl State {
     }
 
     /// Whether the output of `step` is there, as files.
-    pub(super) fn is_made(&self, step: &Step) -> bool {
+    pub(super) fn is_made(&self, step: &DriverRequest) -> bool {
         step.output.is_some_and(|output| self.made.get(output) == Some(&step.fingerprint()))
     }
 
     /// What `step` made is not what it should be: no later job reads it.
-    pub(super) fn is_wrong(&mut self, step: &Step) {
+    pub(super) fn is_wrong(&mut self, step: &DriverRequest) {
         let made_it = step.fingerprint();
         self.made.retain(|output, from| Some(*output) != step.output || !from.starts_with(&made_it));
     }
@@ -114,11 +114,11 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::config::Config;
+    use super::super::super::config::SparkConfig;
     use super::*;
     use crate::system::JobRequest;
 
-    fn step(name: &str, seed: u64) -> Step {
+    fn step(name: &str, seed: u64) -> DriverRequest {
         let job = JobRequest {
             name: name.to_owned(),
             data_bytes: 1 << 20,
@@ -128,11 +128,11 @@ mod tests {
             seed,
             limit: std::time::Duration::from_secs(60),
         };
-        Step::of(&Config::default(), &job).unwrap()
+        DriverRequest::of(&SparkConfig::default(), &job).unwrap()
     }
 
-    fn state() -> State {
-        State::new(Committer::FileV1, EventLog::new(std::path::Path::new("/none")), None)
+    fn state() -> SparkState {
+        SparkState::new(OutputCommitter::FileV1, EventLog::new(std::path::Path::new("/none")), None)
     }
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
         let mut state = state();
         let (rows, sort, other) = (step("teragen", 1), step("terasort", 1), step("terasort", 2));
         for made in [&rows, &sort] {
-            state.begins(made, Committer::FileV1);
+            state.begins(made, OutputCommitter::FileV1);
             state.has_made(made);
         }
         assert!(state.is_made(&rows) && state.is_made(&sort) && !state.is_made(&other));
@@ -158,16 +158,16 @@ mod tests {
     fn a_table_is_another_one_behind_another_cache() {
         let mut state = state();
         let sort = step("terasort", 1);
-        state.begins(&sort, Committer::Iceberg);
+        state.begins(&sort, OutputCommitter::Iceberg);
         state.has_made(&sort);
         assert_eq!(state.table("terasort"), Some("iceberg.underlay.terasort"));
         assert!(!state.is_made(&sort), "nobody asks for an input as a table");
         state.forget_caches();
         // Who checks it still finds it.
         assert_eq!(state.table("terasort"), Some("iceberg.underlay.terasort"));
-        state.begins(&sort, Committer::Iceberg);
+        state.begins(&sort, OutputCommitter::Iceberg);
         assert_eq!(state.table("terasort"), Some("iceberg.underlay.terasort_1"));
-        state.begins(&sort, Committer::FileV1);
+        state.begins(&sort, OutputCommitter::FileV1);
         assert_eq!(state.table("terasort"), None);
     }
 }

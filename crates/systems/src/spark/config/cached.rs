@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::super::committer::Committer;
+use super::super::committer::OutputCommitter;
 use super::super::master::NO_CACHE;
 use super::super::memory::{CacheKind, ManagerKind, StoreKind};
-use super::Config;
-use crate::setting::Mistakes;
+use super::SparkConfig;
+use crate::setting::SettingMistakes;
 
 /// What goes with a cache, and with which.
 pub(super) const OF_CACHE: &[(&str, &[CacheKind])] = &[
@@ -19,13 +19,13 @@ pub(super) const OF_CACHE: &[(&str, &[CacheKind])] = &[
     ("cache_short_circuit", &[CacheKind::Alluxio]),
 ];
 
-impl Config {
+impl SparkConfig {
     /// What does not go together with a cache, or without one, where a cluster is started.
-    pub(super) fn mistakes_of_a_cache(&self, values: &BTreeMap<String, String>) -> Mistakes {
-        let mut mistakes: Mistakes = self.misplaced_cache().into_iter().collect();
+    pub(super) fn mistakes_of_a_cache(&self, values: &BTreeMap<String, String>) -> SettingMistakes {
+        let mut mistakes: SettingMistakes = self.misplaced_cache().into_iter().collect();
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
         if self.cache == Some(CacheKind::Alluxio)
-            && matches!(self.committer, Committer::Directory | Committer::Magic)
+            && matches!(self.committer, OutputCommitter::Directory | OutputCommitter::Magic)
         {
             mistake(
                 "committer",
@@ -80,9 +80,12 @@ impl Config {
     }
 
     /// Takes these settings of a cache, and the defaults of those that are left out, in place of the former ones.
-    pub(in super::super) fn set_cache(&mut self, values: &BTreeMap<String, String>) -> Result<(), Mistakes> {
-        let (other, mut mistakes) = Config::read(values, self.budget_bytes);
-        let changed = Config {
+    pub(in super::super) fn set_cache(
+        &mut self,
+        values: &BTreeMap<String, String>,
+    ) -> Result<(), SettingMistakes> {
+        let (other, mut mistakes) = SparkConfig::read(values, self.budget_bytes);
+        let changed = SparkConfig {
             cache: other.cache,
             cache_is_back: other.cache_is_back,
             cache_bytes: other.cache_bytes,

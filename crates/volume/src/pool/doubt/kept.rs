@@ -24,25 +24,25 @@ const MAGIC: &[u8; 8] = b"UNDLYDB1";
 const MEMBER_BYTES: usize = 32;
 const FILE_BYTES: usize = 92;
 
-pub(super) struct Kept {
+pub(super) struct FlushHistoryFile {
     file: File,
     identity: u64,
     boot: [u8; BOOT_BYTES],
     members: [u8; MEMBER_BYTES],
 }
 
-impl Kept {
+impl FlushHistoryFile {
     /// Reads what is kept about this pool since the host was started.
     ///
     /// # Errors
     /// When the file can't be read or made.
-    pub(super) fn open(memory: &HostMemory, identity: u64) -> io::Result<Kept> {
+    pub(super) fn open(memory: &HostMemory, identity: u64) -> io::Result<FlushHistoryFile> {
         let path = memory.directory.join(FILE);
         let boot = boot_field(&memory.boot);
         let found = plain_file::read(&path, FILE_BYTES as u64)?;
         let members = found.and_then(|file| decode(&file, identity, &boot)).unwrap_or_default();
         let file = plain_file::for_writing().open(path)?;
-        let kept = Kept { file, identity, boot, members };
+        let kept = FlushHistoryFile { file, identity, boot, members };
         kept.write()?;
         Ok(kept)
     }
@@ -105,17 +105,17 @@ mod tests {
             boot: boot.into(),
             long_bytes: 1000,
         };
-        let mut kept = Kept::open(&of("first"), 7).unwrap();
+        let mut kept = FlushHistoryFile::open(&of("first"), 7).unwrap();
         for member in [0, 9, 255] {
             kept.set(member, true).unwrap();
         }
         kept.set(9, false).unwrap();
-        let again = Kept::open(&of("first"), 7).unwrap();
+        let again = FlushHistoryFile::open(&of("first"), 7).unwrap();
         let doubtful: Vec<u8> = (0..=255).filter(|member| again.has(*member)).collect();
         assert_eq!(doubtful, [0, 255]);
-        assert!(!Kept::open(&of("first"), 8).unwrap().has(0), "another pool");
+        assert!(!FlushHistoryFile::open(&of("first"), 8).unwrap().has(0), "another pool");
         kept.set(1, true).unwrap();
-        assert!(!Kept::open(&of("second"), 7).unwrap().has(1), "another boot");
+        assert!(!FlushHistoryFile::open(&of("second"), 7).unwrap().has(1), "another boot");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The power of a pool's modelled devices, one at a time: all of them at once would take the server's memory with them.
 
-use underlay_storage::faults::{Fault, FaultError, PowerCut, Survival};
+use underlay_storage::faults::{DeviceFault, FaultError, PowerCut, WriteSurvival};
 
 use super::OpenPool;
 use crate::pool::MemberState;
@@ -23,7 +23,11 @@ impl OpenPool {
     }
 
     /// Cuts the power of one device: what it has not made durable may be lost, and the pool goes on with the other copies.
-    pub(in crate::server) fn cut_power(&self, device: &str, cut: PowerCut) -> Result<Survival, ServerError> {
+    pub(in crate::server) fn cut_power(
+        &self,
+        device: &str,
+        cut: PowerCut,
+    ) -> Result<WriteSurvival, ServerError> {
         let (stack, _) = self.modelled()?;
         let _one_at_a_time = self.faulting.lock();
         let member = self.check_can_lose(device)?;
@@ -72,7 +76,8 @@ impl OpenPool {
             ));
         }
         // One that nobody has asked since it was unplugged is in use still, and one that lies has less than the pool believes.
-        let is_harmless = |fault: &Fault| matches!(fault, Fault::Slow { .. } | Fault::Spikes { .. });
+        let is_harmless =
+            |fault: &DeviceFault| matches!(fault, DeviceFault::Slow { .. } | DeviceFault::Spikes { .. });
         let mut others = faults.iter().enumerate().filter(|(other, _)| *other != number);
         if let Some((_, faulty)) =
             others.find(|(_, one)| one.faults.iter().any(|active| !is_harmless(&active.fault)))
@@ -104,13 +109,13 @@ fn not_now(device: &str, problem: &str) -> ServerError {
 mod tests {
     use super::super::tests::modelled;
     use super::*;
-    use crate::pool::{Volume, VolumeSpec};
+    use crate::pool::{VolumeHandle, VolumeSpec};
     use crate::pool_file::VolumeFile;
-    use underlay_storage::device::{BlockDevice as _, Request};
+    use underlay_storage::device::{BlockDevice as _, DeviceRequest};
 
     const CUT: PowerCut = PowerCut { seed: 1, torn: true, reordered: true };
 
-    fn volume(pool: &OpenPool, name: &str, mirror: bool) -> Volume {
+    fn volume(pool: &OpenPool, name: &str, mirror: bool) -> VolumeHandle {
         let spec = VolumeSpec { mirror, ..VolumeSpec::new(4 << 20) };
         pool.create(&VolumeFile { name: name.into(), spec, admission: Default::default() }).unwrap()
     }
@@ -126,10 +131,10 @@ mod tests {
         let [one, other] = ["ssd-sata.0", "ssd-sata.1"];
         let data = volume(&pool, "data", true);
         let write = |byte: u8| {
-            let request = Request::Write { offset_bytes: 0, data: vec![byte; 8192], fua: false };
+            let request = DeviceRequest::Write { offset_bytes: 0, data: vec![byte; 8192], fua: false };
             data.execute(request).unwrap();
         };
-        let read = || data.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 8192] }).unwrap();
+        let read = || data.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; 8192] }).unwrap();
         write(7);
         pool.pool.flush().unwrap();
         write(8);
@@ -153,14 +158,14 @@ mod tests {
         let file = modelled(folder.path());
         let pool = OpenPool::open(&file).unwrap();
         let (data, cut_off) = (volume(&pool, "data", true), "ssd-sata.1");
-        let request = Request::Write { offset_bytes: 0, data: vec![2; 8192], fua: false };
+        let request = DeviceRequest::Write { offset_bytes: 0, data: vec![2; 8192], fua: false };
         data.execute(request).unwrap();
         // Nothing is left that a flush would ask the device for.
         pool.pool.flush().unwrap();
         pool.cut_power(cut_off, CUT).unwrap();
         assert_eq!(states(&pool), [MemberState::InUse, MemberState::Out]);
         // Another one that fails meanwhile keeps nobody in the dark.
-        pool.inject("ssd-sata.0", Fault::Vanish).unwrap();
+        pool.inject("ssd-sata.0", DeviceFault::Vanish).unwrap();
         pool.bring_back(cut_off).unwrap();
         assert!(pool.faults().unwrap()[1].powered);
         pool.bring_back("ssd-sata.0").unwrap();
@@ -170,7 +175,7 @@ mod tests {
         let pool = OpenPool::open(&file).unwrap();
         assert_eq!(states(&pool)[1], MemberState::Out);
         let data = pool.volume("data").unwrap();
-        let read = || data.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 8192] }).unwrap();
+        let read = || data.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; 8192] }).unwrap();
         assert!((0..20).all(|_| read() == vec![2; 8192]));
     }
 
@@ -178,7 +183,7 @@ mod tests {
     fn no_device_of_a_pool_ignores_flushes() {
         let folder = tempfile::tempdir().unwrap();
         let pool = OpenPool::open(&modelled(folder.path())).unwrap();
-        let refused = pool.inject("ssd-sata.1", Fault::IgnoreFlushes).unwrap_err();
+        let refused = pool.inject("ssd-sata.1", DeviceFault::IgnoreFlushes).unwrap_err();
         assert!(refused.is_mistake() && refused.to_string().contains("belongs to a pool"), "{refused}");
     }
 
@@ -187,10 +192,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let pool = OpenPool::open(&modelled(folder.path())).unwrap();
         let data = volume(&pool, "data", true);
-        let request = Request::Write { offset_bytes: 0, data: vec![1; 8192], fua: false };
+        let request = DeviceRequest::Write { offset_bytes: 0, data: vec![1; 8192], fua: false };
         data.execute(request).unwrap();
         // Nobody has asked it since.
-        pool.inject("ssd-sata.0", Fault::Vanish).unwrap();
+        pool.inject("ssd-sata.0", DeviceFault::Vanish).unwrap();
         let problem = pool.cut_power("ssd-sata.1", CUT).unwrap_err().to_string();
         assert!(problem.contains("ssd-sata.0 has a fault"), "{problem}");
         assert!(pool.faults().unwrap()[1].powered);
@@ -218,16 +223,16 @@ mod tests {
         let file = modelled(folder.path());
         let pool = OpenPool::open(&file).unwrap();
         let device = "ssd-sata.1";
-        pool.inject(device, Fault::Slow { factor: 2.0 }).unwrap();
-        pool.inject(device, Fault::Vanish).unwrap();
+        pool.inject(device, DeviceFault::Slow { factor: 2.0 }).unwrap();
+        pool.inject(device, DeviceFault::Vanish).unwrap();
         pool.bring_back(device).unwrap();
-        let left = |pool: &OpenPool| -> Vec<Fault> {
+        let left = |pool: &OpenPool| -> Vec<DeviceFault> {
             let faults = pool.faults().unwrap().swap_remove(1).faults;
             faults.into_iter().map(|active| active.fault).collect()
         };
-        assert_eq!(left(&pool), [Fault::Slow { factor: 2.0 }]);
+        assert_eq!(left(&pool), [DeviceFault::Slow { factor: 2.0 }]);
         drop(pool);
-        assert_eq!(left(&OpenPool::open(&file).unwrap()), [Fault::Slow { factor: 2.0 }]);
+        assert_eq!(left(&OpenPool::open(&file).unwrap()), [DeviceFault::Slow { factor: 2.0 }]);
     }
 
     #[test]

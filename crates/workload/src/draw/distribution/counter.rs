@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Gives out `first .. end`, each number to one caller only.
 #[derive(Debug)]
-pub struct Counter {
+pub struct CounterDistribution {
     next: AtomicU64,
     end: u64,
 }
 
-impl Counter {
+impl CounterDistribution {
     /// The numbers from `first` up to `end`, which is not given out.
     pub fn new(first: u64, end: u64) -> Self {
-        Counter { next: AtomicU64::new(first), end }
+        CounterDistribution { next: AtomicU64::new(first), end }
     }
 
     /// The next number, or `None` when all were given out.

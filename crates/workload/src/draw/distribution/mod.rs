@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use rand::Rng;
 
-pub use counter::Counter;
+pub use counter::CounterDistribution;
 pub use exponential::Exponential;
 pub use hotspot::Hotspot;
 pub use latest::Latest;

@@ -3,24 +3,24 @@
 /// `number % divisor` by a multiplication with the divisor's reciprocal, rounded up: Granlund and Montgomery,
 /// "Division by Invariant Integers using Multiplication" (PLDI 1994), theorem 4.2 for numbers of 63 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Remainder {
+pub(super) struct FastRemainder {
     divisor: u64,
     /// `floor(2^(64 + shift) / divisor) + 1`, which has 64 bits; zero where there is nothing to divide.
     reciprocal: u64,
     shift: u32,
 }
 
-impl Remainder {
+impl FastRemainder {
     /// By a divisor from 1 up to 2^63.
     pub(super) fn by(divisor: u64) -> Self {
         debug_assert!((1..=1 << 63).contains(&divisor), "{divisor} is no divisor of 63-bit numbers");
         if divisor <= 1 {
-            return Remainder { divisor: 1, reciprocal: 0, shift: 0 };
+            return FastRemainder { divisor: 1, reciprocal: 0, shift: 0 };
         }
         // 2^ceiling is the lowest power of two that is not below the divisor.
         let ceiling = u64::BITS - (divisor - 1).leading_zeros();
         let reciprocal = ((1u128 << (63 + ceiling)) / u128::from(divisor)) as u64 + 1;
-        Remainder { divisor, reciprocal, shift: ceiling - 1 }
+        FastRemainder { divisor, reciprocal, shift: ceiling - 1 }
     }
 
     /// The remainder of a number below 2^63.
@@ -48,7 +48,7 @@ mod tests {
         let powers = (0..63).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + 1]);
         let edges: Vec<u64> = powers.chain([MAX - 1, MAX]).collect();
         for &divisor in edges.iter().filter(|&&divisor| divisor > 0) {
-            let remainder = Remainder::by(divisor);
+            let remainder = FastRemainder::by(divisor);
             for &number in &edges {
                 assert_eq!(remainder.of(number), number % divisor, "{number} % {divisor}");
             }
@@ -58,7 +58,7 @@ mod tests {
                 assert_eq!(remainder.of(multiple - 1), divisor - 1);
             }
         }
-        assert_eq!(Remainder::by(1 << 63).of(MAX), MAX);
+        assert_eq!(FastRemainder::by(1 << 63).of(MAX), MAX);
     }
 
     proptest! {
@@ -70,7 +70,7 @@ mod tests {
             divisor_shift in 0u32..63,
         ) {
             let (number, divisor) = (number >> number_shift, (divisor >> divisor_shift).max(1));
-            prop_assert_eq!(Remainder::by(divisor).of(number), number % divisor);
+            prop_assert_eq!(FastRemainder::by(divisor).of(number), number % divisor);
         }
     }
 }

@@ -3,7 +3,7 @@
 use rand::Rng;
 
 use super::KeyRange;
-use super::remainder::Remainder;
+use super::remainder::FastRemainder;
 use super::zipfian::{ZIPFIAN_CONSTANT, Zipfian};
 use crate::draw::keys::NumberHash;
 
@@ -22,7 +22,7 @@ pub struct ScrambledZipfian {
     first: u64,
     ranks: Zipfian,
     hash: NumberHash,
-    place: Remainder,
+    place: FastRemainder,
 }
 
 impl ScrambledZipfian {
@@ -31,7 +31,7 @@ impl ScrambledZipfian {
             first: range.first(),
             ranks: Zipfian::with_zeta(RANKS, ZIPFIAN_CONSTANT, ZETA_RANKS),
             hash: NumberHash::up_to(RANKS),
-            place: Remainder::by(range.count()),
+            place: FastRemainder::by(range.count()),
         }
     }
 

@@ -7,17 +7,17 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::extents::Run;
+use super::extents::BlockRun;
 
-/// As on ext4 with blocks of 4 KiB: 128 MiB. A smaller device has [`FEWEST_GROUPS`] smaller ones.
+/// As on ext4 with blocks of 4 KiB: 128 MiB. A smaller device has [`MIN_GROUPS`] smaller ones.
 const GROUP_BLOCKS: u64 = 32_768;
-const FEWEST_GROUPS: u64 = 8;
+const MIN_GROUPS: u64 = 8;
 
 /// How many free runs are looked at for a near one, before any that is long enough will do.
 const NEAR_RUNS: usize = 256;
 
 #[derive(Clone, Debug)]
-pub(super) struct Allocator {
+pub(super) struct BlockAllocator {
     range: Range<u64>,
     group_blocks: u64,
     /// Free runs by their first block; no two touch.
@@ -33,15 +33,15 @@ pub(super) struct Allocator {
 /// Blocks that are in use were to be taken, or free ones to be freed: the metadata contradicts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("blocks {} to {} are outside the device or belong to another file as well", .0.start, .0.end())]
-pub(super) struct Overlap(pub Run);
+pub(super) struct AllocationOverlap(pub BlockRun);
 
-impl Allocator {
+impl BlockAllocator {
     /// All blocks of `range` free.
-    pub(super) fn new(range: Range<u64>) -> Allocator {
+    pub(super) fn new(range: Range<u64>) -> BlockAllocator {
         let blocks = range.end.saturating_sub(range.start);
-        let group_blocks = GROUP_BLOCKS.min(blocks / FEWEST_GROUPS).max(1);
+        let group_blocks = GROUP_BLOCKS.min(blocks / MIN_GROUPS).max(1);
         let groups = blocks.div_ceil(group_blocks);
-        let mut allocator = Allocator {
+        let mut allocator = BlockAllocator {
             group_blocks,
             free: BTreeMap::new(),
             by_length: BTreeSet::new(),
@@ -51,8 +51,8 @@ impl Allocator {
             range: range.clone(),
         };
         if blocks > 0 {
-            allocator.insert(Run { start: range.start, count: blocks });
-            allocator.count(Run { start: range.start, count: blocks }, true);
+            allocator.insert(BlockRun { start: range.start, count: blocks });
+            allocator.count(BlockRun { start: range.start, count: blocks }, true);
         }
         allocator
     }
@@ -67,13 +67,13 @@ impl Allocator {
 
     /// The free runs in order.
     #[cfg(test)]
-    pub(super) fn free_runs(&self) -> impl Iterator<Item = Run> + '_ {
-        self.free.iter().map(|(&start, &count)| Run { start, count })
+    pub(super) fn free_runs(&self) -> impl Iterator<Item = BlockRun> + '_ {
+        self.free.iter().map(|(&start, &count)| BlockRun { start, count })
     }
 
     /// Takes one run of at most `wanted` blocks: at `goal` if that is free, behind it where a run is long enough,
     /// anywhere else where one is, and the longest that there is at last. `None` when nothing is free.
-    pub(super) fn allocate(&mut self, goal: u64, wanted: u64) -> Option<Run> {
+    pub(super) fn allocate(&mut self, goal: u64, wanted: u64) -> Option<BlockRun> {
         if wanted == 0 {
             return None;
         }
@@ -83,14 +83,14 @@ impl Allocator {
         Some(run)
     }
 
-    fn at(&self, goal: u64, wanted: u64) -> Option<Run> {
+    fn at(&self, goal: u64, wanted: u64) -> Option<BlockRun> {
         let (&start, &count) = self.free.range(..=goal).next_back()?;
         let left = (start + count).checked_sub(goal).filter(|left| *left > 0)?;
         // A crumb at the goal would only cut the file in pieces.
-        (left >= wanted.min(16)).then_some(Run { start: goal, count: left.min(wanted) })
+        (left >= wanted.min(16)).then_some(BlockRun { start: goal, count: left.min(wanted) })
     }
 
-    fn near(&self, goal: u64, wanted: u64) -> Option<Run> {
+    fn near(&self, goal: u64, wanted: u64) -> Option<BlockRun> {
         let behind = self.free.range(goal..).take(NEAR_RUNS);
         let group = goal.saturating_sub(self.range.start) / self.group_blocks;
         let group_start = self.range.start + group * self.group_blocks;
@@ -98,49 +98,50 @@ impl Allocator {
         behind
             .chain(before)
             .find(|(_, count)| **count >= wanted)
-            .map(|(&start, _)| Run { start, count: wanted })
+            .map(|(&start, _)| BlockRun { start, count: wanted })
     }
 
-    fn any(&self, wanted: u64) -> Option<Run> {
+    fn any(&self, wanted: u64) -> Option<BlockRun> {
         let &(count, start) = self.by_length.range((wanted, 0)..).next().or_else(|| self.by_length.last())?;
-        Some(Run { start, count: count.min(wanted) })
+        Some(BlockRun { start, count: count.min(wanted) })
     }
 
     /// Marks blocks as used that the metadata says are used.
-    pub(super) fn take(&mut self, run: Run) -> Result<(), Overlap> {
+    pub(super) fn take(&mut self, run: BlockRun) -> Result<(), AllocationOverlap> {
         if run.count == 0 {
             return Ok(());
         }
-        let end = run.start.checked_add(run.count).ok_or(Overlap(Run { count: 0, ..run }))?;
+        let end = run.start.checked_add(run.count).ok_or(AllocationOverlap(BlockRun { count: 0, ..run }))?;
         match self.free.range(..=run.start).next_back() {
             Some((&start, &count)) if start + count >= end => {
                 self.remove_part(run);
                 self.count(run, false);
                 Ok(())
             }
-            _ => Err(Overlap(run)),
+            _ => Err(AllocationOverlap(run)),
         }
     }
 
     /// Gives blocks back.
-    pub(super) fn release(&mut self, run: Run) -> Result<(), Overlap> {
+    pub(super) fn release(&mut self, run: BlockRun) -> Result<(), AllocationOverlap> {
         if run.count == 0 {
             return Ok(());
         }
-        let before = self.free.range(..run.end()).next_back().map(|(&start, &count)| Run { start, count });
+        let before =
+            self.free.range(..run.end()).next_back().map(|(&start, &count)| BlockRun { start, count });
         if run.start < self.range.start
             || run.end() > self.range.end
             || before.is_some_and(|before| before.end() > run.start)
         {
-            return Err(Overlap(run));
+            return Err(AllocationOverlap(run));
         }
         let mut whole = run;
         if let Some(before) = before.filter(|before| before.end() == run.start) {
             self.remove(before);
-            whole = Run { start: before.start, count: before.count + whole.count };
+            whole = BlockRun { start: before.start, count: before.count + whole.count };
         }
         if let Some(&count) = self.free.get(&run.end()) {
-            self.remove(Run { start: run.end(), count });
+            self.remove(BlockRun { start: run.end(), count });
             whole.count += count;
         }
         self.insert(whole);
@@ -179,30 +180,30 @@ impl Allocator {
         (block.saturating_sub(self.range.start) / self.group_blocks) as usize
     }
 
-    fn insert(&mut self, run: Run) {
+    fn insert(&mut self, run: BlockRun) {
         self.free.insert(run.start, run.count);
         self.by_length.insert((run.count, run.start));
     }
 
-    fn remove(&mut self, run: Run) {
+    fn remove(&mut self, run: BlockRun) {
         self.free.remove(&run.start);
         self.by_length.remove(&(run.count, run.start));
     }
 
     /// Takes a part out of the free run that it lies in.
-    fn remove_part(&mut self, part: Run) {
+    fn remove_part(&mut self, part: BlockRun) {
         let Some((&start, &count)) = self.free.range(..=part.start).next_back() else { return };
-        let whole = Run { start, count };
+        let whole = BlockRun { start, count };
         self.remove(whole);
         if part.start > whole.start {
-            self.insert(Run { start: whole.start, count: part.start - whole.start });
+            self.insert(BlockRun { start: whole.start, count: part.start - whole.start });
         }
         if whole.end() > part.end() {
-            self.insert(Run { start: part.end(), count: whole.end() - part.end() });
+            self.insert(BlockRun { start: part.end(), count: whole.end() - part.end() });
         }
     }
 
-    fn count(&mut self, run: Run, freed: bool) {
+    fn count(&mut self, run: BlockRun, freed: bool) {
         let mut at = run.start;
         while at < run.end() {
             let group = self.group(at);
@@ -234,18 +235,18 @@ mod tests {
 
     #[test]
     fn a_file_that_grows_stays_in_one_piece() {
-        let mut allocator = Allocator::new(100..100_000);
+        let mut allocator = BlockAllocator::new(100..100_000);
         let mut goal = 100;
         for _ in 0..50 {
             let run = allocator.allocate(goal, 64).unwrap();
-            assert_eq!(run, Run { start: goal, count: 64 });
+            assert_eq!(run, BlockRun { start: goal, count: 64 });
             goal = run.end();
         }
     }
 
     #[test]
     fn directories_at_the_top_spread_and_those_below_stay() {
-        let mut allocator = Allocator::new(0..800);
+        let mut allocator = BlockAllocator::new(0..800);
         let first = allocator.home(0, true);
         allocator.allocate(first, 50).unwrap();
         let second = allocator.home(0, true);
@@ -257,7 +258,7 @@ mod tests {
 
     #[test]
     fn directories_that_are_made_before_their_files_spread_as_well() {
-        let mut allocator = Allocator::new(0..800);
+        let mut allocator = BlockAllocator::new(0..800);
         let homes: BTreeSet<u64> = (0..8).map(|_| allocator.home(0, true)).collect();
         assert_eq!(homes.len(), 8, "{homes:?}");
     }
@@ -270,9 +271,9 @@ mod tests {
         fn nothing_is_given_twice_and_nothing_is_lost(
             steps in proptest::collection::vec((any::<bool>(), 0..300_u64, 1..40_u64), 0..80),
         ) {
-            let mut allocator = Allocator::new(10..300);
+            let mut allocator = BlockAllocator::new(10..300);
             let mut free: BTreeSet<u64> = (10..300).collect();
-            let mut used: Vec<Run> = Vec::new();
+            let mut used: Vec<BlockRun> = Vec::new();
             for (take, goal, count) in steps {
                 if take || used.is_empty() {
                     match allocator.allocate(goal, count) {
@@ -288,10 +289,10 @@ mod tests {
                 } else {
                     let run = used.swap_remove(goal as usize % used.len());
                     prop_assert_eq!(allocator.release(run), Ok(()));
-                    prop_assert_eq!(allocator.release(run), Err(Overlap(run)));
+                    prop_assert_eq!(allocator.release(run), Err(AllocationOverlap(run)));
                     free.extend(run.start..run.end());
                 }
-                let runs: Vec<Run> = allocator.free_runs().collect();
+                let runs: Vec<BlockRun> = allocator.free_runs().collect();
                 let listed: BTreeSet<u64> = runs.iter().flat_map(|run| run.start..run.end()).collect();
                 prop_assert_eq!(&listed, &free);
                 prop_assert!(runs.windows(2).all(|pair| pair[0].end() < pair[1].start), "{:?}", runs);
@@ -302,7 +303,7 @@ mod tests {
             // What is free can be marked as used exactly once.
             for run in allocator.free_runs().collect::<Vec<_>>() {
                 prop_assert_eq!(allocator.take(run), Ok(()));
-                prop_assert_eq!(allocator.take(run), Err(Overlap(run)));
+                prop_assert_eq!(allocator.take(run), Err(AllocationOverlap(run)));
             }
             prop_assert_eq!(allocator.free_blocks(), 0);
         }

@@ -4,13 +4,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use underlay_storage::device::{Completion, Request};
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_storage::device::{DeviceCompletion, DeviceRequest};
+use underlay_sync::planted::{PlantedBug, is_planted};
 use underlay_sync::{Receiver, RecvTimeoutError, Sender, channel};
 
-use super::extents::Run;
+use super::extents::BlockRun;
 use super::failures::errno;
-use super::{BLOCK_BYTES, Core, Done};
+use super::{BLOCK_BYTES, CoreCallback, DirectoryCore};
 
 /// A transaction of this size is committed without being asked for; at twice the size changes have to wait.
 const FULL_TRANSACTION_BYTES: usize = 512 << 10;
@@ -18,14 +18,14 @@ const FULL_TRANSACTION_BYTES: usize = 512 << 10;
 /// How long a change may stay in memory, as with ext4.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
-pub(super) enum Job {
-    Commit(Done<()>),
+pub(super) enum CommitJob {
+    Commit(CoreCallback<()>),
     /// Commit, and then go on with what had found no space.
     Reclaim(Box<dyn FnOnce() + Send>),
     Stop(Sender<()>),
 }
 
-impl Core {
+impl DirectoryCore {
     /// Makes every change durable that was made before. Waits for the device.
     ///
     /// # Errors
@@ -41,9 +41,9 @@ impl Core {
         // Flush the data that the records describe. Only this function has the journal write, so no record
         // overtakes it.
         let covers = self.state().covers();
-        let flushed = match is_planted(Bug::NamesBeforeData) {
+        let flushed = match is_planted(PlantedBug::NamesBeforeData) {
             true => Ok(()),
-            false => self.device.execute(Request::Flush).map(drop),
+            false => self.device.execute(DeviceRequest::Flush).map(drop),
         };
         let outcome = self.flush_ended(covers, flushed).and_then(|()| match nothing_new {
             true => Ok(()),
@@ -71,9 +71,11 @@ impl Core {
     }
 
     /// Gives blocks back to the device, and then to the allocator.
-    fn discard(&self, run: Run) {
-        let request =
-            Request::Discard { offset_bytes: run.start * BLOCK_BYTES, length_bytes: run.count * BLOCK_BYTES };
+    fn discard(&self, run: BlockRun) {
+        let request = DeviceRequest::Discard {
+            offset_bytes: run.start * BLOCK_BYTES,
+            length_bytes: run.count * BLOCK_BYTES,
+        };
         // Weak: a request under way must not keep the file system alive after its last user is gone.
         let core = Weak::clone(&self.itself);
         let discarded = move |_| {
@@ -99,26 +101,26 @@ impl Core {
         }
     }
 
-    /// [`Core::commit`] on the thread that is there for it; those who ask at the same time share one.
-    pub fn commit_later(&self, done: Done<()>) {
-        self.send(Job::Commit(done));
+    /// [`DirectoryCore::commit`] on the thread that is there for it; those who ask at the same time share one.
+    pub fn commit_later(&self, done: CoreCallback<()>) {
+        self.send(CommitJob::Commit(done));
     }
 
-    pub(super) fn send(&self, job: Job) {
+    pub(super) fn send(&self, job: CommitJob) {
         let jobs = self.jobs.lock().clone();
         match (jobs, job) {
             (Some(jobs), job) => {
                 // The thread lives as long as this value does.
                 let _ = jobs.send(job);
             }
-            (None, Job::Commit(done)) => done(Err(Errno::IO)),
-            (None, Job::Reclaim(then)) => then(),
-            (None, Job::Stop(_)) => {}
+            (None, CommitJob::Commit(done)) => done(Err(Errno::IO)),
+            (None, CommitJob::Reclaim(then)) => then(),
+            (None, CommitJob::Stop(_)) => {}
         }
     }
 
     /// Makes a file durable, or with `data_only` what is needed to read it: fsync(2) and fdatasync(2).
-    pub fn sync(&self, inode: u64, data_only: bool, done: Done<()>) {
+    pub fn sync(&self, inode: u64, data_only: bool, done: CoreCallback<()>) {
         let (is_durable, covers) = {
             let state = self.state();
             let is_durable = state.volatile.get(&inode).is_none_or(|volatile| {
@@ -137,12 +139,12 @@ impl Core {
         if let Err(error) = self.check_alive() {
             return done(Err(error));
         }
-        let flushed = move |completion: Completion| {
+        let flushed = move |completion: DeviceCompletion| {
             let Some(core) = weak.upgrade() else { return done(Err(Errno::IO)) };
             let outcome = core.flush_ended(covers, completion.map(drop));
             done(core.with_failure(inode, outcome.map_err(|error| core.errno(&error))));
         };
-        self.device.submit(Request::Flush, Box::new(flushed));
+        self.device.submit(DeviceRequest::Flush, Box::new(flushed));
     }
 
     /// Waits while the transaction is so large that the device must catch up. Not for a thread that completes requests.
@@ -169,7 +171,7 @@ impl Core {
         let jobs = self.jobs.lock().take();
         if let Some(jobs) = jobs {
             let (stopped, wait) = channel();
-            if jobs.send(Job::Stop(stopped)).is_ok() {
+            if jobs.send(CommitJob::Stop(stopped)).is_ok() {
                 let _ = wait.recv();
             }
         }
@@ -177,9 +179,9 @@ impl Core {
     }
 }
 
-fn merged(mut runs: Vec<Run>) -> Vec<Run> {
+fn merged(mut runs: Vec<BlockRun>) -> Vec<BlockRun> {
     runs.sort_unstable();
-    let mut merged: Vec<Run> = Vec::new();
+    let mut merged: Vec<BlockRun> = Vec::new();
     for run in runs {
         match merged.last_mut() {
             Some(last) if last.end() == run.start => last.count += run.count,
@@ -190,16 +192,16 @@ fn merged(mut runs: Vec<Run>) -> Vec<Run> {
 }
 
 /// Starts the thread that commits. It ends when the file system is closed, or nobody has it any more.
-pub(super) fn start_committing(core: &Arc<Core>, jobs: Receiver<Job>) -> std::io::Result<()> {
+pub(super) fn start_committing(core: &Arc<DirectoryCore>, jobs: Receiver<CommitJob>) -> std::io::Result<()> {
     let core = Arc::downgrade(core);
-    underlay_sync::thread::Builder::new()
+    underlay_sync::thread::ThreadBuilder::new()
         .name("directory-commit".into())
         .spawn(move || work(&core, &jobs))
         .map(drop)
 }
 
 /// The thread that commits: when asked, and now and then.
-fn work(core: &Weak<Core>, jobs: &Receiver<Job>) {
+fn work(core: &Weak<DirectoryCore>, jobs: &Receiver<CommitJob>) {
     loop {
         let first = match jobs.recv_timeout(COMMIT_INTERVAL) {
             Ok(job) => Some(job),
@@ -207,19 +209,19 @@ fn work(core: &Weak<Core>, jobs: &Receiver<Job>) {
             Err(RecvTimeoutError::Disconnected) => return,
         };
         let Some(core) = core.upgrade() else { return };
-        let waiting: Vec<Job> = first.into_iter().chain(jobs.try_iter()).collect();
+        let waiting: Vec<CommitJob> = first.into_iter().chain(jobs.try_iter()).collect();
         if waiting.is_empty() && core.state().transaction.is_empty() {
             continue;
         }
         let outcome = core.commit();
         for job in waiting {
             match job {
-                Job::Commit(done) => done(outcome),
-                Job::Reclaim(then) => {
+                CommitJob::Commit(done) => done(outcome),
+                CommitJob::Reclaim(then) => {
                     core.wait_for_discards();
                     then();
                 }
-                Job::Stop(stopped) => {
+                CommitJob::Stop(stopped) => {
                     let _ = stopped.send(());
                     return;
                 }

@@ -5,15 +5,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use underlay_storage::device::{Completion, Request};
-use underlay_storage::layers::join::Join;
+use underlay_storage::device::{DeviceCompletion, DeviceRequest};
+use underlay_storage::layers::join::CompletionJoin;
 
-use super::extents::{Place, Run, Segment};
-use super::failures::Placed;
-use super::operation::{Operation, Timestamp};
-use super::ranges::{Access, Claim, answer};
-use super::space::{Fresh, MAX_FILE_BYTES};
-use super::{BLOCK_BYTES, Core, Done, Job, Outcome, State, errno, now};
+use super::extents::{BlockRun, FileSegment, SegmentPlace};
+use super::failures::PlacedBlocks;
+use super::operation::{FileTimestamp, TreeOperation};
+use super::ranges::{InodeRangeLock, LockAccess, answer};
+use super::space::{FreshBlocks, MAX_FILE_BYTES};
+use super::{BLOCK_BYTES, CommitJob, CoreCallback, CoreResult, CoreState, DirectoryCore, errno, now};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
@@ -26,18 +26,18 @@ pub struct WriteOptions {
 }
 
 /// Requests under way: what they came to, and what was read.
-type Requests = Join<(Outcome, Vec<u8>)>;
+type PendingRequests = CompletionJoin<(CoreResult, Vec<u8>)>;
 
 fn requests(
     count: usize,
     buffer: Vec<u8>,
-    then: impl FnOnce(Outcome, Vec<u8>) + Send + 'static,
-) -> Arc<Requests> {
-    Arc::new(Join::new(count, (Ok(()), buffer), |(outcome, buffer)| then(outcome, buffer)))
+    then: impl FnOnce(CoreResult, Vec<u8>) + Send + 'static,
+) -> Arc<PendingRequests> {
+    Arc::new(CompletionJoin::new(count, (Ok(()), buffer), |(outcome, buffer)| then(outcome, buffer)))
 }
 
 /// One request is over; `place` is where a read's bytes go in the buffer.
-fn arrive(requests: &Requests, completion: Completion, place: Option<usize>) {
+fn arrive(requests: &PendingRequests, completion: DeviceCompletion, place: Option<usize>) {
     requests.arrive(|(outcome, buffer)| match (completion, place) {
         (Ok(bytes), Some(at)) => buffer[at..at + bytes.len()].copy_from_slice(&bytes),
         (Ok(_), None) => {}
@@ -61,15 +61,15 @@ fn blocks(bytes: &Range<u64>) -> Range<u64> {
     bytes.start / BLOCK_BYTES..bytes.end.div_ceil(BLOCK_BYTES)
 }
 
-impl Core {
+impl DirectoryCore {
     /// Reads what there is of a range: shorter at the file's end, empty behind it.
-    pub fn read(self: &Arc<Self>, inode: u64, offset: u64, length: u32, done: Done<Vec<u8>>) {
+    pub fn read(self: &Arc<Self>, inode: u64, offset: u64, length: u32, done: CoreCallback<Vec<u8>>) {
         if let Err(error) = self.check_alive() {
             return done(Err(error));
         }
         let end = offset.saturating_add(u64::from(length));
         let core = Arc::clone(self);
-        self.ranges.claim(inode, blocks(&(offset..end)), Access::Shared, move |held| {
+        self.ranges.claim(inode, blocks(&(offset..end)), LockAccess::Shared, move |held| {
             let size = match core.file_size(inode) {
                 Ok(size) => size,
                 Err(error) => return answer(done, Err(error), held),
@@ -98,15 +98,16 @@ impl Core {
         self: &Arc<Self>,
         inode: u64,
         blocks: Range<u64>,
-        then: impl FnOnce(Outcome, Vec<u8>) + Send + 'static,
+        then: impl FnOnce(CoreResult, Vec<u8>) + Send + 'static,
     ) {
         let segments = self.state().tree.get(inode).map(|file| file.extents.segments(blocks.clone()));
         let Some(segments) = segments else { return then(Err(Errno::NOENT), Vec::new()) };
         let length = ((blocks.end - blocks.start) * BLOCK_BYTES) as usize;
-        if let [Segment { place: Place::Written(device) | Place::Doubtful(device), .. }] = segments.as_slice()
+        if let [FileSegment { place: SegmentPlace::Written(device) | SegmentPlace::Doubtful(device), .. }] =
+            segments.as_slice()
         {
-            let request = Request::Read { offset_bytes: device * BLOCK_BYTES, buffer: vec![0; length] };
-            let done = move |completion: Completion| match completion {
+            let request = DeviceRequest::Read { offset_bytes: device * BLOCK_BYTES, buffer: vec![0; length] };
+            let done = move |completion: DeviceCompletion| match completion {
                 Ok(buffer) => then(Ok(()), buffer),
                 Err(error) => then(Err(errno(&error)), Vec::new()),
             };
@@ -123,7 +124,7 @@ impl Core {
         for (at, device, count) in written {
             let (all, place) = (Arc::clone(&all), ((at - blocks.start) * BLOCK_BYTES) as usize);
             let buffer = vec![0; (count * BLOCK_BYTES) as usize];
-            let request = Request::Read { offset_bytes: device * BLOCK_BYTES, buffer };
+            let request = DeviceRequest::Read { offset_bytes: device * BLOCK_BYTES, buffer };
             self.device.submit(request, Box::new(move |completion| arrive(&all, completion, Some(place))));
         }
     }
@@ -135,7 +136,7 @@ impl Core {
         offset: u64,
         data: Vec<u8>,
         options: WriteOptions,
-        done: Done<()>,
+        done: CoreCallback<()>,
     ) {
         let Some(end) = offset.checked_add(data.len() as u64).filter(|end| *end <= MAX_FILE_BYTES) else {
             return done(Err(Errno::FBIG));
@@ -146,18 +147,30 @@ impl Core {
         if data.is_empty() {
             return done(self.file_size(inode).map(|_| ()));
         }
-        let write = Write { inode, bytes: offset..end, options, may_reclaim: true };
+        let write = DataWrite { inode, bytes: offset..end, options, may_reclaim: true };
         self.begin_write(blocks(&(offset..end)), write, data, done);
     }
 
-    fn begin_write(self: &Arc<Self>, range: Range<u64>, write: Write, data: Vec<u8>, done: Done<()>) {
+    fn begin_write(
+        self: &Arc<Self>,
+        range: Range<u64>,
+        write: DataWrite,
+        data: Vec<u8>,
+        done: CoreCallback<()>,
+    ) {
         let core = Arc::clone(self);
-        self.ranges.claim(write.inode, range, Access::Exclusive, move |held| {
+        self.ranges.claim(write.inode, range, LockAccess::Exclusive, move |held| {
             core.write_held(write, data, held, done)
         });
     }
 
-    fn write_held(self: &Arc<Self>, write: Write, data: Vec<u8>, held: Claim, done: Done<()>) {
+    fn write_held(
+        self: &Arc<Self>,
+        write: DataWrite,
+        data: Vec<u8>,
+        held: InodeRangeLock,
+        done: CoreCallback<()>,
+    ) {
         let size = match self.file_size(write.inode) {
             Ok(size) => size,
             Err(error) => return answer(done, Err(error), held),
@@ -184,7 +197,14 @@ impl Core {
     }
 
     /// Completes the first and the last block with what is there.
-    fn write_edges(self: &Arc<Self>, write: Write, size: u64, data: Vec<u8>, held: Claim, done: Done<()>) {
+    fn write_edges(
+        self: &Arc<Self>,
+        write: DataWrite,
+        size: u64,
+        data: Vec<u8>,
+        held: InodeRangeLock,
+        done: CoreCallback<()>,
+    ) {
         let cover = blocks(&write.bytes);
         let head = (write.bytes.start % BLOCK_BYTES) as usize;
         let length = ((cover.end - cover.start) * BLOCK_BYTES) as usize;
@@ -236,39 +256,46 @@ impl Core {
             return then(Ok(Vec::new()));
         }
         let numbers: Vec<u64> = written.iter().map(|(block, _)| *block).collect();
-        let collect = move |outcome: Outcome, buffer: Vec<u8>| {
+        let collect = move |outcome: CoreResult, buffer: Vec<u8>| {
             let pieces = buffer.chunks_exact(BLOCK).map(<[u8]>::to_vec);
             then(outcome.map(|()| numbers.into_iter().zip(pieces).collect()));
         };
         let all = requests(written.len(), vec![0; written.len() * BLOCK], collect);
         for (index, (_, device)) in written.into_iter().enumerate() {
             let all = Arc::clone(&all);
-            let request = Request::Read { offset_bytes: device * BLOCK_BYTES, buffer: vec![0; BLOCK] };
+            let request = DeviceRequest::Read { offset_bytes: device * BLOCK_BYTES, buffer: vec![0; BLOCK] };
             self.device.submit(request, Box::new(move |answer| arrive(&all, answer, Some(index * BLOCK))));
         }
     }
 
     /// Writes whole blocks, and maps those that had no place once they are written.
-    fn write_blocks(self: &Arc<Self>, write: Write, data: Vec<u8>, held: Claim, done: Done<()>) {
+    fn write_blocks(
+        self: &Arc<Self>,
+        write: DataWrite,
+        data: Vec<u8>,
+        held: InodeRangeLock,
+        done: CoreCallback<()>,
+    ) {
         let planned = self.plan(&mut self.state(), &write);
         let plan = match planned {
             Ok(plan) => plan,
             Err(Errno::NOSPC) if write.may_reclaim && self.state().has_blocks_waiting() => {
                 let core = Arc::clone(self);
                 // Once only, or a full device would have it commit for ever.
-                let write = Write { may_reclaim: false, ..write };
-                return self.send(Job::Reclaim(Box::new(move || core.write_blocks(write, data, held, done))));
+                let write = DataWrite { may_reclaim: false, ..write };
+                return self
+                    .send(CommitJob::Reclaim(Box::new(move || core.write_blocks(write, data, held, done))));
             }
             Err(error) => return answer(done, Err(error), held),
         };
         let parts = device_parts(&plan.places);
         let core = Arc::clone(self);
-        let finish = move |outcome: Outcome| {
+        let finish = move |outcome: CoreResult| {
             let outcome = core.written(&write, plan, outcome);
             answer(done, outcome, held);
         };
         if let [(device, _)] = parts[..] {
-            let request = Request::Write { offset_bytes: device * BLOCK_BYTES, data, fua: false };
+            let request = DeviceRequest::Write { offset_bytes: device * BLOCK_BYTES, data, fua: false };
             return self.device.submit(
                 request,
                 Box::new(move |completion| finish(completion.map(|_| ()).map_err(|error| errno(&error)))),
@@ -281,29 +308,33 @@ impl Core {
             rest = behind;
             let all = Arc::clone(&all);
             let request =
-                Request::Write { offset_bytes: device * BLOCK_BYTES, data: part.to_vec(), fua: false };
+                DeviceRequest::Write { offset_bytes: device * BLOCK_BYTES, data: part.to_vec(), fua: false };
             self.device.submit(request, Box::new(move |completion| arrive(&all, completion, None)));
         }
     }
 
     /// A place for every block of a write, in its order.
-    fn plan(&self, state: &mut State, write: &Write) -> Result<Plan, Errno> {
+    fn plan(&self, state: &mut CoreState, write: &DataWrite) -> Result<WritePlan, Errno> {
         let file = state.tree.get(write.inode).ok_or(Errno::NOENT)?;
         let size = file.attributes.size;
         let segments = file.extents.segments(blocks(&write.bytes));
-        let mut plan =
-            Plan { places: Vec::new(), fresh: Fresh::new(), unwritten: Vec::new(), failures: state.failures };
-        if segments.iter().any(|segment| !matches!(segment.place, Place::Written(_))) {
+        let mut plan = WritePlan {
+            places: Vec::new(),
+            fresh: FreshBlocks::new(),
+            unwritten: Vec::new(),
+            failures: state.failures,
+        };
+        if segments.iter().any(|segment| !matches!(segment.place, SegmentPlace::Written(_))) {
             self.check_metadata(state, 128 * segments.len())?;
         }
         for segment in segments {
             match segment.place {
-                Place::Written(device) => plan.places.push((device, segment.count)),
-                Place::Unwritten(device) | Place::Doubtful(device) => {
+                SegmentPlace::Written(device) => plan.places.push((device, segment.count)),
+                SegmentPlace::Unwritten(device) | SegmentPlace::Doubtful(device) => {
                     plan.places.push((device, segment.count));
                     plan.unwritten.push((segment.at, device, segment.count));
                 }
-                Place::Hole => {
+                SegmentPlace::Hole => {
                     let hole = segment.at..segment.at + segment.count;
                     let Some(mut runs) = state.allocate(write.inode, hole, write.bytes.end > size) else {
                         state.give_back(&plan.fresh);
@@ -318,7 +349,7 @@ impl Core {
     }
 
     /// The device has answered all parts of a write.
-    fn written(&self, write: &Write, plan: Plan, outcome: Outcome) -> Outcome {
+    fn written(&self, write: &DataWrite, plan: WritePlan, outcome: CoreResult) -> CoreResult {
         let mut state = self.state();
         if outcome.is_err() || state.tree.get(write.inode).is_none() {
             // No record names these blocks, so they are free at once: nothing to discard or to commit.
@@ -330,10 +361,10 @@ impl Core {
         let mut placed = false;
         for (at, device, count) in fresh.chain(plan.unwritten.iter().copied()).collect::<Vec<_>>() {
             placed = true;
-            state.place(write.inode, at, Run { start: device, count })?;
+            state.place(write.inode, at, BlockRun { start: device, count })?;
         }
         state.written_across_failures(write.inode, plan.failures);
-        let time: Timestamp = now();
+        let time: FileTimestamp = now();
         let end = write.bytes.end;
         let Some(attributes) = state.tree.attributes_mut(write.inode) else { return Err(Errno::IO) };
         let grows = end > attributes.size;
@@ -359,7 +390,7 @@ impl Core {
     }
 
     /// Makes what lies behind the file's end in its last block zeros. The block is held.
-    pub(super) fn clean_tail(self: &Arc<Self>, inode: u64, then: Done<()>) {
+    pub(super) fn clean_tail(self: &Arc<Self>, inode: u64, then: CoreCallback<()>) {
         let size = match self.file_size(inode) {
             Ok(size) => size,
             Err(error) => return then(Err(error)),
@@ -381,7 +412,7 @@ impl Core {
     }
 
     /// Zeros a part of one block, if it was ever written. The block is held.
-    pub(super) fn zero_bytes(self: &Arc<Self>, inode: u64, bytes: Range<u64>, then: Done<()>) {
+    pub(super) fn zero_bytes(self: &Arc<Self>, inode: u64, bytes: Range<u64>, then: CoreCallback<()>) {
         let block = bytes.start / BLOCK_BYTES;
         if bytes.is_empty() || bytes.end - bytes.start == BLOCK_BYTES {
             // Nothing, or a whole block, which has been dealt with as one.
@@ -397,20 +428,20 @@ impl Core {
                 let state = core.state();
                 (state.tree.get(inode).map(|file| file.extents.place(block)), state.failures)
             };
-            let device = place.and_then(Place::content);
+            let device = place.and_then(SegmentPlace::content);
             let (Some((_, mut data)), Some(device)) = (found.pop(), device) else {
                 return then(Ok(()));
             };
             let inside = |byte: u64| (byte - block * BLOCK_BYTES) as usize;
             data[inside(bytes.start)..inside(bytes.end)].fill(0);
-            let request = Request::Write { offset_bytes: device * BLOCK_BYTES, data, fua: false };
+            let request = DeviceRequest::Write { offset_bytes: device * BLOCK_BYTES, data, fua: false };
             let writing = Arc::clone(&core);
-            let done = move |completion: Completion| {
+            let done = move |completion: DeviceCompletion| {
                 let mut outcome = completion.map(|_| ()).map_err(|error| errno(&error));
                 let mut state = writing.state();
                 state.note_write(inode);
-                if outcome.is_ok() && matches!(place, Some(Place::Doubtful(_))) {
-                    outcome = state.place(inode, block, Run { start: device, count: 1 });
+                if outcome.is_ok() && matches!(place, Some(SegmentPlace::Doubtful(_))) {
+                    outcome = state.place(inode, block, BlockRun { start: device, count: 1 });
                     state.changed(inode, true);
                 }
                 state.written_across_failures(inode, failures);
@@ -422,12 +453,12 @@ impl Core {
     }
 }
 
-impl State {
+impl CoreState {
     /// A file's content lies there from now on.
-    fn place(&mut self, inode: u64, at: u64, run: Run) -> Outcome {
-        let Run { start: device, count } = run;
-        self.perform(Operation::Map { inode, at, device, count, written: true })?;
-        self.unflushed.push(Placed { written: self.written, inode, at, run });
+    fn place(&mut self, inode: u64, at: u64, run: BlockRun) -> CoreResult {
+        let BlockRun { start: device, count } = run;
+        self.perform(TreeOperation::Map { inode, at, device, count, written: true })?;
+        self.unflushed.push(PlacedBlocks { written: self.written, inode, at, run });
         Ok(())
     }
 
@@ -439,7 +470,7 @@ impl State {
 
 /// A write that is on its way.
 #[derive(Clone, Debug)]
-struct Write {
+struct DataWrite {
     inode: u64,
     bytes: Range<u64>,
     options: WriteOptions,
@@ -448,10 +479,10 @@ struct Write {
 }
 
 /// Where a write goes.
-struct Plan {
+struct WritePlan {
     /// Device block and count, in the order of the file.
     places: Vec<(u64, u64)>,
-    fresh: Fresh,
+    fresh: FreshBlocks,
     unwritten: Vec<(u64, u64, u64)>,
     /// How many flushes had failed.
     failures: u64,

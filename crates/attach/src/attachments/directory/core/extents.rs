@@ -5,27 +5,27 @@ use std::ops::Range;
 
 /// Blocks that lie side by side on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Run {
+pub(super) struct BlockRun {
     pub start: u64,
     pub count: u64,
 }
 
-impl Run {
+impl BlockRun {
     pub(super) fn end(&self) -> u64 {
         self.start + self.count
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Extent {
+struct FileExtent {
     device: u64,
     count: u64,
-    content: Content,
+    content: ExtentContent,
 }
 
 /// What lies on blocks that a file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(super) enum ExtentContent {
     Unwritten,
     Written,
     Doubtful,
@@ -33,15 +33,15 @@ pub(super) enum Content {
 
 /// A piece of a file: mapped, or a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Segment {
+pub(super) struct FileSegment {
     /// The first of its blocks in the file.
     pub at: u64,
     pub count: u64,
-    pub place: Place,
+    pub place: SegmentPlace,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SegmentPlace {
     Hole,
     /// Allocated, but what lies there is not the file's: it reads as zeros.
     Unwritten(u64),
@@ -51,20 +51,22 @@ pub(super) enum Place {
     Doubtful(u64),
 }
 
-impl Place {
+impl SegmentPlace {
     /// The first block on the device.
     pub(super) fn device(self) -> Option<u64> {
         match self {
-            Place::Hole => None,
-            Place::Unwritten(device) | Place::Written(device) | Place::Doubtful(device) => Some(device),
+            SegmentPlace::Hole => None,
+            SegmentPlace::Unwritten(device)
+            | SegmentPlace::Written(device)
+            | SegmentPlace::Doubtful(device) => Some(device),
         }
     }
 
     /// The same, where the file's content is read from there.
     pub(super) fn content(self) -> Option<u64> {
         match self {
-            Place::Hole | Place::Unwritten(_) => None,
-            Place::Written(device) | Place::Doubtful(device) => Some(device),
+            SegmentPlace::Hole | SegmentPlace::Unwritten(_) => None,
+            SegmentPlace::Written(device) | SegmentPlace::Doubtful(device) => Some(device),
         }
     }
 }
@@ -72,7 +74,7 @@ impl Place {
 /// The extents of one file, by file block. Neighbours that continue each other are one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ExtentMap {
-    extents: BTreeMap<u64, Extent>,
+    extents: BTreeMap<u64, FileExtent>,
     blocks: u64,
 }
 
@@ -92,12 +94,12 @@ impl ExtentMap {
     }
 
     /// Every mapped piece in file order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Segment> + '_ {
+    pub(super) fn iter(&self) -> impl Iterator<Item = FileSegment> + '_ {
         self.extents.iter().map(|(&at, extent)| segment(at, extent))
     }
 
     /// The pieces of a range without gaps, holes included.
-    pub(super) fn segments(&self, range: Range<u64>) -> Vec<Segment> {
+    pub(super) fn segments(&self, range: Range<u64>) -> Vec<FileSegment> {
         let mut found = Vec::new();
         let mut at = range.start;
         let first = self.extents.range(..=range.start).next_back().map_or(range.start, |(&start, _)| start);
@@ -108,46 +110,46 @@ impl ExtentMap {
                 continue;
             }
             if at < from {
-                found.push(Segment { at, count: from - at, place: Place::Hole });
+                found.push(FileSegment { at, count: from - at, place: SegmentPlace::Hole });
             }
-            let part = Extent { device: extent.device + (from - start), count: to - from, ..*extent };
+            let part = FileExtent { device: extent.device + (from - start), count: to - from, ..*extent };
             found.push(segment(from, &part));
             at = to;
         }
         if at < range.end {
-            found.push(Segment { at, count: range.end - at, place: Place::Hole });
+            found.push(FileSegment { at, count: range.end - at, place: SegmentPlace::Hole });
         }
         found
     }
 
-    pub(super) fn place(&self, at: u64) -> Place {
+    pub(super) fn place(&self, at: u64) -> SegmentPlace {
         match self.extents.range(..=at).next_back() {
             Some((&start, extent)) if at < start + extent.count => {
-                segment(at, &Extent { device: extent.device + (at - start), ..*extent }).place
+                segment(at, &FileExtent { device: extent.device + (at - start), ..*extent }).place
             }
-            _ => Place::Hole,
+            _ => SegmentPlace::Hole,
         }
     }
 
     /// The mapped piece before a block, whether or not it reaches up to it.
-    pub(super) fn before(&self, at: u64) -> Option<Segment> {
+    pub(super) fn before(&self, at: u64) -> Option<FileSegment> {
         self.extents.range(..at).next_back().map(|(&start, extent)| segment(start, extent))
     }
 
     /// The mapped piece that begins after a block.
-    pub(super) fn after(&self, at: u64) -> Option<Segment> {
+    pub(super) fn after(&self, at: u64) -> Option<FileSegment> {
         self.extents.range(at..).next().map(|(&start, extent)| segment(start, extent))
     }
 
     /// Maps a range anew, and returns the device blocks that it lay on before and does no longer.
-    pub(super) fn map(&mut self, at: u64, run: Run, content: Content) -> Vec<Run> {
+    pub(super) fn map(&mut self, at: u64, run: BlockRun, content: ExtentContent) -> Vec<BlockRun> {
         if run.count == 0 {
             return Vec::new();
         }
         let mut replaced = self.cut(at..at + run.count);
         // The same blocks again are only marked otherwise.
         replaced.retain(|(from, old)| run.start + (from - at) != old.start);
-        self.extents.insert(at, Extent { device: run.start, count: run.count, content });
+        self.extents.insert(at, FileExtent { device: run.start, count: run.count, content });
         self.blocks += run.count;
         self.merge_around(at);
         self.merge_around(at + run.count);
@@ -155,12 +157,12 @@ impl ExtentMap {
     }
 
     /// Makes a hole, and returns the device blocks that lay there.
-    pub(super) fn unmap(&mut self, range: Range<u64>) -> Vec<Run> {
+    pub(super) fn unmap(&mut self, range: Range<u64>) -> Vec<BlockRun> {
         self.cut(range).into_iter().map(|(_, run)| run).collect()
     }
 
     /// Takes a range out, by file block.
-    fn cut(&mut self, range: Range<u64>) -> Vec<(u64, Run)> {
+    fn cut(&mut self, range: Range<u64>) -> Vec<(u64, BlockRun)> {
         if range.is_empty() {
             return Vec::new();
         }
@@ -171,7 +173,7 @@ impl ExtentMap {
             .filter_map(|at| {
                 let extent = self.extents.remove(&at)?;
                 self.blocks -= extent.count;
-                Some((at, Run { start: extent.device, count: extent.count }))
+                Some((at, BlockRun { start: extent.device, count: extent.count }))
             })
             .collect()
     }
@@ -183,7 +185,7 @@ impl ExtentMap {
         if kept >= extent.count {
             return;
         }
-        let rest = Extent { device: extent.device + kept, count: extent.count - kept, ..*extent };
+        let rest = FileExtent { device: extent.device + kept, count: extent.count - kept, ..*extent };
         extent.count = kept;
         self.extents.insert(at, rest);
     }
@@ -202,13 +204,13 @@ impl ExtentMap {
     }
 }
 
-fn segment(at: u64, extent: &Extent) -> Segment {
+fn segment(at: u64, extent: &FileExtent) -> FileSegment {
     let place = match extent.content {
-        Content::Unwritten => Place::Unwritten(extent.device),
-        Content::Written => Place::Written(extent.device),
-        Content::Doubtful => Place::Doubtful(extent.device),
+        ExtentContent::Unwritten => SegmentPlace::Unwritten(extent.device),
+        ExtentContent::Written => SegmentPlace::Written(extent.device),
+        ExtentContent::Doubtful => SegmentPlace::Doubtful(extent.device),
     };
-    Segment { at, count: extent.count, place }
+    FileSegment { at, count: extent.count, place }
 }
 
 #[cfg(test)]
@@ -219,15 +221,15 @@ mod tests {
 
     const BLOCKS: u64 = 40;
 
-    fn flat(map: &ExtentMap) -> Vec<Place> {
+    fn flat(map: &ExtentMap) -> Vec<SegmentPlace> {
         map.segments(0..BLOCKS)
             .into_iter()
             .flat_map(|segment| {
                 (0..segment.count).map(move |index| match segment.place {
-                    Place::Hole => Place::Hole,
-                    Place::Unwritten(device) => Place::Unwritten(device + index),
-                    Place::Written(device) => Place::Written(device + index),
-                    Place::Doubtful(device) => Place::Doubtful(device + index),
+                    SegmentPlace::Hole => SegmentPlace::Hole,
+                    SegmentPlace::Unwritten(device) => SegmentPlace::Unwritten(device + index),
+                    SegmentPlace::Written(device) => SegmentPlace::Written(device + index),
+                    SegmentPlace::Doubtful(device) => SegmentPlace::Doubtful(device + index),
                 })
             })
             .collect()
@@ -242,25 +244,25 @@ mod tests {
             steps in proptest::collection::vec((0..BLOCKS, 0..12_u64, 0..60_u64, 0..4_u8), 0..40),
         ) {
             let mut map = ExtentMap::default();
-            let mut table = vec![Place::Hole; BLOCKS as usize];
+            let mut table = vec![SegmentPlace::Hole; BLOCKS as usize];
             for (at, count, device, kind) in steps {
                 let count = count.min(BLOCKS - at);
                 let range = at as usize..(at + count) as usize;
                 let before: Vec<u64> = table[range.clone()].iter().filter_map(|place| place.device()).collect();
                 let (freed, still) = if kind == 0 {
-                    table[range].fill(Place::Hole);
+                    table[range].fill(SegmentPlace::Hole);
                     (map.unmap(at..at + count), Vec::new())
                 } else {
-                    let (content, place): (_, fn(u64) -> Place) = match kind {
-                        1 => (Content::Written, Place::Written),
-                        2 => (Content::Unwritten, Place::Unwritten),
-                        _ => (Content::Doubtful, Place::Doubtful),
+                    let (content, place): (_, fn(u64) -> SegmentPlace) = match kind {
+                        1 => (ExtentContent::Written, SegmentPlace::Written),
+                        2 => (ExtentContent::Unwritten, SegmentPlace::Unwritten),
+                        _ => (ExtentContent::Doubtful, SegmentPlace::Doubtful),
                     };
                     for (index, entry) in (0..).zip(&mut table[range]) {
                         *entry = place(device + index);
                     }
                     let still: Vec<u64> = (device..device + count).collect();
-                    (map.map(at, Run { start: device, count }, content), still)
+                    (map.map(at, BlockRun { start: device, count }, content), still)
                 };
                 prop_assert_eq!(flat(&map), table.clone());
                 prop_assert_eq!(map.blocks(), table.iter().filter(|place| place.device().is_some()).count() as u64);
@@ -273,13 +275,13 @@ mod tests {
                     prop_assert_eq!(map.place(at), table[at as usize]);
                 }
                 // Neighbours that continue each other are one.
-                let pieces: Vec<Segment> = map.iter().collect();
+                let pieces: Vec<FileSegment> = map.iter().collect();
                 for pair in pieces.windows(2) {
                     let continues = pair[0].at + pair[0].count == pair[1].at
                         && match (pair[0].place, pair[1].place) {
-                            (Place::Written(a), Place::Written(b))
-                            | (Place::Unwritten(a), Place::Unwritten(b))
-                            | (Place::Doubtful(a), Place::Doubtful(b)) => a + pair[0].count == b,
+                            (SegmentPlace::Written(a), SegmentPlace::Written(b))
+                            | (SegmentPlace::Unwritten(a), SegmentPlace::Unwritten(b))
+                            | (SegmentPlace::Doubtful(a), SegmentPlace::Doubtful(b)) => a + pair[0].count == b,
                             _ => false,
                         };
                     prop_assert!(!continues, "{pieces:?}");

@@ -12,39 +12,39 @@
 
 use rustix::io::Errno;
 use underlay_storage::device::DeviceError;
-use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::planted::{PlantedBug, is_planted};
 
-use super::extents::Run;
-use super::{Core, State, Volatile};
+use super::extents::BlockRun;
+use super::{CoreState, DirectoryCore, OpenInode};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct WriteFailure {
     errno: Errno,
     was_heard: bool,
 }
 
 /// Blocks that a file's content was written to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Placed {
+pub(super) struct PlacedBlocks {
     /// The count of the write.
     pub written: u64,
     pub inode: u64,
     pub at: u64,
-    pub run: Run,
+    pub run: BlockRun,
 }
 
 /// What a flush that is under way was to cover.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Covers {
+pub(super) struct FlushScope {
     written: u64,
     failures: u64,
 }
 
-impl Core {
+impl DirectoryCore {
     /// A flush of the device is over. It has failed as well if another one did meanwhile: a device may tell only one of them.
     pub(super) fn flush_ended(
         &self,
-        covers: Covers,
+        covers: FlushScope,
         outcome: Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         let mut state = self.state();
@@ -78,15 +78,15 @@ impl Core {
     }
 }
 
-impl Volatile {
+impl OpenInode {
     fn fail(&mut self, errno: Errno) {
-        if !is_planted(Bug::CommitOutcomeDropped) {
-            self.failure = Some(Failure { errno, was_heard: false });
+        if !is_planted(PlantedBug::CommitOutcomeDropped) {
+            self.failure = Some(WriteFailure { errno, was_heard: false });
         }
     }
 }
 
-impl State {
+impl CoreState {
     /// The device has answered a write of a file's data.
     pub(super) fn note_write(&mut self, inode: u64) {
         self.written += 1;
@@ -95,8 +95,8 @@ impl State {
     }
 
     /// What a flush that begins now covers.
-    pub(super) fn covers(&self) -> Covers {
-        Covers { written: self.written, failures: self.failures }
+    pub(super) fn covers(&self) -> FlushScope {
+        FlushScope { written: self.written, failures: self.failures }
     }
 
     pub(super) fn note_failure(&mut self, errno: Errno) {
@@ -104,7 +104,7 @@ impl State {
         self.doubt(|_| true);
         let (flushed, committing) = (self.flushed, self.durable_number + 1..=self.sealed_number);
         let is_concerned =
-            |volatile: &Volatile| volatile.written > flushed || committing.contains(&volatile.changed_in);
+            |volatile: &OpenInode| volatile.written > flushed || committing.contains(&volatile.changed_in);
         self.volatile.values_mut().filter(|volatile| is_concerned(volatile)).for_each(|one| one.fail(errno));
     }
 
@@ -118,10 +118,11 @@ impl State {
         }
     }
 
-    fn doubt(&mut self, is_doubtful: impl Fn(&Placed) -> bool) {
-        let doubtful: Vec<Placed> = self.unflushed.extract_if(.., |placed| is_doubtful(placed)).collect();
+    fn doubt(&mut self, is_doubtful: impl Fn(&PlacedBlocks) -> bool) {
+        let doubtful: Vec<PlacedBlocks> =
+            self.unflushed.extract_if(.., |placed| is_doubtful(placed)).collect();
         self.begins_anew |= !doubtful.is_empty() && self.sealed_number > self.durable_number;
-        for Placed { inode, at, run, .. } in doubtful {
+        for PlacedBlocks { inode, at, run, .. } in doubtful {
             for operation in self.tree.doubt(inode, at, run) {
                 operation.encode(&mut self.transaction.operations);
             }

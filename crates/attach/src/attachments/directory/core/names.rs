@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::operation::{Attributes, Kind, Operation, Timestamp};
-use super::ranges::Access;
+use super::operation::{FileTimestamp, InodeAttributes, InodeKind, TreeOperation};
+use super::ranges::LockAccess;
 use super::tree::{Inode, ROOT};
-use super::{Core, State, now};
+use super::{CoreState, DirectoryCore, now};
 
 const MAX_NAME_BYTES: usize = 255;
 /// As Linux has it (`PATH_MAX`, with its final zero).
@@ -20,10 +20,10 @@ const SET_GID: u32 = 0o2000;
 
 /// What stat(2) tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stat {
+pub struct FileStat {
     pub inode: u64,
-    pub kind: Kind,
-    pub attributes: Attributes,
+    pub kind: InodeKind,
+    pub attributes: InodeAttributes,
     pub links: u32,
     /// Allocated, of [`super::BLOCK_BYTES`].
     pub blocks: u64,
@@ -31,16 +31,16 @@ pub struct Stat {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct DirectoryListing {
     /// To go on behind this one.
     pub number: u64,
     pub name: Vec<u8>,
-    pub stat: Stat,
+    pub stat: FileStat,
 }
 
 #[derive(Clone, Debug)]
 pub struct NewNode {
-    pub kind: Kind,
+    pub kind: InodeKind,
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
@@ -51,13 +51,13 @@ pub struct NewNode {
 
 /// What to change of an inode, its size apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct AttributeChange {
     pub mode: Option<u32>,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
-    pub atime: Option<Timestamp>,
-    pub mtime: Option<Timestamp>,
-    pub ctime: Option<Timestamp>,
+    pub atime: Option<FileTimestamp>,
+    pub mtime: Option<FileTimestamp>,
+    pub ctime: Option<FileTimestamp>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub enum RenameMode {
 
 /// Of the whole file system, in blocks of [`super::BLOCK_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct FilesystemSpace {
     pub total_blocks: u64,
     pub free_blocks: u64,
     pub inodes: u64,
@@ -77,13 +77,13 @@ pub struct Space {
     pub free_inodes: u64,
 }
 
-fn stat(number: u64, inode: &Inode) -> Stat {
-    Stat {
+fn stat(number: u64, inode: &Inode) -> FileStat {
+    FileStat {
         inode: number,
         kind: inode.kind,
         attributes: inode.attributes,
         links: match inode.kind {
-            Kind::Directory if number != ROOT && inode.parent == number => 0,
+            InodeKind::Directory if number != ROOT && inode.parent == number => 0,
             _ => inode.links,
         },
         blocks: inode.extents.blocks(),
@@ -91,14 +91,14 @@ fn stat(number: u64, inode: &Inode) -> Stat {
     }
 }
 
-impl State {
-    pub(super) fn stat(&self, inode: u64) -> Result<Stat, Errno> {
+impl CoreState {
+    pub(super) fn stat(&self, inode: u64) -> Result<FileStat, Errno> {
         self.tree.get(inode).map(|found| stat(inode, found)).ok_or(Errno::NOENT)
     }
 
     fn directory(&self, inode: u64) -> Result<&Inode, Errno> {
         let found = self.tree.get(inode).ok_or(Errno::NOENT)?;
-        if found.kind == Kind::Directory { Ok(found) } else { Err(Errno::NOTDIR) }
+        if found.kind == InodeKind::Directory { Ok(found) } else { Err(Errno::NOTDIR) }
     }
 
     /// A directory that names can be added to.
@@ -113,7 +113,7 @@ impl State {
     }
 
     /// Both times of a directory whose names changed, the change time of an inode whose links did.
-    fn touch(&mut self, inode: u64, time: Timestamp, content: bool) {
+    fn touch(&mut self, inode: u64, time: FileTimestamp, content: bool) {
         if let Some(attributes) = self.tree.attributes_mut(inode) {
             attributes.ctime = time;
             if content {
@@ -134,22 +134,22 @@ fn check_name(name: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-impl Core {
+impl DirectoryCore {
     /// Whether the metadata may grow by this much.
-    pub(super) fn check_metadata(&self, state: &State, growth_bytes: usize) -> Result<(), Errno> {
+    pub(super) fn check_metadata(&self, state: &CoreState, growth_bytes: usize) -> Result<(), Errno> {
         let wanted = state.tree.metadata_bytes() + growth_bytes as u64;
         if wanted > self.metadata_limit_bytes { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
     /// # Errors
     /// The error number of the system call.
-    pub fn stat(&self, inode: u64) -> Result<Stat, Errno> {
+    pub fn stat(&self, inode: u64) -> Result<FileStat, Errno> {
         self.state().stat(inode)
     }
 
     /// # Errors
     /// The error number of the system call.
-    pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Stat, Errno> {
+    pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<FileStat, Errno> {
         let state = self.state();
         state.stat(state.entry(parent, name)?)
     }
@@ -164,12 +164,12 @@ impl Core {
 
     /// # Errors
     /// The error number of the system call.
-    pub fn make(&self, parent: u64, name: &[u8], node: NewNode) -> Result<Stat, Errno> {
+    pub fn make(&self, parent: u64, name: &[u8], node: NewNode) -> Result<FileStat, Errno> {
         check_name(name)?;
         if node.target.len() > MAX_TARGET_BYTES {
             return Err(Errno::NAMETOOLONG);
         }
-        if node.kind == Kind::Symlink && node.target.is_empty() {
+        if node.kind == InodeKind::Symlink && node.target.is_empty() {
             return Err(Errno::NOENT);
         }
         let mut state = self.state();
@@ -181,11 +181,11 @@ impl Core {
             (directory.home, directory.attributes.mode, directory.attributes.gid);
         self.check_metadata(&state, name.len() + node.target.len() + 256)?;
         let home = match node.kind {
-            Kind::Directory => state.allocator.home(directory_home, parent == ROOT),
+            InodeKind::Directory => state.allocator.home(directory_home, parent == ROOT),
             _ => directory_home,
         };
         let time = now();
-        let mut attributes = Attributes {
+        let mut attributes = InodeAttributes {
             mode: node.mode & 0o7777,
             uid: node.uid,
             gid: node.gid,
@@ -197,14 +197,14 @@ impl Core {
         // Such a directory hands on its group, and to directories the bit as well (inode(7)).
         if directory_mode & SET_GID != 0 {
             attributes.gid = directory_gid;
-            if node.kind == Kind::Directory {
+            if node.kind == InodeKind::Directory {
                 attributes.mode |= SET_GID;
             }
         }
         let inode = state.tree.next_inode();
         let NewNode { kind, device_number, target, .. } = node;
-        state.perform(Operation::Make { inode, kind, home, device_number, target, attributes })?;
-        state.perform(Operation::Link { parent, name: name.to_vec(), inode })?;
+        state.perform(TreeOperation::Make { inode, kind, home, device_number, target, attributes })?;
+        state.perform(TreeOperation::Link { parent, name: name.to_vec(), inode })?;
         state.touch(parent, time, true);
         state.changed(inode, true);
         if let Some(volatile) = state.volatile.get_mut(&inode) {
@@ -215,11 +215,11 @@ impl Core {
 
     /// # Errors
     /// The error number of the system call.
-    pub fn link(&self, inode: u64, parent: u64, name: &[u8]) -> Result<Stat, Errno> {
+    pub fn link(&self, inode: u64, parent: u64, name: &[u8]) -> Result<FileStat, Errno> {
         check_name(name)?;
         let mut state = self.state();
         let found = state.stat(inode)?;
-        if found.kind == Kind::Directory {
+        if found.kind == InodeKind::Directory {
             return Err(Errno::PERM);
         }
         if found.links == 0 {
@@ -229,7 +229,7 @@ impl Core {
             return Err(Errno::EXIST);
         }
         self.check_metadata(&state, name.len() + 64)?;
-        state.perform(Operation::Link { parent, name: name.to_vec(), inode })?;
+        state.perform(TreeOperation::Link { parent, name: name.to_vec(), inode })?;
         let time = now();
         state.touch(parent, time, true);
         state.touch(inode, time, false);
@@ -242,10 +242,10 @@ impl Core {
         let inode = {
             let mut state = self.state();
             let inode = state.entry(parent, name)?;
-            if state.stat(inode)?.kind == Kind::Directory {
+            if state.stat(inode)?.kind == InodeKind::Directory {
                 return Err(Errno::ISDIR);
             }
-            state.perform(Operation::Unlink { parent, name: name.to_vec() })?;
+            state.perform(TreeOperation::Unlink { parent, name: name.to_vec() })?;
             let time = now();
             state.touch(parent, time, true);
             state.touch(inode, time, false);
@@ -264,7 +264,7 @@ impl Core {
             if !state.directory(inode)?.entries.is_empty() {
                 return Err(Errno::NOTEMPTY);
             }
-            state.perform(Operation::Unlink { parent, name: name.to_vec() })?;
+            state.perform(TreeOperation::Unlink { parent, name: name.to_vec() })?;
             let time = now();
             state.touch(parent, time, true);
             state.touch(inode, time, false);
@@ -287,7 +287,7 @@ impl Core {
             let mut state = self.state();
             let inode = state.entry(from.0, from.1)?;
             let target = state.living_directory(to.0)?.entries.get(to.1);
-            let is_directory = state.stat(inode)?.kind == Kind::Directory;
+            let is_directory = state.stat(inode)?.kind == InodeKind::Directory;
             if is_directory && state.tree.is_below(to.0, inode) {
                 return Err(Errno::INVAL);
             }
@@ -299,7 +299,7 @@ impl Core {
                 _ => {}
             }
             if let (Some(target), RenameMode::Replace) = (target, mode) {
-                let target_is_directory = state.stat(target)?.kind == Kind::Directory;
+                let target_is_directory = state.stat(target)?.kind == InodeKind::Directory;
                 match (is_directory, target_is_directory) {
                     (true, false) => return Err(Errno::NOTDIR),
                     (false, true) => return Err(Errno::ISDIR),
@@ -310,7 +310,7 @@ impl Core {
                 }
             }
             if let (Some(target), RenameMode::Exchange) = (target, mode)
-                && state.stat(target)?.kind == Kind::Directory
+                && state.stat(target)?.kind == InodeKind::Directory
                 && state.tree.is_below(from.0, target)
             {
                 return Err(Errno::INVAL);
@@ -318,13 +318,13 @@ impl Core {
             self.check_metadata(&state, to.1.len() + 64)?;
             // Both names are removed first: the tree refuses to link a name that is taken.
             let (parent, name) = (from.0, from.1.to_vec());
-            state.perform(Operation::Unlink { parent, name: name.clone() })?;
+            state.perform(TreeOperation::Unlink { parent, name: name.clone() })?;
             if target.is_some() {
-                state.perform(Operation::Unlink { parent: to.0, name: to.1.to_vec() })?;
+                state.perform(TreeOperation::Unlink { parent: to.0, name: to.1.to_vec() })?;
             }
-            state.perform(Operation::Link { parent: to.0, name: to.1.to_vec(), inode })?;
+            state.perform(TreeOperation::Link { parent: to.0, name: to.1.to_vec(), inode })?;
             if let (Some(target), RenameMode::Exchange) = (target, mode) {
-                state.perform(Operation::Link { parent, name, inode: target })?;
+                state.perform(TreeOperation::Link { parent, name, inode: target })?;
             }
             let time = now();
             state.touch(from.0, time, true);
@@ -346,28 +346,30 @@ impl Core {
     pub fn read_link(&self, inode: u64) -> Result<Vec<u8>, Errno> {
         let state = self.state();
         let found = state.tree.get(inode).ok_or(Errno::NOENT)?;
-        if found.kind == Kind::Symlink { Ok(found.target.clone()) } else { Err(Errno::INVAL) }
+        if found.kind == InodeKind::Symlink { Ok(found.target.clone()) } else { Err(Errno::INVAL) }
     }
 
     /// Up to `most` entries behind number `after` (0 for the first), without `.` and `..`.
     ///
     /// # Errors
     /// The error number of the system call.
-    pub fn list(&self, directory: u64, after: u64, most: usize) -> Result<Vec<Entry>, Errno> {
+    pub fn list(&self, directory: u64, after: u64, most: usize) -> Result<Vec<DirectoryListing>, Errno> {
         let state = self.state();
         let entries = state.directory(directory)?.entries.behind(after).take(most);
         entries
-            .map(|(number, name, inode)| Ok(Entry { number, name: name.to_vec(), stat: state.stat(inode)? }))
+            .map(|(number, name, inode)| {
+                Ok(DirectoryListing { number, name: name.to_vec(), stat: state.stat(inode)? })
+            })
             .collect()
     }
 
     /// # Errors
     /// The error number of the system call.
-    pub fn change(&self, inode: u64, change: Change) -> Result<Stat, Errno> {
+    pub fn change(&self, inode: u64, change: AttributeChange) -> Result<FileStat, Errno> {
         let mut state = self.state();
-        let is_directory = state.stat(inode)?.kind == Kind::Directory;
+        let is_directory = state.stat(inode)?.kind == InodeKind::Directory;
         let attributes = state.tree.attributes_mut(inode).ok_or(Errno::NOENT)?;
-        let Change { mode, uid, gid, atime, mtime, ctime } = change;
+        let AttributeChange { mode, uid, gid, atime, mtime, ctime } = change;
         if (uid.is_some() || gid.is_some()) && !is_directory {
             drop_privileges(attributes);
         }
@@ -433,7 +435,7 @@ impl Core {
             return Err(Errno::NOSPC);
         }
         self.check_metadata(&state, name.len() + value.len() + 32)?;
-        state.perform(Operation::SetXattr { inode, name: name.to_vec(), value: value.to_vec() })?;
+        state.perform(TreeOperation::SetXattr { inode, name: name.to_vec(), value: value.to_vec() })?;
         state.touch(inode, now(), false);
         Ok(())
     }
@@ -445,12 +447,12 @@ impl Core {
         if !state.tree.get(inode).ok_or(Errno::NOENT)?.xattrs.contains_key(name) {
             return Err(Errno::NODATA);
         }
-        state.perform(Operation::RemoveXattr { inode, name: name.to_vec() })?;
+        state.perform(TreeOperation::RemoveXattr { inode, name: name.to_vec() })?;
         state.touch(inode, now(), false);
         Ok(())
     }
 
-    pub fn space(&self) -> Space {
+    pub fn space(&self) -> FilesystemSpace {
         let state = self.state();
         let waiting: u64 =
             state.transaction.freed.iter().chain(&state.sealed_runs).map(|run| run.count).sum();
@@ -458,7 +460,7 @@ impl Core {
         // Blocks on their way back count as free: a write that finds no others waits for them.
         let free_blocks = state.allocator.free_blocks() + waiting + state.discarding_blocks + reserved;
         let room_bytes = self.metadata_limit_bytes.saturating_sub(state.tree.metadata_bytes());
-        Space {
+        FilesystemSpace {
             total_blocks: state.allocator.total_blocks(),
             free_blocks,
             inodes: state.tree.count() as u64,
@@ -509,11 +511,11 @@ impl Core {
         }
         let core = Arc::clone(self);
         // What is still under way goes first.
-        self.ranges.claim(inode, 0..u64::MAX, Access::Exclusive, move |held| {
+        self.ranges.claim(inode, 0..u64::MAX, LockAccess::Exclusive, move |held| {
             let mut state = core.state();
             state.give_back_reservation(inode);
             // Failing is logged; the inode then stays until the next mount.
-            let _ = state.perform(Operation::Remove { inode });
+            let _ = state.perform(TreeOperation::Remove { inode });
             state.volatile.remove(&inode);
             drop(state);
             drop(held);
@@ -522,7 +524,7 @@ impl Core {
 }
 
 /// What a change of owner or content takes away from a file.
-pub(super) fn drop_privileges(attributes: &mut Attributes) {
+pub(super) fn drop_privileges(attributes: &mut InodeAttributes) {
     attributes.mode &= !SET_UID;
     // Without group execution the bit means mandatory locking and stays.
     if attributes.mode & 0o010 != 0 {

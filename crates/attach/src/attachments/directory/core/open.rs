@@ -5,17 +5,17 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
-use underlay_storage::device::{BlockDevice, DeviceError, Request};
-use underlay_storage::journal::format::{Header, HeaderBlock};
-use underlay_storage::journal::{Journal, JournalError, Snapshot};
+use underlay_storage::device::{BlockDevice, DeviceError, DeviceRequest};
+use underlay_storage::journal::format::{AreaHeader, HeaderBlock};
+use underlay_storage::journal::{Journal, JournalError, JournalSnapshot};
 use underlay_sync::{Condvar, Mutex, channel};
 
-use super::allocator::Allocator;
+use super::allocator::BlockAllocator;
 use super::commit::start_committing;
-use super::extents::Run;
-use super::operation::{Attributes, Kind, Operation, decode};
-use super::tree::{self, ROOT, Tree};
-use super::{BLOCK_BYTES, Core, State, Transaction, now};
+use super::extents::BlockRun;
+use super::operation::{InodeAttributes, InodeKind, TreeOperation, decode};
+use super::tree::{self, InodeTree, ROOT};
+use super::{BLOCK_BYTES, CoreState, CoreTransaction, DirectoryCore, now};
 
 const JOURNAL_KIND: [u8; 8] = *b"ul-files";
 
@@ -54,27 +54,27 @@ fn metadata_bytes(capacity_bytes: u64) -> u64 {
 
 /// Whether a volume that begins so holds a directory of ours, which no kernel knows.
 pub fn is_beginning(block: &[u8]) -> bool {
-    matches!(Header::decode(block), HeaderBlock::Valid(header) if header.kind == JOURNAL_KIND)
+    matches!(AreaHeader::decode(block), HeaderBlock::Valid(header) if header.kind == JOURNAL_KIND)
 }
 
-impl Core {
+impl DirectoryCore {
     /// Makes an empty file system, whose root belongs to `owner` (user and group). Waits for the device.
     ///
     /// # Errors
     /// When the device fails or does not suit.
-    pub fn format(device: Arc<dyn BlockDevice>, owner: (u32, u32)) -> Result<Arc<Core>, OpenError> {
+    pub fn format(device: Arc<dyn BlockDevice>, owner: (u32, u32)) -> Result<Arc<DirectoryCore>, OpenError> {
         let journal_bytes = check_geometry(&*device)?;
         // Nothing else is written or discarded: a device that is used up stays so. What lies there is never shown.
         // Where the two headers of the journal lie: without them `load` finds no old tree.
         for offset_bytes in [0, journal_bytes / 2] {
             let data = vec![0; BLOCK_BYTES as usize];
-            device.execute(Request::Write { offset_bytes, data, fua: true })?;
+            device.execute(DeviceRequest::Write { offset_bytes, data, fua: true })?;
         }
-        let core = Core::load(device, journal_bytes)?;
+        let core = DirectoryCore::load(device, journal_bytes)?;
         {
             let mut state = core.state();
             let time = now();
-            let attributes = Attributes {
+            let attributes = InodeAttributes {
                 mode: 0o755,
                 uid: owner.0,
                 gid: owner.1,
@@ -83,9 +83,9 @@ impl Core {
                 mtime: time,
                 ctime: time,
             };
-            let make = Operation::Make {
+            let make = TreeOperation::Make {
                 inode: ROOT,
-                kind: Kind::Directory,
+                kind: InodeKind::Directory,
                 home: journal_bytes / BLOCK_BYTES,
                 device_number: 0,
                 target: Vec::new(),
@@ -97,48 +97,48 @@ impl Core {
         Ok(core)
     }
 
-    /// Opens what [`Core::format`] made. Waits for the device.
+    /// Opens what [`DirectoryCore::format`] made. Waits for the device.
     ///
     /// # Errors
     /// When the device fails, or what is on it is damaged or something else.
-    pub fn open(device: Arc<dyn BlockDevice>) -> Result<Arc<Core>, OpenError> {
+    pub fn open(device: Arc<dyn BlockDevice>) -> Result<Arc<DirectoryCore>, OpenError> {
         let journal_bytes = check_geometry(&*device)?;
         let is_header = |offset_bytes| -> Result<bool, OpenError> {
             let buffer = vec![0; BLOCK_BYTES as usize];
-            let block = device.execute(Request::Read { offset_bytes, buffer })?;
-            Ok(Header::decode(&block) != HeaderBlock::Foreign)
+            let block = device.execute(DeviceRequest::Read { offset_bytes, buffer })?;
+            Ok(AreaHeader::decode(&block) != HeaderBlock::Foreign)
         };
         if !is_header(0)? && !is_header(journal_bytes / 2)? {
             return Err(OpenError::NothingThere);
         }
-        let core = Core::load(device, journal_bytes)?;
+        let core = DirectoryCore::load(device, journal_bytes)?;
         if core.state().tree.get(ROOT).is_none() {
             return Err(OpenError::NothingThere);
         }
         Ok(core)
     }
 
-    fn load(device: Arc<dyn BlockDevice>, journal_bytes: u64) -> Result<Arc<Core>, OpenError> {
+    fn load(device: Arc<dyn BlockDevice>, journal_bytes: u64) -> Result<Arc<DirectoryCore>, OpenError> {
         let capacity_bytes = device.geometry().capacity_bytes;
         let (journal, recovered) = Journal::open(Arc::clone(&device), 0..journal_bytes, JOURNAL_KIND)?;
         let damaged = |error: &dyn std::fmt::Display| OpenError::Damaged(error.to_string());
         let records = std::iter::once(&recovered.snapshot).chain(&recovered.records);
         let tree = replay(records.map(Vec::as_slice))?;
-        let mut allocator = Allocator::new(journal_bytes / BLOCK_BYTES..capacity_bytes / BLOCK_BYTES);
+        let mut allocator = BlockAllocator::new(journal_bytes / BLOCK_BYTES..capacity_bytes / BLOCK_BYTES);
         for (_, inode) in tree.inodes() {
-            if inode.kind == Kind::Directory {
+            if inode.kind == InodeKind::Directory {
                 allocator.settle(inode.home);
             }
             for segment in inode.extents.iter() {
                 let start = segment.place.device().unwrap_or(0);
-                allocator.take(Run { start, count: segment.count }).map_err(|error| damaged(&error))?;
+                allocator.take(BlockRun { start, count: segment.count }).map_err(|error| damaged(&error))?;
             }
         }
-        let mut state = State {
+        let mut state = CoreState {
             tree,
             allocator,
             volatile: HashMap::new(),
-            transaction: Transaction::new(1),
+            transaction: CoreTransaction::new(1),
             sealed_runs: Vec::new(),
             sealed_number: 0,
             durable_number: 0,
@@ -151,7 +151,7 @@ impl Core {
         };
         state.remove_orphans().map_err(|errno| damaged(&errno))?;
         let (jobs, received) = channel();
-        let core = Arc::new_cyclic(|itself| Core {
+        let core = Arc::new_cyclic(|itself| DirectoryCore {
             itself: Weak::clone(itself),
             device,
             journal,
@@ -166,28 +166,28 @@ impl Core {
         let weak = Arc::downgrade(&core);
         core.journal.set_source(move || match weak.upgrade() {
             Some(core) => core.snapshot(),
-            None => Snapshot::default(),
+            None => JournalSnapshot::default(),
         });
         start_committing(&core, received).map_err(OpenError::Thread)?;
         Ok(core)
     }
 }
 
-impl State {
+impl CoreState {
     /// Files that were open without a name when the power went.
     fn remove_orphans(&mut self) -> Result<(), Errno> {
         let is_orphan = |(number, inode): &(u64, &tree::Inode)| match inode.kind {
-            Kind::Directory => *number != ROOT && inode.parent == *number,
+            InodeKind::Directory => *number != ROOT && inode.parent == *number,
             _ => inode.links == 0,
         };
         let orphans: Vec<u64> = self.tree.inodes().filter(is_orphan).map(|(number, _)| number).collect();
-        orphans.into_iter().try_for_each(|inode| self.perform(Operation::Remove { inode }))
+        orphans.into_iter().try_for_each(|inode| self.perform(TreeOperation::Remove { inode }))
     }
 }
 
 /// The tree that these records make, in their order.
-fn replay<'a>(records: impl Iterator<Item = &'a [u8]>) -> Result<Tree, OpenError> {
-    let mut tree = Tree::default();
+fn replay<'a>(records: impl Iterator<Item = &'a [u8]>) -> Result<InodeTree, OpenError> {
+    let mut tree = InodeTree::default();
     for record in records {
         for operation in decode(record).map_err(|error| OpenError::Damaged(error.to_string()))? {
             tree.apply(&operation, &mut Vec::new()).map_err(|error| OpenError::Damaged(error.to_string()))?;

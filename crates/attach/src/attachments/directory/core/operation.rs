@@ -7,13 +7,13 @@ use std::ops::Range;
 
 /// Seconds and nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Timestamp {
+pub struct FileTimestamp {
     pub s: i64,
     pub ns: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum InodeKind {
     File,
     Directory,
     Symlink,
@@ -23,44 +23,44 @@ pub enum Kind {
     BlockDevice,
 }
 
-const KINDS: [Kind; 7] = [
-    Kind::File,
-    Kind::Directory,
-    Kind::Symlink,
-    Kind::Fifo,
-    Kind::Socket,
-    Kind::CharDevice,
-    Kind::BlockDevice,
+const KINDS: [InodeKind; 7] = [
+    InodeKind::File,
+    InodeKind::Directory,
+    InodeKind::Symlink,
+    InodeKind::Fifo,
+    InodeKind::Socket,
+    InodeKind::CharDevice,
+    InodeKind::BlockDevice,
 ];
 
 /// What stat(2) shows and may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Attributes {
+pub struct InodeAttributes {
     /// The twelve bits of permissions, set-ids and sticky.
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
     pub size: u64,
-    pub atime: Timestamp,
-    pub mtime: Timestamp,
-    pub ctime: Timestamp,
+    pub atime: FileTimestamp,
+    pub mtime: FileTimestamp,
+    pub ctime: FileTimestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum TreeOperation {
     Make {
         inode: u64,
-        kind: Kind,
+        kind: InodeKind,
         /// Where its blocks should begin, on the device.
         home: u64,
         device_number: u32,
         /// Of a symbolic link.
         target: Vec<u8>,
-        attributes: Attributes,
+        attributes: InodeAttributes,
     },
     SetAttributes {
         inode: u64,
-        attributes: Attributes,
+        attributes: InodeAttributes,
     },
     Link {
         parent: u64,
@@ -103,12 +103,12 @@ pub enum Operation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a record is damaged at byte {0}")]
-pub struct Unreadable(pub usize);
+pub struct UnreadableOperation(pub usize);
 
-impl Operation {
+impl TreeOperation {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Operation::Make { inode, kind, home, device_number, target, attributes } => {
+            TreeOperation::Make { inode, kind, home, device_number, target, attributes } => {
                 out.push(1);
                 put(out, *inode);
                 out.push(KINDS.iter().position(|known| known == kind).unwrap_or(0) as u8);
@@ -117,51 +117,51 @@ impl Operation {
                 put_bytes(out, target);
                 put_attributes(out, attributes);
             }
-            Operation::SetAttributes { inode, attributes } => {
+            TreeOperation::SetAttributes { inode, attributes } => {
                 out.push(2);
                 put(out, *inode);
                 put_attributes(out, attributes);
             }
-            Operation::Link { parent, name, inode } => {
+            TreeOperation::Link { parent, name, inode } => {
                 out.push(3);
                 put(out, *parent);
                 put_bytes(out, name);
                 put(out, *inode);
             }
-            Operation::Unlink { parent, name } => {
+            TreeOperation::Unlink { parent, name } => {
                 out.push(4);
                 put(out, *parent);
                 put_bytes(out, name);
             }
-            Operation::Map { inode, at, device, count, written } => {
+            TreeOperation::Map { inode, at, device, count, written } => {
                 out.push(if *written { 5 } else { 6 });
                 put(out, *inode);
                 put(out, *at);
                 put(out, *device);
                 put(out, *count);
             }
-            Operation::Unmap { inode, range } => {
+            TreeOperation::Unmap { inode, range } => {
                 out.push(7);
                 put(out, *inode);
                 put(out, range.start);
                 put(out, range.end);
             }
-            Operation::SetXattr { inode, name, value } => {
+            TreeOperation::SetXattr { inode, name, value } => {
                 out.push(8);
                 put(out, *inode);
                 put_bytes(out, name);
                 put_bytes(out, value);
             }
-            Operation::RemoveXattr { inode, name } => {
+            TreeOperation::RemoveXattr { inode, name } => {
                 out.push(9);
                 put(out, *inode);
                 put_bytes(out, name);
             }
-            Operation::Remove { inode } => {
+            TreeOperation::Remove { inode } => {
                 out.push(10);
                 put(out, *inode);
             }
-            Operation::NextInode { inode } => {
+            TreeOperation::NextInode { inode } => {
                 out.push(11);
                 put(out, *inode);
             }
@@ -173,11 +173,11 @@ impl Operation {
 ///
 /// # Errors
 /// Where they are damaged.
-pub fn decode(record: &[u8]) -> Result<Vec<Operation>, Unreadable> {
-    let mut reader = Reader { bytes: record, at: 0 };
+pub fn decode(record: &[u8]) -> Result<Vec<TreeOperation>, UnreadableOperation> {
+    let mut reader = OperationReader { bytes: record, at: 0 };
     let mut operations = Vec::new();
     while reader.at < record.len() {
-        operations.push(reader.operation().ok_or(Unreadable(reader.at))?);
+        operations.push(reader.operation().ok_or(UnreadableOperation(reader.at))?);
     }
     Ok(operations)
 }
@@ -195,8 +195,8 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn put_attributes(out: &mut Vec<u8>, attributes: &Attributes) {
-    let Attributes { mode, uid, gid, size, atime, mtime, ctime } = attributes;
+fn put_attributes(out: &mut Vec<u8>, attributes: &InodeAttributes) {
+    let InodeAttributes { mode, uid, gid, size, atime, mtime, ctime } = attributes;
     [u64::from(*mode), u64::from(*uid), u64::from(*gid), *size].into_iter().for_each(|field| put(out, field));
     for time in [atime, mtime, ctime] {
         // Sign and magnitude folded, so that times before 1970 stay short.
@@ -205,15 +205,15 @@ fn put_attributes(out: &mut Vec<u8>, attributes: &Attributes) {
     }
 }
 
-struct Reader<'a> {
+struct OperationReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Reader<'_> {
-    fn operation(&mut self) -> Option<Operation> {
+impl OperationReader<'_> {
+    fn operation(&mut self) -> Option<TreeOperation> {
         Some(match self.byte()? {
-            1 => Operation::Make {
+            1 => TreeOperation::Make {
                 inode: self.number()?,
                 kind: *KINDS.get(usize::from(self.byte()?))?,
                 home: self.number()?,
@@ -221,21 +221,23 @@ impl Reader<'_> {
                 target: self.string()?,
                 attributes: self.attributes()?,
             },
-            2 => Operation::SetAttributes { inode: self.number()?, attributes: self.attributes()? },
-            3 => Operation::Link { parent: self.number()?, name: self.string()?, inode: self.number()? },
-            4 => Operation::Unlink { parent: self.number()?, name: self.string()? },
-            tag @ (5 | 6) => Operation::Map {
+            2 => TreeOperation::SetAttributes { inode: self.number()?, attributes: self.attributes()? },
+            3 => TreeOperation::Link { parent: self.number()?, name: self.string()?, inode: self.number()? },
+            4 => TreeOperation::Unlink { parent: self.number()?, name: self.string()? },
+            tag @ (5 | 6) => TreeOperation::Map {
                 inode: self.number()?,
                 at: self.number()?,
                 device: self.number()?,
                 count: self.number()?,
                 written: tag == 5,
             },
-            7 => Operation::Unmap { inode: self.number()?, range: self.number()?..self.number()? },
-            8 => Operation::SetXattr { inode: self.number()?, name: self.string()?, value: self.string()? },
-            9 => Operation::RemoveXattr { inode: self.number()?, name: self.string()? },
-            10 => Operation::Remove { inode: self.number()? },
-            11 => Operation::NextInode { inode: self.number()? },
+            7 => TreeOperation::Unmap { inode: self.number()?, range: self.number()?..self.number()? },
+            8 => {
+                TreeOperation::SetXattr { inode: self.number()?, name: self.string()?, value: self.string()? }
+            }
+            9 => TreeOperation::RemoveXattr { inode: self.number()?, name: self.string()? },
+            10 => TreeOperation::Remove { inode: self.number()? },
+            11 => TreeOperation::NextInode { inode: self.number()? },
             _ => return None,
         })
     }
@@ -269,8 +271,8 @@ impl Reader<'_> {
         Some(bytes.to_vec())
     }
 
-    fn attributes(&mut self) -> Option<Attributes> {
-        Some(Attributes {
+    fn attributes(&mut self) -> Option<InodeAttributes> {
+        Some(InodeAttributes {
             mode: self.number()?.try_into().ok()?,
             uid: self.number()?.try_into().ok()?,
             gid: self.number()?.try_into().ok()?,
@@ -281,10 +283,10 @@ impl Reader<'_> {
         })
     }
 
-    fn time(&mut self) -> Option<Timestamp> {
+    fn time(&mut self) -> Option<FileTimestamp> {
         let folded = self.number()?;
         let s = (folded >> 1) as i64 ^ -((folded & 1) as i64);
-        Some(Timestamp { s, ns: self.number()?.try_into().ok()? })
+        Some(FileTimestamp { s, ns: self.number()?.try_into().ok()? })
     }
 }
 
@@ -294,10 +296,10 @@ mod tests {
 
     use super::*;
 
-    fn some_attributes() -> impl Strategy<Value = Attributes> {
-        let time = || (any::<i64>(), 0..1_000_000_000_u32).prop_map(|(s, ns)| Timestamp { s, ns });
+    fn some_attributes() -> impl Strategy<Value = InodeAttributes> {
+        let time = || (any::<i64>(), 0..1_000_000_000_u32).prop_map(|(s, ns)| FileTimestamp { s, ns });
         (0..0o10000_u32, any::<u32>(), any::<u32>(), any::<u64>(), time(), time(), time()).prop_map(
-            |(mode, uid, gid, size, atime, mtime, ctime)| Attributes {
+            |(mode, uid, gid, size, atime, mtime, ctime)| InodeAttributes {
                 mode,
                 uid,
                 gid,
@@ -309,12 +311,12 @@ mod tests {
         )
     }
 
-    fn some_operation() -> impl Strategy<Value = Operation> {
+    fn some_operation() -> impl Strategy<Value = TreeOperation> {
         let bytes = || proptest::collection::vec(any::<u8>(), 0..20);
         let numbers = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
         (0..10_u8, numbers, bytes(), bytes(), some_attributes(), 0..7_usize, any::<bool>()).prop_map(
             |(tag, (inode, at, device, count), name, value, attributes, kind, written)| match tag {
-                0 => Operation::Make {
+                0 => TreeOperation::Make {
                     inode,
                     kind: KINDS[kind],
                     home: at,
@@ -322,15 +324,15 @@ mod tests {
                     target: name,
                     attributes,
                 },
-                1 => Operation::SetAttributes { inode, attributes },
-                2 => Operation::Link { parent: at, name, inode },
-                3 => Operation::Unlink { parent: inode, name },
-                4 => Operation::Map { inode, at, device, count, written },
-                5 => Operation::Unmap { inode, range: at..count },
-                6 => Operation::SetXattr { inode, name, value },
-                7 => Operation::RemoveXattr { inode, name },
-                8 => Operation::Remove { inode },
-                _ => Operation::NextInode { inode },
+                1 => TreeOperation::SetAttributes { inode, attributes },
+                2 => TreeOperation::Link { parent: at, name, inode },
+                3 => TreeOperation::Unlink { parent: inode, name },
+                4 => TreeOperation::Map { inode, at, device, count, written },
+                5 => TreeOperation::Unmap { inode, range: at..count },
+                6 => TreeOperation::SetXattr { inode, name, value },
+                7 => TreeOperation::RemoveXattr { inode, name },
+                8 => TreeOperation::Remove { inode },
+                _ => TreeOperation::NextInode { inode },
             },
         )
     }

@@ -4,16 +4,16 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 use underlay_sync::claims;
-pub(super) use underlay_sync::claims::Access;
+pub(super) use underlay_sync::claims::LockAccess;
 
-use super::Done;
+use super::CoreCallback;
 
 /// By inode, in blocks of the file.
-pub(super) type Ranges = claims::Claims<u64, Range<u64>>;
-pub(super) type Claim = claims::Claim<u64, Range<u64>>;
+pub(super) type InodeRanges = claims::RangeLocks<u64, Range<u64>>;
+pub(super) type InodeRangeLock = claims::RangeLock<u64, Range<u64>>;
 
 /// The answer first, then the range: whoever waits for it need not be waited for.
-pub(super) fn answer<T>(done: Done<T>, outcome: Result<T, Errno>, held: Claim) {
+pub(super) fn answer<T>(done: CoreCallback<T>, outcome: Result<T, Errno>, held: InodeRangeLock) {
     done(outcome);
     drop(held);
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::extents::{Content, Place, Run};
-use super::operation::Operation;
-use super::ranges::{Access, Claim, answer};
-use super::{BLOCK_BYTES, Core, Done, Job, Outcome, State, now};
+use super::extents::{BlockRun, ExtentContent, SegmentPlace};
+use super::operation::TreeOperation;
+use super::ranges::{InodeRangeLock, LockAccess, answer};
+use super::{BLOCK_BYTES, CommitJob, CoreCallback, CoreResult, CoreState, DirectoryCore, now};
 
 /// A file that grows gets as much again as it has, within these bounds, so that its next blocks lie behind.
 const MIN_AHEAD_BLOCKS: u64 = 16;
@@ -18,10 +18,10 @@ const MAX_AHEAD_BLOCKS: u64 = 2048;
 pub(super) const MAX_FILE_BYTES: u64 = i64::MAX as u64 / BLOCK_BYTES * BLOCK_BYTES;
 
 /// Blocks for a part of a file that has none, by file block.
-pub(super) type Fresh = Vec<(u64, Run)>;
+pub(super) type FreshBlocks = Vec<(u64, BlockRun)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allocate {
+pub enum AllocateMode {
     /// Blocks for every hole of the range; what is there stays.
     Reserve,
     /// The range reads as zeros and keeps blocks.
@@ -30,9 +30,9 @@ pub enum Allocate {
     Punch,
 }
 
-impl State {
+impl CoreState {
     /// Blocks for a hole, in as few runs as there are. `None` without a trace when there are not enough.
-    pub(super) fn allocate(&mut self, inode: u64, hole: Range<u64>, grows: bool) -> Option<Fresh> {
+    pub(super) fn allocate(&mut self, inode: u64, hole: Range<u64>, grows: bool) -> Option<FreshBlocks> {
         self.try_allocate(inode, hole.clone(), grows).or_else(|| {
             // Only what growing files have reserved ahead is left, and they can do without.
             let reserving: Vec<u64> = self
@@ -46,8 +46,8 @@ impl State {
         })
     }
 
-    fn try_allocate(&mut self, inode: u64, hole: Range<u64>, grows: bool) -> Option<Fresh> {
-        let mut fresh = Fresh::new();
+    fn try_allocate(&mut self, inode: u64, hole: Range<u64>, grows: bool) -> Option<FreshBlocks> {
+        let mut fresh = FreshBlocks::new();
         let mut at = hole.start;
         while at < hole.end {
             let run = match self.take_reserved(inode, at..hole.end) {
@@ -64,15 +64,15 @@ impl State {
         Some(fresh)
     }
 
-    fn take_reserved(&mut self, inode: u64, hole: Range<u64>) -> Option<Run> {
+    fn take_reserved(&mut self, inode: u64, hole: Range<u64>) -> Option<BlockRun> {
         let reserved = &mut self.volatile.get_mut(&inode)?.reserved;
         let segment = *reserved.segments(hole).first()?;
-        let run = Run { start: segment.place.device()?, count: segment.count };
+        let run = BlockRun { start: segment.place.device()?, count: segment.count };
         reserved.unmap(segment.at..segment.at + segment.count);
         Some(run)
     }
 
-    fn take_free(&mut self, inode: u64, hole: Range<u64>, grows: bool) -> Option<Run> {
+    fn take_free(&mut self, inode: u64, hole: Range<u64>, grows: bool) -> Option<BlockRun> {
         let wanted = hole.end - hole.start;
         let has = self.tree.get(inode)?.extents.blocks() + wanted;
         let ahead = if grows { has.clamp(MIN_AHEAD_BLOCKS, MAX_AHEAD_BLOCKS) } else { 0 };
@@ -81,13 +81,13 @@ impl State {
         let volatile = self.volatile.entry(inode).or_default();
         volatile.hint = Some((hole.start + run.count, run.end()));
         if run.count > wanted {
-            let rest = Run { start: run.start + wanted, count: run.count - wanted };
+            let rest = BlockRun { start: run.start + wanted, count: run.count - wanted };
             // What was reserved there before lies elsewhere.
-            for old in volatile.reserved.map(hole.start + wanted, rest, Content::Unwritten) {
+            for old in volatile.reserved.map(hole.start + wanted, rest, ExtentContent::Unwritten) {
                 self.release(old);
             }
         }
-        Some(Run { count: run.count.min(wanted), ..run })
+        Some(BlockRun { count: run.count.min(wanted), ..run })
     }
 
     /// Where a block would lie if the file were laid out in its order.
@@ -99,7 +99,7 @@ impl State {
         }
         let Some(file) = self.tree.get(inode) else { return 0 };
         let placed =
-            |segment: super::extents::Segment| segment.place.device().map(|device| (segment.at, device));
+            |segment: super::extents::FileSegment| segment.place.device().map(|device| (segment.at, device));
         if let Some((start, device)) = file.extents.before(at).and_then(placed) {
             return device + (at - start);
         }
@@ -109,7 +109,7 @@ impl State {
         }
     }
 
-    pub(super) fn give_back(&mut self, fresh: &Fresh) {
+    pub(super) fn give_back(&mut self, fresh: &FreshBlocks) {
         fresh.iter().for_each(|(_, run)| self.release(*run));
     }
 
@@ -121,7 +121,7 @@ impl State {
         }
     }
 
-    fn release(&mut self, run: Run) {
+    fn release(&mut self, run: BlockRun) {
         if let Err(overlap) = self.allocator.release(run) {
             tracing::error!("not used again: {overlap}");
         }
@@ -133,9 +133,9 @@ impl State {
     }
 }
 
-impl Core {
+impl DirectoryCore {
     /// Sets a file's size: truncate(2).
-    pub fn set_size(self: &Arc<Self>, inode: u64, size: u64, done: Done<()>) {
+    pub fn set_size(self: &Arc<Self>, inode: u64, size: u64, done: CoreCallback<()>) {
         if size > MAX_FILE_BYTES {
             return done(Err(Errno::FBIG));
         }
@@ -145,7 +145,7 @@ impl Core {
         };
         let core = Arc::clone(self);
         // Up to the end of any file, so that no write behind the new end runs at the same time.
-        self.ranges.claim(inode, from..u64::MAX, Access::Exclusive, move |held| {
+        self.ranges.claim(inode, from..u64::MAX, LockAccess::Exclusive, move |held| {
             match core.file_size(inode) {
                 // It shrank while we waited, and its old end needs to be held as well.
                 Ok(old) if size.min(old) / BLOCK_BYTES < held.region().start => {
@@ -171,11 +171,11 @@ impl Core {
     }
 
     /// The range is held and the tail clean where it matters.
-    fn resize(&self, inode: u64, size: u64) -> Outcome {
+    fn resize(&self, inode: u64, size: u64) -> CoreResult {
         let mut state = self.state();
         let old = state.stat(inode)?.attributes.size;
         if size < old {
-            state.perform(Operation::Unmap { inode, range: size.div_ceil(BLOCK_BYTES)..u64::MAX })?;
+            state.perform(TreeOperation::Unmap { inode, range: size.div_ceil(BLOCK_BYTES)..u64::MAX })?;
             state.give_back_reservation(inode);
         }
         let time = now();
@@ -198,8 +198,8 @@ impl Core {
         let state = self.state();
         let found = state.stat(inode)?;
         match found.kind {
-            super::Kind::File => Ok(found.attributes.size),
-            super::Kind::Directory => Err(Errno::ISDIR),
+            super::InodeKind::File => Ok(found.attributes.size),
+            super::InodeKind::Directory => Err(Errno::ISDIR),
             _ => Err(Errno::INVAL),
         }
     }
@@ -209,9 +209,9 @@ impl Core {
         self: &Arc<Self>,
         inode: u64,
         range: Range<u64>,
-        what: Allocate,
+        what: AllocateMode,
         keep_size: bool,
-        done: Done<()>,
+        done: CoreCallback<()>,
     ) {
         if range.is_empty() {
             return done(Err(Errno::INVAL));
@@ -225,7 +225,7 @@ impl Core {
         };
         let from = (range.start / BLOCK_BYTES).min(size / BLOCK_BYTES);
         let core = Arc::clone(self);
-        self.ranges.claim(inode, from..u64::MAX, Access::Exclusive, move |held| {
+        self.ranges.claim(inode, from..u64::MAX, LockAccess::Exclusive, move |held| {
             match core.file_size(inode) {
                 Ok(size) if size / BLOCK_BYTES < held.region().start => {
                     drop(held);
@@ -243,9 +243,9 @@ impl Core {
         inode: u64,
         size: u64,
         range: Range<u64>,
-        (what, keep_size): (Allocate, bool),
-        held: Claim,
-        done: Done<()>,
+        (what, keep_size): (AllocateMode, bool),
+        held: InodeRangeLock,
+        done: CoreCallback<()>,
         may_reclaim: bool,
     ) {
         let inner = range.start.div_ceil(BLOCK_BYTES)
@@ -254,22 +254,22 @@ impl Core {
         let changed = {
             let mut state = self.state();
             match what {
-                Allocate::Reserve => self.reserve(&mut state, inode, outer),
-                Allocate::Zero => {
+                AllocateMode::Reserve => self.reserve(&mut state, inode, outer),
+                AllocateMode::Zero => {
                     state.forget_content(inode, inner).and_then(|()| self.reserve(&mut state, inode, outer))
                 }
-                Allocate::Punch => state.perform(Operation::Unmap { inode, range: inner }),
+                AllocateMode::Punch => state.perform(TreeOperation::Unmap { inode, range: inner }),
             }
         };
         if changed == Err(Errno::NOSPC) && may_reclaim && self.state().has_blocks_waiting() {
             let core = Arc::clone(self);
-            return self.send(Job::Reclaim(Box::new(move || {
+            return self.send(CommitJob::Reclaim(Box::new(move || {
                 core.allocate_held(inode, size, range, (what, keep_size), held, done, false);
             })));
         }
         let core = Arc::clone(self);
         let end = range.end;
-        let finish = move |outcome: Outcome| {
+        let finish = move |outcome: CoreResult| {
             if outcome.is_ok() {
                 let mut state = core.state();
                 let time = now();
@@ -291,8 +291,8 @@ impl Core {
         }
         let grows = end > size && !keep_size;
         let core = Arc::clone(self);
-        let zero = move |then: Done<()>| {
-            if what == Allocate::Reserve {
+        let zero = move |then: CoreCallback<()>| {
+            if what == AllocateMode::Reserve {
                 return then(Ok(()));
             }
             // The blocks at both ends that the range covers in part.
@@ -321,11 +321,11 @@ impl Core {
         );
     }
 
-    fn reserve(&self, state: &mut State, inode: u64, blocks: Range<u64>) -> Outcome {
+    fn reserve(&self, state: &mut CoreState, inode: u64, blocks: Range<u64>) -> CoreResult {
         let segments = state.tree.get(inode).ok_or(Errno::NOENT)?.extents.segments(blocks);
         self.check_metadata(state, 64 * segments.len())?;
-        let mut fresh = Fresh::new();
-        for hole in segments.into_iter().filter(|segment| segment.place == Place::Hole) {
+        let mut fresh = FreshBlocks::new();
+        for hole in segments.into_iter().filter(|segment| segment.place == SegmentPlace::Hole) {
             match state.allocate(inode, hole.at..hole.at + hole.count, false) {
                 Some(mut runs) => fresh.append(&mut runs),
                 None => {
@@ -335,20 +335,20 @@ impl Core {
             }
         }
         for (at, run) in fresh {
-            let Run { start: device, count } = run;
-            state.perform(Operation::Map { inode, at, device, count, written: false })?;
+            let BlockRun { start: device, count } = run;
+            state.perform(TreeOperation::Map { inode, at, device, count, written: false })?;
         }
         Ok(())
     }
 }
 
-impl State {
+impl CoreState {
     /// Whole blocks read as zeros from now on, without being written.
-    fn forget_content(&mut self, inode: u64, blocks: Range<u64>) -> Outcome {
+    fn forget_content(&mut self, inode: u64, blocks: Range<u64>) -> CoreResult {
         for segment in self.tree.get(inode).ok_or(Errno::NOENT)?.extents.segments(blocks) {
             if let Some(device) = segment.place.content() {
                 let (at, count) = (segment.at, segment.count);
-                self.perform(Operation::Map { inode, at, device, count, written: false })?;
+                self.perform(TreeOperation::Map { inode, at, device, count, written: false })?;
             }
         }
         Ok(())

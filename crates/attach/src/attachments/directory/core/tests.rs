@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use underlay_sync::channel;
 
 use proptest::prelude::*;
-use underlay_storage::device::Request;
+use underlay_storage::device::DeviceRequest;
 
 use super::open::journal_bytes;
 use super::*;
@@ -19,7 +19,7 @@ use reference::{Reference, Step, some_steps};
 const CAPACITY_BYTES: u64 = 8 << 20;
 
 /// Waits for what an operation answers.
-pub(super) fn wait<T: Send + 'static>(ask: impl FnOnce(Done<T>)) -> Result<T, Errno> {
+pub(super) fn wait<T: Send + 'static>(ask: impl FnOnce(CoreCallback<T>)) -> Result<T, Errno> {
     let (sender, receiver) = channel();
     ask(Box::new(move |outcome| {
         let _ = sender.send(outcome);
@@ -27,19 +27,19 @@ pub(super) fn wait<T: Send + 'static>(ask: impl FnOnce(Done<T>)) -> Result<T, Er
     receiver.recv().expect("every operation is answered")
 }
 
-pub(super) fn node(kind: Kind) -> NewNode {
+pub(super) fn node(kind: InodeKind) -> NewNode {
     NewNode { kind, mode: 0o644, uid: 1, gid: 1, device_number: 0, target: Vec::new() }
 }
 
-pub(super) fn file(core: &Core, name: &str) -> u64 {
-    core.make(ROOT, name.as_bytes(), node(Kind::File)).unwrap().inode
+pub(super) fn file(core: &DirectoryCore, name: &str) -> u64 {
+    core.make(ROOT, name.as_bytes(), node(InodeKind::File)).unwrap().inode
 }
 
-pub(super) fn write(core: &Arc<Core>, inode: u64, offset: u64, data: &[u8]) -> Result<(), Errno> {
+pub(super) fn write(core: &Arc<DirectoryCore>, inode: u64, offset: u64, data: &[u8]) -> Result<(), Errno> {
     wait(|done| core.write(inode, offset, data.to_vec(), WriteOptions::default(), done))
 }
 
-pub(super) fn content(core: &Arc<Core>, inode: u64) -> Vec<u8> {
+pub(super) fn content(core: &Arc<DirectoryCore>, inode: u64) -> Vec<u8> {
     let size = core.stat(inode).unwrap().attributes.size;
     let whole = wait(|done| core.read(inode, 0, size as u32, done)).unwrap();
     assert_eq!(whole.len() as u64, size);
@@ -47,10 +47,10 @@ pub(super) fn content(core: &Arc<Core>, inode: u64) -> Vec<u8> {
 }
 
 /// No block belongs to two files or to none, and the numbers that are kept are right.
-pub(super) fn check(core: &Core) {
+pub(super) fn check(core: &DirectoryCore) {
     let state = core.state();
     let mut used = BTreeSet::new();
-    let mut take = |run: Run| {
+    let mut take = |run: BlockRun| {
         for block in run.start..run.end() {
             assert!(used.insert(block), "block {block} is used twice");
         }
@@ -58,12 +58,12 @@ pub(super) fn check(core: &Core) {
     state.allocator.free_runs().for_each(&mut take);
     for (_, inode) in state.tree.inodes() {
         for segment in inode.extents.iter() {
-            take(Run { start: segment.place.device().unwrap(), count: segment.count });
+            take(BlockRun { start: segment.place.device().unwrap(), count: segment.count });
         }
     }
     for volatile in state.volatile.values() {
         for segment in volatile.reserved.iter() {
-            take(Run { start: segment.place.device().unwrap(), count: segment.count });
+            take(BlockRun { start: segment.place.device().unwrap(), count: segment.count });
         }
     }
     state.transaction.freed.iter().chain(&state.sealed_runs).copied().for_each(&mut take);
@@ -71,7 +71,7 @@ pub(super) fn check(core: &Core) {
     assert_eq!(used, (journal_bytes(CAPACITY_BYTES) / BLOCK_BYTES..blocks).collect());
     let snapshot = state.tree.snapshot();
     assert!(snapshot.len() as u64 <= state.tree.metadata_bytes());
-    let mut again = Tree::default();
+    let mut again = InodeTree::default();
     for operation in decode(&snapshot).unwrap() {
         again.apply(&operation, &mut Vec::new()).unwrap();
     }
@@ -85,12 +85,12 @@ proptest! {
     #[test]
     fn behaves_like_a_plain_tree(steps in some_steps(60)) {
         let device = memory(CAPACITY_BYTES);
-        let mut core = Core::format(device.clone(), (1, 1)).unwrap();
+        let mut core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
         let mut reference = Reference::default();
         for step in steps {
             if let Step::Remount = step {
                 core.close().unwrap();
-                core = Core::open(device.clone()).unwrap();
+                core = DirectoryCore::open(device.clone()).unwrap();
             }
             let expected = reference.apply(&step);
             let found = reference::perform(&core, &step);
@@ -99,7 +99,7 @@ proptest! {
             check(&core);
         }
         core.close().unwrap();
-        let core = Core::open(device).unwrap();
+        let core = DirectoryCore::open(device).unwrap();
         reference.compare(&core);
         check(&core);
     }
@@ -111,7 +111,7 @@ proptest! {
         order in any::<u64>(),
     ) {
         let device = Arc::new(Delayed::new(CAPACITY_BYTES));
-        let core = Core::format(device.clone(), (1, 1)).unwrap();
+        let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
         let inode = file(&core, "a");
         device.hold();
         let (sender, answered) = channel();
@@ -145,7 +145,7 @@ proptest! {
 
 #[test]
 fn files_that_grow_in_turn_stay_in_few_pieces() {
-    let core = Core::format(memory(64 << 20), (1, 1)).unwrap();
+    let core = DirectoryCore::format(memory(64 << 20), (1, 1)).unwrap();
     let inodes = [file(&core, "a"), file(&core, "b"), file(&core, "c")];
     inodes.iter().for_each(|inode| core.opened(*inode));
     for step in 0..64 {
@@ -165,7 +165,7 @@ fn files_that_grow_in_turn_stay_in_few_pieces() {
 
 #[test]
 fn a_full_device_says_so_and_deleting_makes_room() {
-    let core = Core::format(memory(CAPACITY_BYTES), (1, 1)).unwrap();
+    let core = DirectoryCore::format(memory(CAPACITY_BYTES), (1, 1)).unwrap();
     let empty = core.space();
     let inode = file(&core, "large");
     let mut offset = 0;
@@ -187,7 +187,7 @@ fn a_full_device_says_so_and_deleting_makes_room() {
         write(&core, inode, step << 18, &[4; 1 << 18]).unwrap();
     }
     assert_eq!(content(&core, inode), vec![4; offset as usize]);
-    wait(|done| core.allocate(inode, 0..CAPACITY_BYTES * 2, Allocate::Reserve, true, done)).unwrap_err();
+    wait(|done| core.allocate(inode, 0..CAPACITY_BYTES * 2, AllocateMode::Reserve, true, done)).unwrap_err();
     assert_eq!(content(&core, inode), vec![4; offset as usize]);
     check(&core);
 }
@@ -195,7 +195,7 @@ fn a_full_device_says_so_and_deleting_makes_room() {
 #[test]
 fn an_open_file_without_a_name_lives_on_and_a_remount_ends_it() {
     let device = memory(CAPACITY_BYTES);
-    let core = Core::format(device.clone(), (1, 1)).unwrap();
+    let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
     let empty = core.space().free_blocks;
     let inode = file(&core, "a");
     core.opened(inode);
@@ -204,7 +204,7 @@ fn an_open_file_without_a_name_lives_on_and_a_remount_ends_it() {
     assert_eq!(content(&core, inode), vec![5; 10_000]);
     core.commit().unwrap();
     // As after a crash: nobody closes it.
-    let again = Core::open(device).unwrap();
+    let again = DirectoryCore::open(device).unwrap();
     assert_eq!(again.stat(inode), Err(Errno::NOENT));
     again.commit().unwrap();
     assert_eq!(again.space().free_blocks, empty);
@@ -214,7 +214,7 @@ fn an_open_file_without_a_name_lives_on_and_a_remount_ends_it() {
 
 #[test]
 fn what_was_cut_off_does_not_come_back_when_the_file_grows() {
-    let core = Core::format(memory(CAPACITY_BYTES), (1, 1)).unwrap();
+    let core = DirectoryCore::format(memory(CAPACITY_BYTES), (1, 1)).unwrap();
     let inode = file(&core, "a");
     for grow in [10_000_u64, 4096, 200] {
         write(&core, inode, 0, &[9; 12_000]).unwrap();
@@ -234,23 +234,23 @@ fn what_was_cut_off_does_not_come_back_when_the_file_grows() {
 #[test]
 fn a_volume_that_holds_something_else_is_not_taken_for_a_directory() {
     let device = memory(CAPACITY_BYTES);
-    assert!(matches!(Core::open(device.clone()), Err(OpenError::NothingThere)));
-    device.execute(Request::Write { offset_bytes: 0, data: vec![0x58; 4096], fua: false }).unwrap();
-    assert!(matches!(Core::open(device.clone()), Err(OpenError::NothingThere)));
+    assert!(matches!(DirectoryCore::open(device.clone()), Err(OpenError::NothingThere)));
+    device.execute(DeviceRequest::Write { offset_bytes: 0, data: vec![0x58; 4096], fua: false }).unwrap();
+    assert!(matches!(DirectoryCore::open(device.clone()), Err(OpenError::NothingThere)));
     // Refusing has changed nothing.
-    let block = device.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 4096] }).unwrap();
+    let block = device.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; 4096] }).unwrap();
     assert_eq!(block, vec![0x58; 4096]);
-    assert!(matches!(Core::format(memory(1 << 20), (1, 1)), Err(OpenError::TooSmall(_))));
+    assert!(matches!(DirectoryCore::format(memory(1 << 20), (1, 1)), Err(OpenError::TooSmall(_))));
 }
 
 #[test]
 fn many_names_outlive_several_checkpoints() {
     let device = memory(CAPACITY_BYTES);
-    let core = Core::format(device.clone(), (1, 1)).unwrap();
+    let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
     let mut names = 0;
     let refused = loop {
         let name = format!("a name that takes its room in the journal: {names:06}");
-        match core.make(ROOT, name.as_bytes(), node(Kind::File)) {
+        match core.make(ROOT, name.as_bytes(), node(InodeKind::File)) {
             Ok(_) => names += 1,
             Err(error) => break error,
         }
@@ -270,7 +270,7 @@ fn many_names_outlive_several_checkpoints() {
         }
     }
     core.commit().unwrap();
-    let again = Core::open(device).unwrap();
+    let again = DirectoryCore::open(device).unwrap();
     assert!(again.list(ROOT, 0, 10).unwrap().is_empty());
     check(&again);
 }

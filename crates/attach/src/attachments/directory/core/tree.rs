@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::extents::{Content, ExtentMap, Place, Run};
-use super::operation::{Attributes, Kind, Operation};
+use super::extents::{BlockRun, ExtentContent, ExtentMap, SegmentPlace};
+use super::operation::{InodeAttributes, InodeKind, TreeOperation};
 
 pub const ROOT: u64 = 1;
 
 #[derive(Clone, Debug)]
 pub(super) struct Inode {
-    pub kind: Kind,
-    pub attributes: Attributes,
+    pub kind: InodeKind,
+    pub attributes: InodeAttributes,
     /// Names of a file; of a directory two and one for each directory in it.
     pub links: u32,
     pub home: u64,
@@ -20,7 +20,7 @@ pub(super) struct Inode {
     pub target: Vec<u8>,
     pub extents: ExtentMap,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    pub entries: Entries,
+    pub entries: DirectoryNames,
     /// Of a directory; itself at the root and where it has been removed.
     pub parent: u64,
 }
@@ -28,13 +28,13 @@ pub(super) struct Inode {
 /// A directory's names. Each has a number that never changes while it is there, so that a listing which is read in
 /// pieces neither repeats nor leaves out a name that was there all the time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Entries {
+pub(super) struct DirectoryNames {
     by_name: BTreeMap<Arc<[u8]>, (u64, u64)>,
     by_number: BTreeMap<u64, Arc<[u8]>>,
     next_number: u64,
 }
 
-impl Entries {
+impl DirectoryNames {
     pub(super) fn get(&self, name: &[u8]) -> Option<u64> {
         self.by_name.get(name).map(|(inode, _)| *inode)
     }
@@ -69,7 +69,7 @@ impl Entries {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Tree {
+pub(super) struct InodeTree {
     inodes: HashMap<u64, Inode>,
     next_inode: u64,
     /// What a snapshot takes at most, kept as it changes.
@@ -79,7 +79,7 @@ pub(super) struct Tree {
 /// An operation that does not fit the tree: the journal is not one of this directory, or is damaged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the directory's metadata contradicts itself: {0}")]
-pub(super) struct Contradiction(pub String);
+pub(super) struct TreeContradiction(pub String);
 
 /// Upper bounds of what each takes in a snapshot.
 const INODE_BYTES: u64 = 128;
@@ -87,19 +87,19 @@ const ENTRY_BYTES: u64 = 24;
 const EXTENT_BYTES: u64 = 41;
 const XATTR_BYTES: u64 = 16;
 
-impl Default for Tree {
-    fn default() -> Tree {
-        Tree { inodes: HashMap::new(), next_inode: ROOT, metadata_bytes: 16 }
+impl Default for InodeTree {
+    fn default() -> InodeTree {
+        InodeTree { inodes: HashMap::new(), next_inode: ROOT, metadata_bytes: 16 }
     }
 }
 
-impl Tree {
+impl InodeTree {
     pub(super) fn get(&self, inode: u64) -> Option<&Inode> {
         self.inodes.get(&inode)
     }
 
-    /// For attributes, which are written down when the transaction is. Everything else changes by [`Tree::apply`].
-    pub(super) fn attributes_mut(&mut self, inode: u64) -> Option<&mut Attributes> {
+    /// For attributes, which are written down when the transaction is. Everything else changes by [`InodeTree::apply`].
+    pub(super) fn attributes_mut(&mut self, inode: u64) -> Option<&mut InodeAttributes> {
         self.inodes.get_mut(&inode).map(|found| &mut found.attributes)
     }
 
@@ -122,9 +122,13 @@ impl Tree {
     }
 
     /// Changes the tree; device blocks that are no longer used are added to `freed`.
-    pub(super) fn apply(&mut self, operation: &Operation, freed: &mut Vec<Run>) -> Result<(), Contradiction> {
+    pub(super) fn apply(
+        &mut self,
+        operation: &TreeOperation,
+        freed: &mut Vec<BlockRun>,
+    ) -> Result<(), TreeContradiction> {
         match operation {
-            Operation::Make { inode, kind, home, device_number, target, attributes } => {
+            TreeOperation::Make { inode, kind, home, device_number, target, attributes } => {
                 if *inode == 0 || self.inodes.contains_key(inode) {
                     return contradiction(format!("inode {inode} is made a second time"));
                 }
@@ -133,43 +137,45 @@ impl Tree {
                 let made = Inode {
                     kind: *kind,
                     attributes: *attributes,
-                    links: if *kind == Kind::Directory { 2 } else { 0 },
+                    links: if *kind == InodeKind::Directory { 2 } else { 0 },
                     home: *home,
                     device_number: *device_number,
                     target: target.clone(),
                     extents: ExtentMap::default(),
                     xattrs: BTreeMap::new(),
-                    entries: Entries::default(),
+                    entries: DirectoryNames::default(),
                     parent: *inode,
                 };
                 self.inodes.insert(*inode, made);
             }
-            Operation::SetAttributes { inode, attributes } => self.inode(*inode)?.attributes = *attributes,
-            Operation::Link { parent, name, inode } => self.link(*parent, name, *inode)?,
-            Operation::Unlink { parent, name } => self.unlink(*parent, name)?,
-            Operation::Map { inode, at, device, count, written } => {
+            TreeOperation::SetAttributes { inode, attributes } => {
+                self.inode(*inode)?.attributes = *attributes
+            }
+            TreeOperation::Link { parent, name, inode } => self.link(*parent, name, *inode)?,
+            TreeOperation::Unlink { parent, name } => self.unlink(*parent, name)?,
+            TreeOperation::Map { inode, at, device, count, written } => {
                 let ends = (at.checked_add(*count), device.checked_add(*count));
                 if *count == 0 || ends.0.is_none() || ends.1.is_none() {
                     return contradiction(format!("inode {inode} has an extent of {count} blocks at {at}"));
                 }
-                let run = Run { start: *device, count: *count };
-                let content = if *written { Content::Written } else { Content::Unwritten };
+                let run = BlockRun { start: *device, count: *count };
+                let content = if *written { ExtentContent::Written } else { ExtentContent::Unwritten };
                 self.change_extents(*inode, |extents| extents.map(*at, run, content), freed)?;
             }
-            Operation::Unmap { inode, range } => {
+            TreeOperation::Unmap { inode, range } => {
                 self.change_extents(*inode, |extents| extents.unmap(range.clone()), freed)?;
             }
-            Operation::SetXattr { inode, name, value } => {
+            TreeOperation::SetXattr { inode, name, value } => {
                 let grown = XATTR_BYTES + (name.len() + value.len()) as u64;
                 let old = self.inode(*inode)?.xattrs.insert(name.clone(), value.clone());
                 let shrunk = old.map_or(0, |old| XATTR_BYTES + (name.len() + old.len()) as u64);
                 self.metadata_bytes = self.metadata_bytes + grown - shrunk;
             }
-            Operation::RemoveXattr { inode, name } => match self.inode(*inode)?.xattrs.remove(name) {
+            TreeOperation::RemoveXattr { inode, name } => match self.inode(*inode)?.xattrs.remove(name) {
                 Some(old) => self.metadata_bytes -= XATTR_BYTES + (name.len() + old.len()) as u64,
                 None => return contradiction(format!("inode {inode} loses an attribute it has not")),
             },
-            Operation::Remove { inode } => {
+            TreeOperation::Remove { inode } => {
                 let Some(gone) = self.inodes.get(inode) else {
                     return contradiction(format!("inode {inode} is removed and was not there"));
                 };
@@ -184,26 +190,27 @@ impl Tree {
                     self.metadata_bytes -= INODE_BYTES + gone.target.len() as u64 + xattrs;
                 }
             }
-            Operation::NextInode { inode } => self.next_inode = self.next_inode.max(*inode),
+            TreeOperation::NextInode { inode } => self.next_inode = self.next_inode.max(*inode),
         }
         Ok(())
     }
 
     /// Takes what a file has written to these blocks for doubtful, where it still lies there, and says how the journal is to
     /// have it. In memory alone nothing changes: it is read as before.
-    pub(super) fn doubt(&mut self, inode: u64, at: u64, run: Run) -> Vec<Operation> {
+    pub(super) fn doubt(&mut self, inode: u64, at: u64, run: BlockRun) -> Vec<TreeOperation> {
         let Some(file) = self.inodes.get(&inode) else { return Vec::new() };
-        let lies_there = |place: Place, from: u64| place == Place::Written(run.start + (from - at));
+        let lies_there =
+            |place: SegmentPlace, from: u64| place == SegmentPlace::Written(run.start + (from - at));
         let mut pieces = file.extents.segments(at..at + run.count);
         pieces.retain(|piece| lies_there(piece.place, piece.at));
         let mut operations = Vec::new();
         for piece in pieces {
             let device = run.start + (piece.at - at);
-            let again = Run { start: device, count: piece.count };
-            let mark = |extents: &mut ExtentMap| extents.map(piece.at, again, Content::Doubtful);
+            let again = BlockRun { start: device, count: piece.count };
+            let mark = |extents: &mut ExtentMap| extents.map(piece.at, again, ExtentContent::Doubtful);
             // The same blocks: nothing gets free, and the file is there.
             let _ = self.change_extents(inode, mark, &mut Vec::new());
-            operations.push(Operation::Map {
+            operations.push(TreeOperation::Map {
                 inode,
                 at: piece.at,
                 device,
@@ -217,13 +224,13 @@ impl Tree {
     /// The operations that make this tree out of an empty one.
     pub(super) fn snapshot(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.metadata_bytes as usize);
-        Operation::NextInode { inode: self.next_inode }.encode(&mut out);
+        TreeOperation::NextInode { inode: self.next_inode }.encode(&mut out);
         let mut numbers: Vec<u64> = self.inodes.keys().copied().collect();
         // The order of a hash map differs from run to run; the snapshot of a tree must not.
         numbers.sort_unstable();
         for &number in &numbers {
             let inode = &self.inodes[&number];
-            Operation::Make {
+            TreeOperation::Make {
                 inode: number,
                 kind: inode.kind,
                 home: inode.home,
@@ -233,40 +240,45 @@ impl Tree {
             }
             .encode(&mut out);
             for (name, value) in &inode.xattrs {
-                Operation::SetXattr { inode: number, name: name.clone(), value: value.clone() }
+                TreeOperation::SetXattr { inode: number, name: name.clone(), value: value.clone() }
                     .encode(&mut out);
             }
             for segment in inode.extents.iter() {
-                let written = matches!(segment.place, Place::Written(_));
+                let written = matches!(segment.place, SegmentPlace::Written(_));
                 let device = segment.place.device().unwrap_or(0);
-                let map =
-                    Operation::Map { inode: number, at: segment.at, device, count: segment.count, written };
+                let map = TreeOperation::Map {
+                    inode: number,
+                    at: segment.at,
+                    device,
+                    count: segment.count,
+                    written,
+                };
                 map.encode(&mut out);
             }
         }
         // After all inodes: a directory may have a higher number than what it names, or a lower one.
         for number in numbers {
             for (name, inode) in self.inodes[&number].entries.iter() {
-                Operation::Link { parent: number, name: name.to_vec(), inode }.encode(&mut out);
+                TreeOperation::Link { parent: number, name: name.to_vec(), inode }.encode(&mut out);
             }
         }
         out
     }
 
-    fn inode(&mut self, number: u64) -> Result<&mut Inode, Contradiction> {
-        self.inodes.get_mut(&number).ok_or_else(|| Contradiction(format!("inode {number} is not there")))
+    fn inode(&mut self, number: u64) -> Result<&mut Inode, TreeContradiction> {
+        self.inodes.get_mut(&number).ok_or_else(|| TreeContradiction(format!("inode {number} is not there")))
     }
 
-    fn directory(&mut self, number: u64) -> Result<&mut Inode, Contradiction> {
+    fn directory(&mut self, number: u64) -> Result<&mut Inode, TreeContradiction> {
         let inode = self.inode(number)?;
         match inode.kind {
-            Kind::Directory => Ok(inode),
+            InodeKind::Directory => Ok(inode),
             _ => contradiction(format!("inode {number} is not a directory")),
         }
     }
 
-    fn link(&mut self, parent: u64, name: &[u8], inode: u64) -> Result<(), Contradiction> {
-        let is_directory = self.inode(inode)?.kind == Kind::Directory;
+    fn link(&mut self, parent: u64, name: &[u8], inode: u64) -> Result<(), TreeContradiction> {
+        let is_directory = self.inode(inode)?.kind == InodeKind::Directory;
         if is_directory
             && (inode == ROOT || self.inode(inode)?.parent != inode || self.is_below(parent, inode))
         {
@@ -287,13 +299,13 @@ impl Tree {
         Ok(())
     }
 
-    fn unlink(&mut self, parent: u64, name: &[u8]) -> Result<(), Contradiction> {
+    fn unlink(&mut self, parent: u64, name: &[u8]) -> Result<(), TreeContradiction> {
         let Some(number) = self.directory(parent)?.entries.remove(name) else {
             return contradiction(format!("a name in directory {parent} is removed and was not there"));
         };
         self.metadata_bytes -= ENTRY_BYTES + name.len() as u64;
         let inode = self.inode(number)?;
-        if inode.kind == Kind::Directory {
+        if inode.kind == InodeKind::Directory {
             inode.parent = number;
             let directory = self.inode(parent)?;
             directory.links = directory.links.saturating_sub(1);
@@ -319,9 +331,9 @@ impl Tree {
     fn change_extents(
         &mut self,
         number: u64,
-        change: impl FnOnce(&mut ExtentMap) -> Vec<Run>,
-        freed: &mut Vec<Run>,
-    ) -> Result<(), Contradiction> {
+        change: impl FnOnce(&mut ExtentMap) -> Vec<BlockRun>,
+        freed: &mut Vec<BlockRun>,
+    ) -> Result<(), TreeContradiction> {
         let inode = self.inode(number)?;
         let before = inode.extents.len() as u64;
         freed.append(&mut change(&mut inode.extents));
@@ -331,6 +343,6 @@ impl Tree {
     }
 }
 
-fn contradiction<T>(what: String) -> Result<T, Contradiction> {
-    Err(Contradiction(what))
+fn contradiction<T>(what: String) -> Result<T, TreeContradiction> {
+    Err(TreeContradiction(what))
 }

@@ -8,34 +8,34 @@ use fuser::BackgroundSession;
 use rustix::fs::FallocateFlags;
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
-use underlay_storage::device::Done;
+use underlay_storage::device::CompletionCallback;
 
 use super::*;
-use crate::serving::daemon::{Transport, mount_export};
+use crate::serving::daemon::{DaemonTransport, mount_export};
 
 /// Far beyond what anything here takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// In this time a reply that does not wait for the device would be there many times over.
 const NO_REPLY: Duration = Duration::from_millis(200);
 
 /// Hands each request with its answer to the test.
 struct Spy {
-    arrived: Mutex<Sender<(Request, Done)>>,
+    arrived: Mutex<Sender<(DeviceRequest, CompletionCallback)>>,
 }
 
 impl BlockDevice for Spy {
-    fn geometry(&self) -> Geometry {
-        Geometry { capacity_bytes: 1 << 20, block_bytes: 4096, optimal_io_bytes: 4096 }
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry { capacity_bytes: 1 << 20, block_bytes: 4096, optimal_io_bytes: 4096 }
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         // Without its test a request is dropped, which the kernel gets to know as an error.
         let _ = self.arrived.lock().send((request, done));
     }
 }
 
 struct Mounted {
-    arrived: Receiver<(Request, Done)>,
+    arrived: Receiver<(DeviceRequest, CompletionCallback)>,
     session: Option<BackgroundSession>,
     directory: tempfile::TempDir,
 }
@@ -52,19 +52,19 @@ impl Mounted {
         }
         enter_own_mount_namespace();
         match crate::serving::fuse_uring::probe() {
-            Ok(()) => vec![Mounted::new(Transport::DevFuse), Mounted::new(Transport::Uring)],
+            Ok(()) => vec![Mounted::new(DaemonTransport::DevFuse), Mounted::new(DaemonTransport::Uring)],
             Err(missing) => {
                 eprintln!("SKIPPED WITH io_uring: {missing}");
-                vec![Mounted::new(Transport::DevFuse)]
+                vec![Mounted::new(DaemonTransport::DevFuse)]
             }
         }
     }
 
-    fn new(transport: Transport) -> Mounted {
+    fn new(transport: DaemonTransport) -> Mounted {
         let (sender, arrived) = mpsc::channel();
         let device: Arc<dyn BlockDevice> = Arc::new(Spy { arrived: Mutex::new(sender) });
         let directory = tempfile::tempdir().unwrap();
-        let files = Arc::new(Files::new(std::iter::once(("data", device))));
+        let files = Arc::new(ExportFiles::new(std::iter::once(("data", device))));
         let session = mount_export(&files, transport, directory.path(), "underlay:test").unwrap();
         let mount_point = directory.path().to_str().unwrap();
         let has_it = |process: &str| {
@@ -85,19 +85,19 @@ impl Mounted {
     fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(File) -> T + Send + 'static,
-        is_expected: impl FnOnce(&Request) -> bool,
-        answer: impl FnOnce(Request) -> Completion,
+        is_expected: impl FnOnce(&DeviceRequest) -> bool,
+        answer: impl FnOnce(DeviceRequest) -> DeviceCompletion,
     ) -> T {
         let (sender, returned) = mpsc::channel();
         let file = self.open();
         std::thread::spawn(move || {
             let _ = sender.send(work(file));
         });
-        let (request, done) = self.arrived.recv_timeout(PATIENCE).expect("nothing reached the device");
+        let (request, done) = self.arrived.recv_timeout(TIMEOUT).expect("nothing reached the device");
         assert!(is_expected(&request), "{request:?}");
         assert!(returned.recv_timeout(NO_REPLY).is_err(), "it returned before the device had answered");
         done(answer(request));
-        let outcome = returned.recv_timeout(PATIENCE).expect("it did not return though the device answered");
+        let outcome = returned.recv_timeout(TIMEOUT).expect("it did not return though the device answered");
         let more = self.arrived.try_recv().ok().map(|(request, _)| request);
         assert!(more.is_none(), "{more:?}");
         outcome
@@ -128,7 +128,7 @@ fn io_error() -> DeviceError {
 #[test]
 fn a_flush_reaches_the_device_and_is_acknowledged_by_it_alone() {
     for mounted in Mounted::all() {
-        let is_flush = |request: &Request| matches!(request, Request::Flush);
+        let is_flush = |request: &DeviceRequest| matches!(request, DeviceRequest::Flush);
         let nothing = |_| Ok(Vec::new());
         mounted.call(|file| file.sync_all(), is_flush, nothing).unwrap();
         mounted.call(|file| file.sync_data(), is_flush, nothing).unwrap();
@@ -146,8 +146,8 @@ fn a_hole_is_punched_by_a_discard_of_just_that_range() {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             rustix::fs::fallocate(&file, flags, 8192, 12_288)
         };
-        let is_discard = |request: &Request| {
-            matches!(request, Request::Discard { offset_bytes: 8192, length_bytes: 12_288 })
+        let is_discard = |request: &DeviceRequest| {
+            matches!(request, DeviceRequest::Discard { offset_bytes: 8192, length_bytes: 12_288 })
         };
         mounted.call(punch, is_discard, |_| Ok(Vec::new())).unwrap();
         assert_eq!(mounted.call(punch, is_discard, |_| Err(io_error())), Err(rustix::io::Errno::IO));
@@ -161,7 +161,7 @@ fn a_hole_is_punched_by_a_discard_of_just_that_range() {
 #[test]
 fn reads_and_writes_carry_their_data_and_their_errors() {
     for mounted in Mounted::all() {
-        let is_write = |request: &Request| matches!(request, Request::Write { offset_bytes: 4096, data, fua: false } if *data == [7; 8192]);
+        let is_write = |request: &DeviceRequest| matches!(request, DeviceRequest::Write { offset_bytes: 4096, data, fua: false } if *data == [7; 8192]);
         let write = |file: File| file.write_at(&[7; 8192], 4096);
         assert_eq!(mounted.call(write, is_write, |_| Ok(Vec::new())).unwrap(), 8192);
         let failed = mounted.call(write, is_write, |_| Err(io_error())).unwrap_err();
@@ -169,13 +169,14 @@ fn reads_and_writes_carry_their_data_and_their_errors() {
         let failed = mounted.call(write, is_write, |_| Err(DeviceError::NoSpace)).unwrap_err();
         assert_eq!(failed.raw_os_error(), Some(libc::ENOSPC));
 
-        let is_read = |request: &Request| matches!(request, Request::Read { offset_bytes: 4096, .. });
+        let is_read =
+            |request: &DeviceRequest| matches!(request, DeviceRequest::Read { offset_bytes: 4096, .. });
         let read = |file: File| {
             let mut found = vec![0; 4096];
             file.read_exact_at(&mut found, 4096).map(|()| found)
         };
         let filled = |request| match request {
-            Request::Read { buffer, .. } => Ok(vec![9; buffer.len()]),
+            DeviceRequest::Read { buffer, .. } => Ok(vec![9; buffer.len()]),
             other => panic!("{other:?}"),
         };
         assert_eq!(mounted.call(read, is_read, filled).unwrap(), [9; 4096]);
@@ -215,11 +216,11 @@ fn many_requests_may_be_under_way_and_are_answered_in_any_order() {
             .collect();
         // All must be here before the first is answered.
         let mut requests: Vec<_> = (0..WRITERS)
-            .map(|_| mounted.arrived.recv_timeout(PATIENCE).expect("a request is held back"))
+            .map(|_| mounted.arrived.recv_timeout(TIMEOUT).expect("a request is held back"))
             .collect();
         requests.reverse();
         for (request, done) in requests {
-            let Request::Write { offset_bytes, data, .. } = request else { panic!("{request:?}") };
+            let DeviceRequest::Write { offset_bytes, data, .. } = request else { panic!("{request:?}") };
             assert_eq!(data, vec![(offset_bytes / 4096) as u8; 4096]);
             done(Ok(Vec::new()));
         }
@@ -234,7 +235,7 @@ fn a_request_that_its_device_drops_fails() {
     for mounted in Mounted::all() {
         let file = mounted.open();
         let writer = std::thread::spawn(move || file.write_at(&[1; 4096], 0));
-        drop(mounted.arrived.recv_timeout(PATIENCE).expect("nothing reached the device"));
+        drop(mounted.arrived.recv_timeout(TIMEOUT).expect("nothing reached the device"));
         assert_eq!(writer.join().unwrap().unwrap_err().raw_os_error(), Some(libc::EIO));
     }
 }

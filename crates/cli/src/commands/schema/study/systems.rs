@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use underlay_systems::system::System;
 
-use super::values::{Key, key, name, setting, size, table, text, whole};
+use super::values::{StudyKey, key, name, setting, size, table, text, whole};
 
 /// A section that is called as its system has that system's settings; any other says by `kind` which system it is.
 pub(super) fn all() -> Value {
@@ -34,7 +34,7 @@ fn section(system: &dyn System) -> Value {
         true => whole(1, Some(1024)),
         false => json!({ "const": 1 }),
     };
-    let mut keys: Vec<Key> = vec![
+    let mut keys: Vec<StudyKey> = vec![
         key(
             "kind",
             json!({ "const": system.name() }),

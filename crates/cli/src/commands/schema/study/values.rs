@@ -3,18 +3,18 @@
 use serde_json::{Map, Value, json};
 
 /// A key, what it takes, and what it means.
-pub(super) struct Key {
+pub(super) struct StudyKey {
     name: &'static str,
     value: Value,
 }
 
-pub(super) fn key(name: &'static str, mut value: Value, meaning: &str) -> Key {
+pub(super) fn key(name: &'static str, mut value: Value, meaning: &str) -> StudyKey {
     value["description"] = json!(meaning);
-    Key { name, value }
+    StudyKey { name, value }
 }
 
 /// A table of these keys and no others.
-pub(super) fn table(required: &[&str], keys: Vec<Key>) -> Value {
+pub(super) fn table(required: &[&str], keys: Vec<StudyKey>) -> Value {
     let properties: Map<String, Value> =
         keys.into_iter().map(|key| (key.name.to_owned(), key.value)).collect();
     let mut table = json!({ "type": "object", "properties": properties, "additionalProperties": false });

@@ -1,10 +1,10 @@
 //! `[workload.NAME]`: YCSB mixes, batch jobs, or commands of the user's.
 
 use serde_json::{Map, Value, json};
-use underlay_record::{Better, Dilation};
-use underlay_systems::benchmark::Take;
-use underlay_workload::properties::{KNOWN, Scope};
-use underlay_workload::{Arrivals, Mix, RequestDistribution};
+use underlay_record::{BetterDirection, MetricDilation};
+use underlay_systems::benchmark::ValueChoice;
+use underlay_workload::properties::{KNOWN, PropertyScope};
+use underlay_workload::{ArrivalProcess, OperationMix, RequestDistribution};
 
 use super::values::{duration, key, list, number, one_or_many, size, table, text, whole, words, yes_or_no};
 
@@ -56,7 +56,7 @@ fn requests() -> Value {
             key("rate", rates(), "Operations a second; \"max\", when left out, is as many as it takes."),
             key(
                 "arrivals",
-                words(Arrivals::ALL.map(Arrivals::name)),
+                words(ArrivalProcess::ALL.map(ArrivalProcess::name)),
                 "How the operations of a rate follow one another.",
             ),
             key(
@@ -153,7 +153,7 @@ fn figures() -> Value {
         &["unit", "better"],
         vec![
             key("unit", text(), "Such as \"ms\" or \"tps\"."),
-            key("better", words(Better::NAMES.map(|(name, _)| name)), "Which values are good ones."),
+            key("better", words(BetterDirection::NAMES.map(|(name, _)| name)), "Which values are good ones."),
             key("pattern", text(), "A regular expression with one group, or one called value."),
             key("json", text(), "A path into JSON, as in jobs[0].read.iops."),
             key("csv", text(), "A column by its heading."),
@@ -166,13 +166,13 @@ fn figures() -> Value {
             ),
             key(
                 "take",
-                words(Take::NAMES.map(|(name, _)| name)),
+                words(ValueChoice::NAMES.map(|(name, _)| name)),
                 "Of several matches; \"last\" when left out.",
             ),
             key("file", text(), "Where to look, if not in what the command printed."),
             key(
                 "slow_motion",
-                words(Dilation::NAMES.map(|(name, _)| name)),
+                words(MetricDilation::NAMES.map(|(name, _)| name)),
                 "What slow motion does to it, where the unit does not say it.",
             ),
         ],
@@ -205,7 +205,7 @@ fn mix() -> Value {
     let mut of_ones_own = table(&[], Vec::from(shares));
     of_ones_own["minProperties"] = json!(1);
     let spelt_out = json!({ "type": "string", "pattern": "^[a-z]+[0-9.]+(-[a-z]+[0-9.]+)*$" });
-    json!({ "anyOf": [words(Mix::NAMES), of_ones_own, spelt_out] })
+    json!({ "anyOf": [words(OperationMix::NAMES), of_ones_own, spelt_out] })
 }
 
 pub(super) fn distributions() -> Value {
@@ -310,8 +310,9 @@ fn beside() -> Value {
 }
 
 fn properties() -> Value {
-    let of_a_study =
-        KNOWN.iter().filter(|known| known.scope == Scope::Workload && !HAVE_A_KEY.contains(&known.name));
+    let of_a_study = KNOWN
+        .iter()
+        .filter(|known| known.scope == PropertyScope::Workload && !HAVE_A_KEY.contains(&known.name));
     let properties: Map<String, Value> = of_a_study
         .map(|known| {
             let value = json!({ "type": ["string", "number", "boolean"], "description": known.meaning });

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, OnceLock, Weak};
 use underlay_sync::Instant;
 
-use crate::command::Completion;
-use crate::pdu::{DataTransfer, Framing, Pdu};
-use crate::status::Status;
+use crate::command::CompletionEntry;
+use crate::pdu::{DataTransfer, Pdu, PduFraming};
+use crate::status::NvmeStatus;
 use crate::stream::ByteStream;
-use crate::target::Shared;
-use crate::target::buffers::Buffers;
+use crate::target::TargetShared;
+use crate::target::buffers::BufferPool;
 use crate::target::counters::{ConnectionSnapshot, QueueSnapshot, count};
-use crate::target::outbox::{Added, Entry, Outbox, Sent};
-use crate::target::subsystems::controller::Controller;
+use crate::target::outbox::{AddOutcome, OutboxEntry, SendOutcome, TargetOutbox};
+use crate::target::subsystems::controller::TargetController;
 
 /// Buffers that an idle connection may keep.
 const KEPT_BYTES: usize = 4 << 20;
@@ -25,28 +25,28 @@ pub(in crate::target) const STRANGER_BUDGET_BYTES: usize = 64 << 10;
 const NO_HEAD: u16 = 0xffff;
 
 /// What was agreed on when the connection began.
-pub(in crate::target) struct Agreed {
-    pub framing: Framing,
+pub(in crate::target) struct ConnectionTerms {
+    pub framing: PduFraming,
 }
 
 /// What was agreed on when the queue was connected.
-pub(in crate::target) struct Association {
-    pub controller: Arc<Controller>,
+pub(in crate::target) struct QueueAssociation {
+    pub controller: Arc<TargetController>,
     pub queue_id: u16,
     /// Entries of the submission queue.
     pub entries: u32,
     pub has_flow_control: bool,
 }
 
-pub(in crate::target) struct Queue {
+pub(in crate::target) struct TargetQueue {
     pub number: u64,
     pub stream: Arc<dyn ByteStream>,
-    pub buffers: Buffers,
+    pub buffers: BufferPool,
     pub began: Instant,
-    outbox: Outbox,
-    shared: Weak<Shared>,
-    agreed: OnceLock<Agreed>,
-    association: OnceLock<Association>,
+    outbox: TargetOutbox,
+    shared: Weak<TargetShared>,
+    agreed: OnceLock<ConnectionTerms>,
+    association: OnceLock<QueueAssociation>,
     /// A bit for each command identifier that is in use.
     cids: Box<[AtomicU64; CID_WORDS]>,
     /// Commands that were received and not answered.
@@ -67,19 +67,19 @@ pub(in crate::target) struct Queue {
     pub received_bytes: AtomicU64,
 }
 
-impl Queue {
+impl TargetQueue {
     pub(in crate::target) fn new(
         number: u64,
         stream: Arc<dyn ByteStream>,
-        shared: Weak<Shared>,
+        shared: Weak<TargetShared>,
         budget_bytes: usize,
-    ) -> Queue {
-        Queue {
+    ) -> TargetQueue {
+        TargetQueue {
             number,
             stream,
-            buffers: Buffers::new(KEPT_BYTES),
+            buffers: BufferPool::new(KEPT_BYTES),
             began: Instant::now(),
-            outbox: Outbox::new(),
+            outbox: TargetOutbox::new(),
             shared,
             agreed: OnceLock::new(),
             association: OnceLock::new(),
@@ -98,25 +98,25 @@ impl Queue {
         }
     }
 
-    pub(in crate::target) fn shared(&self) -> Option<Arc<Shared>> {
+    pub(in crate::target) fn shared(&self) -> Option<Arc<TargetShared>> {
         self.shared.upgrade()
     }
 
     /// Whether it is the first time.
-    pub(in crate::target) fn agree(&self, agreed: Agreed) -> bool {
+    pub(in crate::target) fn agree(&self, agreed: ConnectionTerms) -> bool {
         self.agreed.set(agreed).is_ok()
     }
 
-    fn framing(&self) -> Framing {
-        self.agreed.get().map_or_else(Framing::default, |agreed| agreed.framing)
+    fn framing(&self) -> PduFraming {
+        self.agreed.get().map_or_else(PduFraming::default, |agreed| agreed.framing)
     }
 
     /// Whether it is the first time.
-    pub(in crate::target) fn associate(&self, association: Association) -> bool {
+    pub(in crate::target) fn associate(&self, association: QueueAssociation) -> bool {
         self.association.set(association).is_ok()
     }
 
-    pub(in crate::target) fn association(&self) -> Option<&Association> {
+    pub(in crate::target) fn association(&self) -> Option<&QueueAssociation> {
         self.association.get()
     }
 
@@ -152,19 +152,19 @@ impl Queue {
     }
 
     /// A command was received. Whether its identifier is free and the queue has a place for it.
-    pub(in crate::target) fn open(&self, cid: u16) -> Opened {
+    pub(in crate::target) fn open(&self, cid: u16) -> CommandAdmission {
         count(&self.commands, 1);
         let entries = self.association().map_or(1, |association| association.entries as usize);
         // Only the connection's thread opens commands, so nobody adds one between this look and the count.
         if self.open.load(Ordering::SeqCst) >= entries {
-            return Opened::Overflow;
+            return CommandAdmission::Overflow;
         }
         let (word, bit) = place_of(cid);
         if self.cids[word].fetch_or(bit, Ordering::SeqCst) & bit != 0 {
-            return Opened::Conflict;
+            return CommandAdmission::Conflict;
         }
         self.open.fetch_add(1, Ordering::SeqCst);
-        Opened::Yes
+        CommandAdmission::Yes
     }
 
     /// Takes from the connection's budget, unless others have it. One command always gets what it needs.
@@ -226,13 +226,13 @@ impl Queue {
     pub(in crate::target) fn send_pdu(&self, pdu: &Pdu, data: Vec<u8>) {
         let framing = self.framing();
         self.outbox.add(|| {
-            let mut entry = Entry::new(framing.head(pdu, data.len()), data, 0);
+            let mut entry = OutboxEntry::new(framing.head(pdu, data.len()), data, 0);
             append_digest(&mut entry, framing, pdu);
             entry
         });
     }
 
-    fn answer(&self, cid: u16, status: Status, result: u64, data: Option<Vec<u8>>, budget_bytes: usize) {
+    fn answer(&self, cid: u16, status: NvmeStatus, result: u64, data: Option<Vec<u8>>, budget_bytes: usize) {
         if !status.is_success() {
             count(&self.errors, 1);
         }
@@ -240,7 +240,7 @@ impl Queue {
         let association = self.association();
         let entries = association.map_or(1, |association| association.entries);
         let has_flow_control = association.is_none_or(|association| association.has_flow_control);
-        let completion = Completion {
+        let completion = CompletionEntry {
             result,
             sq_head: NO_HEAD,
             sq_id: association.map_or(0, |association| association.queue_id),
@@ -262,7 +262,7 @@ impl Queue {
         // Outside the outbox's lock: a digest over a megabyte takes long.
         let data_digest = match (&data_pdu, &data) {
             (Some(pdu), Some(data)) if framing.has_data_digest(pdu, data.len()) => {
-                Some(Framing::data_digest(data))
+                Some(PduFraming::data_digest(data))
             }
             _ => None,
         };
@@ -276,7 +276,7 @@ impl Queue {
             let capsule = framing.head(&Pdu::CapsuleResp(completion.encode()), 0);
             match (data_pdu, data) {
                 (Some(pdu), Some(data)) => {
-                    let mut entry = Entry::new(framing.head(&pdu, data.len()), data, budget_bytes);
+                    let mut entry = OutboxEntry::new(framing.head(&pdu, data.len()), data, budget_bytes);
                     if let Some(digest) = data_digest {
                         entry.append(&digest);
                     }
@@ -288,21 +288,21 @@ impl Queue {
                 (_, data) => {
                     // A buffer that isn't sent can be used again at once.
                     data.into_iter().for_each(|data| self.buffers.put(data));
-                    Entry::new(capsule, Vec::new(), budget_bytes)
+                    OutboxEntry::new(capsule, Vec::new(), budget_bytes)
                 }
             }
         });
         match added {
-            Added::Not => self.give_back(budget_bytes),
-            Added::ToSend => {
+            AddOutcome::Not => self.give_back(budget_bytes),
+            AddOutcome::ToSend => {
                 self.send(false);
             }
-            Added::SentByOthers => {}
+            AddOutcome::SentByOthers => {}
         }
     }
 
     /// Answers a command that could not be opened.
-    pub(in crate::target) fn refuse(&self, cid: u16, status: Status) {
+    pub(in crate::target) fn refuse(&self, cid: u16, status: NvmeStatus) {
         count(&self.errors, 1);
         let framing = self.framing();
         let association = self.association();
@@ -312,8 +312,8 @@ impl Queue {
         self.outbox.add(|| {
             // It had a place in the queue all the same.
             let sq_head = if has_flow_control { self.advance_head(entries) } else { NO_HEAD };
-            let completion = Completion { result: 0, sq_head, sq_id, cid, status };
-            Entry::new(framing.head(&Pdu::CapsuleResp(completion.encode()), 0), Vec::new(), 0)
+            let completion = CompletionEntry { result: 0, sq_head, sq_id, cid, status };
+            OutboxEntry::new(framing.head(&Pdu::CapsuleResp(completion.encode()), 0), Vec::new(), 0)
         });
     }
 
@@ -332,16 +332,16 @@ impl Queue {
     }
 
     /// Sends what is owed. What finds no room is left to the housekeeper, unless the caller is the queue's own thread.
-    pub(in crate::target) fn send(&self, by_owner: bool) -> Sent {
+    pub(in crate::target) fn send(&self, by_owner: bool) -> SendOutcome {
         let sent = self.outbox.send(&*self.stream, by_owner, |entry| self.recycle(entry));
         match sent {
-            Sent::Left if !by_owner => {
+            SendOutcome::Left if !by_owner => {
                 if let (Some(shared), Some(descriptor)) = (self.shared(), self.stream.descriptor()) {
                     shared.housekeeper.await_room(self.number, descriptor);
                 }
             }
             // Whoever waits for the other side learns that there is nothing to wait for.
-            Sent::Dead => self.stream.close(),
+            SendOutcome::Dead => self.stream.close(),
             _ => {}
         }
         sent
@@ -357,23 +357,23 @@ impl Queue {
 
     /// Nothing is sent or received any more, and no device gets anything more of it.
     pub(in crate::target) fn kill(&self) {
-        // The flag first: `Reply::at_device` counts and then looks at it, so no command slips past both.
+        // The flag first: `CommandReply::at_device` counts and then looks at it, so no command slips past both.
         self.is_killed.store(true, Ordering::SeqCst);
         self.outbox.kill(|entry| self.recycle(entry));
         self.stream.close();
     }
 
-    fn recycle(&self, entry: Entry) {
+    fn recycle(&self, entry: OutboxEntry) {
         let budget_bytes = entry.budget_bytes;
         self.buffers.put(entry.into_data());
         self.give_back(budget_bytes);
     }
 }
 
-fn append_digest(entry: &mut Entry, framing: Framing, pdu: &Pdu) {
+fn append_digest(entry: &mut OutboxEntry, framing: PduFraming, pdu: &Pdu) {
     let data = entry.data();
     if framing.has_data_digest(pdu, data.len()) {
-        let digest = Framing::data_digest(data);
+        let digest = PduFraming::data_digest(data);
         entry.append(&digest);
     }
 }
@@ -384,7 +384,7 @@ fn place_of(cid: u16) -> (usize, u64) {
 
 /// Whether a command may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::target) enum Opened {
+pub(in crate::target) enum CommandAdmission {
     Yes,
     /// Another command under way has this identifier.
     Conflict,
@@ -393,8 +393,8 @@ pub(in crate::target) enum Opened {
 }
 
 /// The answer to one command, owed. Dropped without one, as by a device that vanished, it is an internal error.
-pub(in crate::target) struct Reply {
-    queue: Arc<Queue>,
+pub(in crate::target) struct CommandReply {
+    queue: Arc<TargetQueue>,
     cid: u16,
     /// Goes back to the budget when the answer is sent.
     budget_bytes: usize,
@@ -402,23 +402,23 @@ pub(in crate::target) struct Reply {
     is_given: bool,
 }
 
-impl Reply {
+impl CommandReply {
     /// For a command that was opened.
-    pub(in crate::target) fn new(queue: Arc<Queue>, cid: u16, budget_bytes: usize) -> Reply {
-        Reply { queue, cid, budget_bytes, is_at_device: false, is_given: false }
+    pub(in crate::target) fn new(queue: Arc<TargetQueue>, cid: u16, budget_bytes: usize) -> CommandReply {
+        CommandReply { queue, cid, budget_bytes, is_at_device: false, is_given: false }
     }
 
     pub(in crate::target) fn cid(&self) -> u16 {
         self.cid
     }
 
-    pub(in crate::target) fn queue(&self) -> &Arc<Queue> {
+    pub(in crate::target) fn queue(&self) -> &Arc<TargetQueue> {
         &self.queue
     }
 
     /// From here on the command counts as one that a device has, until it is answered. `None` when the connection is over and
     /// no device may have it.
-    pub(in crate::target) fn at_device(mut self) -> Option<Reply> {
+    pub(in crate::target) fn at_device(mut self) -> Option<CommandReply> {
         if !std::mem::replace(&mut self.is_at_device, true) {
             self.queue.at_device.fetch_add(1, Ordering::SeqCst);
         }
@@ -427,23 +427,23 @@ impl Reply {
     }
 
     pub(in crate::target) fn success(self) {
-        self.status(Status::SUCCESS);
+        self.status(NvmeStatus::SUCCESS);
     }
 
-    pub(in crate::target) fn status(self, status: Status) {
+    pub(in crate::target) fn status(self, status: NvmeStatus) {
         self.result(status, 0);
     }
 
     /// A status with a value in the completion's first two dwords.
-    pub(in crate::target) fn result(mut self, status: Status, result: u64) {
+    pub(in crate::target) fn result(mut self, status: NvmeStatus, result: u64) {
         self.give(status, result, None);
     }
 
     pub(in crate::target) fn data(mut self, data: Vec<u8>) {
-        self.give(Status::SUCCESS, 0, Some(data));
+        self.give(NvmeStatus::SUCCESS, 0, Some(data));
     }
 
-    fn give(&mut self, status: Status, result: u64, data: Option<Vec<u8>>) {
+    fn give(&mut self, status: NvmeStatus, result: u64, data: Option<Vec<u8>>) {
         self.is_given = true;
         // Before the answer: whoever has it may count on the device having nothing of it.
         if std::mem::take(&mut self.is_at_device) {
@@ -453,10 +453,10 @@ impl Reply {
     }
 }
 
-impl Drop for Reply {
+impl Drop for CommandReply {
     fn drop(&mut self) {
         if !self.is_given {
-            self.give(Status::INTERNAL_ERROR.do_not_retry(), 0, None);
+            self.give(NvmeStatus::INTERNAL_ERROR.do_not_retry(), 0, None);
         }
     }
 }

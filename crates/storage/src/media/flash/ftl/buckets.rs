@@ -3,7 +3,7 @@
 /// A bucket for each number of valid units, with a bit for each block. What a move costs does not depend on the number of blocks, and the first
 /// of the fewest is looked for from where it was found last.
 #[derive(Clone, Debug)]
-pub(super) struct Buckets {
+pub(super) struct ValidBuckets {
     /// Of one bucket.
     words: usize,
     /// Bucket after bucket. A new table is zeros, which cost no memory until they are written.
@@ -14,10 +14,10 @@ pub(super) struct Buckets {
     lowest: usize,
 }
 
-impl Buckets {
-    pub(super) fn new(blocks: u32, block_units: u32) -> Buckets {
+impl ValidBuckets {
+    pub(super) fn new(blocks: u32, block_units: u32) -> ValidBuckets {
         let (words, buckets) = ((blocks as usize).div_ceil(64), block_units as usize + 1);
-        Buckets { words, bits: vec![0; words * buckets], counts: vec![0; buckets], lowest: buckets }
+        ValidBuckets { words, bits: vec![0; words * buckets], counts: vec![0; buckets], lowest: buckets }
     }
 
     /// The word of a block in a bucket, and its bit there.

@@ -65,7 +65,7 @@ proptest! {
             (Ftl::fresh(units, block_units, blocks), vec![false; units as usize])
         };
         check(&ftl, &mapped)?;
-        let (mut written, mut collected) = (0, Collected::default());
+        let (mut written, mut collected) = (0, CollectionResult::default());
         for step in steps {
             let (first, count, keep) = match step {
                 Step::Write(unit) => (unit % units, 1, true),
@@ -148,11 +148,11 @@ fn sequential_writes_cost_themselves_and_mixtures_lie_between() {
 #[test]
 fn a_device_of_one_block_has_nothing_to_collect_at_first() {
     let mut ftl = Ftl::fresh(1, 8, 1);
-    let collected = (0..8).map(|_| ftl.write(0)).fold(Collected::default(), |mut sum, collected| {
+    let collected = (0..8).map(|_| ftl.write(0)).fold(CollectionResult::default(), |mut sum, collected| {
         sum.add(collected);
         sum
     });
-    assert_eq!(collected, Collected::default());
+    assert_eq!(collected, CollectionResult::default());
 }
 
 #[test]

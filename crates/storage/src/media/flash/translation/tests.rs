@@ -8,13 +8,13 @@ use super::*;
 const GIB: u64 = 1 << 30;
 const CAPACITY: u64 = 2 * GIB;
 
-fn shape(over_provisioning: f64) -> Shape {
-    Shape { capacity_bytes: CAPACITY, over_provisioning, superblocks: 150.0 }
+fn shape(over_provisioning: f64) -> TranslationShape {
+    TranslationShape { capacity_bytes: CAPACITY, over_provisioning, superblocks: 150.0 }
 }
 
 /// Write amplification over this many bytes, each place given by `next`.
 fn amplification(
-    translation: &mut Translation,
+    translation: &mut FlashTranslation,
     total_bytes: u64,
     length_bytes: u64,
     mut next: impl FnMut(u64) -> u64,
@@ -29,9 +29,9 @@ fn amplification(
 }
 
 /// The same writes on a device that is mapped whole, and on one mapped by one unit of eight.
-fn both(initial: InitialState, over_provisioning: f64) -> [Translation; 2] {
+fn both(initial: InitialState, over_provisioning: f64) -> [FlashTranslation; 2] {
     [1 << 19, 1 << 16]
-        .map(|most_units| Translation::with_units(&shape(over_provisioning), 5, initial, most_units))
+        .map(|most_units| FlashTranslation::with_units(&shape(over_provisioning), 5, initial, most_units))
 }
 
 fn random(seed: u64) -> Pcg64Mcg {
@@ -98,7 +98,7 @@ fn a_sample_falls_to_the_steady_state_as_the_whole_does() {
 #[test]
 fn a_sequential_pass_touches_each_group_once() {
     for most_units in [1 << 19, 1 << 16, 1000] {
-        let mut translation = Translation::with_units(&shape(0.1), 9, InitialState::Fresh, most_units);
+        let mut translation = FlashTranslation::with_units(&shape(0.1), 9, InitialState::Fresh, most_units);
         let groups = translation.sample.groups();
         let before = translation.clone();
         // Pieces that fit no group.
@@ -108,7 +108,7 @@ fn a_sequential_pass_touches_each_group_once() {
             translation.write(at, length);
             at += length;
         }
-        let written = |translation: &Translation| translation.ftl.mapped_units();
+        let written = |translation: &FlashTranslation| translation.ftl.mapped_units();
         assert_eq!((written(&before), written(&translation)), (0, groups));
         translation.discard(1, CAPACITY - 1);
         let left = written(&translation);
@@ -119,8 +119,8 @@ fn a_sequential_pass_touches_each_group_once() {
 #[test]
 fn the_largest_device_is_small_in_memory() {
     for capacity_bytes in [3_840_000_000_000, 64_000_000_000_000, 1_000_000_000_000_000_000] {
-        let shape = Shape { capacity_bytes, over_provisioning: 0.1, superblocks: 1e6 };
-        let mut translation = Translation::new(&shape, 1, InitialState::Steady);
+        let shape = TranslationShape { capacity_bytes, over_provisioning: 0.1, superblocks: 1e6 };
+        let mut translation = FlashTranslation::new(&shape, 1, InitialState::Steady);
         let mut random = random(6);
         let units = capacity_bytes / 4096;
         let found = amplification(&mut translation, 1 << 32, 4096, |_| random.random_range(0..units) * 4096);
@@ -144,9 +144,9 @@ proptest! {
         steady in any::<bool>(),
         steps in prop::collection::vec((any::<u64>(), any::<u64>(), 0..6u8), 1..80),
     ) {
-        let shape = Shape { capacity_bytes, over_provisioning, superblocks };
+        let shape = TranslationShape { capacity_bytes, over_provisioning, superblocks };
         let initial = if steady { InitialState::Steady } else { InitialState::Fresh };
-        let mut translation = Translation::with_units(&shape, 3, initial, most_units);
+        let mut translation = FlashTranslation::with_units(&shape, 3, initial, most_units);
         let groups = translation.sample.groups();
         prop_assert!(groups <= most_units);
         prop_assert_eq!(translation.ftl.mapped_units(), if steady { groups } else { 0 });

@@ -6,7 +6,9 @@ use underlay_sync::Mutex;
 
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
-use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_storage::device::{
+    BlockDevice, CompletionCallback, DeviceCompletion, DeviceError, DeviceGeometry, DeviceRequest,
+};
 
 const BLOCK: usize = 4096;
 type Block = Box<[u8]>;
@@ -37,13 +39,13 @@ impl Blocks {
 /// Writes of single blocks (`None` for a discard), in their order.
 type Changes = Vec<(u64, Option<Block>)>;
 
-fn changes(request: &Request) -> Changes {
+fn changes(request: &DeviceRequest) -> Changes {
     match request {
-        Request::Write { offset_bytes, data, .. } => (offset_bytes / BLOCK as u64..)
+        DeviceRequest::Write { offset_bytes, data, .. } => (offset_bytes / BLOCK as u64..)
             .zip(data.chunks(BLOCK))
             .map(|(block, bytes)| (block, Some(bytes.into())))
             .collect(),
-        Request::Discard { offset_bytes, length_bytes } => {
+        DeviceRequest::Discard { offset_bytes, length_bytes } => {
             let first = offset_bytes / BLOCK as u64;
             (first..first + length_bytes / BLOCK as u64).map(|block| (block, None)).collect()
         }
@@ -87,7 +89,7 @@ impl Memory {
         Arc::new(Memory { capacity_bytes: self.capacity_bytes, state: Mutex::new(state) })
     }
 
-    fn answer(&self, mut request: Request) -> Completion {
+    fn answer(&self, mut request: DeviceRequest) -> DeviceCompletion {
         request.check(&self.geometry())?;
         let mut state = self.state.lock();
         let changes = changes(&request);
@@ -95,15 +97,15 @@ impl Memory {
             state.now.put(*block, bytes.as_deref());
         }
         match &mut request {
-            Request::Read { offset_bytes, buffer } => {
+            DeviceRequest::Read { offset_bytes, buffer } => {
                 state.now.read(*offset_bytes, buffer);
                 return Ok(std::mem::take(buffer));
             }
-            Request::Flush => {
+            DeviceRequest::Flush => {
                 let flushed = std::mem::take(&mut state.unflushed);
                 flushed.iter().for_each(|(block, bytes)| state.durable.put(*block, bytes.as_deref()));
             }
-            Request::Write { fua: true, .. } => {
+            DeviceRequest::Write { fua: true, .. } => {
                 // It is durable, and what was written there before can't come back over it.
                 for (block, bytes) in &changes {
                     state.unflushed.retain(|(other, _)| other != block);
@@ -117,12 +119,12 @@ impl Memory {
 }
 
 impl BlockDevice for Memory {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> DeviceGeometry {
         let block_bytes = BLOCK as u32;
-        Geometry { capacity_bytes: self.capacity_bytes, block_bytes, optimal_io_bytes: block_bytes }
+        DeviceGeometry { capacity_bytes: self.capacity_bytes, block_bytes, optimal_io_bytes: block_bytes }
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         done(self.answer(request));
     }
 }
@@ -130,7 +132,7 @@ impl BlockDevice for Memory {
 /// Keeps what it is asked until it is told to answer.
 pub(super) struct Delayed {
     memory: Arc<Memory>,
-    held: Mutex<Option<Vec<(Request, Done)>>>,
+    held: Mutex<Option<Vec<(DeviceRequest, CompletionCallback)>>>,
 }
 
 impl Delayed {
@@ -163,11 +165,11 @@ impl Delayed {
 }
 
 impl BlockDevice for Delayed {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> DeviceGeometry {
         self.memory.geometry()
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         let mut held = self.held.lock();
         if let Some(held) = held.as_mut() {
             return held.push((request, done));
@@ -201,14 +203,14 @@ impl Failing {
 }
 
 impl BlockDevice for Failing {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> DeviceGeometry {
         self.memory.geometry()
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         let left = match request {
-            Request::Flush => Some(&self.flushes),
-            Request::Write { fua: true, .. } => Some(&self.forced_writes),
+            DeviceRequest::Flush => Some(&self.flushes),
+            DeviceRequest::Write { fua: true, .. } => Some(&self.forced_writes),
             _ => None,
         };
         let fails = left.is_some_and(|left| {
@@ -217,7 +219,7 @@ impl BlockDevice for Failing {
             *left = left.saturating_sub(1);
             fails
         });
-        if fails && matches!(request, Request::Flush) {
+        if fails && matches!(request, DeviceRequest::Flush) {
             self.memory.state.lock().unflushed.clear();
         }
         done(if fails { Err(DeviceError::Io("as told".into())) } else { self.memory.answer(request) });

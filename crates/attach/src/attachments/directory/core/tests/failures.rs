@@ -3,11 +3,11 @@
 use super::device::Failing;
 use super::*;
 
-fn sync(core: &Core, inode: u64, data_only: bool) -> Result<(), Errno> {
+fn sync(core: &DirectoryCore, inode: u64, data_only: bool) -> Result<(), Errno> {
     wait(|done| core.sync(inode, data_only, done))
 }
 
-fn opened(core: &Arc<Core>, name: &str) -> u64 {
+fn opened(core: &Arc<DirectoryCore>, name: &str) -> u64 {
     let inode = file(core, name);
     core.opened(inode);
     write(core, inode, 0, &[7; 8192]).unwrap();
@@ -17,7 +17,7 @@ fn opened(core: &Arc<Core>, name: &str) -> u64 {
 #[test]
 fn a_failed_commit_that_nobody_asked_for_is_told_to_every_file_that_it_concerns() {
     let device = Failing::new(CAPACITY_BYTES);
-    let core = Core::format(device.clone(), (1, 1)).unwrap();
+    let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
     let calm = opened(&core, "calm");
     sync(&core, calm, false).unwrap();
     let (one, other, closed) = (opened(&core, "one"), opened(&core, "other"), opened(&core, "closed"));
@@ -47,7 +47,7 @@ fn a_failed_commit_that_nobody_asked_for_is_told_to_every_file_that_it_concerns(
 #[test]
 fn a_failed_flush_for_one_file_is_told_to_another_that_was_written_in_place() {
     let device = Failing::new(CAPACITY_BYTES);
-    let core = Core::format(device.clone(), (1, 1)).unwrap();
+    let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
     let (one, other) = (opened(&core, "one"), opened(&core, "other"));
     core.commit().unwrap();
     let in_place = WriteOptions { keep_times: true, ..WriteOptions::default() };
@@ -61,7 +61,7 @@ fn a_failed_flush_for_one_file_is_told_to_another_that_was_written_in_place() {
 #[test]
 fn a_record_that_could_not_be_written_is_told_too() {
     let device = Failing::new(CAPACITY_BYTES);
-    let core = Core::format(device.clone(), (1, 1)).unwrap();
+    let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
     let one = opened(&core, "one");
     *device.forced_writes.lock() = 1;
     core.commit().unwrap_err();
@@ -72,7 +72,7 @@ fn a_record_that_could_not_be_written_is_told_too() {
 #[test]
 fn what_a_failed_flush_lost_is_no_other_files_old_data_and_counts_once_it_is_written_anew() {
     let device = Failing::new(CAPACITY_BYTES);
-    let core = Core::format(device.clone(), (1, 1)).unwrap();
+    let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
     // Data of another file lies everywhere.
     let old = opened(&core, "old");
     let mut end = 8192;
@@ -89,11 +89,11 @@ fn what_a_failed_flush_lost_is_no_other_files_old_data_and_counts_once_it_is_wri
     core.commit().unwrap_err();
     core.commit().unwrap();
     assert_eq!(content(&core, new), [8; 8192]);
-    let after = Core::open(device.after_power_cut()).unwrap();
+    let after = DirectoryCore::open(device.after_power_cut()).unwrap();
     assert_eq!(content(&after, new), [0; 8192]);
     write(&core, new, 0, &[9; 4096]).unwrap();
     core.commit().unwrap();
-    let after = Core::open(device.after_power_cut()).unwrap();
+    let after = DirectoryCore::open(device.after_power_cut()).unwrap();
     assert_eq!(content(&after, new), [[9; 4096], [0; 4096]].concat());
     check(&core);
 }
@@ -101,7 +101,7 @@ fn what_a_failed_flush_lost_is_no_other_files_old_data_and_counts_once_it_is_wri
 /// Else one error would never end where flushes always overlap.
 #[test]
 fn a_flush_that_began_after_a_failure_is_not_failed_by_one_that_began_before() {
-    let core = Core::format(Failing::new(CAPACITY_BYTES), (1, 1)).unwrap();
+    let core = DirectoryCore::format(Failing::new(CAPACITY_BYTES), (1, 1)).unwrap();
     let covers = || core.state().covers();
     let (failing, overlapping) = (covers(), covers());
     core.flush_ended(failing, Err(DeviceError::Gone)).unwrap_err();

@@ -9,7 +9,7 @@ use super::reference::{Reference, Step, listing, perform, some_step};
 use super::*;
 
 /// Names with the inodes that they lead to.
-fn names(core: &Core) -> BTreeMap<String, u64> {
+fn names(core: &DirectoryCore) -> BTreeMap<String, u64> {
     listing(core).into_iter().map(|(path, stat)| (path, stat.inode)).collect()
 }
 
@@ -29,7 +29,7 @@ proptest! {
         cuts in proptest::collection::vec(any::<u64>(), 3),
     ) {
         let device = memory(CAPACITY_BYTES);
-        let core = Core::format(device.clone(), (1, 1)).unwrap();
+        let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
         let mut reference = Reference::default();
         let mut history = vec![names(&core)];
         // What each file holds that was synced, until it is changed.
@@ -61,7 +61,7 @@ proptest! {
             match &step {
                 Step::Sync(path) if possible => {
                     let stat = reference::find(&core, path).unwrap();
-                    if stat.kind == Kind::File {
+                    if stat.kind == InodeKind::File {
                         synced.insert(stat.inode, content(&core, stat.inode));
                     }
                 }
@@ -76,13 +76,13 @@ proptest! {
             synced.retain(|inode, _| living.contains(inode));
         }
         for cut in cuts {
-            let after = Core::open(device.after_power_cut(cut)).unwrap();
+            let after = DirectoryCore::open(device.after_power_cut(cut)).unwrap();
             check(&after);
             let found = names(&after);
             prop_assert!(history.contains(&found), "{found:?} was never there since the last sync: {history:?}");
             let inodes: BTreeSet<u64> = found.values().copied().collect();
             for inode in inodes {
-                if after.stat(inode).unwrap().kind != Kind::File {
+                if after.stat(inode).unwrap().kind != InodeKind::File {
                     continue;
                 }
                 let content = content(&after, inode);
@@ -105,7 +105,7 @@ proptest! {
 #[test]
 fn a_file_whose_deletion_was_lost_is_whole() {
     let device = memory(CAPACITY_BYTES);
-    let core = Core::format(device.clone(), (1, 1)).unwrap();
+    let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
     let inode = file(&core, "old");
     let half = vec![1; (core.space().free_blocks * BLOCK_BYTES * 6 / 10) as usize];
     write(&core, inode, 0, &half).unwrap();
@@ -113,7 +113,7 @@ fn a_file_whose_deletion_was_lost_is_whole() {
     core.unlink(ROOT, b"old").unwrap();
     let next = file(&core, "next");
     write(&core, next, 0, &half[..half.len() / 2]).unwrap();
-    let after = Core::open(device.after_power_cut(5)).unwrap();
+    let after = DirectoryCore::open(device.after_power_cut(5)).unwrap();
     let old = after.lookup(ROOT, b"old").unwrap().inode;
     assert_eq!(content(&after, old), half);
     check(&after);

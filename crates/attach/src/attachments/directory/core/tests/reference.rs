@@ -13,7 +13,7 @@ pub(super) enum Step {
     Symlink(String),
     Write { path: String, offset: u64, length: usize, byte: u8 },
     Truncate { path: String, size: u64 },
-    Allocate { path: String, range: Range<u64>, what: Allocate, keep_size: bool },
+    Allocate { path: String, range: Range<u64>, what: AllocateMode, keep_size: bool },
     Unlink(String),
     RemoveDirectory(String),
     Rename { from: String, to: String, mode: RenameMode },
@@ -32,7 +32,7 @@ fn some_path() -> impl Strategy<Value = String> {
 
 pub(super) fn some_step() -> impl Strategy<Value = Step> {
     let range = || (0..40_000_u64, 1..20_000_u64).prop_map(|(start, length)| start..start + length);
-    let what = prop_oneof![Just(Allocate::Reserve), Just(Allocate::Zero), Just(Allocate::Punch)];
+    let what = prop_oneof![Just(AllocateMode::Reserve), Just(AllocateMode::Zero), Just(AllocateMode::Punch)];
     let mode =
         prop_oneof![Just(RenameMode::Replace), Just(RenameMode::NoReplace), Just(RenameMode::Exchange)];
     prop_oneof![
@@ -43,7 +43,7 @@ pub(super) fn some_step() -> impl Strategy<Value = Step> {
             .prop_map(|(path, offset, length, byte)| Step::Write { path, offset, length, byte }),
         3 => (some_path(), 0..60_000_u64).prop_map(|(path, size)| Step::Truncate { path, size }),
         4 => (some_path(), range(), what, any::<bool>()).prop_map(|(path, range, what, keep)| {
-            Step::Allocate { path, range, what, keep_size: keep || what == Allocate::Punch }
+            Step::Allocate { path, range, what, keep_size: keep || what == AllocateMode::Punch }
         }),
         2 => some_path().prop_map(Step::Unlink),
         1 => some_path().prop_map(Step::RemoveDirectory),
@@ -146,7 +146,7 @@ impl Reference {
                     if !keep_size {
                         file.resize(file.len().max(range.end as usize), 0);
                     }
-                    if *what != Allocate::Reserve {
+                    if *what != AllocateMode::Reserve {
                         let end = file.len().min(range.end as usize);
                         let start = end.min(range.start as usize);
                         file[start..end].fill(0);
@@ -235,12 +235,12 @@ impl Reference {
     }
 
     /// Every name, kind and byte must be the same.
-    pub(super) fn compare(&self, core: &Arc<Core>) {
+    pub(super) fn compare(&self, core: &Arc<DirectoryCore>) {
         assert_eq!(listing(core).keys().collect::<Vec<_>>(), self.nodes.keys().collect::<Vec<_>>());
         for (path, node) in &self.nodes {
             let stat = find(core, path).unwrap();
             match node {
-                Node::Directory => assert_eq!(stat.kind, Kind::Directory),
+                Node::Directory => assert_eq!(stat.kind, InodeKind::Directory),
                 Node::Symlink(_) => assert_eq!(core.read_link(stat.inode).unwrap(), b"target"),
                 Node::File(number) => {
                     assert_eq!(content(core, stat.inode), self.files[number], "{path}");
@@ -255,13 +255,13 @@ impl Reference {
 }
 
 /// Path and inode of everything that is there.
-pub(super) fn listing(core: &Core) -> BTreeMap<String, Stat> {
+pub(super) fn listing(core: &DirectoryCore) -> BTreeMap<String, FileStat> {
     let mut found = BTreeMap::new();
     let mut todo = vec![(String::new(), ROOT)];
     while let Some((prefix, directory)) = todo.pop() {
         for entry in core.list(directory, 0, usize::MAX).unwrap() {
             let path = format!("{prefix}{}", String::from_utf8(entry.name).unwrap());
-            if entry.stat.kind == Kind::Directory {
+            if entry.stat.kind == InodeKind::Directory {
                 todo.push((format!("{path}/"), entry.stat.inode));
             }
             found.insert(path, entry.stat);
@@ -270,7 +270,7 @@ pub(super) fn listing(core: &Core) -> BTreeMap<String, Stat> {
     found
 }
 
-pub(super) fn find(core: &Core, path: &str) -> Result<Stat, Errno> {
+pub(super) fn find(core: &DirectoryCore, path: &str) -> Result<FileStat, Errno> {
     let mut stat = core.stat(ROOT)?;
     for name in path.split('/') {
         stat = core.lookup(stat.inode, name.as_bytes())?;
@@ -278,29 +278,29 @@ pub(super) fn find(core: &Core, path: &str) -> Result<Stat, Errno> {
     Ok(stat)
 }
 
-fn place<'a>(core: &Core, path: &'a str) -> Result<(u64, &'a [u8]), Errno> {
+fn place<'a>(core: &DirectoryCore, path: &'a str) -> Result<(u64, &'a [u8]), Errno> {
     match path.rsplit_once('/') {
         None => Ok((ROOT, path.as_bytes())),
         Some((above, name)) => Ok((find(core, above)?.inode, name.as_bytes())),
     }
 }
 
-fn file_at(core: &Core, path: &str) -> Result<u64, Errno> {
+fn file_at(core: &DirectoryCore, path: &str) -> Result<u64, Errno> {
     let stat = find(core, path)?;
-    if stat.kind == Kind::File { Ok(stat.inode) } else { Err(Errno::INVAL) }
+    if stat.kind == InodeKind::File { Ok(stat.inode) } else { Err(Errno::INVAL) }
 }
 
 /// Takes a step on the core; a remount is the caller's.
-pub(super) fn perform(core: &Arc<Core>, step: &Step) -> Result<(), Errno> {
+pub(super) fn perform(core: &Arc<DirectoryCore>, step: &Step) -> Result<(), Errno> {
     let make = |path: &String, kind| {
-        let target = if kind == Kind::Symlink { b"target".to_vec() } else { Vec::new() };
+        let target = if kind == InodeKind::Symlink { b"target".to_vec() } else { Vec::new() };
         let (parent, name) = place(core, path)?;
         core.make(parent, name, NewNode { target, ..node(kind) }).map(|_| ())
     };
     match step {
-        Step::Create(path) => make(path, Kind::File),
-        Step::MakeDirectory(path) => make(path, Kind::Directory),
-        Step::Symlink(path) => make(path, Kind::Symlink),
+        Step::Create(path) => make(path, InodeKind::File),
+        Step::MakeDirectory(path) => make(path, InodeKind::Directory),
+        Step::Symlink(path) => make(path, InodeKind::Symlink),
         Step::Write { path, offset, length, byte } => {
             write(core, file_at(core, path)?, *offset, &vec![*byte; *length])
         }
