@@ -2,8 +2,8 @@
 //!
 //! A [`script::FaultScript`] says what is set up and what happens; a seed decides everything else. [`run`] plays it on
 //! the real code: initiator, target, pool, layers, journal and the directory's core, as threads of one
-//! [`underlay_sync::simulation::World`]. [`campaign`] does that for as many seeds as there is time for, and [`shrink`]
-//! makes a failing script short.
+//! [`underlay_sync::simulation::SimulatedWorld`]. [`campaign`] does that for as many seeds as there is time for, and
+//! [`shrink`] makes a failing script short.
 
 pub mod campaign;
 pub mod child;

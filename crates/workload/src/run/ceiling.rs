@@ -37,7 +37,7 @@ fn highest_up_to<E>(enough: f64, mut look: impl FnMut() -> Result<f64, E>) -> Re
 
 /// The highest rate that the generator itself reaches here: the same threads, mix and records for 0.3 s of wall time
 /// against a client that does nothing, as fast as it goes. In operations per modelled second, to be put into
-/// [`underlay_record::Generator::ceiling_per_s`].
+/// [`underlay_record::GeneratorCost::ceiling_per_s`].
 ///
 /// # Errors
 /// As [`run`]: a specification that cannot be run.
