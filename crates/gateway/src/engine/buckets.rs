@@ -9,11 +9,13 @@ use underlay_files::{Access, Folder};
 use underlay_sync::Mutex;
 
 use super::regions::Regions;
+use super::sent::OfBucket;
 use super::{BucketState, Engine, RuleState};
 use crate::config::{Consistency, Rule, StorePlace};
 use crate::disk_room::Need;
 use crate::errors::{Error, Result};
 use crate::model::{BucketRecord, now_ms};
+use crate::store::Kind;
 
 /// Names of buckets that were removed lately.
 #[derive(Debug, Default)]
@@ -52,6 +54,11 @@ impl Engine {
         let backend = (self.setup.open_store)(place)
             .map_err(|problem| format!("the store of bucket {name}: {problem}"))?
             .with_memory(self.storing.clone());
+        // What is on its way to a directory ends with the gateway.
+        if backend.kind == Kind::S3 {
+            let (log, bucket) = (Arc::clone(&self.sent), name.to_owned());
+            backend.note_sent_in(Arc::new(OfBucket { log, bucket }));
+        }
         let rules = rules
             .iter()
             .map(|rule| RuleState {
