@@ -120,7 +120,7 @@ fn pause_after(took: Duration, shortest: Duration, longest: Duration) -> Duratio
 pub struct PauseMeter {
     own: PauseWatch,
     stopped: Arc<Mutex<Stopped>>,
-    _ticker: Ticker,
+    ticker: Ticker,
 }
 
 impl PauseMeter {
@@ -166,7 +166,7 @@ impl PauseMeter {
                 pause
             })
         });
-        PauseMeter { own: PauseWatch::start(), stopped, _ticker: ticker }
+        PauseMeter { own: PauseWatch::start(), stopped, ticker }
     }
 
     /// Who stood still in a window that is over, in its warm-up, and in what left a backlog before it.
@@ -181,6 +181,7 @@ impl PauseMeter {
 
     /// Which other processes did.
     pub fn stopped_over(&self, window: &RunWindow) -> Vec<StoppedProcess> {
+        self.ticker.check();
         self.stopped.lock().over(window)
     }
 }

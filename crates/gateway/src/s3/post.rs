@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 use super::access::{Note, Noted, Permissions};
 use super::addressing::{Addressing, Style};
 use super::answers::{denied, error, invalid, ms};
-use super::input::{Promised, check_storage_class, check_tags, metadata};
+use super::input::{Promised, check_storage_class, check_tags, in_ascii, metadata};
 use super::object::encoding_of;
 use super::{acl, documents};
 use crate::digests::{ALGORITHMS, Algorithm};
@@ -70,7 +70,10 @@ impl Incoming {
                 Ok(true)
             }
             Ok(None) => Ok(false),
-            Ok(Some(Err(why))) => Err(broke_off(format!("the form broke off: {why}"))),
+            Ok(Some(Err(why))) => {
+                tracing::debug!("a form did not come whole: {why}");
+                Err(broke_off("the form broke off before its end: send it again".to_owned()))
+            }
             Err(_) => Err(broke_off(format!("nothing came of the form for {} s", SILENCE.as_secs()))),
         }
     }
@@ -302,7 +305,10 @@ fn policy_of(text: &str) -> S3Result<PostPolicy> {
     let wrong = |why: String| {
         S3Error::with_message(S3ErrorCode::InvalidPolicyDocument, format!("the policy can't be read: {why}"))
     };
-    let policy = PostPolicy::from_base64(text).map_err(|why| wrong(why.to_string()))?;
+    let policy = PostPolicy::from_base64(text).map_err(|why| {
+        tracing::debug!("a policy can't be read: {why}");
+        wrong("expected the base64 of JSON with `expiration` and `conditions`".to_owned())
+    })?;
     // `s3s` reads times that S3 does not.
     let document: serde_json::Value = STANDARD
         .decode(text)
@@ -403,7 +409,8 @@ fn check_least(policy: &PostPolicy, length: usize) -> S3Result<()> {
 fn put_of(form: &Form) -> S3Result<(PutRequest, Promised)> {
     acl::check_canned(form.field("acl"))?;
     check_storage_class(form.field("x-amz-storage-class"))?;
-    let text = |name: &str| form.field(name).filter(|text| !text.is_empty()).map(str::to_owned);
+    // Browsers send UTF-8. S3 keeps it as the encoded words that a PUT has, and returns these.
+    let text = |name: &str| form.field(name).filter(|text| !text.is_empty()).map(str::to_owned).map(in_ascii);
     if let Some((name, _)) = form.fields.iter().find(|(name, _)| name.starts_with("x-amz-server-side-")) {
         return Err(error(Error::NotImplemented(format!(
             "this gateway can't do what the form asks for: {name}"
@@ -417,10 +424,10 @@ fn put_of(form: &Form) -> S3Result<(PutRequest, Promised)> {
             Some((name.strip_prefix("x-amz-meta-")?.to_owned(), read(value).into_owned()))
         });
     let headers = Headers {
-        content_type: text("content-type").or_else(|| form.file_type.clone()),
+        content_type: text("content-type").or_else(|| form.file_type.clone().map(in_ascii)),
         cache_control: text("cache-control"),
         content_disposition: text("content-disposition"),
-        content_encoding: encoding_of(form.field("content-encoding")),
+        content_encoding: encoding_of(form.field("content-encoding")).map(in_ascii),
         content_language: None,
         expires: text("expires"),
         user: metadata(Some(user.collect())),

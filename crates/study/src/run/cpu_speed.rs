@@ -83,7 +83,7 @@ impl Seen {
 /// A thread on the system's CPUs, outside of what these are held to. It ends when this is dropped.
 pub(super) struct SpeedProbe {
     seen: Arc<Mutex<Seen>>,
-    _ticker: Ticker,
+    ticker: Ticker,
 }
 
 impl SpeedProbe {
@@ -115,10 +115,11 @@ impl SpeedProbe {
                 EVERY
             })
         });
-        SpeedProbe { seen, _ticker: ticker }
+        SpeedProbe { seen, ticker }
     }
 
     pub(super) fn read(&self) -> Probed {
+        self.ticker.check();
         let (seen, at) = (self.seen.lock(), Instant::now());
         Probed { count: seen.forgotten + seen.samples.len(), at, allowed_s: seen.allowed_s(at) }
     }

@@ -47,7 +47,7 @@ struct Totals {
 /// A thread that reads the account. It ends when this is dropped.
 pub(super) struct WaitProbe {
     totals: Arc<Totals>,
-    _ticker: Ticker,
+    ticker: Ticker,
 }
 
 impl WaitProbe {
@@ -71,10 +71,11 @@ impl WaitProbe {
                 pause
             })
         });
-        WaitProbe { totals, _ticker: ticker }
+        WaitProbe { totals, ticker }
     }
 
     pub(super) fn read(&self) -> Waited {
+        self.ticker.check();
         Waited {
             waited: Duration::from_nanos(self.totals.waited_ns.load(Ordering::Relaxed)),
             seen: Duration::from_nanos(self.totals.seen_ns.load(Ordering::Relaxed)),
