@@ -25,7 +25,7 @@ GATEWAY_KILLS = 200
 # How many replicas and how many masters `make je-ha-kills` kills.
 MEMBER_KILLS = 20
 
-.PHONY: quickstart build gateway gateway-kills gateway-greedy spark-variants test quick lint book install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity gateway-performance gateway-s3-tests volume-performance jvm-hop generator slow-motion certificate prediction console-cost schema vm clean help
+.PHONY: quickstart build gateway gateway-kills gateway-greedy spark-variants test quick lint book install deb dist image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity gateway-performance gateway-s3-tests volume-performance jvm-hop generator slow-motion certificate prediction console-cost schema vm clean help
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes with the build)"
@@ -34,7 +34,7 @@ help:
 	@echo "make gateway      build the S3 gateway, target/release/underlay-gateway"
 	@echo "make lint         formatting, names and sentences, links, clippy, rings of modules, licences and versions of dependencies"
 	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
-	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines"
+	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines, and the gateway's unit with systemd"
 	@echo "make simulate     the volume stack for an hour, many hours of virtual time, under faults in any combination"
 	@echo "make simulate-proof  plant known bugs one at a time, and say after how many seeds each is found"
 	@echo "make power-cuts   a thousand power cuts under XFS, ext4 and RocksDB, and some with a second fault: what was acknowledged must be there"
@@ -59,6 +59,7 @@ help:
 	@echo "make schema       write docs/schemas anew"
 	@echo "make install      build, and install the program, its man pages and completions below PREFIX ($(PREFIX))"
 	@echo "make deb          a Debian package below target/debian"
+	@echo "make dist         a tarball below target/dist with both programs, for Debian 12, Ubuntu 22.04 and newer, if it is built on Debian 12"
 	@echo "make image        a container image, underlay:$(VERSION), with the S3 gateway in it"
 
 quickstart: build
@@ -113,9 +114,10 @@ exercise:
 
 vm:
 	@scripts/install-packages test
-	cargo build --locked -p underlay-cli -p underlay-attach --bins
+	cargo build --locked -p underlay-cli -p underlay-attach -p underlay-gateway --bins
 	tests/vm/run target/vm
 	tests/vm/run-nvme-tcp target/vm
+	tests/vm/run-gateway-unit target/vm
 
 simulate:
 	@scripts/install-packages test
@@ -221,6 +223,14 @@ deb: build gateway target/tools/bin/cargo-deb
 # Some minutes, once.
 target/tools/bin/cargo-deb:
 	cargo install cargo-deb --version =3.8.0 --locked --root target/tools
+
+# RocksDB differs from distribution to distribution: this program has it inside, and so a target directory of its own.
+DIST = target/static/release
+dist: gateway
+	@scripts/install-packages run
+	ROCKSDB_STATIC=1 ROCKSDB_LIB_DIR="$$(dirname "$$(realpath "$$(cc -print-file-name=librocksdb.a)")")" \
+		cargo build --release --locked -p underlay-cli --target-dir target/static
+	@scripts/dist $(DIST)/underlay target/release/underlay-gateway $(VERSION)
 
 image: build gateway
 	@scripts/image underlay:$(VERSION)
