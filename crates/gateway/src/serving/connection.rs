@@ -538,6 +538,9 @@ impl Drop for Answer {
     fn drop(&mut self) {
         self.seat.request_ends();
         self.connections.requests.sent(self.sent_bytes);
+        if !self.connections.access_log.is_on() {
+            return;
+        }
         let noted = self.note.0.lock().clone();
         self.connections.access_log.write(&Line {
             id: &self.id,
