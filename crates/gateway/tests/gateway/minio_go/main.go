@@ -1,5 +1,5 @@
 // minio-go with its default settings: objects, streams of unknown length, parts, ranges, conditions, copies, signed URLs, forms, listings and deletions.
-// Then a few with the bucket before the gateway's name.
+// Then a few with the bucket before the gateway's name, and checksums behind bodies.
 package main
 
 import (
@@ -47,6 +47,8 @@ func refused(what string, err error, code string) {
 type session struct {
 	client *minio.Client
 	bucket string
+	// Whether it sends checksums behind bodies, which it does not unless it is told to.
+	hasTrailers bool
 }
 
 // stream is a reader of which nobody knows the length, and in which nobody can seek.
@@ -124,14 +126,14 @@ func (s session) uploads(directory string, long []byte) {
 	check(os.WriteFile(file, long, 0o600), "write")
 	put, err := s.client.FPutObject(background, s.bucket, "minio-go/file", file, minio.PutObjectOptions{})
 	check(err, "file")
-	same("parts", len(put.ETag) > 34, true)
+	same("parts", put.ETag[32:], "-2")
 	check(s.client.FGetObject(background, s.bucket, "minio-go/file", directory+"/back", minio.GetObjectOptions{}), "file")
 	back, err := os.ReadFile(directory + "/back")
 	check(err, "back")
 	same("file", bytes.Equal(back, long), true)
 	found, err := s.client.StatObject(background, s.bucket, "minio-go/file", minio.StatObjectOptions{Checksum: true})
 	check(err, "stat")
-	same("its checksum is there", found.ChecksumCRC32C != "" || found.ChecksumCRC64NVME != "", true)
+	same("its checksum is there", found.ChecksumCRC32C != "" || found.ChecksumCRC64NVME != "", s.hasTrailers)
 	for upload := range s.client.ListIncompleteUploads(background, s.bucket, "minio-go/", true) {
 		panic(upload.Key + " is unfinished")
 	}
@@ -264,7 +266,7 @@ func connect(address string, options minio.Options) *minio.Client {
 func main() {
 	address, host, bucket, directory := os.Args[1], os.Args[2], os.Args[3], os.Args[4]
 	small, long := []byte("a few bytes"), bytes.Repeat([]byte("0123456789abcdef"), 17<<16)
-	s := session{connect(address, minio.Options{}), bucket}
+	s := session{connect(address, minio.Options{}), bucket, false}
 	names := s.objects(small)
 	s.uploads(directory, long)
 	s.ranges(long)
@@ -281,7 +283,7 @@ func main() {
 	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}
-	named := session{connect(net.JoinHostPort(host, port), minio.Options{BucketLookup: minio.BucketLookupDNS, Transport: transport}), bucket}
+	named := session{connect(net.JoinHostPort(host, port), minio.Options{BucketLookup: minio.BucketLookupDNS, TrailingHeaders: true, Transport: transport}), bucket, true}
 	named.objects(small)
 	named.uploads(directory, long)
 	named.copies(small, long, names[0])
