@@ -25,7 +25,44 @@ GATEWAY_KILLS = 200
 # How many replicas and how many masters `make je-ha-kills` kills.
 MEMBER_KILLS = 20
 
-.PHONY: quickstart build gateway gateway-kills gateway-greedy spark-variants test quick lint book install deb dist image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity gateway-performance gateway-s3-tests volume-performance jvm-hop generator slow-motion certificate prediction console-cost schema vm clean help
+.PHONY: \
+    book \
+    build \
+    certificate \
+    clean \
+    console-cost \
+    deb \
+    dist \
+    exercise \
+    fidelity \
+    gateway \
+    gateway-greedy \
+    gateway-kills \
+    gateway-performance \
+    gateway-s3-tests \
+    gateway-suites \
+    generator \
+    help \
+    image \
+    install \
+    je-ha-kills \
+    jvm-hop \
+    lint \
+    oracle-nosql-kills \
+    overhead \
+    power-cuts \
+    prediction \
+    quick \
+    quickstart \
+    schema \
+    simulate \
+    simulate-proof \
+    slow-motion \
+    spark-variants \
+    test \
+    vm \
+    volume-kills \
+    volume-performance
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes with the build)"
@@ -48,6 +85,7 @@ help:
 	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
 	@echo "make gateway-performance  measure the S3 gateway's hits, misses, writes, renames and metadata beside nginx's cache, the store itself and what PEERS names, and write docs/gateway-performance.md"
 	@echo "make gateway-s3-tests S3_TESTS=DIR  run Ceph's s3-tests, checked out there, against the S3 gateway, and write docs/gateway-s3-tests.md"
+	@echo "make gateway-suites MINIO_GO=DIR MINIO_JS=DIR VERSITYGW=DIR  run those suites, checked out there, against the S3 gateway, and write docs/gateway-suites.md"
 	@echo "make volume-performance  measure what a volume over NVMe/TCP costs, and write docs/volume-performance.md"
 	@echo "make jvm-hop             measure what the way to the Java child process costs, and write docs/jvm-child.md"
 	@echo "make generator           measure the load generator beside YCSB and go-ycsb, and write docs/generator.md"
@@ -169,6 +207,9 @@ gateway-performance: gateway
 
 gateway-s3-tests: gateway
 	benches/gateway-s3-tests $(S3_TESTS)
+
+gateway-suites: gateway
+	benches/gateway-suites --minio-go $(MINIO_GO) --minio-js $(MINIO_JS) --versitygw $(VERSITYGW)
 
 volume-performance:
 	cargo build --release --locked -p underlay-volume --example volume_bench

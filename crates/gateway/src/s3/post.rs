@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderValue, LOCATION};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, LOCATION};
 use hyper::{Request, Response, StatusCode};
 use openssl::hash::MessageDigest;
 use openssl::pkey::PKey;
@@ -82,7 +82,7 @@ impl Incoming {
     async fn form(&mut self, boundary: &str) -> S3Result<Form> {
         let mut reader = Reader::new(boundary);
         loop {
-            if let Some((form, at)) = reader.read(&self.buffer).map_err(error)? {
+            if let Some((form, at)) = reader.read(&self.buffer).map_err(malformed)? {
                 drop(self.buffer.split_to(at));
                 return Ok(form);
             }
@@ -120,6 +120,11 @@ impl Incoming {
         while self.buffer.len() <= MOST_HEAD_BYTES && self.more().await? {}
         Ok(file)
     }
+}
+
+/// A body that is no form, which has a code of its own in S3.
+fn malformed(why: Error) -> S3Error {
+    S3Error::with_message(S3ErrorCode::MalformedPOSTRequest, why.to_string())
 }
 
 fn too_many() -> S3Error {
@@ -187,7 +192,7 @@ impl Forms {
             return Err(too_large());
         }
         let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let boundary = form::boundary_of(content_type.unwrap_or_default()).map_err(error)?;
+        let boundary = form::boundary_of(content_type.unwrap_or_default()).map_err(malformed)?;
         let mut incoming = Incoming { body, buffer: BytesMut::new() };
         let Ok(_place) = self.places.try_acquire() else { return Err(too_many()) };
         let form = in_time(FIELDS_IN, incoming.form(&boundary)).await?;
@@ -518,6 +523,13 @@ impl Success {
         if let Ok(value) = HeaderValue::try_from(&etag) {
             response.headers_mut().insert(ETAG, value);
         }
+        for algorithm in ALGORITHMS {
+            let Some(checksum) = stored.checksums.get(algorithm) else { continue };
+            let name = HeaderName::try_from(algorithm.header());
+            if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(checksum)) {
+                response.headers_mut().insert(name, value);
+            }
+        }
         Ok(response)
     }
 }
@@ -576,6 +588,31 @@ mod tests {
         assert!(check_least(&rules, 0).is_err() && check_least(&rules, 1).is_ok());
         let anywhere = policy(r#"["starts-with", "$key", ""]"#);
         assert!(check_policy(&anywhere, &form(&fields[..1]), "lake", "a", 0).is_err());
+    }
+
+    #[test]
+    fn the_answer_to_a_form_has_the_checksum_of_the_file() {
+        let mut checksums = Checksums::default();
+        checksums.set(Algorithm::Crc32c, "8TDyHg==".to_owned());
+        let stored = Stored { etag: "e".to_owned(), checksums, modified_ms: 0 };
+        for status in ["200", "201", "204"] {
+            let success = Success::of(&form(&[("success_action_status", status)])).unwrap();
+            let answer = success.answer("lake", "a", "http://gateway/lake/a", &stored).unwrap();
+            assert_eq!(answer.headers()["x-amz-checksum-crc32c"], "8TDyHg==", "{status}");
+            assert!(!answer.headers().contains_key("x-amz-checksum-crc32"), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_no_form_has_the_code_of_s3() {
+        let unnamed = "--b\r\nContent-Disposition: form-data\r\n\r\nvalue\r\n--b--\r\n";
+        for body in ["no form", unnamed] {
+            let why = Reader::new("--b").read(body.as_bytes()).err().map(malformed).unwrap();
+            assert_eq!(why.code(), &S3ErrorCode::MalformedPOSTRequest, "{body}");
+            assert_eq!(why.status_code(), Some(StatusCode::BAD_REQUEST), "{body}");
+        }
+        let why = form::boundary_of("multipart/form-data").map_err(malformed).unwrap_err();
+        assert_eq!(why.code(), &S3ErrorCode::MalformedPOSTRequest);
     }
 
     #[test]
