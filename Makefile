@@ -25,7 +25,44 @@ GATEWAY_KILLS = 200
 # How many replicas and how many masters `make je-ha-kills` kills.
 MEMBER_KILLS = 20
 
-.PHONY: quickstart build gateway gateway-kills gateway-greedy spark-variants test quick lint book install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity gateway-performance gateway-s3-tests volume-performance jvm-hop generator slow-motion certificate prediction console-cost schema vm clean help
+.PHONY: \
+    book \
+    build \
+    certificate \
+    clean \
+    console-cost \
+    deb \
+    dist \
+    exercise \
+    fidelity \
+    gateway \
+    gateway-greedy \
+    gateway-kills \
+    gateway-performance \
+    gateway-s3-tests \
+    gateway-suites \
+    generator \
+    help \
+    image \
+    install \
+    je-ha-kills \
+    jvm-hop \
+    lint \
+    oracle-nosql-kills \
+    overhead \
+    power-cuts \
+    prediction \
+    quick \
+    quickstart \
+    schema \
+    simulate \
+    simulate-proof \
+    slow-motion \
+    spark-variants \
+    test \
+    vm \
+    volume-kills \
+    volume-performance
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes with the build)"
@@ -34,7 +71,7 @@ help:
 	@echo "make gateway      build the S3 gateway, target/release/underlay-gateway"
 	@echo "make lint         formatting, names and sentences, links, clippy, rings of modules, licences and versions of dependencies"
 	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
-	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines"
+	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines, and the gateway's unit with systemd"
 	@echo "make simulate     the volume stack for an hour, many hours of virtual time, under faults in any combination"
 	@echo "make simulate-proof  plant known bugs one at a time, and say after how many seeds each is found"
 	@echo "make power-cuts   a thousand power cuts under XFS, ext4 and RocksDB, and some with a second fault: what was acknowledged must be there"
@@ -46,8 +83,9 @@ help:
 	@echo "make spark-variants  Spark 4.1, below YARN, with the external shuffle service, on a cluster that runs already, and behind Alluxio and each way of the gateway"
 	@echo "make overhead     measure what an attachment costs beside a plain loop device, and write docs/overhead.md"
 	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
-	@echo "make gateway-performance  measure the S3 gateway's hits, misses and metadata beside nginx's cache and what PEERS names, and write docs/gateway-performance.md"
+	@echo "make gateway-performance  measure the S3 gateway's hits, misses, writes, renames and metadata beside nginx's cache, the store itself and what PEERS names, and write docs/gateway-performance.md"
 	@echo "make gateway-s3-tests S3_TESTS=DIR  run Ceph's s3-tests, checked out there, against the S3 gateway, and write docs/gateway-s3-tests.md"
+	@echo "make gateway-suites MINIO_GO=DIR MINIO_JS=DIR VERSITYGW=DIR  run those suites, checked out there, against the S3 gateway, and write docs/gateway-suites.md"
 	@echo "make volume-performance  measure what a volume over NVMe/TCP costs, and write docs/volume-performance.md"
 	@echo "make jvm-hop             measure what the way to the Java child process costs, and write docs/jvm-child.md"
 	@echo "make generator           measure the load generator beside YCSB and go-ycsb, and write docs/generator.md"
@@ -59,6 +97,7 @@ help:
 	@echo "make schema       write docs/schemas anew"
 	@echo "make install      build, and install the program, its man pages and completions below PREFIX ($(PREFIX))"
 	@echo "make deb          a Debian package below target/debian"
+	@echo "make dist         a tarball below target/dist with both programs, for Debian 12, Ubuntu 22.04 and newer, if it is built on Debian 12"
 	@echo "make image        a container image, underlay:$(VERSION), with the S3 gateway in it"
 
 quickstart: build
@@ -113,9 +152,10 @@ exercise:
 
 vm:
 	@scripts/install-packages test
-	cargo build --locked -p underlay-cli -p underlay-attach --bins
+	cargo build --locked -p underlay-cli -p underlay-attach -p underlay-gateway --bins
 	tests/vm/run target/vm
 	tests/vm/run-nvme-tcp target/vm
+	tests/vm/run-gateway-unit target/vm
 
 simulate:
 	@scripts/install-packages test
@@ -167,6 +207,9 @@ gateway-performance: gateway
 
 gateway-s3-tests: gateway
 	benches/gateway-s3-tests $(S3_TESTS)
+
+gateway-suites: gateway
+	benches/gateway-suites --minio-go $(MINIO_GO) --minio-js $(MINIO_JS) --versitygw $(VERSITYGW)
 
 volume-performance:
 	cargo build --release --locked -p underlay-volume --example volume_bench
@@ -221,6 +264,14 @@ deb: build gateway target/tools/bin/cargo-deb
 # Some minutes, once.
 target/tools/bin/cargo-deb:
 	cargo install cargo-deb --version =3.8.0 --locked --root target/tools
+
+# RocksDB differs from distribution to distribution: this program has it inside, and so a target directory of its own.
+DIST = target/static/release
+dist: gateway
+	@scripts/install-packages run
+	ROCKSDB_STATIC=1 ROCKSDB_LIB_DIR="$$(dirname "$$(realpath "$$(cc -print-file-name=librocksdb.a)")")" \
+		cargo build --release --locked -p underlay-cli --target-dir target/static
+	@scripts/dist $(DIST)/underlay target/release/underlay-gateway $(VERSION)
 
 image: build gateway
 	@scripts/image underlay:$(VERSION)

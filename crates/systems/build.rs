@@ -5,7 +5,7 @@ use std::path::Path;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    for variable in ["ROCKSDB_COMPILE", "ROCKSDB_INCLUDE_DIR"] {
+    for variable in ["ROCKSDB_COMPILE", "ROCKSDB_INCLUDE_DIR", "ROCKSDB_STATIC", "ROCKSDB_LIB_DIR"] {
         println!("cargo:rerun-if-env-changed={variable}");
     }
     if let Some(problem) = problem() {
@@ -13,8 +13,21 @@ fn main() {
         eprintln!("\n{problem}\n");
         std::process::exit(1);
     }
+    if std::env::var_os("ROCKSDB_STATIC").is_some() {
+        link_statically();
+    }
     println!("cargo:rustc-env=UNDERLAY_RUST_ROCKSDB_VERSION={}", locked_version("rocksdb"));
     println!("cargo:rustc-env=UNDERLAY_RUST_SCYLLA_VERSION={}", locked_version("scylla"));
+}
+
+/// `make dist`: the distribution's librocksdb.a goes into the program, whose other libraries do not bring what it calls.
+/// libzstd is linked as ever.
+fn link_statically() {
+    let directory = std::env::var("ROCKSDB_LIB_DIR").unwrap_or_default();
+    println!("cargo:rustc-link-search=native={directory}");
+    for library in ["snappy", "lz4", "bz2", "z"] {
+        println!("cargo:rustc-link-lib=static={library}");
+    }
 }
 
 /// What keeps the rocksdb crate from building, and what to do about it.

@@ -154,6 +154,21 @@ pub(crate) fn read_any(data: &[u8]) {
 
 type Outcome = Option<Result<Bytes>>;
 
+/// A missing block that is on its way.
+struct Claimed {
+    number: u64,
+    waiting: watch::Receiver<Outcome>,
+    /// Whether the request for it was under way already.
+    is_joined: bool,
+}
+
+impl Claimed {
+    async fn outcome(mut self) -> Result<Bytes> {
+        let outcome = self.waiting.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
+        outcome.unwrap_or_else(|| Err(Error::Store("the request for a block was given up".to_owned())))
+    }
+}
+
 /// See the module.
 pub(crate) struct Blocks {
     cache: HybridCache<u128, Cached>,
@@ -333,8 +348,8 @@ impl Blocks {
         let numbers = range.start / self.block_bytes..(range.end - 1) / self.block_bytes + 1;
         let missing: Vec<u64> =
             numbers.filter(|number| !self.cache.contains(&origin.whose.block(*number))).collect();
-        for (_, mut waiting) in self.claim(origin, &missing, None) {
-            drop(waiting.wait_for(Option::is_some).await);
+        for claimed in self.claim(origin, &missing, None) {
+            drop(claimed.outcome().await);
         }
     }
 
@@ -392,14 +407,19 @@ impl Blocks {
         let misses = missing.len() as u64 + u64::from(origin.missed.as_ref().is_some_and(is_here));
         origin.counts.hits.fetch_add(found.len() as u64 - misses, Ordering::Relaxed);
         origin.counts.misses.fetch_add(misses, Ordering::Relaxed);
-        for (number, mut waiting) in self.claim(origin, &missing, None) {
-            let outcome = match waiting.wait_for(Option::is_some).await {
-                Ok(outcome) => outcome.clone(),
-                Err(_) => None,
-            };
-            let block = outcome
-                .unwrap_or_else(|| Err(Error::Store("the request for a block was given up".to_owned())))?;
-            found[(number - first) as usize] = Some(block);
+        let mut anew = Vec::new();
+        for claimed in self.claim(origin, &missing, None) {
+            let (number, is_joined) = (claimed.number, claimed.is_joined);
+            match claimed.outcome().await {
+                // That request began before this one: the store may have been well again by then.
+                Err(Error::Store(_) | Error::StoreAway(_)) if is_joined => anew.push(number),
+                outcome => found[(number - first) as usize] = Some(outcome?),
+            }
+        }
+        // Any request that is under way by now began later than this one.
+        for claimed in self.claim(origin, &anew, None) {
+            let number = claimed.number;
+            found[(number - first) as usize] = Some(claimed.outcome().await?);
         }
         let begin = first * self.block_bytes;
         let slice_of = |at: usize, block: &Bytes| {
@@ -418,13 +438,9 @@ impl Blocks {
 
     /// For each missing block somebody who will have it: a request that is under way, or one of ours, the first of which tells `teller`
     /// what the store says of the object and hands on the first block as it comes.
-    fn claim(
-        self: &Arc<Self>,
-        origin: &Origin,
-        missing: &[u64],
-        mut teller: Option<Teller>,
-    ) -> Vec<(u64, watch::Receiver<Outcome>)> {
-        let mut receivers = Vec::new();
+    fn claim(self: &Arc<Self>, origin: &Origin, missing: &[u64], mut teller: Option<Teller>) -> Vec<Claimed> {
+        let mut claimed = Vec::new();
+        let one = |number: u64, waiting, is_joined| Claimed { number, waiting, is_joined };
         let mut ours: Vec<(u64, watch::Sender<Outcome>)> = Vec::new();
         {
             let mut under_way = self.under_way.lock();
@@ -437,19 +453,19 @@ impl Blocks {
                 let joined = under_way.get(&block).filter(is_alive).cloned();
                 if let Some(receiver) = joined {
                     origin.counts.joined.fetch_add(1, Ordering::Relaxed);
-                    receivers.push((*number, receiver));
+                    claimed.push(one(*number, receiver, true));
                     continue;
                 }
                 // It may have come in since we looked.
                 let (sender, receiver) = match self.in_memory(block) {
                     Some(found) => {
-                        receivers.push((*number, watch::channel(Some(Ok(found))).1));
+                        claimed.push(one(*number, watch::channel(Some(Ok(found))).1, false));
                         continue;
                     }
                     None => watch::channel(None),
                 };
                 under_way.insert(block, receiver.clone());
-                receivers.push((*number, receiver));
+                claimed.push(one(*number, receiver, false));
                 ours.push((*number, sender));
             }
         }
@@ -466,7 +482,7 @@ impl Blocks {
         if !run.is_empty() {
             self.start_fetch(origin, run, teller);
         }
-        receivers
+        claimed
     }
 
     /// In a task of its own: others may wait for the blocks when the one who asked first has gone.

@@ -17,12 +17,12 @@ use crate::journal::frame::Framing;
 use crate::journal::{Journal, Known};
 use crate::meta::{Committer, Metadata, Name};
 use crate::model::{ContentId, Extent, Place};
-use crate::store::look_through;
+use crate::store::{Writers, look_through};
 
 /// Bytes of the journal that are read at once.
 const STEP_BYTES: u64 = 4 << 20;
 const METADATA_CACHE_BYTES: usize = 64 << 20;
-/// Where others write to a store as well, what was changed within this time may be a write that is under way.
+/// Where others, or other gateways, write to a store as well, what was changed within this time may be a write that is under way.
 const OTHERS_TAKE: Duration = Duration::from_secs(3600);
 
 /// What was found, and what was done about it.
@@ -41,6 +41,8 @@ pub(crate) struct Report {
     /// Files of writes that were broken off, in the stores' directories, and their bytes.
     leftovers: u64,
     leftover_bytes: u64,
+    /// Directories where others write as well, and how many files there look like those.
+    doubtful: Vec<(PathBuf, u64)>,
     /// Directories of stores that could not be looked through, and why.
     not_looked_at: Vec<(PathBuf, String)>,
 }
@@ -73,6 +75,13 @@ impl fmt::Display for Report {
                 f,
                 "{} files of writes that were broken off take {} bytes in the stores' directories: `underlay-gateway repair` removes them",
                 self.leftovers, self.leftover_bytes
+            )?;
+        }
+        for (directory, count) in &self.doubtful {
+            writeln!(
+                f,
+                "{count} files in {} may be what writes that were broken off have left, or other programs': remove those whose names end in `#` and a number and that nobody needs",
+                directory.display()
             )?;
         }
         for (directory, why) in &self.not_looked_at {
@@ -115,20 +124,24 @@ pub(crate) fn check(config: &Config, at_rest: Option<Arc<AtRest>>) -> Result<Rep
     Ok(report)
 }
 
-/// Where a store's directory is, and whether nobody but this gateway writes there.
-fn directories(config: &Config, metadata: &Metadata) -> Result<Vec<(PathBuf, bool)>, String> {
-    let is_ours = |rule: &Rule| config.cluster.is_none() && rule.consistency == Consistency::Exclusive;
-    let mut places: Vec<(StorePlace, bool)> = Vec::new();
+/// Where a store's directory is, and who writes there.
+fn directories(config: &Config, metadata: &Metadata) -> Result<Vec<(PathBuf, Writers)>, String> {
+    let writers = |rules: &[Rule]| match rules.iter().all(|rule| rule.consistency == Consistency::Exclusive) {
+        true => Writers::Gateways,
+        false => Writers::Others,
+    };
+    let mut places: Vec<(StorePlace, Writers)> = Vec::new();
     for bucket in &config.buckets {
-        places.push((bucket.store.clone(), bucket.rules.iter().all(is_ours)));
+        places.push((bucket.store.clone(), writers(&bucket.rules)));
     }
     let created = metadata.view().and_then(|view| view.all_buckets()).map_err(|error| error.to_string())?;
     for (_, record) in created.iter().filter(|(_, record)| record.is_created) {
-        let is_ours = config.new_buckets.as_ref().is_some_and(|new| is_ours(&new.rule));
-        places.extend(StorePlace::parse(&record.store).map(|place| (place, is_ours)));
+        let new = config.new_buckets.as_ref();
+        let writers = new.map_or(Writers::Others, |new| writers(std::slice::from_ref(&new.rule)));
+        places.extend(StorePlace::parse(&record.store).map(|place| (place, writers)));
     }
-    let directory = |(place, is_ours)| match place {
-        StorePlace::Directory(directory) => Some((directory, is_ours)),
+    let directory = |(place, writers)| match place {
+        StorePlace::Directory(directory) => Some((directory, writers)),
         StorePlace::S3 { .. } => None,
     };
     Ok(places.into_iter().filter_map(directory).collect())
@@ -142,9 +155,16 @@ fn look_for_leftovers(
     removes: bool,
     report: &mut Report,
 ) -> Result<(), String> {
-    for (directory, is_ours) in directories(config, metadata)? {
-        let before = if is_ours { locked } else { locked - OTHERS_TAKE };
-        match look_through(&directory, before, removes) {
+    for (directory, writers) in directories(config, metadata)? {
+        let is_alone = config.cluster.is_none() && writers == Writers::Gateways;
+        let before = if is_alone { locked } else { locked - OTHERS_TAKE };
+        let found = look_through(&directory, writers, before, removes);
+        if let Ok(found) = &found
+            && found.doubtful > 0
+        {
+            report.doubtful.push((directory.clone(), found.doubtful));
+        }
+        match found {
             Ok(found) if removes && found.count > 0 => {
                 let examples: Vec<String> =
                     found.examples.iter().map(|path| path.display().to_string()).collect();

@@ -16,6 +16,8 @@ use crate::model::Headers;
 const MOST_USER_BYTES: usize = 2048;
 /// S3 takes 8 KiB of headers with a request. What the gateway itself adds to a request (who signed it, when, for which host) has the rest.
 const MOST_HEADER_BYTES: usize = 7 << 10;
+/// The name that `Expires` has among the user metadata, for `object_store`, which does not know it. No client can give metadata such a name.
+pub(crate) const EXPIRES: &str = "%underlay-expires";
 const USER_PREFIX: &str = "x-amz-meta-";
 /// What a word of RFC 2047 begins and ends with, and how long it may be.
 const WORD_BEGIN: &str = "=?";
@@ -52,7 +54,7 @@ impl Headers {
         }
         let mut user_bytes = 0;
         for (name, value) in &self.user {
-            if !is_user_name(name) {
+            if !is_user_name(name) || name == EXPIRES {
                 return Err(Error::InvalidArgument(format!(
                     "{USER_PREFIX}{} can't be the name of a header",
                     name.escape_debug()

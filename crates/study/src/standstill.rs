@@ -120,7 +120,7 @@ fn pause_after(took: Duration, shortest: Duration, longest: Duration) -> Duratio
 pub struct PauseMeter {
     own: PauseWatch,
     stopped: Arc<Mutex<StoppedProcesses>>,
-    _ticker: SamplerTicker,
+    ticker: SamplerTicker,
 }
 
 impl PauseMeter {
@@ -166,7 +166,7 @@ impl PauseMeter {
                 pause
             })
         });
-        PauseMeter { own: PauseWatch::start(), stopped, _ticker: ticker }
+        PauseMeter { own: PauseWatch::start(), stopped, ticker }
     }
 
     /// Who stood still in a window that is over, in its warm-up, and in what left a backlog before it.
@@ -181,6 +181,7 @@ impl PauseMeter {
 
     /// Which other processes did.
     pub fn stopped_over(&self, window: &RunWindow) -> Vec<StoppedProcess> {
+        self.ticker.check();
         self.stopped.lock().over(window)
     }
 }
@@ -188,7 +189,7 @@ impl PauseMeter {
 /// A host that is busy for such a moment stops nobody, however short a step is.
 const BUSY_MOMENT_S: f64 = 0.2;
 
-/// Steps that follow one another: a stop in one of them is little beside all of them, and decides what comes of it.
+/// StepClock that follow one another: a stop in one of them is little beside all of them, and decides what comes of it.
 pub struct StepClock<'a> {
     meter: &'a PauseMeter,
     began: Cell<Instant>,
@@ -248,7 +249,7 @@ mod tests {
         Duration::from_millis(count)
     }
 
-    /// Stopped in looks of 100 ms between these times.
+    /// StoppedProcesses in looks of 100 ms between these times.
     fn stopped(origin: Instant, times: &[(u64, u64)]) -> StoppedProcesses {
         let mut stopped = StoppedProcesses::default();
         for &(from, until) in times {

@@ -9,6 +9,7 @@
 mod channel;
 pub mod claims;
 mod condvar;
+mod fate;
 mod mutex;
 pub mod planted;
 mod random;
@@ -22,6 +23,7 @@ mod unsimulated;
 
 pub use channel::{Receiver, RecvError, RecvTimeoutError, SendError, Sender, channel};
 pub use condvar::Condvar;
+pub use fate::ThreadFate;
 pub use mutex::{Mutex, MutexGuard};
 pub use random::random_u64;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};

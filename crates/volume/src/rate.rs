@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 use underlay_sync::thread::{self, JoinHandle};
@@ -142,7 +143,7 @@ impl JobTimer {
                 let shared = Arc::clone(&self.shared);
                 *thread = thread::ThreadBuilder::new()
                     .name("volume-limits".into())
-                    .spawn(move || shared.work())
+                    .spawn(move || shared.work_or_end())
                     .ok();
             }
             thread.is_some()
@@ -181,6 +182,15 @@ impl Drop for JobTimer {
 impl TimerShared {
     fn lock(&self) -> MutexGuard<'_, TimerState> {
         self.state.lock()
+    }
+
+    /// Where the thread must end by a panic, it runs what is left at once, rather than leave requests waiting. Later ones run where they come.
+    fn work_or_end(&self) {
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work())) else { return };
+        self.lock().ended = true;
+        // A job that panics here, too, has been run; the others want to be.
+        while catch_unwind(AssertUnwindSafe(|| self.work())).is_err() {}
+        resume_unwind(panic);
     }
 
     fn work(&self) {
@@ -254,6 +264,29 @@ mod tests {
             RateLimiter::new(RateLimits { iops: Some(1000), bytes_per_second: None }, ModelTime::ZERO);
         let last = (0..10_050).map(|_| limiter.admit(4096, ModelTime::ZERO)).last().unwrap();
         assert_eq!(last.as_ns(), 10_000_000_000);
+    }
+
+    #[test]
+    fn a_job_that_panics_leaves_no_other_one_waiting() {
+        let clock: Arc<dyn ModelClock> = Arc::new(RealClock::new(1.0));
+        let timer = JobTimer::new(Arc::clone(&clock));
+        let (sender, ran) = std::sync::mpsc::channel();
+        let job = |name: u32| {
+            let sender = sender.clone();
+            Box::new(move || sender.send(name).unwrap())
+        };
+        let far = clock.now() + Duration::from_secs(3600);
+        timer.run_at(far, job(1));
+        timer.run_at(far, Box::new(|| panic!("another bug of a caller")));
+        timer.run_at(far, job(2));
+        timer.run_at(clock.now(), Box::new(|| panic!("a bug of a caller")));
+        let next = || ran.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!((next(), next()), (1, 2));
+        timer.run_at(far, job(3));
+        assert_eq!(next(), 3);
+        // It is not hidden from whoever waits for the thread.
+        let thread = timer.thread.lock().take().unwrap();
+        assert!(thread.join().is_err());
     }
 
     #[test]

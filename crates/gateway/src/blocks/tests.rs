@@ -1,9 +1,16 @@
-//! What lies on flash, sealed and in clear, and what stays there.
+//! What lies on flash, sealed and in clear, and what stays there; what those get who wait for the same block.
 
+use std::fmt;
 use std::time::Duration;
 
-use object_store::ObjectStoreExt as _;
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
 use object_store::memory::InMemory;
+use object_store::path::Path as StorePath;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    ObjectStoreExt as _, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result as StoreResult,
+};
 
 use super::*;
 use crate::store::Kind;
@@ -110,15 +117,7 @@ async fn a_block_takes_no_more_memory_than_it_has_bytes() {
     let bytes = Bytes::from(vec![7; SIZE_BYTES as usize]);
     let put = store.put(&"a".into(), bytes.into()).await.unwrap();
     let blocks = Arc::new(Blocks::open(BLOCK_BYTES, 8 << 20, None, None).await.unwrap());
-    let origin = Origin {
-        backend: Backend::new(store, Kind::S3),
-        key: "a".to_owned(),
-        etag: put.e_tag,
-        size_bytes: SIZE_BYTES,
-        whose: Whose::new(&[b"a"]),
-        counts: Arc::default(),
-        missed: None,
-    };
+    let origin = origin_of(store, put.e_tag, SIZE_BYTES);
     drop(blocks.read(&origin, 0..SIZE_BYTES).await.unwrap());
     for number in 0..3 {
         let id = origin.whose.block(number);
@@ -139,4 +138,120 @@ async fn a_block_takes_no_more_memory_than_it_has_bytes() {
         let own = tokio::time::timeout(Duration::from_secs(20), own).await.unwrap();
         assert_eq!(own.capacity(), length, "block {number}");
     }
+}
+
+/// The object `a` of a store.
+fn origin_of(store: Arc<dyn ObjectStore>, etag: Option<String>, size_bytes: u64) -> Origin {
+    Origin {
+        backend: Backend::new(store, Kind::S3),
+        key: "a".to_owned(),
+        etag,
+        size_bytes,
+        whose: Whose::new(&[b"a"]),
+        counts: Arc::default(),
+        missed: None,
+    }
+}
+
+/// A store whose first requests for bytes fail, as soon as they may. Later ones succeed.
+#[derive(Debug)]
+struct Failing {
+    inner: InMemory,
+    failures: u64,
+    gets: AtomicU64,
+    may_fail: Semaphore,
+}
+
+impl fmt::Display for Failing {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "failing {}", self.inner)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Failing {
+    async fn put_opts(
+        &self,
+        path: &StorePath,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> StoreResult<PutResult> {
+        self.inner.put_opts(path, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &StorePath,
+        options: PutMultipartOptions,
+    ) -> StoreResult<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(path, options).await
+    }
+
+    async fn get_opts(&self, path: &StorePath, options: GetOptions) -> StoreResult<GetResult> {
+        if self.gets.fetch_add(1, Ordering::Relaxed) >= self.failures {
+            return self.inner.get_opts(path, options).await;
+        }
+        self.may_fail.acquire().await.unwrap().forget();
+        Err(object_store::Error::Generic { store: "failing", source: "503".into() })
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, StoreResult<StorePath>>,
+    ) -> BoxStream<'static, StoreResult<StorePath>> {
+        self.inner.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&StorePath>) -> BoxStream<'static, StoreResult<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&StorePath>) -> StoreResult<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &StorePath, to: &StorePath, options: CopyOptions) -> StoreResult<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}
+
+/// What two readers of the same block get, the second of which comes while the request of the first is under way. The first `failures` requests fail.
+async fn both_read(failures: u64) -> (Result<Bytes>, Result<Bytes>, u64) {
+    let store = Arc::new(Failing {
+        inner: InMemory::new(),
+        failures,
+        gets: AtomicU64::new(0),
+        may_fail: Semaphore::new(0),
+    });
+    let put = store.put(&"a".into(), Bytes::from_static(b"the bytes").into()).await.unwrap();
+    let blocks = Arc::new(Blocks::open(64 << 10, 8 << 20, None, None).await.unwrap());
+    let shared: Arc<dyn ObjectStore> = store.clone();
+    let origin = origin_of(shared, put.e_tag, 9);
+    let reader = || {
+        let (blocks, origin) = (Arc::clone(&blocks), origin.clone());
+        tokio::spawn(async move { blocks.read(&origin, 0..9).await })
+    };
+    let until = async |is_so: &dyn Fn() -> bool| {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let first = reader();
+    until(&|| store.gets.load(Ordering::Relaxed) == 1).await;
+    let second = reader();
+    until(&|| origin.counts.joined.load(Ordering::Relaxed) == 1).await;
+    store.may_fail.add_permits(failures as usize);
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    (first, second, store.gets.load(Ordering::Relaxed))
+}
+
+/// The request that failed began before this reader came, so it says nothing of the store as it is now.
+#[tokio::test]
+async fn a_reader_that_joined_a_failing_request_asks_once_for_itself() {
+    let (first, second, gets) = both_read(1).await;
+    assert!(matches!(first, Err(Error::Store(_))), "{first:?}");
+    assert_eq!((second.unwrap(), gets), (Bytes::from_static(b"the bytes"), 2));
+    let (_, second, gets) = both_read(3).await;
+    assert!(matches!(second, Err(Error::Store(_))), "{second:?}");
+    assert_eq!(gets, 2, "once only");
 }

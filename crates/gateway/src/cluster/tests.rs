@@ -535,11 +535,15 @@ async fn gateways_ask_each_other_for_no_more_than_is_needed() {
         other => panic!("{other:?}"),
     }
     // What would be lost when the slot moves is not taken.
-    let headers = Headers { expires: Some("Thu, 01 Dec 2033 16:00:00 GMT".to_owned()), ..Headers::default() };
-    let request = PutRequest { headers, ..PutRequest::default() };
-    let body = futures_util::stream::empty().boxed();
-    let refused = a.engine.put(BUCKET, "t/2", request, body, Box::new(|_, _| Ok(()))).await;
+    let put = async |request: PutRequest| {
+        let body = futures_util::stream::empty().boxed();
+        a.engine.put(BUCKET, "t/2", request, body, Box::new(|_, _| Ok(()))).await
+    };
+    let tags = vec![("a".to_owned(), "b".to_owned())];
+    let refused = put(PutRequest { tags, ..PutRequest::default() }).await;
     assert!(matches!(refused, Err(Error::NotImplemented(_))), "{refused:?}");
+    let headers = Headers { expires: Some("0".to_owned()), ..Headers::default() };
+    put(PutRequest { headers, ..PutRequest::default() }).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

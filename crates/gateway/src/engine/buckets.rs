@@ -9,12 +9,13 @@ use underlay_files::{Access, Folder};
 use underlay_sync::Mutex;
 
 use super::regions::Regions;
+use super::sent::OfBucket;
 use super::{BucketState, Engine, RuleState};
 use crate::config::{Consistency, Rule, StorePlace};
 use crate::disk_room::Need;
 use crate::errors::{Error, Result};
-use crate::meta::Name;
 use crate::model::{BucketRecord, now_ms};
+use crate::store::Kind;
 
 /// Names of buckets that were removed lately.
 #[derive(Debug, Default)]
@@ -53,6 +54,11 @@ impl Engine {
         let backend = (self.setup.open_store)(place)
             .map_err(|problem| format!("the store of bucket {name}: {problem}"))?
             .with_memory(self.storing.clone());
+        // What is on its way to a directory ends with the gateway.
+        if backend.kind == Kind::S3 {
+            let (log, bucket) = (Arc::clone(&self.sent), name.to_owned());
+            backend.note_sent_in(Arc::new(OfBucket { log, bucket }));
+        }
         let rules = rules
             .iter()
             .map(|rule| RuleState {
@@ -282,13 +288,9 @@ impl Engine {
         {
             return Err(Error::BucketNotEmpty);
         }
-        if !self.has_objects(name)? {
-            // As in S3, unfinished uploads keep no bucket.
-            self.end_uploads_of(name).await?;
-        }
-        // What was deleted has to be gone from the store first.
-        self.queue.hasten_bucket(name);
         for _ in 0..100 {
+            // What was deleted has to be gone from the store first.
+            self.queue.hasten_bucket(name);
             let bucket = name.to_owned();
             // Nobody makes it anew, in the directory that goes, before it has gone.
             let mut removals = self.making.lock().await;
@@ -317,8 +319,10 @@ impl Engine {
                     }
                     return Ok(());
                 }
-                Err(Error::BucketNotEmpty) if !self.has_objects(name)? && !self.has_uploads(name)? => {
+                Err(Error::BucketNotEmpty) if !self.has_objects(name)? => {
                     drop(removals);
+                    // As in S3, unfinished uploads keep no bucket. They end once they are all that does.
+                    self.end_uploads_of(name).await?;
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 Err(error) => return Err(error),
@@ -331,15 +335,6 @@ impl Engine {
         let view = self.metadata.view()?;
         let mut found = false;
         view.objects(bucket, std::ops::Bound::Unbounded, |_, _| {
-            found = true;
-            Ok(false)
-        })?;
-        Ok(found)
-    }
-
-    fn has_uploads(&self, bucket: &str) -> Result<bool> {
-        let (view, mut found) = (self.metadata.view()?, false);
-        view.uploads(bucket, &Name::new(bucket, "").to_bytes(), |_, _, _| {
             found = true;
             Ok(false)
         })?;

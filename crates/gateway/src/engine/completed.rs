@@ -86,7 +86,8 @@ impl Engine {
         pass: &Pass,
     ) -> Result<Option<String>> {
         let (_pins, runs) = self.journal.pin(|| {
-            let runs = self.runs_of(&self.metadata.view()?, state, &record.extents)?;
+            let view = self.metadata.view()?;
+            let runs = self.runs_of(&view, state, &record.extents)?;
             Ok((record.extents.iter().map(|extent| extent.content).collect(), runs))
         })?;
         let ranges = pieces(&(0..record.size_bytes), self.blocks.block_bytes());

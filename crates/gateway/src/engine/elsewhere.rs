@@ -204,12 +204,13 @@ impl Engine {
         if !tags.is_empty() {
             return refused("tags");
         }
-        if headers.expires.is_some() {
-            return refused("Expires headers");
+        if state.backend.kind == crate::store::Kind::S3 {
+            return Ok(());
         }
-        match state.backend.kind == crate::store::Kind::Directory && !headers.user.is_empty() {
-            true => refused("user metadata"),
-            false => Ok(()),
+        match headers {
+            _ if headers.expires.is_some() => refused("Expires headers"),
+            _ if !headers.user.is_empty() => refused("user metadata"),
+            _ => Ok(()),
         }
     }
 

@@ -15,6 +15,11 @@ use crate::model::{Place, StoredRecord};
 use crate::staged::is_staged;
 use crate::store::{Backend, PATIENCE};
 
+/// Under which the metadata have the prefixes of a bucket whose names are being forgotten.
+fn forgetting_key(bucket: &str) -> Vec<u8> {
+    format!("forgetting {bucket}").into_bytes()
+}
+
 /// How far a gateway is that is being opened. Most of the time it takes goes by with listing.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
@@ -33,6 +38,7 @@ impl Engine {
     /// are forgotten.
     pub(super) async fn take_over(&self, progress: &Progress) -> std::result::Result<(), String> {
         for state in self.bucket_states() {
+            self.forget_rest(&state).await?;
             for rule in state.rules.iter().filter(|rule| rule.rule.consistency != Consistency::Exclusive) {
                 self.forget(&state, &Name::new(&state.name, &rule.rule.prefix)).await?;
             }
@@ -242,23 +248,153 @@ impl Engine {
                 ));
             }
         }
-        // Noted first: whatever ends this half-way, they are listed before they count again.
+        // Noted first: whatever ends this half-way, they are listed before they count again, and the next start forgets the rest before that.
         let (bucket, wanted) = (state.name.clone(), Regions::wanted(&state.rules));
+        let prefix = prefix.key.clone();
         let noted = self.committer.commit(Vec::new(), move |change| {
+            if !theirs.is_empty() {
+                let mut prefixes: Vec<String> = change.state(&forgetting_key(&bucket))?.unwrap_or_default();
+                prefixes.push(prefix);
+                change.set_state(&forgetting_key(&bucket), &prefixes)?;
+            }
             Regions::note(change, &bucket, |known| known.without_unwanted(&wanted))
         });
         noted.await.map_err(|error| error.to_string())?;
-        for names in theirs.chunks(BATCH) {
-            let names = names.to_vec();
-            let forgotten = self.committer.commit(Vec::new(), move |change| {
-                for name in &names {
-                    change.set_object(name, None)?;
-                    change.set_stored(name, None)?;
-                }
-                Ok(())
-            });
-            forgotten.await.map_err(|error| error.to_string())?;
+        self.forget_rest(state).await
+    }
+
+    /// Forgets what is left of what was being forgotten. By now the rule may be back, and others may have written there meanwhile.
+    async fn forget_rest(&self, state: &BucketState) -> std::result::Result<(), String> {
+        let failed = |error: Error| error.to_string();
+        let (prefixes, known) = {
+            let view = self.metadata.view().map_err(failed)?;
+            let prefixes: Option<Vec<String>> = view.state(&forgetting_key(&state.name)).map_err(failed)?;
+            (prefixes.unwrap_or_default(), Regions::known(&view, &state.name).map_err(failed)?)
+        };
+        if prefixes.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        for prefix in prefixes {
+            let at = Name::new(&state.name, prefix);
+            let below = self.committer.commit(Vec::new(), move |change| change.names_below(&at, usize::MAX));
+            let below = below.await.map_err(failed)?;
+            // Parts of uploads belong to no rule.
+            let is_left = |name: &Name| !known.covers(&name.key) && !is_staged(&name.key);
+            let left: Vec<Name> = below.into_iter().filter(is_left).collect();
+            for names in left.chunks(BATCH) {
+                let names = names.to_vec();
+                let forgotten = self.committer.commit(Vec::new(), move |change| {
+                    for name in &names {
+                        // What was written here is not the store's to say.
+                        if change.pending(name)?.is_none() {
+                            change.set_object(name, None)?;
+                            change.set_stored(name, None)?;
+                        }
+                    }
+                    Ok(())
+                });
+                forgotten.await.map_err(failed)?;
+            }
+        }
+        let key = forgetting_key(&state.name);
+        let done =
+            self.committer.commit(Vec::new(), move |change| change.set_state(&key, &Vec::<String>::new()));
+        done.await.map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use object_store::memory::InMemory;
+    use object_store::{ObjectStore, ObjectStoreExt as _};
+
+    use super::*;
+    use crate::config::{Bucket, Local, Rule, StorePlace, Write};
+    use crate::engine::{ListRequest, Setup};
+    use crate::store::Kind;
+
+    async fn open(local: &Path, store: &Arc<InMemory>, consistency: Consistency) -> Arc<Engine> {
+        let shared: Arc<dyn ObjectStore> = store.clone();
+        let backend = Backend::new(shared, Kind::S3);
+        let rule = |prefix: &str, consistency| Rule {
+            prefix: prefix.to_owned(),
+            write: Write::Through,
+            consistency,
+        };
+        let setup = Setup {
+            local: Local {
+                directory: local.to_owned(),
+                journal_bytes: 64 << 20,
+                memory_bytes: 8 << 20,
+                flash_bytes: 0,
+                block_bytes: 64 << 10,
+                metadata_bytes: 4 << 20,
+                encryption: None,
+            },
+            patience: Duration::from_secs(5),
+            flushes: 2,
+            uploads_expire: Duration::from_secs(3600),
+            buckets: vec![Bucket {
+                name: "lake".to_owned(),
+                store: StorePlace::Directory("/the/store/of/the/test".into()),
+                rules: vec![rule("tmp/", consistency), rule("", Consistency::Exclusive)],
+            }],
+            new_buckets: None,
+            open_store: Box::new(move |_| Ok(backend.clone())),
+            create_place: Box::new(|_, _| Err("not here".to_owned())),
+            sharing: None,
+            alone: None,
+            at_rest: None,
+            into_empty: Vec::new(),
+        };
+        Engine::open(setup).await.unwrap()
+    }
+
+    async fn close(engine: Arc<Engine>) {
+        engine.close().await;
+        // Its loops let go of the directory one by one.
+        let gone = Arc::downgrade(&engine);
+        drop(engine);
+        let begun = std::time::Instant::now();
+        while gone.strong_count() > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it is still there");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_forgotten_by_half_is_listed_as_a_whole_where_the_rule_is_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let (local, store) = (directory.path().join("local"), Arc::new(InMemory::new()));
+        for key in ["tmp/a", "tmp/b", "other"] {
+            store.put(&key.into(), "bytes".into()).await.unwrap();
+        }
+        close(open(&local, &store, Consistency::Exclusive).await).await;
+        // The rule lets others write; and as a kill in the middle would, this leaves one of the names.
+        let engine = open(&local, &store, Consistency::Revalidate).await;
+        let found = engine.bucket("lake").unwrap().backend.head("tmp/b").await.unwrap();
+        let numbers = (engine.number(), engine.number());
+        let left = engine.committer.commit(Vec::new(), move |change| {
+            enter_listed(change, &Name::new("lake", "tmp/b"), &found, numbers, Kind::S3)?;
+            change.set_state(&forgetting_key("lake"), &vec!["tmp/".to_owned()])
+        });
+        left.await.unwrap();
+        close(engine).await;
+        // Others write there, and then the rule is taken back.
+        store.delete(&"tmp/b".into()).await.unwrap();
+        store.put(&"tmp/c".into(), "bytes".into()).await.unwrap();
+        let engine = open(&local, &store, Consistency::Exclusive).await;
+        let request = ListRequest { most: 9, ..ListRequest::default() };
+        let listed = engine.list("lake", &request).await.unwrap();
+        let names: Vec<&str> = listed.entries.iter().map(|entry| entry.name()).collect();
+        assert_eq!(names, ["other", "tmp/a", "tmp/c"]);
+        let left: Option<Vec<String>> =
+            engine.metadata.view().unwrap().state(&forgetting_key("lake")).unwrap();
+        assert_eq!(left, Some(Vec::new()));
+        close(engine).await;
     }
 }

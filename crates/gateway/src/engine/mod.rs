@@ -27,6 +27,7 @@ mod recovery;
 mod regions;
 mod rescue;
 mod room;
+mod sent;
 mod shared;
 mod slots;
 mod spill;
@@ -121,6 +122,7 @@ pub struct Engine {
     /// For objects on their way to stores.
     storing: Memory,
     spills: Arc<spill::Spills>,
+    sent: Arc<sent::SentLog>,
     served: Arc<Served>,
     ahead: ahead::Ahead,
     clock: expiry::Clock,
@@ -343,6 +345,8 @@ impl Engine {
             let cache = folder.path().join(CACHE);
             underlay_files::remove_tree(&cache).map_err(|error| format!("{}: {error}", cache.display()))?;
         }
+        let sent = sent::SentLog::open(&folder);
+        let (sent, sent_before) = sent.map_err(|error| format!("{}: {error}", folder.path().display()))?;
         let framing = Framing::new(setup.at_rest.clone());
         let commits = Commits::open(&journal_folder).map_err(|error| error.to_string())?;
         let capacity_bytes = setup.local.journal_bytes;
@@ -424,6 +428,7 @@ impl Engine {
             reading: Memory::new((memory_bytes / 2).max(LEAST_READING_BYTES)),
             storing: Memory::new((memory_bytes / 4).max(LEAST_STORING_BYTES)),
             spills,
+            sent: Arc::new(sent),
             served,
             ahead: ahead::Ahead::default(),
             clock: expiry::Clock::new(setup.uploads_expire),
@@ -449,7 +454,7 @@ impl Engine {
             engine.take_over(progress).await?;
         }
         let engine = Arc::new(engine);
-        engine.recall_unanswered().map_err(|error| error.to_string())?;
+        engine.recall_unanswered(sent_before).await.map_err(|error| error.to_string())?;
         engine.start_flushing().map_err(|error| error.to_string())?;
         engine.start_spilling().map_err(|error| error.to_string())?;
         engine.start_expiring();

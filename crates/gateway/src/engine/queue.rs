@@ -95,7 +95,8 @@ impl Queue {
         Queue { most: Some(most), ..Queue::default() }
     }
 
-    /// Places for those of the names that are not pending, waited for where there are none.
+    /// Places for those of the names that are not pending, waited for where there are none. What the stores refuse again and again may stay for
+    /// ever: it has as many places of its own, so that new names still have theirs.
     pub(super) async fn reserve(self: &Arc<Self>, names: &[Name]) -> Reserved {
         loop {
             let changed = self.changed.notified();
@@ -104,7 +105,10 @@ impl Queue {
             {
                 let mut state = self.state.lock();
                 let count = names.iter().filter(|name| !state.items.contains_key(*name)).count();
-                let has_room = |most| state.items.len() + state.reserved + count <= most;
+                let lasting = state.failing_by_cause.iter().filter(|(cause, _)| cause.is_lasting());
+                let lasting: usize = lasting.map(|(_, count)| count).sum();
+                let taken = |most| state.items.len() - lasting.min(most);
+                let has_room = |most| taken(most) + state.reserved + count <= most;
                 if count == 0 || self.most.is_none_or(has_room) {
                     state.reserved += count;
                     return Reserved { queue: Arc::clone(self), count };

@@ -56,7 +56,8 @@ impl Regions {
         change.set_state(&key_of(bucket), &note(known))
     }
 
-    fn covers(&self, key: &str) -> bool {
+    /// Whether the metadata speak for this key.
+    pub(super) fn covers(&self, key: &str) -> bool {
         let longest = self.0.iter().filter(|(prefix, _)| key.starts_with(prefix.as_str()));
         longest.max_by_key(|(prefix, _)| prefix.len()).is_some_and(|(_, is_known)| *is_known)
     }

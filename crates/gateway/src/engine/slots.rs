@@ -193,7 +193,8 @@ impl Engine {
             let state = self.bucket(&name.bucket).ok();
             let is_kept =
                 state.is_none_or(|state| self.check_keepable(&state, &record.headers, &record.tags).is_ok());
-            count += usize::from(!is_kept);
+            // Earlier versions kept this one from the store.
+            count += usize::from(!is_kept || record.headers.expires.is_some());
             Ok(())
         })?;
         Ok(count)

@@ -105,6 +105,13 @@ impl State {
         }
     }
 
+    /// One that was fetched and whose room a flush needs.
+    fn next_in_the_way(&mut self, now: Instant) -> Option<(ContentId, Parked)> {
+        let is_ready = |content: &&ContentId| self.parked.get(content).is_some_and(|it| it.not_before <= now);
+        let content = self.in_the_way.iter().find(is_ready).copied()?;
+        Some((content, self.remove(content)?))
+    }
+
     /// The oldest that should go to the store, or until when there is none. So many bytes of the journal are used.
     fn next(
         &mut self,
@@ -115,12 +122,11 @@ impl State {
         let is_in_the_way = self.waiting > 0 && self.bytes.saturating_mul(2) >= used_bytes;
         let is_full = self.bytes > share_bytes || is_in_the_way;
         let mut until = now + if self.waiting > 0 { LOOK_WHILE_WAITED } else { LOOK_EVERY };
-        let is_ready = |content: &&ContentId| self.parked.get(content).is_some_and(|it| it.not_before <= now);
-        let mut found = self.in_the_way.iter().find(is_ready).copied();
+        if let Some(found) = self.next_in_the_way(now) {
+            return Ok(found);
+        }
+        let mut found = None;
         for (content, parked) in &self.parked {
-            if found.is_some() {
-                break;
-            }
             if !is_full && now.saturating_duration_since(parked.since) < LAIN_FOR {
                 // Those behind it are younger.
                 break;
@@ -292,15 +298,14 @@ impl Engine {
                         let used_bytes = engine.journal.limited_bytes();
                         // On a full disk, whatever is here is in the way, and nobody waits for it any more.
                         let share_bytes = if engine.disk.is_full() { 0 } else { share_bytes };
-                        let next = spills.state.lock().next((share_bytes, used_bytes), Instant::now());
-                        // A draining gateway takes no more parts, and must not wait for those that are safe here.
-                        let is_draining = engine.served.is_draining.load(Ordering::Relaxed);
+                        let now = Instant::now();
+                        // A draining gateway takes no more parts, and must not wait for those that are safe here, but for those whose room what it waits
+                        // for needs.
+                        let next = match engine.served.is_draining.load(Ordering::Relaxed) {
+                            true => spills.state.lock().next_in_the_way(now).ok_or(now + LOOK_EVERY),
+                            false => spills.state.lock().next((share_bytes, used_bytes), now),
+                        };
                         match next {
-                            Ok((content, parked)) if is_draining => {
-                                spills.state.lock().insert(content, parked);
-                                drop(engine);
-                                tokio::time::sleep(LOOK_EVERY).await;
-                            }
                             Ok((content, parked)) => engine.spill_or_put_back(content, parked).await,
                             Err(until) => {
                                 drop(engine);

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
-use crate::errors::Result;
+use super::sent::Sent;
+use crate::errors::{Error, Result};
 use crate::model::now_ms;
 use crate::store::Effect;
 
-/// How often what is new is made durable, and what is on its way looked at. What a crash finds sent for less than twice this, the next start does
-/// not know of.
+/// How often what is new is made durable, and what is on its way looked at. What a power cut finds sent for less than twice this, the next start
+/// may not know of. After a kill it knows, by the [notes](super::sent) of what was sent.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
 
 /// A request by its key and effect, and until when it may be carried out (since 1970).
@@ -21,8 +22,17 @@ fn key_of(bucket: &str) -> Vec<u8> {
 }
 
 impl Engine {
-    /// Learns what an earlier start has kept.
-    pub(super) fn recall_unanswered(&self) -> Result<()> {
+    /// Learns what an earlier start has kept, and what it had sent when it was killed.
+    pub(super) async fn recall_unanswered(&self, sent: Vec<Sent>) -> Result<()> {
+        let has_news = !sent.is_empty();
+        self.recall(sent)?;
+        if has_news {
+            self.keep_unanswered(false).await?;
+        }
+        self.sent.clear().map_err(|error| Error::local("cannot empty the notes of what was sent", error))
+    }
+
+    fn recall(&self, sent: Vec<Sent>) -> Result<()> {
         let view = self.metadata.view()?;
         for state in self.bucket_states() {
             let kept: Kept = view.state(&key_of(&state.name))?.unwrap_or_default();
@@ -35,7 +45,14 @@ impl Engine {
             };
             let kept =
                 kept.into_iter().filter_map(|(key, effect, until_ms)| Some((key, effect, left(until_ms)?)));
-            state.backend.recall_unanswered(kept.collect());
+            // Behind the others: of two for one name, the later one counts. How long ago it was sent, nobody knows.
+            let of_bucket = sent.iter().filter(|sent| sent.bucket == state.name);
+            let of_bucket = of_bucket.map(|sent| (sent.key.clone(), sent.effect.clone(), Duration::MAX));
+            let count = of_bucket.clone().count();
+            state.backend.recall_unanswered(kept.chain(of_bucket).collect());
+            if count > 0 {
+                state.backend.unanswered_not_kept();
+            }
         }
         Ok(())
     }
@@ -54,6 +71,7 @@ impl Engine {
             let key = key_of(&state.name);
             let kept = self.committer.commit(Vec::new(), move |change| change.set_state(&key, &kept)).await;
             kept.inspect_err(|_| state.backend.unanswered_not_kept())?;
+            state.backend.unanswered_kept();
         }
         Ok(())
     }

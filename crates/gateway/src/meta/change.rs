@@ -131,17 +131,15 @@ impl<'t> Change<'t> {
 
     /// Whether the bucket has an object, an upload, or something that is still to be deleted from the store.
     pub(crate) fn bucket_has_rows(&self, bucket: &str) -> Result<bool> {
-        for table in [&self.objects, &self.uploads, &self.pending, &self.stored] {
-            let mut is_ours = false;
-            scan(table, Bound::Included(&Name::new(bucket, "").to_bytes()), |key, _| {
-                is_ours = Name::from_bytes(key).is_some_and(|name| name.bucket == bucket);
-                Ok(false)
-            })?;
-            if is_ours {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let mut tables = [&self.objects, &self.uploads, &self.pending, &self.stored].into_iter();
+        tables.try_fold(false, |found, table| Ok(found || has_row(table, bucket, |_| true)?))
+    }
+
+    /// Whether it has objects, or some that are to be deleted from the store still, beside uploads and their parts.
+    pub(crate) fn bucket_has_more_than_uploads(&self, bucket: &str) -> Result<bool> {
+        let is_object = |name: &Name| !is_staged(&name.key);
+        let mut tables = [&self.objects, &self.pending, &self.stored].into_iter();
+        tables.try_fold(false, |found, table| Ok(found || has_row(table, bucket, is_object)?))
     }
 
     /// Which prefixes of the bucket an earlier version of the gateway took over.
@@ -422,4 +420,15 @@ impl<'t> Change<'t> {
         }
         Ok(names)
     }
+}
+
+/// Whether a table has a name of this bucket that is wanted.
+fn has_row(table: &Open<'_>, bucket: &str, is_wanted: impl Fn(&Name) -> bool) -> Result<bool> {
+    let mut found = false;
+    scan(table, Bound::Included(&Name::new(bucket, "").to_bytes()), |key, _| {
+        let name = Name::from_bytes(key).filter(|name| name.bucket == bucket);
+        found = name.as_ref().is_some_and(&is_wanted);
+        Ok(name.is_some() && !found)
+    })?;
+    Ok(found)
 }

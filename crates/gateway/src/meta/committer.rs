@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use redb::{Database, Durability};
+use redb::Durability;
 use tokio::sync::oneshot;
 
 use super::COMMITS_KEY;
 use super::change::{Change, Unfinished};
+use super::latest::Viewed;
 use super::tables::Name;
 use crate::disk_room::DiskRoom;
 use crate::errors::{Error, Result};
@@ -92,7 +93,7 @@ pub(crate) struct Committer {
 impl Committer {
     /// Starts the thread. `applied` is called after each commit, before the callers hear of it.
     pub(crate) fn start(
-        database: Arc<Database>,
+        database: Arc<Viewed>,
         applied: impl FnMut(Effects) + Send + 'static,
     ) -> std::io::Result<Committer> {
         Committer::start_on(database, None, applied)
@@ -100,7 +101,7 @@ impl Committer {
 
     /// The same, which looks at the room on this disk.
     pub(crate) fn start_on(
-        database: Arc<Database>,
+        database: Arc<Viewed>,
         disk: Option<Arc<DiskRoom>>,
         applied: impl FnMut(Effects) + Send + 'static,
     ) -> std::io::Result<Committer> {
@@ -176,7 +177,7 @@ impl Committer {
 }
 
 fn run(
-    database: &Database,
+    database: &Viewed,
     disk: Option<&DiskRoom>,
     waiting: &Receiver<Job>,
     is_broken: &AtomicBool,
@@ -204,7 +205,10 @@ fn run(
             jobs.push(next);
         }
         let mut finishes = Vec::with_capacity(jobs.len());
-        let outcome = match carry_out(database, jobs, &mut finishes) {
+        let carried_out = carry_out(database, jobs, &mut finishes);
+        // Also behind one that failed: nobody knows then what it left.
+        database.forget_view();
+        let outcome = match carried_out {
             Ok(effects) => {
                 applied(effects);
                 Outcome::Durable
@@ -240,12 +244,12 @@ fn say_end() {
 }
 
 /// Whether a change can be begun.
-fn takes_more(database: &Database) -> bool {
+fn takes_more(database: &Viewed) -> bool {
     database.begin_write().is_ok_and(|transaction| transaction.abort().is_ok())
 }
 
 fn carry_out(
-    database: &Database,
+    database: &Viewed,
     jobs: Vec<Job>,
     finishes: &mut Vec<Finish>,
 ) -> std::result::Result<Effects, Outcome> {
@@ -309,8 +313,8 @@ mod tests {
     use std::io;
 
     use bytes::Bytes;
-    use redb::StorageBackend;
     use redb::backends::InMemoryBackend;
+    use redb::{Database, StorageBackend};
 
     use super::*;
     use crate::journal::Journal;
@@ -361,8 +365,8 @@ mod tests {
         let journal = Arc::new(Journal::open(folder, 1 << 20, &[], Default::default()).unwrap());
         let fails = Arc::new(AtomicBool::new(false));
         let backend = Failing { fails_syncs: Arc::clone(&fails), ..Failing::default() };
-        let database = Arc::new(Database::builder().create_with_backend(backend).unwrap());
-        let committer = Committer::start(database, |_| {}).unwrap();
+        let database = Database::builder().create_with_backend(backend).unwrap();
+        let committer = Committer::start(Arc::new(Viewed::from(database)), |_| {}).unwrap();
 
         let written = async |number| {
             let mut writer = journal.reserve_beyond(ContentId(number), 5).unwrap();
@@ -392,7 +396,8 @@ mod tests {
     async fn a_change_that_panics_is_undone_and_others_are_made() {
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
         let supervisor = Supervisor::default();
-        let committer = Committer::start(Arc::new(database), |_| {}).unwrap().supervised_by(&supervisor);
+        let committer =
+            Committer::start(Arc::new(Viewed::from(database)), |_| {}).unwrap().supervised_by(&supervisor);
         let half = committer.commit(Vec::new(), |change| -> Result<()> {
             change.set_number(b"half", 1)?;
             panic!("as the test wants it")
@@ -406,13 +411,30 @@ mod tests {
         assert_eq!(supervisor.panics()["committer"], 1);
     }
 
+    #[tokio::test]
+    async fn a_reader_sees_a_commit_as_soon_as_its_caller_hears_of_it() {
+        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
+        let database = Arc::new(Viewed::from(database));
+        let committer = Committer::start(Arc::clone(&database), |_| {}).unwrap();
+        committer.commit(Vec::new(), |change| change.set_number(b"test", 0)).await.unwrap();
+        let first = database.view().unwrap();
+        assert!(Arc::ptr_eq(&first, &database.view().unwrap()), "readers of one commit share a view");
+        for number in 1..100 {
+            committer.commit(Vec::new(), move |change| change.set_number(b"test", number)).await.unwrap();
+            assert_eq!(database.view().unwrap().number(b"test"), Ok(Some(number)));
+        }
+        // Who holds one goes on seeing what it saw.
+        assert_eq!(first.number(b"test"), Ok(Some(0)));
+    }
+
     /// The gateways with the rest of a cluster's keys wait for this one to say that it can't go on.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_read_that_fails_ends_it_as_well() {
         use redb::ReadableDatabase as _;
         let fails = Arc::new(AtomicBool::new(false));
         let backend = Failing { fails_reads: Arc::clone(&fails), ..Failing::default() };
-        let database = Arc::new(Database::builder().set_cache_size(0).create_with_backend(backend).unwrap());
+        let database = Database::builder().set_cache_size(0).create_with_backend(backend).unwrap();
+        let database = Arc::new(Viewed::from(database));
         let committer = Committer::start(Arc::clone(&database), |_| {}).unwrap();
         let number = |change: &mut Change<'_>| change.set_number(b"test", 1);
         committer.commit(Vec::new(), number).await.unwrap();

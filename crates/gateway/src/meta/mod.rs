@@ -6,6 +6,7 @@
 mod change;
 mod committer;
 mod file;
+mod latest;
 mod tables;
 mod view;
 
@@ -28,6 +29,7 @@ use crate::errors::{Error, Result};
 use crate::from_disk::{OnDisk, Seen, make_sure};
 use crate::journal::Noted;
 use file::MetadataFile;
+use latest::Viewed;
 
 /// Of our tables; another one is refused.
 const FORMAT: u64 = 2;
@@ -86,7 +88,7 @@ fn read_from_disk(path: &Path) -> Result<()> {
 
 /// The open file.
 pub(crate) struct Metadata {
-    database: Arc<Database>,
+    database: Arc<Viewed>,
     /// Counts the openings: the upper bits of every number that is never given twice.
     pub(crate) epoch: u64,
     /// Whether the last user of the file had closed it: if not, the kernel may remember what the disk does not have.
@@ -162,7 +164,8 @@ impl Metadata {
             Err(_) => return Err(failed(&"they are damaged")),
         };
         is_open.store(true, Ordering::Release);
-        let mut metadata = Metadata { database: Arc::new(database), epoch: 0, was_closed: true };
+        let mut metadata =
+            Metadata { database: Arc::new(Viewed::from(database)), epoch: 0, was_closed: true };
         let transaction = metadata.database.begin_write().map_err(|error| failed(&error))?;
         {
             let mut change = Change::begin(&transaction)?;
@@ -200,11 +203,11 @@ impl Metadata {
     }
 
     /// What the last commit left.
-    pub(crate) fn view(&self) -> Result<View> {
-        View::of(&self.database)
+    pub(crate) fn view(&self) -> Result<Arc<View>> {
+        self.database.view()
     }
 
-    pub(crate) fn database(&self) -> Arc<Database> {
+    pub(crate) fn database(&self) -> Arc<Viewed> {
         Arc::clone(&self.database)
     }
 }

@@ -1,6 +1,7 @@
 //! Reading what the last commit left.
 
 use std::ops::Bound;
+use std::sync::OnceLock;
 
 use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase as _, ReadableTable};
 use serde::de::DeserializeOwned;
@@ -46,18 +47,35 @@ pub(super) fn scan(
     Ok(())
 }
 
+type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
+
 /// A consistent look at all tables.
 pub(crate) struct View {
     transaction: ReadTransaction,
+    /// Every read of an object needs these two, and opening one takes longer than finding a row in it.
+    objects: OnceLock<Rows>,
+    contents: OnceLock<Rows>,
 }
 
 impl View {
     pub(super) fn of(database: &Database) -> Result<View> {
-        Ok(View { transaction: database.begin_read().map_err(|error| unreadable(&error))? })
+        let transaction = database.begin_read().map_err(|error| unreadable(&error))?;
+        Ok(View { transaction, objects: OnceLock::new(), contents: OnceLock::new() })
     }
 
-    fn open(&self, table: Table) -> Result<ReadOnlyTable<&'static [u8], &'static [u8]>> {
+    fn open(&self, table: Table) -> Result<Rows> {
         self.transaction.open_table(table).map_err(|error| unreadable(&error))
+    }
+
+    /// The same of a table that stays open as long as the view.
+    fn keep_open<'a>(&self, place: &'a OnceLock<Rows>, table: Table) -> Result<&'a Rows> {
+        match place.get() {
+            Some(rows) => Ok(rows),
+            None => {
+                let rows = self.open(table)?;
+                Ok(place.get_or_init(|| rows))
+            }
+        }
     }
 
     pub(crate) fn number(&self, key: &[u8]) -> Result<Option<u64>> {
@@ -69,11 +87,11 @@ impl View {
     }
 
     pub(crate) fn object(&self, name: &Name) -> Result<Option<ObjectRecord>> {
-        fetch(&self.open(OBJECTS)?, &name.to_bytes())
+        fetch(self.keep_open(&self.objects, OBJECTS)?, &name.to_bytes())
     }
 
     pub(crate) fn content(&self, id: ContentId) -> Result<Option<ContentRecord>> {
-        fetch(&self.open(CONTENTS)?, &id.0.to_be_bytes())
+        fetch(self.keep_open(&self.contents, CONTENTS)?, &id.0.to_be_bytes())
     }
 
     pub(crate) fn pending(&self, name: &Name) -> Result<Option<PendingRecord>> {

@@ -10,6 +10,7 @@ use hyper::HeaderMap;
 use sha2::{Digest as _, Sha256};
 
 use super::access::Permissions;
+use super::spoiled::Spoiled;
 use crate::digests::hex;
 
 /// No piece is longer. Signed chunks up to this length pass as they are: those of most clients have 64 or 128 KiB.
@@ -25,23 +26,6 @@ const MOST_LINE_BYTES: usize = 1024;
 const MOST_TRAILER_BYTES: usize = 16 << 10;
 const SIGNATURE_BYTES: usize = 64;
 const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
-
-/// Why a body in chunks can't be read on. `s3s` hands these on as text, and `input::body` tells a wrong signature by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Spoiled {
-    #[error("a chunk of the body does not begin with its length in up to 16 hexadecimal digits")]
-    Line,
-    #[error("a chunk of the body is longer or shorter than announced")]
-    Length,
-    #[error("the chunks have more bytes than x-amz-decoded-content-length says")]
-    TooLong,
-    #[error("the body ends before its last chunk, which is empty")]
-    NoEnd,
-    #[error("the trailer of the body has more than 16 KiB")]
-    LongTrailer,
-    #[error("SignatureMismatch: a chunk or the trailer is not what was signed")]
-    Mismatch,
-}
 
 enum State {
     /// Before a chunk.

@@ -10,9 +10,11 @@ use s3s::dto::{CopySource, Range, StorageClass, StreamingBlob};
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 
 use super::answers::{error, invalid, invalid_request};
+use super::spoiled::Spoiled;
 use crate::digests::{ALGORITHMS, Algorithm};
 use crate::engine::Verify;
 use crate::errors::{Error, Result};
+use crate::headers::written;
 use crate::model::Checksums;
 
 /// S3's limit of tags.
@@ -24,12 +26,20 @@ pub(super) fn body(blob: Option<StreamingBlob>) -> BoxStream<'static, Result<Byt
     blob.map(|piece| piece.map_err(|error| broken_off(&error.to_string()))).boxed()
 }
 
-/// Why a body did not come whole, from what `s3s` says of it.
+/// Why a body did not come whole, from what `s3s` says of it. Its own words and those of `hyper` are for the log.
 pub(super) fn broken_off(text: &str) -> Error {
-    match text {
-        text if text.contains("SignatureMismatch") => Error::WrongSignature(text.to_owned()),
-        text if text.contains("Mismatch") && !text.contains("Length") => Error::NotAsSigned(text.to_owned()),
-        text => Error::IncompleteBody(format!("the body broke off: {text}")),
+    tracing::debug!("a body did not come whole: {text}");
+    match Spoiled::said_in(text) {
+        Some(spoiled) if spoiled != Spoiled::Mismatch => {
+            Error::IncompleteBody(format!("the body broke off: {spoiled}"))
+        }
+        _ if text.contains("SignatureMismatch") => {
+            Error::WrongSignature("a chunk or the trailer is not what was signed".to_owned())
+        }
+        _ if text.contains("Mismatch") && !text.contains("Length") => {
+            Error::NotAsSigned("its SHA-256 is not that of x-amz-content-sha256".to_owned())
+        }
+        _ => Error::IncompleteBody("the body broke off before its end: send it again".to_owned()),
     }
 }
 
@@ -233,6 +243,11 @@ pub(super) fn metadata(metadata: Option<s3s::dto::Metadata>) -> Vec<(String, Str
     pairs
 }
 
+/// A header that clients wrote with other characters than those of ASCII, as S3 returns it.
+pub(super) fn in_ascii(text: String) -> String {
+    if text.is_ascii() { text } else { written(&text).into_owned() }
+}
+
 /// Tags as a header has them: `a=1&b=2`.
 pub(super) fn tags(text: Option<&str>) -> S3Result<Vec<(String, String)>> {
     let Some(text) = text else { return Ok(Vec::new()) };
@@ -299,6 +314,21 @@ mod tests {
         assert!(tags(Some("a=%zz")).is_err() && tags(Some("a=%f")).is_err());
         let many: Vec<String> = (0..11).map(|at| format!("t{at}=v")).collect();
         assert!(tags(Some(&many.join("&"))).is_err());
+    }
+
+    #[test]
+    fn what_dependencies_say_of_a_body_stays_inside() {
+        let of = |text: &str| broken_off(text).to_string();
+        for text in ["AwsChunkedStreamError: FormatError", "error reading a body from connection"] {
+            assert_eq!(of(text), "the body broke off before its end: send it again");
+        }
+        let wrapped = format!("Underlying: {}", Spoiled::NoEnd);
+        assert_eq!(of(&wrapped), format!("the body broke off: {}", Spoiled::NoEnd));
+        for text in ["AwsChunkedStreamError: SignatureMismatch", &Spoiled::Mismatch.to_string()] {
+            assert!(matches!(broken_off(text), Error::WrongSignature(_)), "{text}");
+        }
+        assert!(matches!(broken_off("PayloadHashMismatch"), Error::NotAsSigned(_)));
+        assert!(matches!(broken_off("LengthMismatch"), Error::IncompleteBody(_)));
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod preconditions;
 mod queries;
 mod ranges;
 mod rewriting;
+mod spoiled;
 mod tagging;
 
 pub(crate) use access::{Note, Permissions, refused_at_once};

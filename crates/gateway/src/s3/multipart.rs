@@ -10,7 +10,7 @@ use super::answers::{
 };
 use super::input::{self, Promised};
 use super::listing::Encoding;
-use super::object::headers_of;
+use super::object::{expires, headers_of};
 use super::preconditions::Preconditions;
 use crate::digests::{ALGORITHMS, Algorithm};
 use crate::engine::{CompletedPart as Listed, MOST_PARTS, UploadEntry, UploadsRequest};
@@ -46,6 +46,7 @@ pub(super) async fn create(
     front: &Front,
     request: S3Request<CreateMultipartUploadInput>,
 ) -> Answer<CreateMultipartUploadOutput> {
+    let expires = expires(&request.headers, &request.extensions)?;
     let input = request.input;
     acl::check_canned(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
     input::check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
@@ -56,7 +57,7 @@ pub(super) async fn create(
         None => algorithm.map(Algorithm::usual_coverage),
     };
     let checksum = algorithm.zip(coverage);
-    let (headers, tags) = (headers_of!(input), input::tags(input.tagging.as_deref())?);
+    let (headers, tags) = (headers_of!(input, expires), input::tags(input.tagging.as_deref())?);
     let upload = front
         .engine
         .create_upload(&input.bucket, &input.key, headers, tags, checksum)

@@ -3,6 +3,8 @@
 use futures_util::StreamExt as _;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
+use hyper::header::{EXPIRES, HeaderMap, HeaderValue};
+use hyper::http::Extensions;
 use s3s::dto::*;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
@@ -11,6 +13,7 @@ use super::answers::{
 };
 use super::input::{self, Promised, check_version};
 use super::preconditions::Preconditions;
+use super::rewriting::headers_with;
 use super::{Front, acl, ranges};
 use crate::digests::ALGORITHMS;
 use crate::engine::{self, Conditions, CopyRequest, MOST_PARTS, PutRequest, Short};
@@ -22,22 +25,32 @@ type Answer<T> = S3Result<S3Response<T>>;
 /// What S3 says of an object whose writer said nothing.
 const NO_TYPE: &str = "binary/octet-stream";
 
-/// Reads the headers that S3 keeps from any of its inputs.
+/// Reads the headers that S3 keeps from any of its inputs. `Expires` is apart: `s3s` knows it as a date only.
 macro_rules! headers_of {
-    ($input:expr) => {
+    ($input:expr, $expires:expr) => {
         $crate::model::Headers {
             content_type: $input.content_type.clone().filter(|text| !text.is_empty()),
             cache_control: $input.cache_control.clone(),
             content_disposition: $input.content_disposition.clone(),
             content_encoding: $crate::s3::object::encoding_of($input.content_encoding.as_deref()),
             content_language: $input.content_language.clone(),
-            expires: $input.expires.as_ref().and_then($crate::s3::object::http_date),
+            expires: $expires,
             user: $crate::s3::input::metadata($input.metadata.clone()),
         }
     };
 }
 
 pub(super) use headers_of;
+
+/// The `Expires` of a request. S3 keeps any text: what is no date counts as a time that has passed (RFC 9111, section 5.3).
+pub(super) fn expires(headers: &HeaderMap, extensions: &Extensions) -> S3Result<Option<String>> {
+    let values = headers_with(headers, extensions, EXPIRES.as_str()).get_all(EXPIRES);
+    let texts = values.iter().map(|value| std::str::from_utf8(value.as_bytes()));
+    let texts: std::result::Result<Vec<&str>, _> = texts.collect();
+    let texts = texts.map_err(|_| invalid("the header expires is not UTF-8"))?;
+    let text = texts.join(", ");
+    Ok((!text.is_empty()).then(|| input::in_ascii(text)))
+}
 
 /// `aws-chunked` is how a body came, and no property of the object.
 pub(super) fn encoding_of(text: Option<&str>) -> Option<String> {
@@ -47,12 +60,6 @@ pub(super) fn encoding_of(text: Option<&str>) -> Option<String> {
         .filter(|word| !word.is_empty() && !word.eq_ignore_ascii_case("aws-chunked"))
         .collect();
     (!kept.is_empty()).then(|| kept.join(", "))
-}
-
-pub(super) fn http_date(time: &Timestamp) -> Option<String> {
-    let mut text = Vec::new();
-    time.format(TimestampFormat::HttpDate, &mut text).ok()?;
-    String::from_utf8(text).ok()
 }
 
 /// The range that a request asks for, with the number of parts if it asked for one of them.
@@ -104,11 +111,6 @@ macro_rules! describe {
         $output.content_disposition = record.headers.content_disposition.clone();
         $output.content_encoding = record.headers.content_encoding.clone();
         $output.content_language = record.headers.content_language.clone();
-        $output.expires = record
-            .headers
-            .expires
-            .as_deref()
-            .and_then(|text| Timestamp::parse(TimestampFormat::HttpDate, text).ok());
         $output.metadata = Some(record.headers.user.iter().cloned().collect());
         $output.parts_count = $parts;
         if $is_part {
@@ -120,6 +122,26 @@ macro_rules! describe {
             with_checksums!($output, record.checksums);
             $output.checksum_type = coverage(&record.checksums);
         }
+    };
+}
+
+/// What the object's writer said, which need not be a date, unless the request asks for another value.
+fn expires_of(record: &ObjectRecord, asked: Option<&Timestamp>) -> HeaderMap {
+    let text = record.headers.expires.as_deref().filter(|_| asked.is_none());
+    text.and_then(|text| HeaderValue::from_str(text).ok()).map(|value| (EXPIRES, value)).into_iter().collect()
+}
+
+/// Replaces headers of the answer to HEAD by those that the request asks for. `s3s` does so for GET alone.
+macro_rules! replace_headers {
+    ($output:expr, $input:expr, $($field:ident from $asked:ident),*) => {
+        $(if let Some(value) = &$input.$asked {
+            if HeaderValue::from_str(value).is_err() {
+                let name = stringify!($asked).replace('_', "-");
+                return Err(invalid_request(format!("the value of {name} can't be a header")));
+            }
+            $output.$field = Some(value.clone());
+        })*
+        $output.expires = $input.response_expires.clone();
     };
 }
 
@@ -157,6 +179,7 @@ pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> An
         output.checksum_type = coverage(&checksums);
     }
     output.tag_count = i32::try_from(record.tags.len()).ok().filter(|count| *count > 0);
+    let expires = expires_of(record, input.response_expires.as_ref());
     let streamed = |body: engine::Body| {
         Body::http_body_unsync(StreamBody::new(body.map(|piece| piece.map(Frame::data))))
     };
@@ -174,7 +197,9 @@ pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> An
         }
     };
     output.body = Some(StreamingBlob::from(body));
-    Ok(S3Response::with_status(output, status(is_part)))
+    let mut response = S3Response::with_status(output, status(is_part));
+    response.headers = expires;
+    Ok(response)
 }
 
 pub(super) async fn head(front: &Front, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
@@ -191,7 +216,17 @@ pub(super) async fn head(front: &Front, request: S3Request<HeadObjectInput>) -> 
         with_checksums!(output, checksums);
         output.checksum_type = coverage(&checksums);
     }
+    replace_headers!(
+        output,
+        input,
+        content_type from response_content_type,
+        content_language from response_content_language,
+        cache_control from response_cache_control,
+        content_disposition from response_content_disposition,
+        content_encoding from response_content_encoding
+    );
     let mut response = S3Response::with_status(output, status(is_part));
+    response.headers = expires_of(&record, input.response_expires.as_ref());
     if !record.tags.is_empty() {
         // `s3s` has no field for it here.
         response.headers.insert("x-amz-tagging-count", record.tags.len().into());
@@ -234,7 +269,7 @@ pub(super) async fn put(front: &Front, request: S3Request<PutObjectInput>) -> An
     )?;
     let put = PutRequest {
         size_bytes: input::size(input.content_length, &request.headers)?,
-        headers: headers_of!(input),
+        headers: headers_of!(input, expires(&request.headers, &request.extensions)?),
         tags: input::tags(input.tagging.as_deref())?,
         conditions: Preconditions::of(&request.headers, &request.extensions)?.of_write(),
         algorithms: promised.algorithms.clone(),
@@ -251,6 +286,7 @@ pub(super) async fn put(front: &Front, request: S3Request<PutObjectInput>) -> An
 pub(super) async fn copy(front: &Front, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
     let target = Preconditions::of(&request.headers, &request.extensions)?.of_write();
     let source = Preconditions::of_source(&request.headers, &request.extensions)?;
+    let expires = expires(&request.headers, &request.extensions)?;
     let input = request.input;
     let from = input::source(&input.copy_source)?;
     acl::check_canned(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
@@ -263,7 +299,7 @@ pub(super) async fn copy(front: &Front, request: S3Request<CopyObjectInput>) -> 
         Some(other) => Err(invalid(format!("a directive is COPY or REPLACE, and not {other:?}"))),
     };
     let headers = match replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str))? {
-        true => Some(headers_of!(input)),
+        true => Some(headers_of!(input, expires)),
         false => None,
     };
     let tags = match replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str))? {

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderValue, LOCATION};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, LOCATION};
 use hyper::{Request, Response, StatusCode};
 use openssl::hash::MessageDigest;
 use openssl::pkey::PKey;
@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 use super::access::{Note, Noted, Permissions};
 use super::addressing::{Addressing, Style};
 use super::answers::{denied, error, invalid, ms};
-use super::input::{Promised, check_storage_class, check_tags, metadata};
+use super::input::{Promised, check_storage_class, check_tags, in_ascii, metadata};
 use super::object::encoding_of;
 use super::{acl, documents};
 use crate::digests::{ALGORITHMS, Algorithm};
@@ -70,7 +70,10 @@ impl Incoming {
                 Ok(true)
             }
             Ok(None) => Ok(false),
-            Ok(Some(Err(why))) => Err(broke_off(format!("the form broke off: {why}"))),
+            Ok(Some(Err(why))) => {
+                tracing::debug!("a form did not come whole: {why}");
+                Err(broke_off("the form broke off before its end: send it again".to_owned()))
+            }
             Err(_) => Err(broke_off(format!("nothing came of the form for {} s", SILENCE.as_secs()))),
         }
     }
@@ -79,7 +82,7 @@ impl Incoming {
     async fn form(&mut self, boundary: &str) -> S3Result<Form> {
         let mut reader = Reader::new(boundary);
         loop {
-            if let Some((form, at)) = reader.read(&self.buffer).map_err(error)? {
+            if let Some((form, at)) = reader.read(&self.buffer).map_err(malformed)? {
                 drop(self.buffer.split_to(at));
                 return Ok(form);
             }
@@ -117,6 +120,11 @@ impl Incoming {
         while self.buffer.len() <= MOST_HEAD_BYTES && self.more().await? {}
         Ok(file)
     }
+}
+
+/// A body that is no form, which has a code of its own in S3.
+fn malformed(why: Error) -> S3Error {
+    S3Error::with_message(S3ErrorCode::MalformedPOSTRequest, why.to_string())
 }
 
 fn too_many() -> S3Error {
@@ -184,7 +192,7 @@ impl Forms {
             return Err(too_large());
         }
         let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let boundary = form::boundary_of(content_type.unwrap_or_default()).map_err(error)?;
+        let boundary = form::boundary_of(content_type.unwrap_or_default()).map_err(malformed)?;
         let mut incoming = Incoming { body, buffer: BytesMut::new() };
         let Ok(_place) = self.places.try_acquire() else { return Err(too_many()) };
         let form = in_time(FIELDS_IN, incoming.form(&boundary)).await?;
@@ -302,7 +310,10 @@ fn policy_of(text: &str) -> S3Result<PostPolicy> {
     let wrong = |why: String| {
         S3Error::with_message(S3ErrorCode::InvalidPolicyDocument, format!("the policy can't be read: {why}"))
     };
-    let policy = PostPolicy::from_base64(text).map_err(|why| wrong(why.to_string()))?;
+    let policy = PostPolicy::from_base64(text).map_err(|why| {
+        tracing::debug!("a policy can't be read: {why}");
+        wrong("expected the base64 of JSON with `expiration` and `conditions`".to_owned())
+    })?;
     // `s3s` reads times that S3 does not.
     let document: serde_json::Value = STANDARD
         .decode(text)
@@ -403,7 +414,8 @@ fn check_least(policy: &PostPolicy, length: usize) -> S3Result<()> {
 fn put_of(form: &Form) -> S3Result<(PutRequest, Promised)> {
     acl::check_canned(form.field("acl"))?;
     check_storage_class(form.field("x-amz-storage-class"))?;
-    let text = |name: &str| form.field(name).filter(|text| !text.is_empty()).map(str::to_owned);
+    // Browsers send UTF-8. S3 keeps it as the encoded words that a PUT has, and returns these.
+    let text = |name: &str| form.field(name).filter(|text| !text.is_empty()).map(str::to_owned).map(in_ascii);
     if let Some((name, _)) = form.fields.iter().find(|(name, _)| name.starts_with("x-amz-server-side-")) {
         return Err(error(Error::NotImplemented(format!(
             "this gateway can't do what the form asks for: {name}"
@@ -417,10 +429,10 @@ fn put_of(form: &Form) -> S3Result<(PutRequest, Promised)> {
             Some((name.strip_prefix("x-amz-meta-")?.to_owned(), read(value).into_owned()))
         });
     let headers = Headers {
-        content_type: text("content-type").or_else(|| form.file_type.clone()),
+        content_type: text("content-type").or_else(|| form.file_type.clone().map(in_ascii)),
         cache_control: text("cache-control"),
         content_disposition: text("content-disposition"),
-        content_encoding: encoding_of(form.field("content-encoding")),
+        content_encoding: encoding_of(form.field("content-encoding")).map(in_ascii),
         content_language: None,
         expires: text("expires"),
         user: metadata(Some(user.collect())),
@@ -511,6 +523,13 @@ impl Success {
         if let Ok(value) = HeaderValue::try_from(&etag) {
             response.headers_mut().insert(ETAG, value);
         }
+        for algorithm in ALGORITHMS {
+            let Some(checksum) = stored.checksums.get(algorithm) else { continue };
+            let name = HeaderName::try_from(algorithm.header());
+            if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(checksum)) {
+                response.headers_mut().insert(name, value);
+            }
+        }
         Ok(response)
     }
 }
@@ -569,6 +588,31 @@ mod tests {
         assert!(check_least(&rules, 0).is_err() && check_least(&rules, 1).is_ok());
         let anywhere = policy(r#"["starts-with", "$key", ""]"#);
         assert!(check_policy(&anywhere, &form(&fields[..1]), "lake", "a", 0).is_err());
+    }
+
+    #[test]
+    fn the_answer_to_a_form_has_the_checksum_of_the_file() {
+        let mut checksums = Checksums::default();
+        checksums.set(Algorithm::Crc32c, "8TDyHg==".to_owned());
+        let stored = Stored { etag: "e".to_owned(), checksums, modified_ms: 0 };
+        for status in ["200", "201", "204"] {
+            let success = Success::of(&form(&[("success_action_status", status)])).unwrap();
+            let answer = success.answer("lake", "a", "http://gateway/lake/a", &stored).unwrap();
+            assert_eq!(answer.headers()["x-amz-checksum-crc32c"], "8TDyHg==", "{status}");
+            assert!(!answer.headers().contains_key("x-amz-checksum-crc32"), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_no_form_has_the_code_of_s3() {
+        let unnamed = "--b\r\nContent-Disposition: form-data\r\n\r\nvalue\r\n--b--\r\n";
+        for body in ["no form", unnamed] {
+            let why = Reader::new("--b").read(body.as_bytes()).err().map(malformed).unwrap();
+            assert_eq!(why.code(), &S3ErrorCode::MalformedPOSTRequest, "{body}");
+            assert_eq!(why.status_code(), Some(StatusCode::BAD_REQUEST), "{body}");
+        }
+        let why = form::boundary_of("multipart/form-data").map_err(malformed).unwrap_err();
+        assert_eq!(why.code(), &S3ErrorCode::MalformedPOSTRequest);
     }
 
     #[test]

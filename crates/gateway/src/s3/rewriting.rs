@@ -19,10 +19,10 @@ use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::access::{Verified, check_signed};
 use super::addressing::{Addressing, Style};
-use super::answers::error;
+use super::answers::{error, invalid_request};
 use super::input::{self, Promised};
 use super::{MOST_DOCUMENT_BYTES, documents, ranges};
-use crate::digests::{ALGORITHMS, Digests};
+use crate::digests::{ALGORITHMS, Algorithm, Digests};
 use crate::errors::Error;
 use crate::model::Checksums;
 
@@ -44,6 +44,7 @@ enum Writing {
     Tags,
     Date,
     Source,
+    Expires,
 }
 
 impl Writing {
@@ -55,6 +56,7 @@ impl Writing {
             "if-match" | "if-none-match" => Some(Writing::Tags),
             "if-modified-since" | "if-unmodified-since" => Some(Writing::Date),
             "x-amz-copy-source" => Some(Writing::Source),
+            "expires" => Some(Writing::Expires),
             _ => None,
         }
     }
@@ -69,13 +71,14 @@ impl Writing {
                     Range::parse(text).ok().is_some_and(|range| ranges::parse(text) == Some(range))
                 }
                 Writing::Tags => ETagCondition::parse_http_header(text.as_bytes()).is_ok(),
-                Writing::Date => Timestamp::parse(TimestampFormat::HttpDate, text).is_ok(),
+                Writing::Date | Writing::Expires => Timestamp::parse(TimestampFormat::HttpDate, text).is_ok(),
                 Writing::Source => !text.contains('+'),
             }
     }
 }
 
-/// Conditions that `s3s` would not read, as they came. [`Preconditions`](super::preconditions::Preconditions) reads them.
+/// Conditions and an `Expires` that `s3s` would not read, as they came. [`Preconditions`](super::preconditions::Preconditions) and
+/// `object::expires` read them.
 #[derive(Clone, Default)]
 struct Moved(HeaderMap);
 
@@ -100,9 +103,17 @@ impl S3Route for Rewriting {
             input, method, uri, mut headers, mut extensions, credentials, trailing_headers, ..
         } = request;
         let is_document = is_document(&method, &uri, &headers, &self.addressing);
-        let is_of_upload = is_document && (names(&uri, &["uploadId", "uploads"]));
         let body = match is_document {
-            true => rewrite_document(input, &mut headers, is_of_upload).await?,
+            true => {
+                let is_of_upload = names(&uri, &["uploadId", "uploads"]);
+                let body = rewrite_document(input, &mut headers, is_of_upload).await?;
+                if method == Method::POST && names(&uri, &["delete"]) && !has_checksum(&headers) {
+                    return Err(invalid_request(
+                        "DeleteObjects needs the header Content-MD5 or x-amz-checksum-*",
+                    ));
+                }
+                body
+            }
             false => input,
         };
         extensions.insert(rewrite_headers(&mut headers));
@@ -185,7 +196,7 @@ fn rewrite_headers(headers: &mut HeaderMap) -> Moved {
                     headers.insert(name, value);
                 }
             }
-            Writing::Tags | Writing::Date => {
+            Writing::Tags | Writing::Date | Writing::Expires => {
                 headers.remove(&name);
                 for value in values {
                     moved.append(name.clone(), value);
@@ -242,6 +253,14 @@ async fn rewrite_document(body: Body, headers: &mut HeaderMap, is_of_upload: boo
     };
     headers.insert(CONTENT_LENGTH, plain.len().into());
     Ok(Body::from(plain))
+}
+
+/// Whether anything but the signature vouches for the body.
+fn has_checksum(headers: &HeaderMap) -> bool {
+    let mut names = ALGORITHMS.into_iter().map(Algorithm::header);
+    headers.contains_key("content-md5")
+        || headers.contains_key("x-amz-trailer")
+        || names.any(|name| headers.contains_key(name))
 }
 
 /// Compares the document with the MD5 and the checksum that came with it, as with any other body. Checksums of a request
@@ -350,6 +369,7 @@ mod tests {
             ("if-match", "\"a\", \"b\","),
             ("if-none-match", "\"a\""),
             ("if-modified-since", "yesterday"),
+            ("expires", "0"),
         ]
         .into_iter()
         .map(|(name, value)| (hyper::header::HeaderName::from_static(name), HeaderValue::from_static(value)))
@@ -365,6 +385,9 @@ mod tests {
             (value("if-match"), value("if-none-match"), value("if-modified-since")),
             (None, Some("\"a\""), None)
         );
-        assert_eq!(moved.0.len(), 2);
+        assert_eq!((moved.0.len(), value("expires")), (3, None));
+        let mut extensions = Extensions::new();
+        extensions.insert(moved);
+        assert_eq!(headers_with(&headers, &extensions, "expires")["expires"], "0");
     }
 }

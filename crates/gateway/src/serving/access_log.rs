@@ -86,6 +86,11 @@ impl AccessLog {
         *self.next.lock() = Some(file);
     }
 
+    /// Whether lines go anywhere.
+    pub(super) fn is_on(&self) -> bool {
+        self.lines.is_some()
+    }
+
     pub(super) fn write(&self, line: &Line<'_>) {
         use std::sync::atomic::Ordering;
         let Some(lines) = &self.lines else { return };

@@ -9,6 +9,7 @@ use s3s::Body;
 
 const HEADER: HeaderName = HeaderName::from_static("x-amz-request-id");
 const END: &[u8] = b"</Error>";
+const DIGITS: usize = 16;
 
 /// Where they come from: another beginning with each start, so that logs of two starts have different ones.
 pub(super) struct RequestIds {
@@ -17,7 +18,8 @@ pub(super) struct RequestIds {
 }
 
 /// Sixteen digits, as of S3.
-pub(super) struct RequestId(String);
+#[derive(Clone, Copy)]
+pub(super) struct RequestId([u8; DIGITS]);
 
 impl RequestIds {
     /// # Errors
@@ -31,25 +33,29 @@ impl RequestIds {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         // Odd, so each count gives another number.
         let mixed = self.beginning.wrapping_add(count.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        RequestId(format!("{mixed:016X}"))
+        RequestId(std::array::from_fn(|place| {
+            let digit = (mixed >> (4 * (DIGITS - 1 - place))) & 0xf;
+            b"0123456789ABCDEF"[digit as usize]
+        }))
     }
 }
 
 impl RequestId {
     pub(super) fn as_str(&self) -> &str {
-        &self.0
+        // They are digits, each of them.
+        std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
     /// Into the headers, and into the text of an error.
     pub(super) fn put_into(&self, response: &mut Response<Body>) {
-        if let Ok(value) = HeaderValue::try_from(&self.0) {
+        if let Ok(value) = HeaderValue::from_bytes(&self.0) {
             response.headers_mut().insert(HEADER, value);
         }
         let is_error = response.status() >= StatusCode::BAD_REQUEST;
         if let Some(text) = is_error.then(|| response.body().bytes()).flatten()
             && let Some(begin) = text.strip_suffix(END)
         {
-            let id = format!("<RequestId>{}</RequestId>", self.0);
+            let id = format!("<RequestId>{}</RequestId>", self.as_str());
             let whole = [begin, id.as_bytes(), END].concat();
             response.headers_mut().remove(hyper::header::CONTENT_LENGTH);
             *response.body_mut() = Body::from(Bytes::from(whole));
@@ -64,6 +70,8 @@ mod tests {
     #[test]
     fn an_error_has_the_number_of_its_answer() {
         let ids = RequestIds::new().unwrap();
+        let known = RequestIds { beginning: 0x0123_4567_89ab_cdef, count: AtomicU64::new(0) };
+        assert_eq!(known.draw().as_str(), "0123456789ABCDEF");
         let (first, second) = (ids.draw(), ids.draw());
         assert_ne!(first.as_str(), second.as_str());
         assert_eq!(first.as_str().len(), 16);

@@ -25,6 +25,8 @@ pub(super) fn attributes(kind: Kind, headers: &Headers) -> Attributes {
     set(Attribute::ContentDisposition, &headers.content_disposition);
     set(Attribute::ContentEncoding, &headers.content_encoding);
     set(Attribute::ContentLanguage, &headers.content_language);
+    // `object_store` has no place for it, so it goes by another name as far as the wire.
+    set(Attribute::Metadata(headers::EXPIRES.into()), &headers.expires);
     // Earlier versions took names that no request can carry. Their objects are to be stored all the same.
     for (name, value) in headers.user.iter().filter(|(name, _)| headers::is_user_name(name)) {
         let written = headers::written(value).into_owned();
@@ -45,7 +47,7 @@ pub(super) fn found(meta: &ObjectMeta, attributes: &Attributes) -> Found {
     let mut user: Vec<(String, String)> = attributes
         .iter()
         .filter_map(|(attribute, value)| match attribute {
-            Attribute::Metadata(name) => {
+            Attribute::Metadata(name) if name != headers::EXPIRES => {
                 let sent = wire::as_sent(value.as_ref());
                 Some((name.to_string(), headers::read(&sent).into_owned()))
             }
@@ -63,7 +65,7 @@ pub(super) fn found(meta: &ObjectMeta, attributes: &Attributes) -> Found {
             content_disposition: text(Attribute::ContentDisposition),
             content_encoding: text(Attribute::ContentEncoding),
             content_language: text(Attribute::ContentLanguage),
-            expires: None,
+            expires: text(Attribute::Metadata(headers::EXPIRES.into())),
             user,
         },
     }
@@ -111,6 +113,7 @@ mod tests {
         let headers = Headers {
             content_type: Some("text/plain".to_owned()),
             content_disposition: Some("attachment; filename=\"é =?UTF-8?B?w6k=?=\"".to_owned()),
+            expires: Some("0".to_owned()),
             user: vec![("a".to_owned(), "é".to_owned()), ("b".to_owned(), "=?UTF-8?B?w6k=?=".to_owned())],
             ..Headers::default()
         };

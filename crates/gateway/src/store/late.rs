@@ -53,6 +53,16 @@ pub(super) struct Late {
     /// How long a store goes on with a request that it does not answer.
     within: Duration,
     state: Mutex<State>,
+    notes: Mutex<Option<Arc<dyn SentNotes>>>,
+}
+
+/// Where requests are noted before they are sent, for a start after a kill.
+pub(crate) trait SentNotes: std::fmt::Debug + Send + Sync {
+    /// Returns by what the note is known; `None` where there can be none.
+    fn begin(&self, key: &str, effect: &Effect) -> Option<u64>;
+
+    /// The request was answered, or the next start knows of it otherwise.
+    fn end(&self, note: u64);
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +72,9 @@ struct State {
     ends: VecDeque<(Instant, String)>,
     /// Whether something has come that [`Late::to_keep`] has not returned yet.
     is_news: bool,
+    /// Notes of requests that may land, until the metadata have those. The second ones are about to be there.
+    noted: Vec<u64>,
+    being_kept: Vec<u64>,
     /// Each [`Following`] that lives.
     followings: HashMap<u64, OnWay>,
     next_number: u64,
@@ -94,7 +107,7 @@ impl State {
 
 impl Late {
     pub(super) fn new(within: Duration) -> Late {
-        Late { within, state: Mutex::default() }
+        Late { within, state: Mutex::default(), notes: Mutex::default() }
     }
 
     /// Lets a request be sent to `name`.
@@ -118,7 +131,9 @@ impl Late {
                     is_kept: false,
                 };
                 state.followings.insert(number, on_way);
-                Ok(Following { late, number, name: name.to_owned(), effect, seen })
+                drop(state);
+                let note = self.notes.lock().clone().and_then(|notes| notes.begin(name, &effect));
+                Ok(Following { late, number, name: name.to_owned(), effect, seen, note })
             }
         }
     }
@@ -148,6 +163,7 @@ impl Late {
             return None;
         }
         state.forget_over(now);
+        state.being_kept.append(&mut state.noted);
         let left = |(name, (effect, until)): (&String, &(Effect, Instant))| {
             (name.clone(), effect.clone(), until.saturating_duration_since(now))
         };
@@ -160,7 +176,22 @@ impl Late {
 
     /// What [`to_keep`](Self::to_keep) returned was not kept: it has to return it again.
     fn not_kept(&self) {
-        self.state.lock().is_news = true;
+        let mut state = self.state.lock();
+        state.is_news = true;
+        let State { noted, being_kept, .. } = &mut *state;
+        noted.append(being_kept);
+    }
+
+    /// What [`to_keep`](Self::to_keep) returned was kept.
+    fn kept(&self) {
+        let notes = std::mem::take(&mut self.state.lock().being_kept);
+        notes.into_iter().for_each(|note| self.end(note));
+    }
+
+    fn end(&self, note: u64) {
+        if let Some(notes) = self.notes.lock().clone() {
+            notes.end(note);
+        }
     }
 
     /// What was kept by an earlier start.
@@ -256,6 +287,16 @@ impl Backend {
         self.late.to_keep(at_end)
     }
 
+    /// It was kept.
+    pub(crate) fn unanswered_kept(&self) {
+        self.late.kept();
+    }
+
+    /// Has requests noted before they are sent.
+    pub(crate) fn note_sent_in(&self, notes: Arc<dyn SentNotes>) {
+        *self.late.notes.lock() = Some(notes);
+    }
+
     /// That could not be kept, and has to be returned again.
     pub(crate) fn unanswered_not_kept(&self) {
         self.late.not_kept();
@@ -286,6 +327,7 @@ pub(crate) struct Following {
     name: String,
     effect: Effect,
     seen: Arc<AtomicU8>,
+    note: Option<u64>,
 }
 
 impl Following {
@@ -302,10 +344,15 @@ impl Following {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        if self.may_land() {
+        let may_land = self.may_land();
+        if may_land {
             self.late.note(&self.name, &self.effect);
+        } else if let Some(note) = self.note {
+            self.late.end(note);
         }
         let mut state = self.late.state.lock();
+        state.noted.extend(self.note.filter(|_| may_land));
+        state.is_news |= may_land;
         let on_way = state.followings.remove(&self.number);
         // The next start need not wait for it any more.
         state.is_news |= on_way.is_some_and(|on_way| on_way.is_kept);

@@ -27,6 +27,15 @@ pub(crate) struct Leftovers {
     pub(crate) bytes: u64,
     /// The first of them.
     pub(crate) examples: Vec<PathBuf>,
+    /// Files that look the same where others write as well: they may be theirs.
+    pub(crate) doubtful: u64,
+}
+
+/// Who writes to a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writers {
+    Gateways,
+    Others,
 }
 
 /// Whether it is a name that `object_store` gives to a file that is not whole, and shows nobody.
@@ -40,6 +49,7 @@ struct Walk {
     /// Only what was changed last before this.
     before: SystemTime,
     removes: bool,
+    writers: Writers,
     found: Leftovers,
 }
 
@@ -65,8 +75,13 @@ impl Walk {
         Ok((is_ours && is_old && is_file).then_some(bytes))
     }
 
-    fn take(&mut self, folder: &impl AsFd, path: &Path, name: &OsString) -> io::Result<bool> {
+    fn take(&mut self, folder: &impl AsFd, path: &Path, name: &OsString, is_trial: bool) -> io::Result<bool> {
         let Some(bytes) = self.weigh(folder, name)? else { return Ok(false) };
+        // Other programs of this user may call files of their own so.
+        if self.writers == Writers::Others && !is_trial {
+            self.found.doubtful += 1;
+            return Ok(false);
+        }
         self.found.count += 1;
         self.found.bytes += bytes;
         if self.found.examples.len() < MOST_NAMED {
@@ -103,7 +118,7 @@ impl Walk {
         }
         let mut has_removed = false;
         for name in files {
-            has_removed |= self.take(folder, path, &OsString::from_vec(name))?;
+            has_removed |= self.take(folder, path, &OsString::from_vec(name), is_trial)?;
         }
         for name in folders.into_iter().filter(|_| depth < MOST_DEPTH) {
             let name = OsString::from_vec(name);
@@ -122,15 +137,20 @@ impl Walk {
     }
 }
 
-/// Looks through a store's directory for what was last changed before this time, and removes it.
+/// Looks through a store's directory for what was last changed before this time, and removes what is surely a gateway's.
 ///
 /// # Errors
 /// When the directory can't be trusted or read, or something in it can't be removed.
-pub(crate) fn look_through(root: &Path, before: SystemTime, removes: bool) -> io::Result<Leftovers> {
+pub(crate) fn look_through(
+    root: &Path,
+    writers: Writers,
+    before: SystemTime,
+    removes: bool,
+) -> io::Result<Leftovers> {
     // Others who can write there could have files of theirs removed elsewhere.
     let trusted = Folder::open(root)?;
     let folder = rustix::fs::open(trusted.path(), FOLDER, Mode::empty())?;
-    let mut walk = Walk { before, removes, found: Leftovers::default() };
+    let mut walk = Walk { before, removes, writers, found: Leftovers::default() };
     walk.through(&folder, root, 0)?;
     Ok(walk.found)
 }
@@ -172,15 +192,17 @@ mod tests {
         // Another link of an object.
         std::fs::hard_link(path("a/b/k"), path("a/b/k#0")).unwrap();
 
+        let look_through =
+            |before, removes| look_through(directory.path(), Writers::Gateways, before, removes);
         let early = SystemTime::now() - Duration::from_secs(3600);
-        assert_eq!(look_through(directory.path(), early, true).unwrap(), Leftovers::default());
+        assert_eq!(look_through(early, true).unwrap(), Leftovers::default());
         let late = SystemTime::now() + Duration::from_secs(10);
-        let found = look_through(directory.path(), late, false).unwrap();
+        let found = look_through(late, false).unwrap();
         assert_eq!((found.count, found.examples.len()), (5, 5), "{found:?}");
         assert!(found.bytes >= 40_000 && found.bytes < 100_000, "{found:?}");
         assert!(path("top#0").exists(), "looking removes nothing");
-        assert_eq!(look_through(directory.path(), late, true).unwrap(), found);
-        assert_eq!(look_through(directory.path(), late, true).unwrap(), Leftovers::default());
+        assert_eq!(look_through(late, true).unwrap(), found);
+        assert_eq!(look_through(late, true).unwrap(), Leftovers::default());
         for name in ["a/b/k", "trial/x", "a/theirs#1", "link", "link#1"] {
             assert!(path(name).symlink_metadata().is_ok(), "{name} is gone");
         }
@@ -189,5 +211,21 @@ mod tests {
             assert!(path(name).symlink_metadata().is_err(), "{name} is there");
         }
         assert!(outside.path().join("k#1").exists());
+    }
+
+    #[test]
+    fn where_others_write_what_may_be_theirs_is_counted_and_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let trial = format!("{TRIAL}-1");
+        std::fs::create_dir(directory.path().join(&trial)).unwrap();
+        for name in ["issue#1", &format!("{trial}/case")] {
+            let path = directory.path().join(name);
+            std::fs::write(&path, "x").unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        let late = SystemTime::now() + Duration::from_secs(10);
+        let found = look_through(directory.path(), Writers::Others, late, true).unwrap();
+        assert_eq!((found.count, found.doubtful), (1, 1), "{found:?}");
+        assert!(directory.path().join("issue#1").exists() && !directory.path().join(&trial).exists());
     }
 }

@@ -18,8 +18,8 @@ mod unfinished;
 mod wire;
 
 pub(crate) use confirm::{Fingerprint, bare};
-pub(crate) use late::Effect;
-pub(crate) use leftovers::look_through;
+pub(crate) use late::{Effect, SentNotes};
+pub(crate) use leftovers::{Writers, look_through};
 pub use names::{NameError, key_of, path_of};
 pub(crate) use names::{OWNERS, has_own_name};
 pub(crate) use open::{Reached, create_below, open};

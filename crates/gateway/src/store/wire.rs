@@ -5,8 +5,9 @@
 //! Keys with an empty segment elsewhere keep the word on the way, since some stores refuse `a//b` and others take it for `a/b`. Objects that
 //! others have put under such a key are hidden: `object_store` would refuse the whole listing.
 //!
-//! This module also passes on two more things that `object_store` does not let through. It refuses header values that are not ASCII: so it gets
-//! them in ASCII, and they are [read](as_sent) above it. And it shows no status: so refusals become errors whose type says so.
+//! This module also passes on three more things that `object_store` does not let through. It refuses header values that are not ASCII: so it gets
+//! them in ASCII, and they are [read](as_sent) above it. It does not know `Expires`: so that is [user metadata](crate::headers::EXPIRES) above. And it shows
+//! no status: so refusals become errors whose type says so.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use hyper::header::{AUTHORIZATION, HeaderValue};
+use hyper::header::{AUTHORIZATION, EXPIRES, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Uri};
 use object_store::ClientOptions;
 use object_store::aws::{AmazonS3, AwsAuthorizer, AwsCredentialProvider};
@@ -31,6 +32,9 @@ use super::refusals::{may_refuse, refused};
 
 const DIGEST: &str = "x-amz-content-sha256";
 const COPY_SOURCE: &str = "x-amz-copy-source";
+
+/// [`EXPIRES`](crate::headers::EXPIRES) as a header.
+const EXPIRES_META: HeaderName = HeaderName::from_static("x-amz-meta-%underlay-expires");
 
 /// How a store is reached so. Its clones are one.
 #[derive(Clone, Debug, Default)]
@@ -78,10 +82,10 @@ impl HttpService for Service {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let query = request.uri().query().unwrap_or_default();
         let lists = query.split('&').any(|part| part == "list-type=2");
-        let request = match (by_key(&request), self.signing.get()) {
-            (Some(mut by_key), Some(signing)) => {
-                sign(&mut by_key, signing).await?;
-                by_key
+        let request = match (rewritten(&request), self.signing.get()) {
+            (Some(mut rewritten), Some(signing)) => {
+                sign(&mut rewritten, signing).await?;
+                rewritten
             }
             _ => request,
         };
@@ -90,6 +94,7 @@ impl HttpService for Service {
         // What the store itself has said counts, before anything is made of it.
         let mut answer = if changes { seen_on_wire(answering).await? } else { answering.await? };
         into_ascii(answer.headers_mut());
+        rename(answer.headers_mut(), &EXPIRES, &EXPIRES_META);
         if may_refuse(answer.status()) {
             return told_apart(answer).await;
         }
@@ -150,6 +155,25 @@ async fn sign(request: &mut HttpRequest, signing: &Signing) -> Result<(), HttpEr
 fn bytes_of(hex: &str) -> Option<Vec<u8>> {
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     (hex.len() == 64).then(|| hex.as_bytes().chunks(2).map(byte).collect()).flatten()
+}
+
+/// The request as the store is to have it; `None` if it is so already.
+fn rewritten(request: &HttpRequest) -> Option<HttpRequest> {
+    let by_key = by_key(request);
+    if !request.headers().contains_key(&EXPIRES_META) {
+        return by_key;
+    }
+    let mut made = by_key.unwrap_or_else(|| request.clone());
+    rename(made.headers_mut(), &EXPIRES_META, &EXPIRES);
+    Some(made)
+}
+
+/// Gives a header another name. What had that name before is gone.
+fn rename(headers: &mut HeaderMap, from: &HeaderName, to: &HeaderName) {
+    headers.remove(to);
+    if let Some(value) = headers.remove(from) {
+        headers.insert(to, value);
+    }
 }
 
 /// The same request for the key itself; `None` if it has no word at the end of a key.
@@ -321,6 +345,19 @@ mod tests {
         ] {
             assert!(by_key(&request("GET", target)).is_none(), "{target}");
         }
+    }
+
+    #[test]
+    fn expires_goes_to_the_store_and_comes_back() {
+        let mut put = request("PUT", "/lake/a");
+        assert!(rewritten(&put).is_none());
+        put.headers_mut().insert(EXPIRES_META, HeaderValue::from_static("0"));
+        let mut headers = rewritten(&put).unwrap().headers().clone();
+        assert_eq!((headers.len(), &headers[EXPIRES]), (1, &HeaderValue::from_static("0")));
+        // Whatever others have put there by our name.
+        headers.insert(EXPIRES_META, HeaderValue::from_static("others"));
+        rename(&mut headers, &EXPIRES, &EXPIRES_META);
+        assert_eq!((headers.len(), &headers[EXPIRES_META]), (1, &HeaderValue::from_static("0")));
     }
 
     #[test]

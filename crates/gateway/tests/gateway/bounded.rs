@@ -125,6 +125,41 @@ async fn uploads_that_were_left_behind_keep_no_room_for_fetched_bytes() {
     }
 }
 
+/// A drain does not wait for parts, which are safe here, but for the room that they keep from what it waits for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_comes_to_its_end_where_fetched_parts_keep_the_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut ground = Ground::new(in_memory(), Kind::S3);
+    ground.journal_bytes = 16 << 20;
+    ground.patience = Duration::from_secs(60);
+    ground.write = Write::Through;
+    let engine = ground.open(directory.path()).await;
+    let sources: Vec<_> = (0..4).map(|seed| content(seed, 7 * MIB)).collect();
+    let mut left = Vec::new();
+    for (seed, bytes) in sources.iter().enumerate() {
+        let (source, key) = (format!("source{seed}"), format!("left{seed}"));
+        put(&engine, &source, bytes, Conditions::default()).await.unwrap();
+        left.push((key.clone(), refer(&engine, &key, &source, None).await));
+    }
+    engine.begin_drain();
+    for seed in 0..sources.len() {
+        let deleting = engine.clone();
+        // As of a request that was under way when the drain began.
+        tokio::spawn(async move { delete(&deleting, &format!("source{seed}")).await });
+    }
+    let begun = std::time::Instant::now();
+    let is_done =
+        async || engine.is_clean() && ground.stored().await.iter().all(|(key, _)| !key.starts_with("source"));
+    while !is_done().await {
+        assert!(begun.elapsed() < Duration::from_secs(100), "{:?}", engine.last_failure());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for ((key, upload), bytes) in left.into_iter().zip(sources) {
+        complete(&engine, &key, upload).await;
+        assert!(get(&engine, &key, None).await.unwrap() == bytes, "{key}");
+    }
+}
+
 /// Empty objects take no room in the journal, and each is a name that the gateway keeps in mind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_that_are_not_stored_are_as_many_as_memory_is_for() {

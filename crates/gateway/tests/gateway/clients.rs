@@ -26,36 +26,33 @@ pub(crate) fn python() -> &'static Path {
 }
 
 fn make_python() -> PathBuf {
-    let home = [BOTO3, AWS_CLI, DUCKDB, S3CMD, MINIO].map(|package| package.replace("==", "-")).join("-");
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(home);
-    let python = home.join("bin/python");
+    let name = [BOTO3, AWS_CLI, DUCKDB, S3CMD, MINIO].map(|package| package.replace("==", "-")).join("-");
+    let home = make_once(&name, |home| {
+        let run = |command: &mut Command| {
+            let output = command.output().expect("python3 and its venv module (on Debian: python3-venv)");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        };
+        run(Command::new("python3").args(["-m", "venv"]).arg(home));
+        run(Command::new(home.join("bin/python"))
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+            .args([BOTO3, AWS_CLI, DUCKDB, DUCKDB_HTTPFS, S3CMD, MINIO]));
+    });
+    home.join("bin/python")
+}
+
+/// A directory of this name below `target/`, which `make` fills unless an earlier run has done so. Others wait meanwhile.
+pub(crate) fn make_once(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let lock = std::fs::File::create(home.with_extension("lock")).unwrap();
     lock.lock().unwrap();
-    if home.join("complete").exists() {
-        return python;
+    if !home.join("complete").exists() {
+        // What an earlier attempt left half-made is in the way.
+        let _ = std::fs::remove_dir_all(&home);
+        std::fs::create_dir_all(&home).unwrap();
+        make(&home);
+        std::fs::write(home.join("complete"), "").unwrap();
     }
-    // What an earlier attempt left half-made is in the way.
-    let _ = std::fs::remove_dir_all(&home);
-    let run = |command: &mut Command| {
-        let output = command.output().expect("python3 and its venv module (on Debian: python3-venv)");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    };
-    run(Command::new("python3").args(["-m", "venv"]).arg(&home));
-    run(Command::new(&python).args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        BOTO3,
-        AWS_CLI,
-        DUCKDB,
-        DUCKDB_HTTPFS,
-        S3CMD,
-        MINIO,
-    ]));
-    std::fs::write(home.join("complete"), "").unwrap();
-    python
+    home
 }
 
 /// What any client of AWS's reads.

@@ -31,6 +31,7 @@ mod rules;
 mod s3_clients;
 mod s3_conditions;
 mod s3_errors;
+mod s3_headers;
 mod s3_hosts;
 mod s3_names;
 mod s3_page;

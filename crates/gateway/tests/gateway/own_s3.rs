@@ -15,7 +15,7 @@ pub(crate) const PAGE: usize = 3;
 const BUCKET: &str = "company";
 
 /// Headers that it keeps besides user metadata.
-const KEPT: [&str; 3] = ["content-type", "content-disposition", "cache-control"];
+const KEPT: [&str; 4] = ["content-type", "content-disposition", "cache-control", "expires"];
 
 #[derive(Default)]
 struct State {

@@ -209,6 +209,29 @@ fn send_form(address: SocketAddr, fields: &[(&str, &str)], file_type: &[u8]) -> 
     exchange(address, &head, &body).unwrap()
 }
 
+/// Browsers send UTF-8. The store and clients get what a PUT would have said.
+#[test]
+fn headers_of_a_form_that_are_not_ascii_become_encoded_words() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = OwnS3::start(0);
+    store.may_list(usize::MAX);
+    let program = Program::start(directory.path(), &store.sections(directory.path(), "write = \"through\""));
+    let fields = [("Content-Disposition", "é"), ("Cache-Control", "no-store"), ("x-amz-meta-u", "é")];
+    let reply = send_form(program.address, &fields, "text/é".as_bytes());
+    assert_eq!(reply.status, 204, "{}", reply.text());
+    let sent = store.headers("form");
+    for line in [
+        "content-disposition: =?UTF-8?B?w6k=?=",
+        "content-type: =?UTF-8?B?dGV4dC/DqQ==?=",
+        "cache-control: no-store",
+        "x-amz-meta-u: =?UTF-8?B?w6k=?=",
+    ] {
+        assert!(sent.iter().any(|found| found == line), "{line}: {sent:?}");
+    }
+    let found = ask(program.address, "HEAD", "/lake/form", &[], b"").unwrap();
+    assert_eq!(found.header("content-disposition"), Some("=?UTF-8?B?w6k=?="), "{}", found.head);
+}
+
 /// Whatever takes headers refuses the same ones, before it acknowledges anything.
 #[test]
 fn headers_that_no_store_takes_are_refused_everywhere() {

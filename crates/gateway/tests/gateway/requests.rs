@@ -217,6 +217,39 @@ fn buckets_of_others_that_go_keep_none_from_being_made() {
     assert!(!said.contains(&*under.to_string_lossy()), "{said}");
 }
 
+/// What is to be deleted from its store first can't be, so it stays, and so do its uploads.
+#[test]
+fn a_bucket_that_does_not_go_keeps_its_uploads() {
+    let directory = tempfile::tempdir().unwrap();
+    let under = directory.path().join("buckets");
+    let sections = format!("[new_buckets]\nstore = \"{}\"\nwrite = \"through\"\n", under.display());
+    let program = Program::start(directory.path(), &sections);
+    let ask = |method: &str, target: &str| ask(program.address, method, target, &[], b"").unwrap();
+    assert_eq!(ask("PUT", "/made").status, 200);
+    let upload = ask("POST", "/made/part?uploads=").tag("UploadId").unwrap();
+    let part = format!("/made/part?partNumber=1&uploadId={upload}");
+    assert_eq!(ask("PUT", &part).status, 200);
+    // With an object, and with one whose deletion fails: a directory that is not empty has taken its place.
+    assert_eq!(ask("PUT", "/made/a").status, 200);
+    let refused = ask("DELETE", "/made");
+    assert_eq!((refused.status, refused.code().as_str()), (409, "BucketNotEmpty"));
+    let object = under.join("made").join("a");
+    std::fs::remove_file(&object).unwrap();
+    std::fs::create_dir(&object).unwrap();
+    std::fs::write(object.join("others"), "").unwrap();
+    ask("DELETE", "/made/a");
+    assert_eq!(ask("HEAD", "/made/a").status, 404);
+    let refused = ask("DELETE", "/made");
+    assert_eq!((refused.status, refused.code().as_str()), (503, "SlowDown"), "{}", refused.text());
+    assert_eq!(ask("GET", &format!("/made/part?uploadId={upload}")).status, 200, "the upload is there");
+    std::fs::remove_dir_all(&object).unwrap();
+    let begun = std::time::Instant::now();
+    while ask("DELETE", "/made").status != 204 {
+        assert!(begun.elapsed() < Duration::from_secs(120), "it stays for ever");
+    }
+    assert_eq!(ask("HEAD", "/made").status, 404);
+}
+
 #[test]
 fn a_mistake_in_the_configuration_is_shown_at_its_line() {
     let directory = tempfile::tempdir().unwrap();

@@ -106,7 +106,22 @@ fn a_host_that_may_be_a_bucket_is_refused_and_nothing_is_done_to_another_one() {
         assert_eq!(buckets(&program), ["lake"]);
         assert_eq!(ask(program.address, "GET", "/lake/report", &[], b"").unwrap().status, 404);
         // Names that have no room for a bucket, and addresses, are the gateway's own.
-        for host in ["gateway", "localhost", "[::1]:9000", "10.1.2.3"] {
+        for host in [
+            "gateway",
+            "localhost",
+            "localhost.",
+            "LocalHost.:9000",
+            "localhost:",
+            "[::1]",
+            "[::1]:9000",
+            "[::1]:",
+            "[::FFFF:127.0.0.1]:9000",
+            "[0:0:0:0:0:0:0:1]",
+            "10.1.2.3",
+            "127.0.0.1.",
+            "127.0.0.1.:9000",
+            "127.0.0.1:",
+        ] {
             assert_eq!(ask_host(&program, host, "GET", "/lake?list-type=2", b"").status, 200, "{host}");
         }
         let twice = format!(

@@ -4,6 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
@@ -165,11 +167,17 @@ pub(crate) fn ask_as(
 ) -> std::io::Result<Reply> {
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     let hash = hex(&Sha256::digest(body));
+    let (sum, mut headers) = (STANDARD.encode(Sha256::digest(body)), headers.to_vec());
+    let is_sum = |(name, _): &(&str, &str)| name.starts_with("x-amz-checksum-") || *name == "content-md5";
+    if target.ends_with("?delete=") && !headers.iter().any(is_sum) {
+        // As SDKs do, since S3 wants it.
+        headers.push(("x-amz-checksum-sha256", &sum));
+    }
     let signed = sign_as(
         by,
         (&address.to_string(), REGION),
         (method, target, path),
-        headers,
+        &headers,
         &hash,
         body.len() as u64,
     );

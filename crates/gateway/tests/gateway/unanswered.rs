@@ -98,6 +98,50 @@ async fn a_start_knows_what_the_one_before_got_no_answer_to() {
     assert_eq!(get(&engine, "a", None).await.unwrap(), content(2, 1000));
 }
 
+/// As a kill leaves it: the directory of a gateway that is still there.
+fn copy_all(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    std::fs::set_permissions(to, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (path, to) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
+        match path.is_dir() {
+            true => copy_all(&path, &to),
+            false => drop(std::fs::copy(&path, &to).unwrap()),
+        }
+    }
+}
+
+/// Also what was sent a moment before, of which the metadata do not know yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_after_a_kill_knows_what_was_just_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    let (killed, next) = (directory.path().join("killed"), directory.path().join("next"));
+    let mut ground = ground(LONG);
+    ground.journal_bytes = 16 << 20;
+    let engine = ground.open(&killed).await;
+    let puts = || ground.mood.puts.load(Ordering::Relaxed);
+    ground.mood.holds_puts.store(true, Ordering::Relaxed);
+    put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap();
+    wait_until("nothing was sent", || puts() > 0).await;
+    copy_all(&killed, &next);
+    engine.close().await;
+    drop(engine);
+    ground.mood.holds_puts.store(false, Ordering::Relaxed);
+    // The second start learns it from the metadata.
+    for round in 0..2 {
+        let engine = ground.open(&next).await;
+        let newer = content(2 + round, 1000);
+        put(&engine, "b", &newer, Conditions::default()).await.unwrap();
+        put(&engine, "a", &newer, Conditions::default()).await.unwrap();
+        wait_until("another name waits as well", || engine.pending().0 == 1).await;
+        let before = puts();
+        tokio::time::sleep(A_WHILE).await;
+        assert_eq!((puts(), engine.pending().0), (before, 1), "the newer one was sent");
+        assert_eq!(get(&engine, "a", None).await.unwrap(), newer);
+        engine.close().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_knows_what_was_on_its_way_when_the_one_before_ended() {
     let directory = tempfile::tempdir().unwrap();

@@ -27,7 +27,7 @@ const IDLE_SHARE: f64 = 0.1;
 /// A thread on each of some CPUs for as long as that is hardly ever idle. They end when this is dropped.
 pub(crate) struct TickThreads {
     count: Arc<AtomicU64>,
-    _watch: SamplerTicker,
+    watch: SamplerTicker,
 }
 
 impl TickThreads {
@@ -66,11 +66,12 @@ impl TickThreads {
                 LOOK_EVERY
             })
         });
-        TickThreads { count, _watch: watch }
+        TickThreads { count, watch }
     }
 
     /// How often the kernel was made to choose, since this began.
     pub(crate) fn count(&self) -> u64 {
+        self.watch.check();
         self.count.load(Ordering::Relaxed)
     }
 }

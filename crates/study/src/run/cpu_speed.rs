@@ -1,8 +1,8 @@
 //! How fast this host's CPUs compute while a cell is measured, and as much more CPU time for the system as they are slower.
 //!
 //! A modelled core does what a core of this host does at its fastest. A core that a hypervisor shares between two guests does less for each in the
-//! same CPU time, and so does one that another thread shares. A [fixed computation](crate::machine::SpeedComputation),
-//! timed again and again, tells by how much, and the system's quota follows.
+//! same CPU time, and so does one that another thread shares. A [fixed computation](crate::machine::SpeedComputation), timed again and again, tells by how
+//! much, and the system's quota follows.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -83,7 +83,7 @@ impl SpeedSamples {
 /// A thread on the system's CPUs, outside of what these are held to. It ends when this is dropped.
 pub(super) struct SpeedProbe {
     seen: Arc<Mutex<SpeedSamples>>,
-    _ticker: SamplerTicker,
+    ticker: SamplerTicker,
 }
 
 impl SpeedProbe {
@@ -116,10 +116,11 @@ impl SpeedProbe {
                 EVERY
             })
         });
-        SpeedProbe { seen, _ticker: ticker }
+        SpeedProbe { seen, ticker }
     }
 
     pub(super) fn read(&self) -> SampleMark {
+        self.ticker.check();
         let (seen, at) = (self.seen.lock(), Instant::now());
         SampleMark { count: seen.forgotten + seen.samples.len(), at, allowed_s: seen.allowed_s(at) }
     }

@@ -47,7 +47,7 @@ struct CpuWaitTotals {
 /// A thread that reads the account. It ends when this is dropped.
 pub(super) struct WaitProbe {
     totals: Arc<CpuWaitTotals>,
-    _ticker: SamplerTicker,
+    ticker: SamplerTicker,
 }
 
 impl WaitProbe {
@@ -71,10 +71,11 @@ impl WaitProbe {
                 pause
             })
         });
-        WaitProbe { totals, _ticker: ticker }
+        WaitProbe { totals, ticker }
     }
 
     pub(super) fn read(&self) -> ObservedCpuWaits {
+        self.ticker.check();
         ObservedCpuWaits {
             waited: Duration::from_nanos(self.totals.waited_ns.load(Ordering::Relaxed)),
             seen: Duration::from_nanos(self.totals.seen_ns.load(Ordering::Relaxed)),

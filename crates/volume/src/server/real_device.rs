@@ -3,11 +3,13 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt as _};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use underlay_sync::Mutex;
 use underlay_sync::thread::JoinHandle;
-use underlay_sync::{SendError, Sender, channel};
+use underlay_sync::{Receiver, SendError, Sender, channel};
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
@@ -59,15 +61,12 @@ impl RealDevice {
         let capacity_bytes = file.seek(SeekFrom::End(0))? / u64::from(BLOCK_BYTES) * u64::from(BLOCK_BYTES);
         let (queue, received) = channel::<(DeviceRequest, CompletionCallback)>();
         let (file, received) = (Arc::new(file), Arc::new(Mutex::new(received)));
+        let has_failed = Arc::<AtomicBool>::default();
         let mut threads = Vec::new();
         for _ in 0..THREADS {
             let (file, received) = (Arc::clone(&file), Arc::clone(&received));
-            let work = move || loop {
-                // Held while it waits: one thread waits for a request, the others for the lock.
-                let next = received.lock().recv();
-                let Ok((request, done)) = next else { return };
-                done(carry_out(&file, request));
-            };
+            let has_failed = Arc::clone(&has_failed);
+            let work = move || work(&received, &has_failed, |request| carry_out(&file, request));
             threads.push(underlay_sync::thread::ThreadBuilder::new().name("member".into()).spawn(work)?);
         }
         let geometry =
@@ -75,6 +74,42 @@ impl RealDevice {
         let threads = BlockingThreads { geometry, queue: Some(queue), threads };
         Ok(RealDevice { threads: BelievableSync::new(threads) })
     }
+}
+
+/// What a thread of the device does until nobody sends any more. After a panic, which may have left anything half done, every request is answered
+/// with an error, rather than left waiting; the panic goes on once there are no more.
+fn work(
+    received: &Mutex<Receiver<(DeviceRequest, CompletionCallback)>>,
+    has_failed: &AtomicBool,
+    carry_out: impl Fn(DeviceRequest) -> DeviceCompletion,
+) {
+    let mut panicked = None;
+    loop {
+        // Held while it waits: one thread waits for a request, the others for the lock.
+        let next = received.lock().recv();
+        let Ok((request, done)) = next else { break };
+        let mut note = |panic| {
+            has_failed.store(true, Ordering::SeqCst);
+            panicked.get_or_insert(panic);
+        };
+        let completion = match has_failed.load(Ordering::SeqCst) {
+            true => Err(failed()),
+            false => catch_unwind(AssertUnwindSafe(|| carry_out(request))).unwrap_or_else(|panic| {
+                note(panic);
+                Err(failed())
+            }),
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| done(completion))) {
+            note(panic);
+        }
+    }
+    if let Some(panic) = panicked {
+        resume_unwind(panic);
+    }
+}
+
+fn failed() -> DeviceError {
+    DeviceError::Io("a thread of the device has failed by a bug, which has been printed".into())
 }
 
 fn in_use(error: io::Error) -> io::Error {
@@ -201,6 +236,37 @@ mod tests {
         );
         let outside = device.execute(DeviceRequest::Read { offset_bytes: 1 << 20, buffer: vec![0; 4096] });
         assert!(matches!(outside, Err(DeviceError::OutOfRange { .. })));
+    }
+
+    #[test]
+    fn a_panic_leaves_no_request_waiting_and_is_not_hidden() {
+        for panics_in_done in [false, true] {
+            let (queue, received) = channel::<(DeviceRequest, CompletionCallback)>();
+            let (received, has_failed) = (Arc::new(Mutex::new(received)), Arc::<AtomicBool>::default());
+            let thread = std::thread::spawn(move || {
+                let carry_out = |request| match request {
+                    DeviceRequest::Flush if !panics_in_done => panic!("a bug of the device"),
+                    _ => Ok(Vec::new()),
+                };
+                work(&received, &has_failed, carry_out);
+            });
+            let (sender, answers) = std::sync::mpsc::channel();
+            let answer = |panics: bool| {
+                let sender = sender.clone();
+                let done: CompletionCallback = Box::new(move |completion: DeviceCompletion| {
+                    sender.send(completion.is_ok()).unwrap();
+                    assert!(!panics, "a bug of a caller");
+                });
+                done
+            };
+            for done in [answer(panics_in_done), answer(false), answer(panics_in_done), answer(false)] {
+                assert!(queue.send((DeviceRequest::Flush, done)).is_ok());
+            }
+            let next = || answers.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+            assert_eq!([next(), next(), next(), next()], [panics_in_done, false, false, false]);
+            drop(queue);
+            assert!(thread.join().is_err());
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use underlay_record::Pauses;
 use underlay_record::pauses::{DELAY_WALL_S, PAUSE_WALL_S};
-use underlay_sync::{Mutex, slices};
+use underlay_sync::{Mutex, ThreadFate, slices};
 
 use crate::run::clock::make_sleeps_punctual;
 use crate::run::control::RunWindow;
@@ -97,6 +97,7 @@ pub struct PauseWatch {
     seen: Arc<Mutex<ObservedGaps>>,
     over: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    fate: ThreadFate,
 }
 
 impl PauseWatch {
@@ -105,7 +106,9 @@ impl PauseWatch {
         let seen = Arc::new(Mutex::new(ObservedGaps::new(Instant::now(), ahead())));
         let kept = Arc::clone(&seen);
         let (over, ended) = mpsc::channel::<()>();
-        let thread = std::thread::Builder::new().name("pause-watch".to_owned()).spawn(move || {
+        let fate = ThreadFate::default();
+        let of_thread = fate.clone();
+        let work = move || {
             make_sleeps_punctual();
             // What wakes up with a shorter slice runs at once, where the kernel knows that.
             let _ = slices::shorten();
@@ -113,12 +116,16 @@ impl PauseWatch {
                 let (now, ahead) = (Instant::now(), ahead());
                 kept.lock().wake(now, ahead);
             }
-        });
-        PauseWatch { seen, over: Some(over), thread: thread.ok() }
+        };
+        let thread = std::thread::Builder::new().name("pause-watch".to_owned());
+        let thread = thread.spawn(move || of_thread.watch(work));
+        PauseWatch { seen, over: Some(over), thread: thread.ok(), fate }
     }
 
     /// How long this process stood still between two instants, of which the second is now or past.
     fn between(&self, begin: Instant, end: Instant) -> Pauses {
+        // What a bug of the watch leaves out is no pause of the process.
+        self.fate.check();
         let seen = self.seen.lock();
         // Whoever asks may be the first to run again.
         let open = seen.gap_until(Instant::now(), ahead());
@@ -145,6 +152,7 @@ impl Drop for PauseWatch {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        self.fate.check();
     }
 }
 
@@ -233,7 +241,12 @@ mod tests {
         // It stands still for 3.9 s of a warm-up of 5 s, and is late by 40 ms behind that.
         [10, 3_920, 3_970].into_iter().for_each(|at| seen.wake(begin + ms(at), ahead()));
         seen.last = begin + ms(9_000);
-        let watch = PauseWatch { seen: Arc::new(Mutex::new(seen)), over: None, thread: None };
+        let watch = PauseWatch {
+            seen: Arc::new(Mutex::new(seen)),
+            over: None,
+            thread: None,
+            fate: ThreadFate::default(),
+        };
         let over = |behind_since| {
             watch.over(&RunWindow {
                 began: begin + ms(5_000),
@@ -250,6 +263,17 @@ mod tests {
             assert_eq!((gone.paused_wall_s, gone.pauses), (0.0, 0));
             assert!(near(gone.warm_up_paused_wall_s, 3.9) && gone.warm_up_wall_s == 5.0, "{gone:?}");
         }
+    }
+
+    #[test]
+    fn a_watch_that_panicked_is_noticed_by_who_asks() {
+        let begin = Instant::now();
+        let seen = Arc::new(Mutex::new(ObservedGaps::new(begin, ahead())));
+        let fate = ThreadFate::default();
+        fate.watch(|| panic!("a bug of the watch"));
+        let watch = PauseWatch { seen, over: None, thread: None, fate };
+        let asked = std::panic::AssertUnwindSafe(|| watch.between(begin, begin));
+        assert!(std::panic::catch_unwind(asked).is_err());
     }
 
     #[test]

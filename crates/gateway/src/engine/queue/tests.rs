@@ -119,6 +119,32 @@ async fn no_more_names_are_pending_than_may_be() {
     assert_eq!(queue.state.lock().reserved, 0);
 }
 
+/// And no more than twice as many names are pending, whatever the stores refuse.
+#[tokio::test]
+async fn names_that_are_refused_for_good_leave_room_for_as_many_others() {
+    let queue = Arc::new(Queue::new(2));
+    let name = |key: &str| Name::new("lake", key);
+    for (key, error) in [("a", refused()), ("b", refused()), ("c", refused()), ("d", refused())] {
+        let reserved = queue.reserve(&[name(key)]).now_or_never();
+        assert!(reserved.is_some(), "{key}");
+        apply(&queue, &name(key), Some(1), Duration::ZERO);
+        drop(reserved);
+        while let Some(turn) = take(&queue) {
+            queue.finish(&turn, Attempt::Failed(error.clone().into()));
+        }
+    }
+    assert!(queue.reserve(&[name("e")]).now_or_never().is_none());
+    // What passes takes places as before.
+    let queue = Arc::new(Queue::new(2));
+    for key in ["a", "b"] {
+        apply(&queue, &name(key), Some(1), Duration::ZERO);
+        while let Some(turn) = take(&queue) {
+            queue.finish(&turn, Attempt::Failed(Error::Store("no".to_owned()).into()));
+        }
+    }
+    assert!(queue.reserve(&[name("c")]).now_or_never().is_none());
+}
+
 #[test]
 fn an_attempt_that_fails_is_no_word_about_a_version_that_came_meanwhile() {
     let (queue, name) = (Queue::default(), Name::new("lake", "a"));

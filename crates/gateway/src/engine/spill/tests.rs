@@ -89,6 +89,11 @@ async fn what_a_flush_needs_room_of_goes_first() {
     }
     assert_eq!((next(&spills, 30, now + AGAIN_AFTER), next(&spills, 30, now + AGAIN_AFTER)), (Some(2), None));
     assert_eq!(spills.journal_bytes(), 20);
+    // A drain sends these and no others.
+    let in_the_way = || spills.state.lock().next_in_the_way(now + LAIN_FOR * 2).map(|(content, _)| content);
+    assert_eq!(in_the_way(), None);
+    spills.put_first(ContentId(3));
+    assert_eq!((in_the_way(), in_the_way()), (Some(ContentId(3)), None));
 }
 
 #[tokio::test]

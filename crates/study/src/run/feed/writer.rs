@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,8 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 enum FeedWork {
     Line(Vec<u8>),
+    #[cfg(test)]
+    Panic,
     /// What was written until now is the earlier feed.
     Turn,
 }
@@ -43,7 +46,12 @@ impl FeedWriter {
         let (ends, ended) = sync_channel(0);
         let write = move || {
             let _ends = ends;
-            todo.into_iter().for_each(|work| output.act(work));
+            for work in todo {
+                // Nobody may be watching: a bug here, which has been printed, costs a line and not the run.
+                if catch_unwind(AssertUnwindSafe(|| output.act(work))).is_err() {
+                    (output.file, output.failed) = (None, Some(Instant::now()));
+                }
+            }
         };
         std::thread::Builder::new().name("feed".to_owned()).spawn(write).ok()?;
         Some(FeedWriter { work: Some(work), ended })
@@ -82,6 +90,8 @@ impl FeedOutput {
     fn act(&mut self, work: FeedWork) {
         match work {
             FeedWork::Line(line) => self.line(&line),
+            #[cfg(test)]
+            FeedWork::Panic => panic!("a bug of the writer"),
             FeedWork::Turn => {
                 self.file = None;
                 // Where it can't be moved aside nothing more is written: it would have no bound.
@@ -123,6 +133,16 @@ mod tests {
         drop(writer);
         let read = |name| std::fs::read_to_string(directory.path().join(name)).unwrap();
         assert_eq!((read(EARLIER_FEED_FILE).as_str(), read(FEED_FILE).as_str()), ("one\n", "two\n"));
+    }
+
+    #[test]
+    fn a_panic_costs_no_later_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let (writer, _) = FeedWriter::begin(Folder::open(directory.path()).unwrap()).unwrap();
+        // Begins the file anew, which ends the pause behind a failure.
+        assert!(writer.put(FeedWork::Panic) && writer.turn() && writer.line(b"two\n".to_vec()));
+        drop(writer);
+        assert_eq!(std::fs::read(directory.path().join(FEED_FILE)).unwrap(), b"two\n");
     }
 
     /// A pipe that nobody reads takes some lines and then no more, as a file system does that hangs.

@@ -1,7 +1,10 @@
 //! The client of `benches/gateway`: signed requests over connections that stay open, with as little work for each as can be, so that
 //! what is measured is the server. Each request is signed once and sent again and again, which a signature of version 4 allows for 15 minutes.
 //!
-//! `gateway_load put|get|miss|relay NAME=VALUE...`; the secret is in `GATEWAY_SECRET`. Prints a line of JSON.
+//! `gateway_load WORD NAME=VALUE...`, with one of the words in `main`; the secret is in `GATEWAY_SECRET`. Prints a line of JSON.
+
+mod answers;
+mod writes;
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -39,27 +42,63 @@ fn mac(key: &[u8], text: &str) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// A request without the end of its head, for headers that are not signed.
-fn signed(settings: &Settings, method: &str, path: &str) -> String {
-    let secret = std::env::var("GATEWAY_SECRET").expect("GATEWAY_SECRET");
-    let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
-    let (date, host) = (&time[..8], settings.text("host"));
-    let names = "host;x-amz-content-sha256;x-amz-date";
-    let canonical = format!(
-        "{method}\n{path}\n\nhost:{host}\nx-amz-content-sha256:UNSIGNED-PAYLOAD\nx-amz-date:{time}\n\n{names}\nUNSIGNED-PAYLOAD"
-    );
-    let scope = format!("{date}/us-east-1/s3/aws4_request");
-    let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex(&Sha256::digest(canonical.as_bytes())));
-    let mut key = format!("AWS4{secret}").into_bytes();
-    for part in [date, "us-east-1", "s3", "aws4_request"] {
-        key = mac(&key, part);
+/// What a request's signature covers.
+struct Signed<'a> {
+    method: &'a str,
+    path: &'a str,
+    /// As it is signed: sorted, and each value escaped.
+    query: &'a str,
+    header: Option<(&'a str, &'a str)>,
+}
+
+impl<'a> Signed<'a> {
+    fn new(method: &'a str, path: &'a str) -> Signed<'a> {
+        Signed { method, path, query: "", header: None }
     }
-    let signature = hex(&mac(&key, &text));
-    format!(
-        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nx-amz-date: {time}\r\nx-amz-content-sha256: UNSIGNED-PAYLOAD\r\n\
-         Authorization: AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={names}, Signature={signature}\r\n",
-        settings.text("key")
-    )
+
+    fn query(self, query: &'a str) -> Signed<'a> {
+        Signed { query, ..self }
+    }
+
+    /// Signs one header more, whose name comes after those of all requests.
+    fn with(self, name: &'a str, value: &'a str) -> Signed<'a> {
+        Signed { header: Some((name, value)), ..self }
+    }
+
+    /// A request without the end of its head, for headers that are not signed.
+    fn head(&self, settings: &Settings) -> String {
+        let Signed { method, path, query, header } = *self;
+        let secret = std::env::var("GATEWAY_SECRET").expect("GATEWAY_SECRET");
+        let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+        let (date, host) = (&time[..8], settings.text("host"));
+        // In the order in which they are signed.
+        let mut headers =
+            vec![("host", host), ("x-amz-content-sha256", "UNSIGNED-PAYLOAD"), ("x-amz-date", time.as_str())];
+        headers.extend(header);
+        headers.sort_unstable();
+        let names = headers.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(";");
+        let lines: String = headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+        let canonical = format!("{method}\n{path}\n{query}\n{lines}\n{names}\nUNSIGNED-PAYLOAD");
+        let scope = format!("{date}/us-east-1/s3/aws4_request");
+        let text =
+            format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex(&Sha256::digest(canonical.as_bytes())));
+        let mut key = format!("AWS4{secret}").into_bytes();
+        for part in [date, "us-east-1", "s3", "aws4_request"] {
+            key = mac(&key, part);
+        }
+        let signature = hex(&mac(&key, &text));
+        let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
+        let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        format!(
+            "{method} {target} HTTP/1.1\r\n{lines}Authorization: AWS4-HMAC-SHA256 Credential={}/{scope}, \
+             SignedHeaders={names}, Signature={signature}\r\n",
+            settings.text("key")
+        )
+    }
+}
+
+fn signed(settings: &Settings, method: &str, path: &str) -> String {
+    Signed::new(method, path).head(settings)
 }
 
 /// What an object has at an offset.
@@ -262,6 +301,11 @@ fn main() {
         "get" => get(&settings),
         "miss" => miss(&settings),
         "relay" => relay(&settings),
-        _ => panic!("put, get, miss or relay"),
+        "write" => writes::write(&settings),
+        "fill" => writes::fill(&settings),
+        "rename" => writes::rename(&settings),
+        "commit" => writes::commit(&settings),
+        "sync" => writes::sync(&settings),
+        _ => panic!("put, get, miss, relay, write, fill, rename, commit or sync"),
     }
 }

@@ -1,0 +1,170 @@
+//! Which requests are on their way to stores, noted before each is sent. The note does not wait for the disk, as that of [commits] doesn't: a
+//! kill leaves it exact, and a power cut may take it. It costs some microseconds, where a commit of the metadata would cost a sync of the disk.
+//!
+//! [commits]: crate::journal
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::{Deserialize, Serialize};
+use underlay_files::Folder;
+use underlay_sync::Mutex;
+
+use crate::store::{Effect, SentNotes};
+
+const FILE: &str = "sent";
+/// Each note has a slot of this size: a key has at most 1024 bytes, a bucket's name 63, and an effect less than 100.
+const SLOT_BYTES: usize = 2048;
+/// The length of a note and its checksum.
+const HEAD_BYTES: usize = 8;
+/// No gateway has so many requests on their way, whatever the file says.
+const MOST_SLOTS: usize = 16 << 10;
+
+/// A request that may have been sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Sent {
+    pub(super) bucket: String,
+    pub(super) key: String,
+    pub(super) effect: Effect,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct SentLog {
+    file: File,
+    slots: Mutex<Slots>,
+    has_failed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    /// So many of the file are in use, or free.
+    count: u64,
+    free: Vec<u64>,
+}
+
+/// The notes of one bucket.
+#[derive(Debug)]
+pub(super) struct OfBucket {
+    pub(super) log: Arc<SentLog>,
+    pub(super) bucket: String,
+}
+
+fn read_slot(slot: &[u8]) -> Option<Sent> {
+    let (head, rest) = slot.split_at_checked(HEAD_BYTES)?;
+    let length = u32::from_le_bytes(head[..4].try_into().ok()?) as usize;
+    let note = rest.get(..length).filter(|note| !note.is_empty())?;
+    (crc32c::crc32c(note).to_le_bytes() == head[4..]).then(|| postcard::from_bytes(note).ok())?
+}
+
+impl SentLog {
+    /// Returns what an earlier start had sent and heard no answer to. It stays noted until it is [cleared](Self::clear).
+    ///
+    /// # Errors
+    /// When the file can't be made or read.
+    pub(super) fn open(folder: &Folder) -> io::Result<(SentLog, Vec<Sent>)> {
+        let file = folder.file(FILE)?;
+        let length = file.metadata()?.len().min((MOST_SLOTS * SLOT_BYTES) as u64);
+        let mut bytes = vec![0; length as usize];
+        file.read_exact_at(&mut bytes, 0)?;
+        let left = bytes.chunks(SLOT_BYTES).filter_map(read_slot).collect();
+        // New notes come behind what is left.
+        let count = length.div_ceil(SLOT_BYTES as u64);
+        let slots = Mutex::new(Slots { count, free: Vec::new() });
+        Ok((SentLog { file, slots, has_failed: AtomicBool::new(false) }, left))
+    }
+
+    /// Forgets what an earlier start had sent. To be called before anything is sent.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        let mut slots = self.slots.lock();
+        self.file.set_len(0)?;
+        *slots = Slots::default();
+        Ok(())
+    }
+
+    fn write(&self, slot: u64, bytes: &[u8]) {
+        if let Err(error) = self.file.write_all_at(bytes, slot * SLOT_BYTES as u64)
+            && !self.has_failed.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                "cannot note which requests are sent: a start after a kill may not know of some: {error}"
+            );
+        }
+    }
+}
+
+impl SentNotes for OfBucket {
+    fn begin(&self, key: &str, effect: &Effect) -> Option<u64> {
+        let sent = Sent { bucket: self.bucket.clone(), key: key.to_owned(), effect: effect.clone() };
+        let note = postcard::to_allocvec(&sent).ok().filter(|note| note.len() <= SLOT_BYTES - HEAD_BYTES)?;
+        let slot = {
+            let mut slots = self.log.slots.lock();
+            match slots.free.pop() {
+                Some(slot) => slot,
+                None if slots.count >= MOST_SLOTS as u64 => return None,
+                None => {
+                    slots.count += 1;
+                    slots.count - 1
+                }
+            }
+        };
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + note.len());
+        bytes.extend_from_slice(&(note.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&crc32c::crc32c(&note).to_le_bytes());
+        bytes.extend_from_slice(&note);
+        self.log.write(slot, &bytes);
+        Some(slot)
+    }
+
+    fn end(&self, slot: u64) {
+        self.log.write(slot, &[0; HEAD_BYTES]);
+        self.log.slots.lock().free.push(slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(log: &Arc<SentLog>, bucket: &str) -> OfBucket {
+        OfBucket { log: Arc::clone(log), bucket: bucket.to_owned() }
+    }
+
+    #[test]
+    fn what_was_on_its_way_is_known_to_the_next_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = Folder::open(directory.path()).unwrap();
+        let (log, left) = SentLog::open(&folder).unwrap();
+        assert!(left.is_empty());
+        let (log, long) = (Arc::new(log), "k".repeat(1024));
+        let (lake, pond) = (of(&log, "lake"), of(&log, "pond"));
+        let first = lake.begin("a", &Effect::Delete).unwrap();
+        lake.begin(&long, &Effect::Copy).unwrap();
+        lake.end(first);
+        // In its place.
+        assert_eq!(pond.begin("b", &Effect::Delete), Some(first));
+        let sent =
+            |bucket: &str, key: &str, effect| Sent { bucket: bucket.to_owned(), key: key.to_owned(), effect };
+        let expected = [sent("pond", "b", Effect::Delete), sent("lake", &long, Effect::Copy)];
+        for _ in 0..2 {
+            let (log, left) = SentLog::open(&folder).unwrap();
+            assert_eq!(left, expected);
+            // What comes before they are kept elsewhere replaces none of them.
+            let slot = of(&Arc::new(log), "lake").begin("c", &Effect::Delete).unwrap();
+            assert!(slot >= 2);
+        }
+        let (log, left) = SentLog::open(&folder).unwrap();
+        assert_eq!(left.len(), 4);
+        log.clear().unwrap();
+        assert!(SentLog::open(&folder).unwrap().1.is_empty());
+        // Any bytes are no more than no note.
+        std::fs::write(directory.path().join(FILE), vec![0xff; 3 * SLOT_BYTES + 5]).unwrap();
+        assert!(SentLog::open(&folder).unwrap().1.is_empty());
+    }
+}

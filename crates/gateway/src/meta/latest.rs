@@ -1,0 +1,55 @@
+//! The database, with a view of its last commit that readers share: to begin a transaction of redb's takes longer than to look a row up.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use redb::Database;
+use underlay_sync::Mutex;
+
+use super::view::View;
+use crate::errors::Result;
+
+/// See the module.
+pub(crate) struct Viewed {
+    /// Before the database, so that it is gone when that one is closed.
+    latest: Mutex<Option<Arc<View>>>,
+    database: Database,
+}
+
+impl Viewed {
+    /// What the last commit left.
+    ///
+    /// # Errors
+    /// When the metadata can't be read.
+    pub(super) fn view(&self) -> Result<Arc<View>> {
+        // One that is begun while a commit ends is there before the committer forgets it, or sees that commit.
+        let mut latest = self.latest.lock();
+        if let Some(view) = &*latest {
+            return Ok(Arc::clone(view));
+        }
+        let view = Arc::new(View::of(&self.database)?);
+        *latest = Some(Arc::clone(&view));
+        Ok(view)
+    }
+
+    /// Has readers see a later commit. To be called behind each, before anybody hears of it.
+    pub(super) fn forget_view(&self) {
+        let former = self.latest.lock().take();
+        // It may be the last one, and its end takes locks of redb's.
+        drop(former);
+    }
+}
+
+impl From<Database> for Viewed {
+    fn from(database: Database) -> Viewed {
+        Viewed { latest: Mutex::default(), database }
+    }
+}
+
+impl Deref for Viewed {
+    type Target = Database;
+
+    fn deref(&self) -> &Database {
+        &self.database
+    }
+}
