@@ -3,6 +3,7 @@
 
 pub mod at_rest;
 mod blocks;
+mod blocking;
 mod bypass;
 mod check;
 mod clean_pages;
@@ -31,6 +32,8 @@ mod serving;
 mod staged;
 pub mod store;
 mod supervision;
+
+pub use serving::in_process;
 
 /// The program `underlay-gateway`.
 pub fn main() -> std::process::ExitCode {

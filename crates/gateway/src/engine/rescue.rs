@@ -62,7 +62,7 @@ impl Engine {
             true => {
                 let of_content = record.clone();
                 // There may be a million names to look at.
-                tokio::task::spawn_blocking(move || wanted_of(&view, content, &of_content))
+                crate::blocking::spawn_blocking(move || wanted_of(&view, content, &of_content))
                     .await
                     .unwrap_or_else(|error| Err(Error::local("cannot read the metadata", error)))?
             }

@@ -53,7 +53,7 @@ impl Backend {
     pub(super) async fn is_linked(&self, from: &Path, to: &Path) -> object_store::Result<bool> {
         let Some((root, _)) = self.root() else { return Ok(false) };
         let (from, to) = (root.join(from.as_ref()), root.join(to.as_ref()));
-        let looked = tokio::task::spawn_blocking(move || are_one_file(&from, &to)).await;
+        let looked = crate::blocking::spawn_blocking(move || are_one_file(&from, &to)).await;
         looked
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|error| object_store::Error::Generic { store: "directory", source: Box::new(error) })

@@ -192,7 +192,7 @@ impl Backend {
         let looking = async {
             let place = Arc::clone(&root.looks).acquire_owned().await;
             let root = Arc::clone(&root);
-            let looked = tokio::task::spawn_blocking(move || {
+            let looked = crate::blocking::spawn_blocking(move || {
                 let outcome = look(&root);
                 root.note_answer();
                 drop(place);
