@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use underlay_files::{Access, Folder};
+use underlay_sync::planted::{Bug, is_planted};
 
 use super::Backend;
 
@@ -44,6 +45,9 @@ trait Medium {
 /// # Errors
 /// When nobody can tell.
 fn look(medium: &mut impl Medium) -> io::Result<Option<&'static str>> {
+    if is_planted(Bug::FoldedNamesAccepted) {
+        return Ok(None);
+    }
     let mut made = BTreeSet::new();
     for Pair { names, why } in &PAIRS {
         for name in names {
