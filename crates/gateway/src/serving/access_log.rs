@@ -66,7 +66,7 @@ impl AccessLog {
     /// When the file can't be opened.
     pub(super) fn open(path: Option<&Path>) -> Result<AccessLog, Failure> {
         let Some(path) = path else { return Ok(AccessLog::none()) };
-        let (left_out, next) = (std::sync::atomic::AtomicU64::new(0), Arc::default());
+        let (left_out, next) = (std::sync::atomic::AtomicU64::new(0), Arc::<Mutex<Option<File>>>::default());
         let mut file = open_file(path)?;
         let (lines, waiting) = sync_channel::<String>(MOST_WAITING);
         let coming = Arc::clone(&next);

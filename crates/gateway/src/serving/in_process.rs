@@ -22,7 +22,7 @@ use crate::s3::{Addressing, Permissions};
 use crate::supervision::Supervisor;
 
 pub use crate::cluster::Simulated as SimulatedCluster;
-pub use crate::cluster::{Compare, EtcdError, EtcdResult, Kv, PeerStream, Put, Row};
+pub use crate::cluster::{Compare, ConnectPeer, EtcdError, EtcdResult, Kv, PeerStream, Put, Row};
 
 /// Connections that are handed over one by one.
 pub struct Handed<S>(pub mpsc::UnboundedReceiver<S>);

@@ -152,7 +152,7 @@ impl Opened {
         &self,
         (until, drain): (Instant, Duration),
         graceful: GracefulShutdown,
-        mut accepting_inner: Pin<Box<dyn Future<Output = ()> + '_>>,
+        mut accepting_inner: Pin<Box<dyn Future<Output = ()> + Send + '_>>,
         inner_graceful: Arc<GracefulShutdown>,
     ) -> bool {
         let handing_over = async {
