@@ -71,6 +71,8 @@ pub(crate) struct Gateway {
     disk: usize,
     directory: PathBuf,
     pub(crate) settings: Settings,
+    /// Those that it served with last.
+    good_settings: Settings,
     wall_off_ms: i64,
     process: Option<Process>,
 }
@@ -82,6 +84,7 @@ struct Process {
     serving: JoinHandle<Result<bool, Ended>>,
     terminate: Arc<Notify>,
     is_terminating: bool,
+    settings: Settings,
     is_ready: Arc<AtomicBool>,
     lives: Arc<AtomicBool>,
     stopped_at: Option<Duration>,
@@ -116,6 +119,7 @@ impl Gateway {
             disk,
             directory,
             settings: settings.clone(),
+            good_settings: settings.clone(),
             wall_off_ms: 0,
             process: None,
         })
@@ -133,8 +137,16 @@ impl Gateway {
         self.process.as_ref().is_some_and(|process| process.is_ready.load(Ordering::Relaxed))
     }
 
+    pub(crate) fn take_back_settings(&mut self) {
+        self.settings = self.good_settings.clone();
+    }
+
     pub(crate) fn jump_clock(&mut self, ms: i64) {
         self.wall_off_ms = self.wall_off_ms.saturating_add(ms);
+    }
+
+    pub(crate) fn set_clock_right(&mut self) {
+        self.wall_off_ms = 0;
     }
 
     /// # Errors
@@ -195,6 +207,7 @@ impl Gateway {
             serving,
             terminate,
             is_terminating: false,
+            settings: self.settings.clone(),
             is_ready,
             lives,
             stopped_at: None,
@@ -229,6 +242,9 @@ impl Gateway {
             let (at, since) = process.began;
             process.runtime.block_on(async move { tokio::time::sleep_until(at + now.saturating_sub(since)).await });
             machine::set_wall_offset(0);
+        }
+        if process.is_ready.load(Ordering::Relaxed) {
+            self.good_settings.clone_from(&process.settings);
         }
         let is_late = process.doomed.is_some_and(|(until, _)| now >= until);
         if is_late || !process.lives.load(Ordering::Relaxed) {

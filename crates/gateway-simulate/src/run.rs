@@ -33,8 +33,10 @@ const IDLE_TICK: Duration = Duration::from_millis(50);
 const IDLE_BEHIND: u32 = 20;
 /// What blocks begins within this time.
 const MOST_BLOCKING: Duration = Duration::from_millis(4);
-/// Clients that are not done by then never will be.
-const CLIENTS_WITHIN: Duration = Duration::from_secs(1800);
+/// Clients that are not done by then never will be: some stall for an hour.
+const CLIENTS_WITHIN: Duration = Duration::from_secs(2 * 3600);
+/// Nobody stalls while everything is looked at.
+const VERIFIED_WITHIN: Duration = Duration::from_secs(1800);
 /// A process that is to die in the middle of something dies within this time in any case.
 const DIES_WITHIN: Duration = Duration::from_millis(300);
 const MOST_CHANGES: u64 = 40;
@@ -48,6 +50,8 @@ const SETTLES_IN: Duration = Duration::from_secs(260);
 const DRAIN_SLACK: Duration = Duration::from_secs(60);
 /// A drain that something held up is tried again so often.
 const DRAINS: u32 = 10;
+/// What a gateway says to a configuration under which it could not store what it has.
+const LOSES_SOMETHING: &str = "is no longer exclusive";
 /// Stack of the thread that plays.
 const STACK_BYTES: usize = 64 << 20;
 
@@ -276,7 +280,11 @@ impl Run {
         self.ends[number] = Some(end.clone());
         match end {
             End::Failed { why, is_bug: true } => Err(format!("gateway {number} ended by a bug: {why}")),
-            End::Failed { .. } => {
+            End::Failed { why, .. } => {
+                // An operator goes back to what was, and drains first.
+                if why.contains(LOSES_SOMETHING) {
+                    self.gateways[number].take_back_settings();
+                }
                 self.restarts[number] = Some(self.world.now() + RESTART_PAUSE);
                 Ok(())
             }
@@ -381,6 +389,8 @@ impl Run {
             }
             Step::Store(faults) => self.surroundings.stores.set_faults(faults.clone()),
             Step::Heal => self.heal(),
+            // All of a cluster have to have the same, and so would have to be stopped at once.
+            Step::Configure(_) if count > 1 => {}
             Step::Configure(settings) => {
                 self.gateways.iter_mut().for_each(|gateway| gateway.settings = settings.clone());
             }
@@ -402,6 +412,7 @@ impl Run {
         for gateway in &mut self.gateways {
             self.surroundings.disks.fail_syncs(gateway.disk(), 0);
             self.surroundings.disks.make_room(gateway.disk());
+            gateway.set_clock_right();
             gateway.go_on();
         }
     }
@@ -441,7 +452,7 @@ impl Run {
             verify(&session).await;
             of_task.set(true);
         });
-        self.wait_until(CLIENTS_WITHIN, "the verification has been waiting for an answer", |_| is_done.get())
+        self.wait_until(VERIFIED_WITHIN, "the verification has been waiting for an answer", |_| is_done.get())
             .map_err(|failure| format!("{when}: {failure}"))
     }
 

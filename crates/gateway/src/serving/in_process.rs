@@ -91,13 +91,14 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let (graceful, inner_graceful) = (GracefulShutdown::new(), Arc::new(GracefulShutdown::new()));
     let (most, inner_connections) = (config.limits.connections, front.connections(&opened, true)?);
     let of_inner = Arc::clone(&inner_graceful);
-    let accepting_inner = Box::pin(async move {
+    let mut accepting_inner = Box::pin(async move {
         accept_inner(arrivals, &inner_connections, None, most, &of_inner).await;
     });
     ready();
     let no_other = Supervisor::default();
     let broken = tokio::select! {
         () = accept(clients, &connections, None, most, &graceful) => None,
+        () = &mut accepting_inner => None,
         why = opened.breaks_down(&no_other) => Some(why),
         () = terminate => None,
     };
