@@ -22,6 +22,8 @@ pub struct Plan {
     pub time: Duration,
     pub jobs: usize,
     pub stop_at_failure: bool,
+    /// Each script has this scene; any, if it is left out.
+    pub scene: Option<String>,
 }
 
 /// What it found.
@@ -78,7 +80,7 @@ pub fn run(
                 let Some(seed) = plan.first_seed.checked_add(number).filter(|_| !is_over) else {
                     return Ok(());
                 };
-                let script = generate(seed);
+                let script = generate(seed, plan.scene.as_deref());
                 let report = player.play(&script)?;
                 let has_failed = report.failure.is_some();
                 let mut summary = summary.lock();

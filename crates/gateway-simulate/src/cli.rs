@@ -17,7 +17,7 @@ use crate::campaign::{self, Plan, Summary};
 use crate::child::{self, Player, Start};
 use crate::problem::{EXIT_CODES, FAILED_SEED, Problem};
 use crate::run::Report;
-use crate::script::{Script, generate, named};
+use crate::script::{Script, generate, named, scene_names};
 use crate::shrink::shrink;
 
 /// Bugs of the gateway say so by their subject.
@@ -53,6 +53,9 @@ enum Command {
         /// Plant a bug, to see whether it is found; `prove --help` names them
         #[arg(long, value_parser = bug_of_name)]
         bug: Option<Bug>,
+        /// Each script has this scene; `show --help` names them
+        #[arg(long, value_parser = scene_of_name)]
+        scene: Option<String>,
         /// Go on after a failure
         #[arg(long)]
         keep_going: bool,
@@ -65,10 +68,18 @@ enum Command {
         bug: Option<Bug>,
     },
     /// Print the script of a seed
-    Show { seed: u64 },
+    #[command(after_help = format!("Scenes: {}", all_scenes()))]
+    Show {
+        seed: u64,
+        #[arg(long, value_parser = scene_of_name)]
+        scene: Option<String>,
+    },
     /// Play one seed, and make its script short if it fails
     Shrink {
         seed: u64,
+        /// Its script has this scene; `show --help` names them
+        #[arg(long, value_parser = scene_of_name)]
+        scene: Option<String>,
         /// Plant a bug; `prove --help` names them
         #[arg(long, value_parser = bug_of_name)]
         bug: Option<Bug>,
@@ -87,6 +98,9 @@ enum Command {
         /// One bug alone
         #[arg(long, value_parser = bug_of_name)]
         bug: Option<Bug>,
+        /// Each script has this scene; `show --help` names them
+        #[arg(long, value_parser = scene_of_name)]
+        scene: Option<String>,
     },
     /// Play scripts from standard input: what the other commands start
     #[command(hide = true)]
@@ -110,6 +124,17 @@ fn bug_of_name(name: &str) -> Result<Bug, String> {
     Bug::of_name(name)
         .filter(|bug| bugs().contains(bug))
         .ok_or_else(|| format!("there is no such bug; there are {}", bug_names()))
+}
+
+fn all_scenes() -> String {
+    scene_names().collect::<Vec<_>>().join(", ")
+}
+
+fn scene_of_name(name: &str) -> Result<String, String> {
+    match scene_names().any(|scene| scene == name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!("there is no such scene; there are {}", all_scenes())),
+    }
 }
 
 /// More than a year would be a mistake.
@@ -182,23 +207,26 @@ pub fn main() -> ExitCode {
 /// What can't be done.
 fn run(arguments: Arguments) -> Result<bool, Problem> {
     match arguments.command {
-        Command::Run { minutes, seeds, first_seed, jobs, bug, keep_going } => {
+        Command::Run { minutes, seeds, first_seed, jobs, bug, scene, keep_going } => {
             let plan = Plan {
                 first_seed,
                 seeds: seeds_from(first_seed, seeds)?,
                 time: minutes,
                 jobs: jobs.into(),
                 stop_at_failure: !keep_going,
+                scene,
             };
             run_seeds(&plan, bug)
         }
         Command::Play { script, bug } => play(&script, bug),
-        Command::Show { seed } => {
-            say(to_text(&generate(seed))?)?;
+        Command::Show { seed, scene } => {
+            say(to_text(&generate(seed, scene.as_deref()))?)?;
             Ok(true)
         }
-        Command::Shrink { seed, bug, output } => shrink_seed(seed, bug, output.as_deref()),
-        Command::Prove { seeds, jobs, bug } => prove(seeds, jobs.into(), bug),
+        Command::Shrink { seed, scene, bug, output } => {
+            shrink_seed(&generate(seed, scene.as_deref()), bug, output.as_deref())
+        }
+        Command::Prove { seeds, jobs, bug, scene } => prove(seeds, jobs.into(), bug, scene),
         Command::Player { bug, loud } => {
             planted::plant(bug);
             child::serve(loud)?;
@@ -244,7 +272,9 @@ fn run_seeds(plan: &Plan, bug: Option<Bug>) -> Result<bool, Problem> {
         let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
         say(format!("{} of them failed: {}", seeds.len(), seeds.join(", ")))?;
         let bug = start.bug.as_ref().map_or(String::new(), |bug| format!(" --bug {bug}"));
-        say(format!("underlay-gateway-simulate shrink {}{bug} -o script.json makes it short", first.seed))?;
+        let scene = plan.scene.as_ref().map_or(String::new(), |scene| format!(" --scene {scene}"));
+        let seed = first.seed;
+        say(format!("underlay-gateway-simulate shrink {seed}{scene}{bug} -o script.json makes it short"))?;
     }
     if summary.was_interrupted {
         return Err(Problem::Interrupted);
@@ -300,19 +330,18 @@ impl Output<'_> {
     }
 }
 
-fn shrink_seed(seed: u64, bug: Option<Bug>, output: Option<&Path>) -> Result<bool, Problem> {
+fn shrink_seed(script: &Script, bug: Option<Bug>, output: Option<&Path>) -> Result<bool, Problem> {
     // Before hours are spent on what could then not be written.
     let output = output.map(Output::prepare).transpose()?;
     child::listen_to_signals()?;
-    let script = generate(seed);
     let start = quiet(bug);
-    let report = Player::start(&start)?.play(&script)?;
-    remark(outcome(&script, &report));
+    let report = Player::start(&start)?.play(script)?;
+    remark(outcome(script, &report));
     if report.failure.is_none() {
         return Ok(true);
     }
     let progress = |script: &Script| remark(count(script.steps.len() as u64, "step"));
-    let short = shrink(&script, &report, || Player::start(&start), progress)?;
+    let short = shrink(script, &report, || Player::start(&start), progress)?;
     remark(outcome(&short.script, &short.report));
     let text = to_text(&short.script)?;
     match output {
@@ -334,11 +363,12 @@ fn shrink_seed(seed: u64, bug: Option<Bug>, output: Option<&Path>) -> Result<boo
     Ok(false)
 }
 
-fn prove(seeds: u64, jobs: usize, only: Option<Bug>) -> Result<bool, Problem> {
+fn prove(seeds: u64, jobs: usize, only: Option<Bug>, scene: Option<String>) -> Result<bool, Problem> {
     child::listen_to_signals()?;
     let mut all_found = true;
     for bug in only.map_or(bugs(), |bug| vec![bug]) {
-        let plan = Plan { first_seed: 1, seeds, time: Duration::MAX, jobs, stop_at_failure: true };
+        let scene = scene.clone();
+        let plan = Plan { first_seed: 1, seeds, time: Duration::MAX, jobs, stop_at_failure: true, scene };
         let start = quiet(Some(bug));
         let summary = campaign::run(&plan, || Player::start(&start), |_, _, _| Ok(()))?;
         let (name, played) = (bug.name(), count(summary.seeds, "seed"));

@@ -8,6 +8,7 @@ mod objects;
 mod signing;
 mod uploads;
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -20,15 +21,18 @@ use crate::store::Stores;
 use crate::world::World;
 use http::{Failed, Reply, Request};
 
-pub use look::verify;
+pub(crate) use look::verify;
 pub(crate) use objects::prepare;
 
 /// A client looks for a gateway that takes its connection for so long.
 const CONNECT_WITHIN: Duration = Duration::from_secs(60);
+/// Between one request and the next.
+const PAUSE: Duration = Duration::from_millis(20);
+const BUSY_PAUSE: Duration = Duration::from_millis(1000);
 const CONNECT_PAUSE: Duration = Duration::from_millis(500);
 
 /// Odd ones among them, and few, so that operations meet.
-pub const KEYS: [&str; 20] = [
+const KEYS: [&str; 20] = [
     "a",
     "b",
     "dir/",
@@ -53,7 +57,7 @@ pub const KEYS: [&str; 20] = [
 
 /// What a client is.
 #[derive(Clone)]
-pub struct Session {
+pub(crate) struct Session {
     pub world: World,
     pub network: Network,
     pub model: Model,
@@ -67,12 +71,6 @@ pub struct Session {
 
 pub(crate) fn key_of(number: u32) -> &'static str {
     KEYS[number as usize % KEYS.len()]
-}
-
-/// An answer, or why there is none, of a gateway.
-struct Outcome {
-    gateway: usize,
-    reply: Result<Reply, Failed>,
 }
 
 impl Session {
@@ -106,14 +104,16 @@ impl Session {
             )),
             Err(failed) => self.world.note(format_args!("client {}: {what}: {failed:?}", self.client)),
         }
+        if reply.as_ref().is_ok_and(|reply| reply.status == 503) {
+            IS_BUSY.set(true);
+        }
         reply
     }
 
     /// Asks once. `None` if nobody took the connection.
-    async fn ask(&self, request: Request) -> Option<Outcome> {
-        let (gateway, stream) = self.connect().await?;
-        let reply = self.exchange(stream, request).await;
-        Some(Outcome { gateway, reply })
+    async fn ask(&self, request: Request) -> Option<Result<Reply, Failed>> {
+        let (_, stream) = self.connect().await?;
+        Some(self.exchange(stream, request).await)
     }
 
     /// What a reply says of a change.
@@ -161,8 +161,21 @@ impl Session {
     }
 }
 
-/// Carries out an operation.
-pub async fn perform(operation: &Operation, session: &Session) {
+thread_local! {
+    /// A gateway has said so since a client has waited for it the last time.
+    static IS_BUSY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Carries out an operation, and waits a moment.
+pub(crate) async fn perform(operation: &Operation, session: &Session) {
+    carry_out(operation, session).await;
+    // As clients do after they were told to slow down.
+    let most = if IS_BUSY.replace(false) { BUSY_PAUSE } else { PAUSE };
+    let pause = session.world.with_random(|random| random.delay(Duration::ZERO, most));
+    session.world.sleep(pause).await;
+}
+
+async fn carry_out(operation: &Operation, session: &Session) {
     let session = Rc::new(session.clone());
     match operation {
         Operation::Put { key, size, condition, headers, framing, pace } => {
@@ -177,7 +190,9 @@ pub async fn perform(operation: &Operation, session: &Session) {
             objects::put(&session, put).await;
         }
         Operation::Get { key, range, pace } => look::get(&session, key_of(*key), *range, *pace).await,
-        Operation::Head { key } => drop(look::head(&session, key_of(*key)).await),
+        Operation::Head { key } => {
+            let _ = look::head(&session, key_of(*key)).await;
+        }
         Operation::Delete { key } => objects::delete(&session, key_of(*key)).await,
         Operation::DeleteMany { keys } => {
             let mut keys: Vec<&str> = keys.iter().map(|key| key_of(*key)).collect();
@@ -190,9 +205,8 @@ pub async fn perform(operation: &Operation, session: &Session) {
         }
         Operation::Upload { key, parts, end } => uploads::upload(&session, key_of(*key), parts, *end).await,
         Operation::List { prefix, has_delimiter, page } => {
-            drop(
-                look::list(&session, look::prefix_of(*prefix), *has_delimiter, (*page).clamp(1, 1000)).await,
-            );
+            let page = (*page).clamp(1, 1000);
+            let _ = look::list(&session, look::prefix_of(*prefix), *has_delimiter, page).await;
         }
         Operation::Probe { key, within_ms } => {
             greedy::probe(&session, key_of(*key), Duration::from_millis(*within_ms)).await;

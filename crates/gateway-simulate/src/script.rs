@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub use draw::generate;
 pub use known::named;
+pub use scenes::scene_names;
 
 /// A run, to the last detail: the same script does the same each time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

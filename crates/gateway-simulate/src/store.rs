@@ -348,8 +348,7 @@ impl Stores {
                 (lands, work)
             }
         };
-        let number =
-            lands_after.map(|lands_after| self.send(bucket, gateway, what, changes, lands_after, work));
+        let number = lands_after.map(|lands_after| self.send(bucket, gateway, what, lands_after, work));
         let mut given_up = GivenUp { stores: self.clone(), number };
         match receiver.await {
             Ok(outcome) => {
@@ -363,15 +362,7 @@ impl Stores {
         }
     }
 
-    fn send(
-        &self,
-        bucket: &str,
-        gateway: usize,
-        what: String,
-        changes: bool,
-        after: Duration,
-        work: Work,
-    ) -> u64 {
+    fn send(&self, bucket: &str, gateway: usize, what: String, after: Duration, work: Work) -> u64 {
         let number = {
             let mut state = self.state.lock();
             state.next_number += 1;
@@ -384,9 +375,7 @@ impl Stores {
         };
         let stores = self.clone();
         self.world.call_after(after, move || {
-            if changes {
-                stores.world.note(format_args!("store: {what}"));
-            }
+            stores.world.note(format_args!("store: {what}"));
             stores.carry_out(number);
         });
         number

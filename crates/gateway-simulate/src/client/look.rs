@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::Session;
 use super::http::{Failed, Reply, Request, tags};
 use super::signing::unescaped;
-use super::{Outcome, Session};
 use crate::model::{Entry, Seen};
 use crate::script::Pace;
 
@@ -94,7 +94,7 @@ pub(super) async fn list(session: &Session, prefix: &str, has_delimiter: bool, p
         if let Some(token) = &token {
             request = request.query("continuation-token", token);
         }
-        let Some(Outcome { reply, .. }) = session.ask(request).await else { return false };
+        let Some(reply) = session.ask(request).await else { return false };
         let reply = match reply {
             Ok(reply) if reply.status == 200 && reply.code().is_empty() => reply,
             Ok(reply) if (400..500).contains(&reply.status) => {
@@ -146,7 +146,7 @@ fn entries_of(text: &str) -> Vec<Entry> {
 }
 
 /// Reads everything that was ever written, in all ways. To be called when nothing fails any more: then each read is answered in the end.
-pub async fn verify(session: &Session) {
+pub(crate) async fn verify(session: &Session) {
     let until = session.world.now() + SERVED_WITHIN;
     for key in session.model.keys() {
         for is_head in [false, true] {

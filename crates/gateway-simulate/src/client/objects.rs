@@ -3,12 +3,14 @@
 use bytes::Bytes;
 use object_store::{Attribute, Attributes};
 use openssl::hash::{MessageDigest, hash};
+use underlay_gateway::store::{Kind, path_of};
 
 use super::Session;
 use super::http::{Reply, Request, tags};
 use super::signing::{base64_of, escaped};
 use crate::model::{Answer, Begun, Version};
 use crate::script::{Condition, Consistency, Framing, Headers, Pace, Setup};
+use crate::store::name_of;
 
 /// More headers than this no store takes, and the gateway says so at once.
 const MOST_HEADER_BYTES: u32 = 7 << 10;
@@ -136,7 +138,11 @@ pub(super) async fn put(session: &Session, put: Put) -> bool {
     };
     if let Ok(reply) = &reply {
         check_condition(session, &begun, condition, etag.as_deref(), &answer, reply);
-        let is_too_slow = matches!(pace, Pace::Slow { bytes_per_s } if bytes_per_s < FAST_ENOUGH_BYTES_PER_S);
+        let is_too_slow = match pace {
+            Pace::Full => false,
+            Pace::Slow { bytes_per_s } => bytes_per_s < FAST_ENOUGH_BYTES_PER_S,
+            Pace::Stalled { .. } => true,
+        };
         if reply.code() == "RequestTimeout" && !is_too_slow {
             session.model.fail(format!("{what}: given up although it moved at {pace:?}: {}", reply.text()));
         }
@@ -208,7 +214,8 @@ pub(super) async fn copy(
     let answer = session.answer_of(&format!("copy of {from:?} to {to:?}"), &reply);
     if let Ok(reply) = &reply {
         check_condition(session, &begun, condition, wanted.as_deref(), &answer, reply);
-        if reply.status == 404 && !session.model.may_be(from, since).0 {
+        // Of what the condition names nothing is there, otherwise.
+        if reply.status == 404 && condition != Condition::IfSame && !session.model.may_be(from, since).0 {
             session
                 .model
                 .fail(format!("copy of {from:?} to {to:?}: its source is there, and the answer is 404"));
@@ -249,7 +256,11 @@ pub(crate) fn put_by_others(session: &Session, key: &str, size: Option<u32>) {
 /// What others have put there before the first start, and what the gateways may have on its way.
 pub(crate) fn prepare(session: &Session, setup: &Setup) {
     for (key, size) in &setup.store.before {
-        put_by_others(session, super::key_of(*key), Some(*size));
+        let key = super::key_of(*key);
+        // Nobody else writes under a name that no path can have.
+        if path_of(key, Kind::S3).is_ok_and(|path| name_of(&path) == key) {
+            put_by_others(session, key, Some(*size));
+        }
     }
     session
         .stores

@@ -1,8 +1,8 @@
 //! Uploads in parts.
 
+use super::Session;
 use super::http::{Reply, Request, tags};
 use super::signing::escaped;
-use super::{Outcome, Session};
 use crate::model::{Answer, Content, Version};
 use crate::script::{End, Part};
 
@@ -15,7 +15,7 @@ struct Sent {
 pub(super) async fn upload(session: &Session, key: &str, parts: &[Part], end: End) {
     let id = session.model.fresh_id();
     let request = Request::new("POST", key).query("uploads", "").header("x-amz-meta-id", &id);
-    let Some(Outcome { reply, .. }) = session.ask(request).await else { return };
+    let Some(reply) = session.ask(request).await else { return };
     if session.answer_of("CreateMultipartUpload", &reply) != Answer::Done {
         return;
     }
@@ -41,7 +41,7 @@ pub(super) async fn upload(session: &Session, key: &str, parts: &[Part], end: En
 
 async fn abort(session: &Session, key: &str, number: &str) {
     let request = Request::new("DELETE", key).query("uploadId", number);
-    let Some(Outcome { reply, .. }) = session.ask(request).await else { return };
+    let Some(reply) = session.ask(request).await else { return };
     if session.answer_of("AbortMultipartUpload", &reply) == Answer::Done {
         session.model.end_upload(number);
     }
@@ -53,7 +53,7 @@ async fn send_part(session: &Session, (key, number): (&str, &str), at: usize, pa
     match *part {
         Part::Bytes { size } => {
             let content = session.model.fresh(u64::from(size));
-            let Outcome { reply, .. } = session.ask(request.body(content.bytes())).await?;
+            let reply = session.ask(request.body(content.bytes())).await?;
             let reply = Some(reply).filter(is_done)?.ok()?;
             Some(Sent { content, etag: reply.header("etag")?.to_owned() })
         }
@@ -72,7 +72,7 @@ async fn send_part(session: &Session, (key, number): (&str, &str), at: usize, pa
                 .header("x-amz-copy-source", &source)
                 .header("x-amz-copy-source-range", &format!("bytes={first}-{}", first + length - 1))
                 .header("x-amz-copy-source-if-match", &format!("\"{}\"", version.etag?));
-            let Outcome { reply, .. } = session.ask(request).await?;
+            let reply = session.ask(request).await?;
             let reply = Some(reply).filter(is_done)?.ok()?;
             Some(Sent { content, etag: tags(&reply.text(), "ETag").into_iter().next()? })
         }

@@ -17,18 +17,24 @@ pub(super) fn some_u32(random: &mut Random) -> u32 {
     random.below(1 << 20) as u32
 }
 
-pub fn generate(seed: u64) -> Script {
+/// With the scene of this name, or any.
+pub fn generate(seed: u64, scene: Option<&str>) -> Script {
     let mut random = Random::new(seed);
     let random = &mut random;
     let mut setup = some_setup(random);
     // Each script has its own mixture: what all of them had in moderation none would have in excess.
     let mixture = Mixture::draw(random);
     let count = 10 + random.below(80);
-    let mut steps: Vec<Step> = (0..count).map(|_| mixture.step(&setup, random)).collect();
-    for _ in 0..1 + random.below(2) {
-        let at = random.below(steps.len() as u64 + 1) as usize;
-        let scene = scenes::draw(&mut setup, random);
-        steps.splice(at..at, scene);
+    let mut scenes: Vec<Vec<Step>> =
+        (0..1 + random.below(4) / 3).map(|_| scenes::draw(&mut setup, random, scene)).collect();
+    // A first start takes its time.
+    let mut steps = vec![Step::Wait { ms: *random.pick(&[0, 2000, 2000, 2000]) }];
+    for number in 0..count {
+        // None in the middle of another.
+        if random.below(count - number) < scenes.len() as u64 {
+            steps.extend(scenes.pop().into_iter().flatten());
+        }
+        steps.push(mixture.step(&setup, random));
     }
     Script { seed, setup, steps }
 }
@@ -277,8 +283,8 @@ mod tests {
     #[test]
     fn a_seed_has_one_script_and_it_can_be_kept() {
         for seed in 0..500 {
-            let script = generate(seed);
-            assert_eq!(script, generate(seed));
+            let script = generate(seed, None);
+            assert_eq!(script, generate(seed, None));
             let text = serde_json::to_string(&script).unwrap();
             assert_eq!(serde_json::from_str::<Script>(&text).unwrap(), script);
             assert!(!script.steps.is_empty());

@@ -20,36 +20,43 @@ const TO: u32 = 19;
 
 type Scene = fn(&mut Setup, &mut Random) -> Vec<Step>;
 
-const SCENES: [Scene; 18] = [
-    odd_headers,
-    failed_sync,
-    failed_sync,
-    one_chunk,
-    last_character,
-    copies_above_the_limit,
-    long_headers,
-    full_disk,
-    rules_come_and_go,
-    rules_come_and_go,
-    rescued,
-    greedy,
-    late_answers,
-    late_answers,
-    large_objects,
-    renames,
-    linked,
-    folding,
+/// By name, and how often each comes.
+const SCENES: [(&str, Scene, u64); 17] = [
+    ("odd-headers", odd_headers, 3),
+    ("failed-sync", failed_sync, 6),
+    ("one-chunk", one_chunk, 3),
+    ("last-character", last_character, 3),
+    ("copies-above-the-limit", copies_above_the_limit, 3),
+    ("long-headers", long_headers, 2),
+    ("full-disk", full_disk, 4),
+    ("rules", rules_come_and_go, 6),
+    ("rescued", rescued, 3),
+    ("greedy", greedy, 3),
+    ("late-answers", late_answers, 6),
+    ("large-objects", large_objects, 3),
+    ("renames", renames, 3),
+    ("linked", linked, 3),
+    ("folding", folding, 1),
+    ("several-gateways", several_gateways, 6),
+    ("many-names", many_names, 1),
 ];
 
-pub(super) fn draw(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
-    match random.below(60) {
-        0 => many_names(setup, random),
-        1..=6 => several_gateways(setup, random),
-        _ => {
-            let scene = *random.pick(&SCENES);
-            scene(setup, random)
+/// Their names.
+pub fn scene_names() -> impl Iterator<Item = &'static str> {
+    SCENES.iter().map(|(name, ..)| *name)
+}
+
+/// The scene of this name, or any one.
+pub(super) fn draw(setup: &mut Setup, random: &mut Random, wanted: Option<&str>) -> Vec<Step> {
+    let mut at = random.below(SCENES.iter().map(|(_, _, weight)| weight).sum());
+    for (name, scene, weight) in SCENES {
+        match (wanted, at.checked_sub(weight)) {
+            (Some(wanted), _) if wanted != name => {}
+            (Some(_), _) | (None, None) => return scene(setup, random),
+            (None, Some(left)) => at = left,
         }
     }
+    Vec::new()
 }
 
 fn act(client: usize, operation: Operation) -> Step {
@@ -149,7 +156,7 @@ fn one_chunk(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
         pace: Pace::Slow { bytes_per_s: 30_000 },
     };
     let document = Operation::Document { bytes: 64 << 20, pace: Pace::Full };
-    vec![act(0, slow), act(setup.clients - 1, document), Step::Barrier]
+    vec![Step::Heal, act(0, slow), act(setup.clients - 1, document), Step::Barrier]
 }
 
 /// A key whose group ends with the last character that there is.
@@ -172,7 +179,8 @@ fn last_character(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
 fn copies_above_the_limit(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
     writes_back(setup);
     setup.store.most_copy_bytes = Some(MIB / 2);
-    let mut steps = vec![act(0, put(BIG, MIB as u32)), Step::Barrier, wait(20_000), act(0, copy(BIG, TO))];
+    let mut steps =
+        vec![Step::Heal, act(0, put(BIG, MIB as u32)), Step::Barrier, wait(20_000), act(0, copy(BIG, TO))];
     if one_in(random, 2) {
         steps.extend([Step::Barrier, act(0, Operation::Delete { key: BIG })]);
     }
@@ -274,7 +282,7 @@ fn rescued(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
     setup.settings.journal_bytes = 16 * MIB;
     setup.settings.disk_bytes = 1024 * MIB;
     setup.settings.uploads_expire_s = 7 * 24 * 3600;
-    let mut steps = Vec::new();
+    let mut steps = vec![Step::Heal];
     let keys = [BIG, BIG + 1, BIG + 2];
     for key in keys {
         steps.extend([act(0, put(key, 10 << 20)), Step::Barrier, wait(20_000)]);
@@ -294,7 +302,7 @@ fn greedy(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
     setup.settings.requests = 4;
     setup.settings.journal_bytes = 32 * MIB;
     setup.clients = 8;
-    let ms = 3_600_000;
+    let ms = 1_200_000;
     let kind = random.below(4);
     let one = |number: usize| match kind {
         0 => Operation::Document { bytes: 64 << 10, pace: Pace::Stalled { ms } },
@@ -316,7 +324,7 @@ fn greedy(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
             pace: Pace::Slow { bytes_per_s: 100 },
         },
     };
-    let mut steps = vec![act(0, put(BIG, 4 << 20)), Step::Barrier];
+    let mut steps = vec![Step::Heal, act(0, put(BIG, 4 << 20)), Step::Barrier];
     steps.extend((1..8).map(|number| act(number, one(number))));
     steps.extend([wait(2000), act(0, probe(A, 900_000)), wait(400_000), act(0, probe(B, 900_000))]);
     steps
@@ -366,7 +374,8 @@ fn large_objects(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
 /// A rename and back, and an exchange of names.
 fn renames(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
     writes_back(setup);
-    let mut steps = vec![act(0, put(FROM, 100_000)), act(0, put(TO, 5000)), wait(*random.pick(&[0, 20_000]))];
+    let mut steps =
+        vec![Step::Heal, act(0, put(FROM, 100_000)), act(0, put(TO, 5000)), wait(*random.pick(&[0, 20_000]))];
     for _ in 0..1 + random.below(3) {
         steps.extend([
             act(0, copy(FROM, A)),
@@ -390,7 +399,7 @@ fn in_directory(setup: &mut Setup, kind: StoreKind) {
 /// Copies in a directory that are made more than once.
 fn linked(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
     in_directory(setup, StoreKind::Directory);
-    let mut steps = vec![act(0, put(FROM, 5000)), Step::Barrier, wait(5000)];
+    let mut steps = vec![Step::Heal, act(0, put(FROM, 5000)), Step::Barrier, wait(5000)];
     for _ in 0..2 + random.below(2) {
         steps.extend([act(0, copy(FROM, TO)), Step::Barrier, wait(5000)]);
     }
@@ -407,7 +416,7 @@ fn linked(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
 /// A directory that takes two keys for one.
 fn folding(setup: &mut Setup, _: &mut Random) -> Vec<Step> {
     in_directory(setup, StoreKind::Folding);
-    vec![act(0, put(A, 100)), act(0, put(CAPITAL, 200)), wait(10_000), act(0, get(A))]
+    vec![Step::Heal, act(0, put(A, 100)), act(0, put(CAPITAL, 200)), wait(10_000), act(0, get(A))]
 }
 
 /// So many names that the store does not have that memory has to be bounded.
