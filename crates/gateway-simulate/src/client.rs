@@ -215,6 +215,9 @@ async fn carry_out(operation: &Operation, session: &Session) {
         Operation::Idle { connections, ms } => {
             greedy::idle(&session, *connections, Duration::from_millis(*ms)).await;
         }
+        Operation::Begin { key, count, header_bytes } => {
+            uploads::begin(&session, key_of(*key), *count, *header_bytes).await;
+        }
         Operation::Many { count } => greedy::many(&session, *count).await,
         Operation::Others { key, size } => objects::others(&session, key_of(*key), *size).await,
     }

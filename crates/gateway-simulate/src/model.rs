@@ -209,7 +209,8 @@ impl Model {
             next_seed: 1,
             died: BTreeMap::new(),
             may_have_skew: false,
-            has_listed_anew: false,
+            // A key that goes to another gateway has the store's ETag from then on.
+            has_listed_anew: setup.gateways > 1,
             unfinished_uploads: BTreeSet::new(),
             failure: None,
             acknowledged: 0,

@@ -246,6 +246,12 @@ pub enum Operation {
         connections: u32,
         ms: u64,
     },
+    /// Uploads that nobody goes on with, each with so many bytes of headers.
+    Begin {
+        key: u32,
+        count: u32,
+        header_bytes: u32,
+    },
     /// So many small objects, of which the store may be told later.
     Many {
         count: u32,

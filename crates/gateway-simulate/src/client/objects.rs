@@ -1,5 +1,9 @@
 //! Changes of whole objects.
 
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
 use bytes::Bytes;
 use object_store::{Attribute, Attributes};
 use openssl::hash::{MessageDigest, hash};
@@ -21,6 +25,12 @@ const FAST_ENOUGH_BYTES_PER_S: u32 = 2 << 10;
 const LEAST_ON_ITS_WAY_BYTES: u64 = 32 << 20;
 /// Parts of clients that go to the store at the same time.
 const HELD_SLACK_BYTES: u64 = 8 << 20;
+
+/// Of a body in one chunk: shorter ones fit what a connection may have in memory.
+const LEAST_WATCHED_BYTES: u32 = 2 << 20;
+const LEAST_WRITTEN_BYTES: u64 = 512 << 10;
+
+const MOST_SENT_WHOLE_BYTES: u64 = 8 << 20;
 
 pub(super) struct Put {
     pub(super) key: String,
@@ -61,8 +71,11 @@ impl Session {
     /// The ETag that a condition names, if it names one that there may be.
     fn etag_for(&self, key: &str, condition: Condition) -> Option<String> {
         let since = self.model.begin_read();
-        let versions = self.model.versions(key, since);
-        versions.first().and_then(|version| version.etag.clone()).filter(|_| condition == Condition::IfSame)
+        let is_wanted = condition == Condition::IfSame && !self.model.has_etags_of_its_own();
+        let version = self.model.versions(key, since).into_iter().next().filter(|_| is_wanted)?;
+        // That of a longer one is the store's own at times, which sends it in parts.
+        let is_known = |etag: &String| version.content.size() <= MOST_SENT_WHOLE_BYTES && !etag.contains('-');
+        version.etag.clone().filter(is_known)
     }
 }
 
@@ -111,6 +124,32 @@ fn check_condition(
     }
 }
 
+/// How much reaches a local disk while most of a long chunk comes slowly: what does not is held in memory.
+fn watch_one_chunk(
+    session: &Session,
+    key: &str,
+    (framing, pace): (Framing, Pace),
+    size: u32,
+) -> Option<Rc<Cell<u64>>> {
+    let (Framing::Signed { chunk_bytes } | Framing::Trailer { chunk_bytes }, Pace::Slow { bytes_per_s }) =
+        (framing, pace)
+    else {
+        return None;
+    };
+    let is_exclusive = session.model.consistency(key) == Consistency::Exclusive;
+    if chunk_bytes < size || size < LEAST_WATCHED_BYTES || !is_exclusive {
+        return None;
+    }
+    let written = Rc::new(Cell::new(u64::MAX));
+    let (noted, world, before) = (Rc::clone(&written), session.world.clone(), session.world.written_bytes());
+    let most_of_it = Duration::from_secs(u64::from(size / bytes_per_s.max(1)) * 4 / 5);
+    tokio::task::spawn_local(async move {
+        world.sleep(most_of_it).await;
+        noted.set(world.written_bytes() - before);
+    });
+    Some(written)
+}
+
 pub(super) async fn put(session: &Session, put: Put) -> bool {
     let Put { key, size, condition, headers, framing, pace } = put;
     let (version, bytes) = session.fresh(u64::from(size));
@@ -129,6 +168,7 @@ pub(super) async fn put(session: &Session, put: Put) -> bool {
     let Some((gateway, stream)) = session.connect().await else { return false };
     let (request, etag) = on_condition(session, request, &key, condition);
     let begun = session.model.begin_put(&key, gateway, version);
+    let watched = watch_one_chunk(session, &key, (framing, pace), size);
     let reply = session.exchange(stream, request).await;
     let what = format!("PUT {key:?}");
     let answer = match &reply {
@@ -136,6 +176,14 @@ pub(super) async fn put(session: &Session, put: Put) -> bool {
         Ok(reply) if reply.status == 400 && headers != Headers::Plain => Answer::NotDone,
         reply => session.answer_of(&what, reply),
     };
+    if let Some(written) =
+        watched.map(|written| written.get()).filter(|written| *written < LEAST_WRITTEN_BYTES)
+        && answer == Answer::Done
+    {
+        session.model.fail(format!(
+            "{what}: {written} bytes are on the disk when most of a chunk of {size} bytes has come"
+        ));
+    }
     if let Ok(reply) = &reply {
         check_condition(session, &begun, condition, etag.as_deref(), &answer, reply);
         let is_too_slow = match pace {

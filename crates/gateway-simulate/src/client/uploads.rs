@@ -39,6 +39,18 @@ pub(super) async fn upload(session: &Session, key: &str, parts: &[Part], end: En
     }
 }
 
+/// Begins uploads, and forgets them.
+pub(super) async fn begin(session: &Session, key: &str, count: u32, header_bytes: u32) {
+    let value = "x".repeat(header_bytes.min(60_000) as usize);
+    for _ in 0..count.min(10_000) {
+        let request = Request::new("POST", key).query("uploads", "").header("content-disposition", &value);
+        let Some(reply) = session.ask(request).await else { return };
+        let is_begun = session.answer_of("CreateMultipartUpload", &reply) == Answer::Done;
+        let number = reply.ok().and_then(|reply| tags(&reply.text(), "UploadId").into_iter().next());
+        number.filter(|_| is_begun).into_iter().for_each(|number| session.model.begin_upload(&number));
+    }
+}
+
 async fn abort(session: &Session, key: &str, number: &str) {
     let request = Request::new("DELETE", key).query("uploadId", number);
     let Some(reply) = session.ask(request).await else { return };

@@ -121,13 +121,23 @@ fn odd_headers(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
 fn failed_sync(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
     writes_back(setup);
     let gateway = 0;
-    let mut steps = vec![Step::Barrier, Step::FailSyncs { gateway, count: 1 + random.below(2) as u32 }];
-    for _ in 0..3 + random.below(5) {
-        steps.push(act(0, put(random.below(5) as u32, 100)));
+    let mut steps = vec![Step::Heal];
+    if one_in(random, 2) {
+        // So many names take several pages: what is written later leaves some of them as they are.
+        steps.push(act(0, Operation::Many { count: 100 + random.below(300) as u32 }));
     }
-    steps.extend([wait(3000), Step::Kill { gateway }, Step::Start { gateway }]);
-    for key in 0..random.below(5) as u32 {
-        steps.push(act(0, put(key, 5000)));
+    steps.extend([Step::Barrier, Step::FailSyncs { gateway, count: 1 + random.below(2) as u32 }]);
+    for _ in 0..1 + random.below(5) {
+        // What has no bytes reaches the metadata, where a body's segment would fail first.
+        let size = *random.pick(&[0, 0, 100]);
+        steps.push(act(0, put(random.below(5) as u32, size)));
+    }
+    steps.push(wait(3000));
+    if one_in(random, 2) {
+        steps.extend([Step::Kill { gateway }, Step::Start { gateway }]);
+    }
+    if one_in(random, 2) {
+        steps.extend((0..random.below(5)).map(|_| act(0, put(BEHIND, 5000))));
     }
     steps.push(Step::Barrier);
     if one_in(random, 3) {
@@ -200,11 +210,19 @@ fn full_disk(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
     setup.settings.disk_bytes = 256 * MIB;
     setup.settings.journal_bytes = 512 * MIB;
     setup.settings.requests = 32;
+    setup.settings.rules.clear();
     setup.clients = 4;
     let gateway = 0;
     let mut steps = vec![
+        Step::Heal,
+        Step::Start { gateway },
+        wait(2000),
         Step::Store(StoreFaults { is_down: true, ..StoreFaults::default() }),
-        Step::FillDisk { gateway, left_bytes: *random.pick(&[70, 80, 90]) * MIB },
+        // With next to nothing left, what has no body finds out first.
+        Step::FillDisk {
+            gateway,
+            left_bytes: *random.pick(&[70 * MIB, 80 * MIB, 90 * MIB, 0, 16 << 10, MIB]),
+        },
     ];
     for number in 0..8 {
         steps.push(act(number % 4, put(number as u32, 5 << 20)));
@@ -213,9 +231,12 @@ fn full_disk(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
         let headers = Headers::Long { bytes: 6900 };
         steps.push(act(number % 4, put_with((number % 10) as u32, 0, headers)));
     }
-    if one_in(random, 2) {
-        steps.push(Step::FillDisk { gateway, left_bytes: *random.pick(&[0, MIB, 20 * MIB]) });
-        steps.extend((0..8).map(|number| act(number % 4, put(number as u32, 0))));
+    if !one_in(random, 4) {
+        steps.extend([wait(5000), Step::FillDisk { gateway, left_bytes: *random.pick(&[0, MIB, 20 * MIB]) }]);
+        steps.extend(
+            (0..4).map(|client| act(client, Operation::Begin { key: A, count: 300, header_bytes: 6900 })),
+        );
+        steps.push(Step::Barrier);
     }
     steps.push(wait(20_000));
     if one_in(random, 2) {
