@@ -23,7 +23,7 @@ fn play(operations: &[Operation], answering: Answering) -> Model {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let world = World::new(1, false);
-    let (network, setup) = (Network::default(), setup());
+    let (network, setup) = (Network::new(world.clone()), setup());
     let session = Session {
         world: world.clone(),
         network: network.clone(),
@@ -129,7 +129,7 @@ fn a_gateway_that_takes_a_document_without_end_is_found() {
     let world = World::new(1, false);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let (network, setup) = (Network::default(), setup());
+    let (network, setup) = (Network::new(world.clone()), setup());
     let model = Model::new(world.clone(), &setup);
     let session = Session {
         world: world.clone(),

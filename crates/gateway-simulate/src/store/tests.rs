@@ -28,18 +28,17 @@ fn lives() -> Arc<AtomicBool> {
 fn run<T>(stores: &Stores, within: Duration, work: impl Future<Output = T>) -> Option<T> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async {
-        let mut work = std::pin::pin!(work);
-        let until = stores.world.now() + within;
-        while stores.world.now() < until {
-            if let Some(outcome) = work.as_mut().now_or_never() {
-                return Some(outcome);
-            }
-            stores.world.advance(Duration::from_millis(1));
-            tokio::time::sleep(Duration::from_millis(1)).await;
+    let mut work = Box::pin(work);
+    let until = stores.world.now() + within;
+    while stores.world.now() < until {
+        if let Some(outcome) = runtime.block_on(async { work.as_mut().now_or_never() }) {
+            return Some(outcome);
         }
-        None
-    })
+        // Outside of every process, as in a run.
+        stores.world.advance(Duration::from_millis(1));
+        runtime.block_on(async { tokio::time::sleep(Duration::from_millis(1)).await });
+    }
+    None
 }
 
 fn wait(stores: &Stores, time: Duration) {
