@@ -17,7 +17,7 @@ use crate::campaign::{self, Plan, Summary};
 use crate::child::{self, Player, Start};
 use crate::problem::{EXIT_CODES, FAILED_SEED, Problem};
 use crate::run::Report;
-use crate::script::{Script, generate, named, scene_names};
+use crate::script::{Script, generate, scene_names};
 use crate::shrink::shrink;
 
 /// Bugs of the gateway say so by their subject.
@@ -289,7 +289,7 @@ fn read(path: &Path) -> Result<Script, Problem> {
     let mut text = String::new();
     io::Read::read_to_string(&mut io::Read::take(file, MOST_SCRIPT_BYTES), &mut text)
         .map_err(|error| mistake(format!("cannot be read: {error}")))?;
-    named(&text).map_err(mistake)
+    Script::parse(&text).map_err(mistake)
 }
 
 fn play(path: &Path, bug: Option<Bug>) -> Result<bool, Problem> {

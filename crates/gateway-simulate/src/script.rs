@@ -1,13 +1,12 @@
 //! What happens in a simulation, as a text that can be shortened and kept.
 
 mod draw;
-mod known;
+mod limits;
 mod scenes;
 
 use serde::{Deserialize, Serialize};
 
 pub use draw::generate;
-pub use known::named;
 pub use scenes::scene_names;
 
 /// A run, to the last detail: the same script does the same each time.
