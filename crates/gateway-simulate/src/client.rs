@@ -212,6 +212,7 @@ async fn carry_out(operation: &Operation, session: &Session) {
             greedy::probe(&session, key_of(*key), Duration::from_millis(*within_ms)).await;
         }
         Operation::Document { bytes, pace } => greedy::document(&session, u64::from(*bytes), *pace).await,
+        Operation::Forged { key, count } => greedy::forge(&session, key_of(*key), *count).await,
         Operation::Idle { connections, ms } => {
             greedy::idle(&session, *connections, Duration::from_millis(*ms)).await;
         }

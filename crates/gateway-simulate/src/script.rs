@@ -240,6 +240,11 @@ pub enum Operation {
         #[serde(default)]
         pace: Pace,
     },
+    /// Requests with a signature that is none.
+    Forged {
+        key: u32,
+        count: u32,
+    },
     /// Connections that send nothing.
     Idle {
         connections: u32,

@@ -26,7 +26,7 @@ use objects::{Objects, Wanted};
 
 pub(crate) use directory::FoldingMedium;
 
-pub use objects::StoredObject;
+pub(crate) use objects::StoredObject;
 /// The name that others know an object by.
 pub(crate) use objects::key_of as name_of;
 

@@ -77,6 +77,22 @@ pub(super) async fn document(session: &Session, bytes: u64, pace: Pace) {
     session.world.note(format_args!("client {}: a document: {taken:?}", session.client));
 }
 
+/// Asks without a right to anything.
+pub(super) async fn forge(session: &Session, key: &str, count: u32) {
+    for number in 0..count.min(10_000) {
+        let mut request = Request::new(if number % 2 == 0 { "GET" } else { "DELETE" }, key);
+        request.is_forged = true;
+        let Some(reply) = session.ask(request).await else { return };
+        if let Ok(reply) = reply
+            && !matches!(reply.status, 400 | 403 | 503)
+        {
+            return session
+                .model
+                .fail(format!("a request with a signature that is none is answered by {}", reply.status));
+        }
+    }
+}
+
 /// Holds connections that send nothing.
 pub(super) async fn idle(session: &Session, connections: u32, time: Duration) {
     let mut held = Vec::new();

@@ -84,6 +84,8 @@ pub(super) struct Request {
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Bytes,
     pub(super) framing: Framing,
+    /// Its signature is none.
+    pub(super) is_forged: bool,
     /// Of the body.
     pub(super) sends: Pace,
     /// Of the answer.
@@ -105,6 +107,7 @@ impl Request {
             headers: Vec::new(),
             body: Bytes::new(),
             framing: Framing::Whole,
+            is_forged: false,
             sends: Pace::Full,
             reads: Pace::Full,
         }
@@ -191,6 +194,9 @@ impl Request {
         let mut head = format!("{} {target} HTTP/1.1\r\n", self.method);
         for (name, value) in &signed.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if self.is_forged {
+            head = head.replace("Signature=", "Signature=0");
         }
         head.push_str(&format!("content-length: {}\r\nconnection: close\r\n\r\n", body.len()));
         (head, body)

@@ -71,8 +71,11 @@ impl Operation {
             Operation::Upload { parts, .. } => parts.iter().try_for_each(|part| match part {
                 Part::Bytes { size } | Part::Copied { size, .. } => within("size", *size, MOST_OBJECT_BYTES),
             }),
-            Operation::Many { count } | Operation::Begin { count, .. } => within("count", *count, MOST_COUNT),
-            Operation::Probe { within_ms: ms, .. } | Operation::Idle { ms, .. } => within("ms", *ms, MOST_MS),
+            Operation::Many { count }
+            | Operation::Begin { count, .. }
+            | Operation::Forged { count, .. }
+            | Operation::Idle { connections: count, .. } => within("count", *count, MOST_COUNT),
+            Operation::Probe { within_ms: ms, .. } => within("ms", *ms, MOST_MS),
             _ => Ok(()),
         }
     }

@@ -324,7 +324,7 @@ fn greedy(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
     setup.settings.journal_bytes = 32 * MIB;
     setup.clients = 8;
     let ms = 1_200_000;
-    let kind = random.below(4);
+    let kind = random.below(6);
     let one = |number: usize| match kind {
         0 => Operation::Document { bytes: 64 << 10, pace: Pace::Stalled { ms } },
         1 => Operation::Get { key: BIG, range: None, pace: Pace::Stalled { ms } },
@@ -336,6 +336,8 @@ fn greedy(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
             framing: Framing::Whole,
             pace: Pace::Stalled { ms },
         },
+        3 => Operation::Idle { connections: 300, ms: ms / 2 },
+        4 => Operation::Forged { key: BIG, count: 300 },
         _ => Operation::Put {
             key: 2 + number as u32,
             size: 6 << 20,
