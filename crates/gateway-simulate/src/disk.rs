@@ -53,6 +53,8 @@ struct Disk {
     /// So many more changes until it is.
     dies_in: Option<u64>,
     failing_syncs: u64,
+    /// So many still succeed before that.
+    sound_syncs: u64,
 }
 
 /// What a descriptor is of.
@@ -93,7 +95,9 @@ impl Reopened {
     fn of(path: &Path) -> Option<Reopened> {
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
         // SAFETY: a C string.
-        let file = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC, 0) };
+        let file = unsafe {
+            libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC, 0)
+        };
         (file >= 0).then_some(Reopened(file as c_int))
     }
 
@@ -105,7 +109,15 @@ impl Reopened {
     fn page(&self, number: u64) -> Page {
         let mut page = Box::new([0; PAGE_BYTES]);
         // SAFETY: the buffer is as long as is said.
-        unsafe { libc::syscall(libc::SYS_pread64, self.0, page.as_mut_ptr(), PAGE_BYTES, number * PAGE_BYTES as u64) };
+        unsafe {
+            libc::syscall(
+                libc::SYS_pread64,
+                self.0,
+                page.as_mut_ptr(),
+                PAGE_BYTES,
+                number * PAGE_BYTES as u64,
+            )
+        };
         page
     }
 
@@ -255,7 +267,8 @@ impl Disk {
         }
         let former = self.names.insert(directory.to_owned(), now);
         let kept: BTreeSet<u64> = self.names.values().flat_map(|names| names.values().copied()).collect();
-        for inode in former.into_iter().flat_map(BTreeMap::into_values).filter(|inode| !kept.contains(inode)) {
+        for inode in former.into_iter().flat_map(BTreeMap::into_values).filter(|inode| !kept.contains(inode))
+        {
             remove(&self.stash.join(inode.to_string()));
             self.files.remove(&inode);
         }
@@ -265,7 +278,8 @@ impl Disk {
     fn cut_power(&mut self, world: &World) {
         let is_lost = |times| world.with_random(|random| random.is_one_of_thousand(times));
         for directory in directories_below(&self.root) {
-            let (now, durable) = (files_in(&directory), self.names.get(&directory).cloned().unwrap_or_default());
+            let (now, durable) =
+                (files_in(&directory), self.names.get(&directory).cloned().unwrap_or_default());
             let names: BTreeSet<&OsString> = now.keys().chain(durable.keys()).collect();
             for name in names {
                 let (found, wanted) = (now.get(name), durable.get(name));
@@ -304,6 +318,11 @@ impl FileState {
             file.set_length(self.durable_bytes);
         }
         let length = file.length();
+        let (all, dirty) =
+            (self.differing.len(), self.differing.values().filter(|page| page.is_dirty).count());
+        if all > 0 {
+            world.note(format_args!("{dirty} pages may be lost, and {} are", all - dirty));
+        }
         for (number, page) in std::mem::take(&mut self.differing) {
             let chosen = if page.is_dirty { world.with_random(|random| random.below(3)) } else { 0 };
             match chosen {
@@ -345,12 +364,17 @@ impl Disks {
             lives: Arc::default(),
             dies_in: None,
             failing_syncs: 0,
+            sound_syncs: 0,
         });
         disks.len() - 1
     }
 
     pub(crate) fn set_capacity(&self, disk: usize, capacity_bytes: u64) {
         self.disks.borrow_mut()[disk].capacity_bytes = capacity_bytes;
+    }
+
+    pub(crate) fn free_bytes(&self, disk: usize) -> u64 {
+        self.disks.borrow()[disk].free_bytes()
     }
 
     /// Somebody else takes all but so much.
@@ -364,8 +388,10 @@ impl Disks {
         self.disks.borrow_mut()[disk].taken_bytes = 0;
     }
 
-    pub(crate) fn fail_syncs(&self, disk: usize, count: u64) {
-        self.disks.borrow_mut()[disk].failing_syncs = count;
+    /// So many syncs fail, after some that do not: of one commit it may be the first or the last.
+    pub(crate) fn fail_syncs(&self, disk: usize, sound: u64, count: u64) {
+        let disk = &mut self.disks.borrow_mut()[disk];
+        (disk.sound_syncs, disk.failing_syncs) = (sound, count);
     }
 
     /// The process dies in the middle of what it does, after so many changes of its disk.
@@ -386,14 +412,22 @@ impl Disks {
         let root = self.disks.borrow()[disk].root.clone();
         let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
         let open: Vec<c_int> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-        let left: Vec<c_int> =
-            open.into_iter().filter(|file| path_of(*file).is_some_and(|path| path.starts_with(&root))).collect();
+        let left: Vec<c_int> = open
+            .into_iter()
+            .filter(|file| path_of(*file).is_some_and(|path| path.starts_with(&root)))
+            .collect();
         for file in &left {
             self.close(*file);
             // Whoever still has the number closes another file with it.
             // SAFETY: C strings and numbers.
             unsafe {
-                let nothing = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC, 0);
+                let nothing = libc::syscall(
+                    libc::SYS_openat,
+                    libc::AT_FDCWD,
+                    c"/dev/null".as_ptr(),
+                    libc::O_RDWR | libc::O_CLOEXEC,
+                    0,
+                );
                 libc::syscall(libc::SYS_dup3, nothing, *file, libc::O_CLOEXEC);
                 libc::syscall(libc::SYS_close, nothing);
             }
@@ -463,6 +497,7 @@ impl Disks {
             return Some(Err(libc::ENOSPC));
         }
         disk.will_change(inode, file, pages.start..round_up(end));
+        self.world.note_written(end - begin);
         Some(Ok((end - begin) as usize))
     }
 
@@ -489,8 +524,11 @@ impl Disks {
             path.inspect(|path| disk.sync_directory(path));
             return Some(Ok(()));
         };
-        let fails = disk.failing_syncs > 0;
-        disk.failing_syncs = disk.failing_syncs.saturating_sub(1);
+        let fails = disk.failing_syncs > 0 && disk.sound_syncs == 0;
+        if fails {
+            disk.failing_syncs -= 1;
+        }
+        disk.sound_syncs = disk.sound_syncs.saturating_sub(1);
         let length = stat_of(file).map_or(0, |found| found.st_size as u64);
         let state = disk.files.entry(inode).or_default();
         if !fails {
@@ -499,10 +537,12 @@ impl Disks {
             return Some(Ok(()));
         }
         let world = &self.world;
-        world.note("a sync fails");
         // Some reach the disk all the same; the kernel takes all of them for written.
-        state.differing.retain(|_, page| !page.is_dirty || world.with_random(|random| random.is_one_of_thousand(700)));
+        state
+            .differing
+            .retain(|_, page| !page.is_dirty || world.with_random(|random| random.is_one_of_thousand(700)));
         state.differing.values_mut().for_each(|page| page.is_dirty = false);
+        world.note(format_args!("a sync fails: {} pages are not on the disk", state.differing.len()));
         Some(Err(libc::EIO))
     }
 

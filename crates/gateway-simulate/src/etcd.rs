@@ -55,7 +55,8 @@ pub(crate) struct Reached {
 
 impl State {
     fn end_leases(&mut self, now: Duration) {
-        let over: Vec<i64> = self.leases.iter().filter(|(_, lease)| lease.ends <= now).map(|(id, _)| *id).collect();
+        let over: Vec<i64> =
+            self.leases.iter().filter(|(_, lease)| lease.ends <= now).map(|(id, _)| *id).collect();
         for id in over {
             self.end_lease(id);
         }
@@ -138,7 +139,8 @@ impl Reached {
         }
         let (sender, receiver) = oneshot::channel();
         let (arrives, answers, late) = self.etcd.world.with_random(|random| {
-            let late = (changes && random.is_one_of_thousand(UNANSWERED)).then(|| random.delay(Duration::ZERO, LATE_WITHIN));
+            let late = (changes && random.is_one_of_thousand(UNANSWERED))
+                .then(|| random.delay(Duration::ZERO, LATE_WITHIN));
             (random.delay(LEAST_LATENCY, MOST_LATENCY), random.delay(LEAST_LATENCY, MOST_LATENCY), late)
         });
         let etcd = self.etcd.clone();
@@ -168,12 +170,13 @@ impl Kv for Reached {
     async fn range(&self, prefix: &str) -> EtcdResult<(Vec<Row>, u64)> {
         let prefix = prefix.to_owned();
         self.ask(false, move |state, _| {
-            let rows = state.rows.iter().filter(|(key, _)| key.starts_with(&prefix)).map(|(key, value)| Row {
-                key: key.clone(),
-                value: value.bytes.clone(),
-                mod_revision: value.mod_revision,
-                lease: value.lease,
-            });
+            let rows =
+                state.rows.iter().filter(|(key, _)| key.starts_with(&prefix)).map(|(key, value)| Row {
+                    key: key.clone(),
+                    value: value.bytes.clone(),
+                    mod_revision: value.mod_revision,
+                    lease: value.lease,
+                });
             Ok((rows.collect(), state.revision.max(1)))
         })
         .await

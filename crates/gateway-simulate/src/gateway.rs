@@ -26,6 +26,8 @@ use crate::world::World;
 pub(crate) const BUCKET: &str = "lake";
 pub(crate) const KEY_ID: &str = "CLIENT";
 pub(crate) const SECRET: &str = "a-secret-of-the-simulation-alone";
+/// What a gateway sets aside, and leaves beside that.
+const ROOM_BYTES: u64 = 64 << 20;
 const CLUSTER_TTL: Duration = Duration::from_secs(5);
 /// Where the first gateway of a cluster listens for others.
 const FIRST_INNER_PORT: u16 = 9100;
@@ -74,6 +76,8 @@ pub(crate) struct Gateway {
     /// Those that it served with last.
     good_settings: Settings,
     wall_off_ms: i64,
+    /// No sync has failed, and no other gateway is there: once it serves, it goes on.
+    may_not_end: bool,
     process: Option<Process>,
 }
 
@@ -85,6 +89,8 @@ struct Process {
     terminate: Arc<Notify>,
     is_terminating: bool,
     settings: Settings,
+    /// It began with room for what it keeps for bad times.
+    had_room: bool,
     is_ready: Arc<AtomicBool>,
     lives: Arc<AtomicBool>,
     stopped_at: Option<Duration>,
@@ -96,13 +102,22 @@ struct Process {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// By SIGTERM, and whether the stores have everything.
-    Stopped { is_stored: bool },
-    Failed { why: String, is_bug: bool },
+    Stopped {
+        is_stored: bool,
+    },
+    Failed {
+        why: String,
+        is_bug: bool,
+    },
     Killed,
 }
 
 impl Gateway {
-    pub(crate) fn new(number: usize, surroundings: &Surroundings, settings: &Settings) -> std::io::Result<Gateway> {
+    pub(crate) fn new(
+        number: usize,
+        surroundings: &Surroundings,
+        settings: &Settings,
+    ) -> std::io::Result<Gateway> {
         let place = surroundings.scratch.join(format!("gateway-{number}"));
         let (directory, stash) = (place.join("local"), place.join("stash"));
         std::fs::create_dir_all(&directory)?;
@@ -121,6 +136,7 @@ impl Gateway {
             settings: settings.clone(),
             good_settings: settings.clone(),
             wall_off_ms: 0,
+            may_not_end: surroundings.gateways == 1,
             process: None,
         })
     }
@@ -135,6 +151,12 @@ impl Gateway {
 
     pub(crate) fn is_ready(&self) -> bool {
         self.process.as_ref().is_some_and(|process| process.is_ready.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn fail_syncs(&mut self, count: u64) {
+        self.may_not_end = false;
+        let sound = self.surroundings.world.with_random(|random| random.below(4));
+        self.surroundings.disks.fail_syncs(self.disk, sound, count);
     }
 
     pub(crate) fn take_back_settings(&mut self) {
@@ -164,8 +186,10 @@ impl Gateway {
         if self.surroundings.gateways > 1 {
             text.push_str(&cluster_text(self.number, &self.directory));
         }
-        let config = Config::parse("gateway.toml", &text).map_err(|findings| format!("{findings:?}\n{text}"))?;
+        let config =
+            Config::parse("gateway.toml", &text).map_err(|findings| format!("{findings:?}\n{text}"))?;
         let lives = self.surroundings.disks.begin(self.disk);
+        let had_room = self.surroundings.disks.free_bytes(self.disk) >= ROOM_BYTES;
         let (terminate, is_ready) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -182,9 +206,12 @@ impl Gateway {
             }
             StorePlace::Directory(path) => {
                 let store = stores.open(BUCKET, number, Arc::clone(&of_store));
-                let backend = Backend::new(store, Kind::Directory).at(path).map_err(|error| error.to_string())?;
+                let backend =
+                    Backend::new(store, Kind::Directory).at(path).map_err(|error| error.to_string())?;
                 Ok(match kind {
-                    StoreKind::Folding => backend.trying_names_in(Arc::new(|| Box::new(FoldingMedium::default()))),
+                    StoreKind::Folding => {
+                        backend.trying_names_in(Arc::new(|| Box::new(FoldingMedium::default())))
+                    }
                     _ => backend,
                 })
             }
@@ -196,7 +223,15 @@ impl Gateway {
         // A port is taken before the work begins; what comes meanwhile waits.
         let work = async move {
             let terminated = async move { terminating.notified().await };
-            serve(config, open_store, clients, others, move || ready.store(true, Ordering::Relaxed), terminated).await
+            serve(
+                config,
+                open_store,
+                clients,
+                others,
+                move || ready.store(true, Ordering::Relaxed),
+                terminated,
+            )
+            .await
         };
         let serving = runtime.spawn(work);
         let began = (runtime.block_on(async { Instant::now() }), self.surroundings.world.now());
@@ -208,6 +243,7 @@ impl Gateway {
             terminate,
             is_terminating: false,
             settings: self.settings.clone(),
+            had_room,
             is_ready,
             lives,
             stopped_at: None,
@@ -240,7 +276,9 @@ impl Gateway {
         if process.stopped_at.is_none() {
             machine::set_wall_offset(self.wall_off_ms);
             let (at, since) = process.began;
-            process.runtime.block_on(async move { tokio::time::sleep_until(at + now.saturating_sub(since)).await });
+            process
+                .runtime
+                .block_on(async move { tokio::time::sleep_until(at + now.saturating_sub(since)).await });
             machine::set_wall_offset(0);
         }
         if process.is_ready.load(Ordering::Relaxed) {
@@ -254,10 +292,16 @@ impl Gateway {
         if !process.serving.is_finished() || process.stopped_at.is_some() {
             return None;
         }
-        let Process { runtime, serving, .. } = self.process.take()?;
+        let Process { runtime, serving, is_ready, had_room, .. } = self.process.take()?;
         let outcome = runtime.block_on(serving);
         let end = match outcome {
             Ok(Ok(is_stored)) => End::Stopped { is_stored },
+            // A full disk is no reason to end, with what is kept for that.
+            Ok(Err(Ended { why, .. }))
+                if self.may_not_end && had_room && is_ready.load(Ordering::Relaxed) =>
+            {
+                End::Failed { why: format!("without a reason: {why}"), is_bug: true }
+            }
             Ok(Err(Ended { why, is_bug })) => End::Failed { why, is_bug },
             Err(error) => End::Failed { why: error.to_string(), is_bug: true },
         };

@@ -74,8 +74,13 @@ fn answer(outcome: Result<c_long, c_int>) -> c_long {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn clock_gettime(clock: clockid_t, into: *mut timespec) -> c_int {
     let is_wall = matches!(clock, libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE);
-    let is_steady =
-        matches!(clock, libc::CLOCK_MONOTONIC | libc::CLOCK_BOOTTIME | libc::CLOCK_MONOTONIC_COARSE | libc::CLOCK_MONOTONIC_RAW);
+    let is_steady = matches!(
+        clock,
+        libc::CLOCK_MONOTONIC
+            | libc::CLOCK_BOOTTIME
+            | libc::CLOCK_MONOTONIC_COARSE
+            | libc::CLOCK_MONOTONIC_RAW
+    );
     if into.is_null() || !is_simulated() || !(is_wall || is_steady) {
         // SAFETY: as the caller has it.
         return unsafe { libc::syscall(libc::SYS_clock_gettime, clock, into) as c_int };
@@ -107,7 +112,12 @@ unsafe extern "C" fn getrandom(into: *mut c_void, length: size_t, flags: c_uint)
 
 /// Nobody waits on a thread where time stands still meanwhile.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn clock_nanosleep(clock: clockid_t, flags: c_int, wanted: *const timespec, left: *mut timespec) -> c_int {
+unsafe extern "C" fn clock_nanosleep(
+    clock: clockid_t,
+    flags: c_int,
+    wanted: *const timespec,
+    left: *mut timespec,
+) -> c_int {
     if is_simulated() {
         return 0;
     }
@@ -283,7 +293,12 @@ unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn renameat(from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char) -> c_int {
+unsafe extern "C" fn renameat(
+    from_directory: c_int,
+    from: *const c_char,
+    to_directory: c_int,
+    to: *const c_char,
+) -> c_int {
     // SAFETY: as the caller has it.
     if let Some(errno) = unsafe { names_change(to_directory, to, true) } {
         return answer(Err(errno)) as c_int;

@@ -103,10 +103,11 @@ pub fn play(script: &Script, keeps_notes: bool) -> Report {
     note_panics();
     let unfit = |why: String| Report { unfit: Some(why), ..Report::default() };
     // Before the random numbers follow the seed: its name is like no other.
-    let scratch = match tempfile::Builder::new().prefix("underlay-gateway-simulate-").tempdir_in(fast_directory()) {
-        Ok(scratch) => scratch,
-        Err(error) => return unfit(format!("no directory for the simulated disks: {error}")),
-    };
+    let scratch =
+        match tempfile::Builder::new().prefix("underlay-gateway-simulate-").tempdir_in(fast_directory()) {
+            Ok(scratch) => scratch,
+            Err(error) => return unfit(format!("no directory for the simulated disks: {error}")),
+        };
     let (script, path) = (script.clone(), scratch.path().to_owned());
     let playing = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
         IS_PLAYING.set(true);
@@ -150,7 +151,8 @@ fn play_here(script: &Script, scratch: std::path::PathBuf, keeps_notes: bool) ->
         etcd: Etcd::new(world.clone()),
         scratch,
     };
-    let mut report = Report { crashes: script.crashes(), steps: script.steps.len() as u64, ..Report::default() };
+    let mut report =
+        Report { crashes: script.crashes(), steps: script.steps.len() as u64, ..Report::default() };
     match Run::new(script, &surroundings, model.clone()) {
         Err(why) => report.unfit = Some(why),
         Ok(mut run) => {
@@ -275,7 +277,8 @@ impl Run {
     }
 
     fn ended(&mut self, number: usize, end: End) -> Result<(), String> {
-        self.world.note(format_args!("gateway {number} has ended: {}", said(&end, &self.surroundings.scratch)));
+        self.world
+            .note(format_args!("gateway {number} has ended: {}", said(&end, &self.surroundings.scratch)));
         self.model.gateway_died(number);
         self.ends[number] = Some(end.clone());
         match end {
@@ -296,7 +299,9 @@ impl Run {
         self.restarts[number] = None;
         if self.gateways[number].is_doomed() {
             // In the middle of something, if it does anything.
-            self.wait_until(DIES_WITHIN * 2, "a dying gateway has gone on", |run| !run.gateways[number].is_doomed())?;
+            self.wait_until(DIES_WITHIN * 2, "a dying gateway has gone on", |run| {
+                !run.gateways[number].is_doomed()
+            })?;
             self.restarts[number] = None;
         }
         let settings = self.gateways[number].settings.clone();
@@ -312,7 +317,12 @@ impl Run {
         Ok(())
     }
 
-    fn wait_until(&mut self, limit: Duration, what: &str, is_so: impl Fn(&Run) -> bool) -> Result<(), String> {
+    fn wait_until(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        is_so: impl Fn(&Run) -> bool,
+    ) -> Result<(), String> {
         let until = self.world.now() + limit;
         while !is_so(self) {
             if self.world.now() >= until {
@@ -330,7 +340,8 @@ impl Run {
         }
         if script.setup.store.kind == StoreKind::Folding {
             // It refuses, or goes on.
-            let has_begun = |run: &Run| run.gateways.iter().all(|gateway| gateway.is_ready() || !gateway.is_up());
+            let has_begun =
+                |run: &Run| run.gateways.iter().all(|gateway| gateway.is_ready() || !gateway.is_up());
             self.wait_until(READY_WITHIN, "a gateway has been starting", has_begun)?;
             if self.is_refused(StoreKind::Folding) {
                 return Ok(());
@@ -368,8 +379,7 @@ impl Run {
             Step::Continue { gateway } => self.gateways[known(gateway)].go_on(),
             Step::Terminate { gateway } => self.gateways[known(gateway)].terminate(),
             Step::FailSyncs { gateway, count } => {
-                let disk = self.gateways[known(gateway)].disk();
-                self.surroundings.disks.fail_syncs(disk, u64::from(*count));
+                self.gateways[known(gateway)].fail_syncs(u64::from(*count));
             }
             Step::FillDisk { gateway, left_bytes } => {
                 let disk = self.gateways[known(gateway)].disk();
@@ -410,7 +420,7 @@ impl Run {
         self.surroundings.stores.set_faults(StoreFaults::default());
         self.surroundings.etcd.set_stopped(false);
         for gateway in &mut self.gateways {
-            self.surroundings.disks.fail_syncs(gateway.disk(), 0);
+            self.surroundings.disks.fail_syncs(gateway.disk(), 0, 0);
             self.surroundings.disks.make_room(gateway.disk());
             gateway.set_clock_right();
             gateway.go_on();
@@ -426,7 +436,9 @@ impl Run {
 
     fn start_what_is_down(&mut self) -> Result<(), String> {
         for number in 0..self.gateways.len() {
-            if (!self.gateways[number].is_up() || self.gateways[number].is_doomed()) && self.restarts[number].is_none() {
+            if (!self.gateways[number].is_up() || self.gateways[number].is_doomed())
+                && self.restarts[number].is_none()
+            {
                 self.start(number)?;
             }
         }
@@ -440,7 +452,11 @@ impl Run {
         self.wait_until(READY_WITHIN, "a gateway has been stopping", is_over)?;
         self.start_what_is_down()?;
         let are_ready = |run: &Run| run.gateways.iter().all(Gateway::is_ready);
-        self.wait_until(READY_WITHIN, "a gateway does not serve, though nothing is wrong any more,", are_ready)
+        self.wait_until(
+            READY_WITHIN,
+            "a gateway does not serve, though nothing is wrong any more,",
+            are_ready,
+        )
     }
 
     /// Everything that clients know of is there.

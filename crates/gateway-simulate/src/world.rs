@@ -67,28 +67,47 @@ struct State {
 
 /// See the module.
 #[derive(Clone)]
-pub struct World(Arc<Mutex<State>>, Arc<AtomicU64>);
+pub struct World(Arc<Mutex<State>>, Arc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    moves: AtomicU64,
+    written_bytes: AtomicU64,
+}
 
 impl World {
     pub fn new(seed: u64, keeps_notes: bool) -> World {
-        World(Arc::new(Mutex::new(State {
-            now: Duration::ZERO,
-            random: Random::new(seed),
-            due: BTreeMap::new(),
-            next_number: 0,
-            trace: DefaultHasher::new(),
-            notes: Vec::new(),
-            keeps_notes,
-        })), Arc::default())
+        World(
+            Arc::new(Mutex::new(State {
+                now: Duration::ZERO,
+                random: Random::new(seed),
+                due: BTreeMap::new(),
+                next_number: 0,
+                trace: DefaultHasher::new(),
+                notes: Vec::new(),
+                keeps_notes,
+            })),
+            Arc::default(),
+        )
     }
 
     /// Something passes between processes, or between one and the world: time goes in short ticks as long as it does.
     pub(crate) fn note_move(&self) {
-        self.1.fetch_add(1, Ordering::Relaxed);
+        self.1.moves.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A gateway writes to its local disk.
+    pub(crate) fn note_written(&self, bytes: u64) {
+        self.1.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// How much all gateways have written to their local disks.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.1.written_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn moves(&self) -> u64 {
-        self.1.load(Ordering::Relaxed)
+        self.1.moves.load(Ordering::Relaxed)
     }
 
     /// Virtual time since the beginning. It goes in ticks.

@@ -2,8 +2,8 @@
 //! that make a rename a matter of a few rows. `docs/gateway.md` says what it promises.
 
 pub mod at_rest;
-mod blocks;
 mod blocking;
+mod blocks;
 mod bypass;
 mod check;
 mod clean_pages;

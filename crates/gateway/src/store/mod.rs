@@ -21,8 +21,8 @@ pub(crate) use confirm::{Fingerprint, bare};
 pub(crate) use late::Effect;
 pub(crate) use leftovers::look_through;
 pub use names::{NameError, key_of, path_of};
-pub use one_name::{MakeMedium, Medium};
 pub(crate) use names::{OWNERS, has_own_name};
+pub use one_name::{MakeMedium, Medium};
 pub(crate) use open::{Reached, create_below, open};
 pub(crate) use root::Identity;
 pub(crate) use said::read_any as read_any_error;
@@ -128,7 +128,18 @@ impl Backend {
         let (turns, etags) = (turns::Turns::default(), Arc::default());
         let memory = Memory::new(MEMORY_BYTES);
         let late = Arc::new(late::Late::new(PATIENCE));
-        Backend { store, kind, most_path_bytes, endpoint: None, root: None, turns, late, etags, memory, medium: None }
+        Backend {
+            store,
+            kind,
+            most_path_bytes,
+            endpoint: None,
+            root: None,
+            turns,
+            late,
+            etags,
+            memory,
+            medium: None,
+        }
     }
 
     /// The same, with this memory for what is on its way there: others may have a part of it.
