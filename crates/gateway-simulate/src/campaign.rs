@@ -54,7 +54,8 @@ impl Summary {
     }
 }
 
-/// Plays scripts until the time or the seeds are used up, or the user has had enough. `start` gives processes, `tell` is called with each script
+/// Plays scripts until the time or the seeds are used up, or the user has had enough. `start` gives processes, `tell`
+/// is called with each script
 /// that was played.
 ///
 /// # Errors

@@ -1,4 +1,5 @@
-//! Clients of the gateways: real HTTP over streams of virtual time, signed, and without retries unless an operation is about them. A client tells the
+//! Clients of the gateways: real HTTP over streams of virtual time, signed, and without retries unless an operation
+//! is about them. A client tells the
 //! model what it begins and what it knows of the end.
 
 mod greedy;

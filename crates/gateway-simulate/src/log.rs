@@ -1,4 +1,5 @@
-//! What the gateways log, between what else happens. It is no part of the trace: it names paths, which differ from run to run.
+//! What the gateways log, between what else happens. It is no part of the trace: it names paths, which differ from
+//! run to run.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
-//! A model of S3 that is too simple to be wrong: for each key the requests that changed it, and which of them a read may find. What was not answered
+//! A model of S3 that is too simple to be wrong: for each key the requests that changed it, and which of them a read
+//! may find. What was not answered
 //! may have happened, or happen later. `docs/gateway.md` says what is promised.
 
 mod content;
@@ -474,7 +475,8 @@ impl Model {
         state.possible(key, since, until, 0).into_iter().filter_map(|(_, version)| version).collect()
     }
 
-    /// As [`may_be`](Self::may_be), for the answer to a condition of a change that was begun: that one does not count.
+    /// As [`may_be`](Self::may_be), for the answer to a condition of a change that was begun: that one does not
+    /// count.
     pub fn may_have_been(&self, begun: &Begun) -> (bool, Vec<Version>) {
         let mut state = self.state.lock();
         let until = state.tick();
@@ -500,7 +502,8 @@ impl Model {
                 .map(|(at, _)| *at)
                 .collect();
             found.dedup();
-            // What others have written may be seen now, and then what was there before, from a memory that `ttl` allows.
+            // What others have written may be seen now, and then what was there before, from a memory that `ttl`
+            // allows.
             if let [only] = found[..]
                 && state.is_exclusive(key)
             {

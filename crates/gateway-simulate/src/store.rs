@@ -1,4 +1,5 @@
-//! The store behind the gateways: objects in memory by S3's rules, and requests that take their time, fail, get no answer, or are carried out after
+//! The store behind the gateways: objects in memory by S3's rules, and requests that take their time, fail, get no
+//! answer, or are carried out after
 //! the one who sent them has been killed. What a request does is up to the world, and never to the caller's future.
 
 mod directory;
@@ -35,11 +36,13 @@ const EPOCH_S: i64 = 1_800_000_000;
 /// Of a request and of its answer on their way.
 const LEAST_LATENCY: Duration = Duration::from_millis(2);
 const MOST_LATENCY: Duration = Duration::from_millis(20);
-/// A request that was never answered is carried out until then, if at all. The gateway waits for an answer for 120 s, and for as long after that.
+/// A request that was never answered is carried out until then, if at all. The gateway waits for an answer for 120 s,
+/// and for as long after that.
 const HANGING_LANDS_WITHIN: Duration = Duration::from_secs(200);
 /// After it was given up or answered by a failure. The gateway counts on 120 s.
 const LANDS_WITHIN: Duration = Duration::from_secs(110);
-/// What a gateway has sent so shortly before it died is carried out at once or never. The documentation excepts what is carried out later.
+/// What a gateway has sent so shortly before it died is carried out at once or never. The documentation excepts what
+/// is carried out later.
 const JUST_BEGUN: Duration = Duration::from_millis(2_500);
 
 /// What is to be done to the objects of a bucket, and how the caller hears of it.

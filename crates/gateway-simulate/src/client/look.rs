@@ -12,7 +12,8 @@ use crate::script::Pace;
 const PREFIXES: [&str; 6] = ["", "dir/", "raw/", "tmp/", "dir", "rename/"];
 /// More pages than any listing here can have.
 const MOST_PAGES: usize = 20_000;
-/// After all faults have ended a gateway may still hold back what the store could undo (120 s), and it tries what the store has refused every
+/// After all faults have ended a gateway may still hold back what the store could undo (120 s), and it tries what the
+/// store has refused every
 /// ten minutes.
 const SERVED_WITHIN: Duration = Duration::from_secs(30 * 60);
 const PAUSE: Duration = Duration::from_secs(2);
@@ -145,7 +146,8 @@ fn entries_of(text: &str) -> Vec<Entry> {
     entries
 }
 
-/// Reads everything that was ever written, in all ways. To be called when nothing fails any more: then each read is answered in the end.
+/// Reads everything that was ever written, in all ways. To be called when nothing fails any more: then each read is
+/// answered in the end.
 pub(crate) async fn verify(session: &Session) {
     let until = session.world.now() + SERVED_WITHIN;
     for key in session.model.keys() {

@@ -1,4 +1,5 @@
-//! A store in a directory: real files by `object_store`, outside of every simulated disk. It has no headers, a copy is a second name of a file, and
+//! A store in a directory: real files by `object_store`, outside of every simulated disk. It has no headers, a copy
+//! is a second name of a file, and
 //! some directories take two names for one.
 
 use std::collections::BTreeSet;
