@@ -11,7 +11,7 @@ PREFIX = /usr/local
 
 # How many operations `make exercise` does on each stack.
 OPERATIONS = 1000000
-# How long `make simulate` goes on.
+# How long `make simulate` and `make gateway-simulate` go on.
 MINUTES = 60
 # How often `make volume-kills` kills the server.
 KILLS = 500
@@ -40,6 +40,8 @@ MEMBER_KILLS = 20
     gateway-kills \
     gateway-performance \
     gateway-s3-tests \
+    gateway-simulate \
+    gateway-simulate-proof \
     gateway-suites \
     generator \
     help \
@@ -74,6 +76,8 @@ help:
 	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines, and the gateway's unit with systemd"
 	@echo "make simulate     the volume stack for an hour, many hours of virtual time, under faults in any combination"
 	@echo "make simulate-proof  plant known bugs one at a time, and say after how many seeds each is found"
+	@echo "make gateway-simulate  the S3 gateway for an hour (MINUTES), in virtual time, under faults in any combination"
+	@echo "make gateway-simulate-proof  plant known faults in the gateway one at a time, and say after how many seeds each is found"
 	@echo "make power-cuts   a thousand power cuts under XFS, ext4 and RocksDB, and some with a second fault: what was acknowledged must be there"
 	@echo "make volume-kills 500 kills of the volume server under load, more with a failing member or a full pool: whatever it had answered must be there"
 	@echo "make gateway-kills  200 kills of the S3 gateway's engine under load while the store behind fails: whatever was acknowledged must be there"
@@ -164,6 +168,14 @@ simulate:
 simulate-proof:
 	@scripts/install-packages test
 	cargo run --release --locked -p underlay-simulate -- prove
+
+gateway-simulate:
+	@scripts/install-packages test
+	cargo run --release --locked -p underlay-gateway-simulate -- run --minutes $(MINUTES)
+
+gateway-simulate-proof:
+	@scripts/install-packages test
+	cargo run --release --locked -p underlay-gateway-simulate -- prove
 
 power-cuts:
 	@scripts/install-packages test

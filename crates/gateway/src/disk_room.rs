@@ -14,6 +14,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use underlay_files::Folder;
 use underlay_sync::Mutex;
+use underlay_sync::planted::{PlantedBug, is_planted};
 
 use crate::errors::{Error, Result};
 use crate::refusals::{Cause, Refusals};
@@ -123,6 +124,7 @@ impl DiskRoom {
         // Without a file that keeps it, the same room has to be free.
         let kept = if held == Held::Impossible { RESERVE_BYTES } else { 0 };
         Ok(match need {
+            Need::Deletion | Need::Change if is_planted(PlantedBug::RoomOutsideLock) => true,
             Need::Deletion => free >= LEFT_BY_DELETIONS_BYTES,
             Need::Change => held != Held::GivenUp && free >= kept + LEFT_BY_CHANGES_BYTES,
             Need::Body(bytes) => {
@@ -159,7 +161,7 @@ impl DiskRoom {
     /// Frees the reserve. Returns whether there was one, so that there is room now.
     pub(crate) fn give_up(&self) -> bool {
         let mut reserve = self.reserve.lock();
-        if reserve.held != Held::Whole {
+        if reserve.held != Held::Whole || is_planted(PlantedBug::RoomOutsideLock) {
             return false;
         }
         reserve.held = Held::GivenUp;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use rustix::io::Errno;
+use underlay_sync::planted::{PlantedBug, is_planted};
 
 /// Compared at once.
 const STEP_BYTES: usize = 1 << 20;
@@ -49,6 +50,9 @@ pub(crate) enum Seen {
 /// # Errors
 /// When it can't be synced or read, or the kernel goes on remembering something else.
 pub(crate) fn make_sure(file: &mut impl TwoWays) -> io::Result<Seen> {
+    if is_planted(PlantedBug::CachedPagesBelieved) {
+        return Ok(Seen::Same);
+    }
     for _ in 1..ATTEMPTS {
         if let Some(seen) = compare(file)? {
             return Ok(seen);

@@ -2,6 +2,7 @@
 //! that make a rename a matter of a few rows. `docs/gateway.md` says what it promises.
 
 pub mod at_rest;
+mod blocking;
 mod blocks;
 mod bypass;
 mod check;
@@ -31,6 +32,8 @@ mod serving;
 mod staged;
 pub mod store;
 mod supervision;
+
+pub use serving::in_process;
 
 /// The program `underlay-gateway`.
 pub fn main() -> std::process::ExitCode {

@@ -58,6 +58,37 @@ bugs! {
     TailTakenForDurable in "journal",
     /// A flush that fails answers for what the map points to when it has failed, not when it began.
     MovedForgotten in "pool",
+    /// Headers that no request can carry are taken. The store's client panics over them, which ends a flusher for good,
+    /// without a word.
+    HeaderPanicsFlusher in "gateway",
+    /// A start believes what the kernel remembers of files, although a sync of them may have failed.
+    CachedPagesBelieved in "gateway",
+    /// A chunk of `aws-chunked` is kept in memory until all of it is there, however long it is.
+    WholeChunkHeld in "gateway",
+    /// A listing takes the largest character for one that no key has: it ends there, or goes on without an end.
+    LastCharacterHides in "gateway",
+    /// A copy that the store refuses is asked for again and again, and never stored from its bytes. Headers that are
+    /// longer than any store takes are taken.
+    RefusalRetriedForEver in "gateway",
+    /// Room on the disk is looked for before it is taken, while others do the same. A failed reservation keeps what it
+    /// has got, changes without bodies need no room, and the reserve is never given up.
+    RoomOutsideLock in "gateway",
+    /// What was listed of a store is noted by a rule's prefix alone. So the keys of a rule that is gone count as listed.
+    RemovedRuleForgets in "gateway",
+    /// Bytes that parts and copies consist of are fetched whole, without a limit, and take the room of writes.
+    RescuedWithoutLimit in "gateway",
+    /// No body, document or reader has to move at any pace, and none makes room for others.
+    NoSlowestPace in "gateway",
+    /// A newer version is sent to the store while an older request, which got no answer, may still land.
+    NewerOvertakes in "gateway",
+    /// Pending names, unfinished uploads and their parts are not counted.
+    EntriesUncounted in "gateway",
+    /// In a directory, a copy that is there already is made again, and leaves a second link beside it.
+    LinkLeftBehind in "gateway",
+    /// A directory that takes two names for one becomes a store.
+    FoldedNamesAccepted in "gateway",
+    /// Parts on their way to a store take memory without a limit, and a listing keeps whole records.
+    WholeObjectInMemory in "gateway",
     // Bugs that it might have.
     /// A journal's batch is written without force unit access.
     CommitNotForced in "journal",

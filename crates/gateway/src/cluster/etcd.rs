@@ -16,28 +16,28 @@ const MOST_BYTES: usize = 4 << 20;
 /// Why etcd did not do what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("etcd: {text}")]
-pub(super) struct EtcdError {
+pub struct EtcdError {
     text: String,
     /// Whether what was asked for may have been done all the same, or may yet be.
-    pub(super) may_be_done: bool,
+    pub may_be_done: bool,
 }
 
 impl EtcdError {
     /// It was certainly not done, and never will be.
-    pub(super) fn not_done(text: impl Into<String>) -> EtcdError {
+    pub fn not_done(text: impl Into<String>) -> EtcdError {
         EtcdError { text: text.into(), may_be_done: false }
     }
 
-    pub(super) fn unknown(text: impl Into<String>) -> EtcdError {
+    pub fn unknown(text: impl Into<String>) -> EtcdError {
         EtcdError { text: text.into(), may_be_done: true }
     }
 }
 
-pub(super) type Result<T> = std::result::Result<T, EtcdError>;
+pub type Result<T> = std::result::Result<T, EtcdError>;
 
 /// What a member needs of etcd.
 #[async_trait]
-pub(super) trait Kv: Send + Sync {
+pub trait Kv: Send + Sync {
     /// All keys with a prefix, as they are now, and the revision that etcd has as a whole.
     async fn range(&self, prefix: &str) -> Result<(Vec<Row>, u64)>;
 
@@ -66,16 +66,16 @@ pub(super) struct Etcd {
 
 /// A key as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Row {
-    pub(super) key: String,
-    pub(super) value: Vec<u8>,
-    pub(super) mod_revision: u64,
-    pub(super) lease: i64,
+pub struct Row {
+    pub key: String,
+    pub value: Vec<u8>,
+    pub mod_revision: u64,
+    pub lease: i64,
 }
 
 /// What has to be so for a transaction to be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Compare {
+pub enum Compare {
     Absent(String),
     Present(String),
     Unchanged(String, u64),
@@ -84,10 +84,10 @@ pub(super) enum Compare {
 
 /// A key to be written, below a lease if it is to go with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Put {
-    pub(super) key: String,
-    pub(super) value: Vec<u8>,
-    pub(super) lease: i64,
+pub struct Put {
+    pub key: String,
+    pub value: Vec<u8>,
+    pub lease: i64,
 }
 
 fn encoded(text: impl AsRef<[u8]>) -> String {

@@ -14,8 +14,10 @@ mod tasks;
 mod tests;
 mod witness;
 
+pub use etcd::{Compare, EtcdError, Kv, Put, Result as EtcdResult, Row};
 pub(crate) use operate::{abandon, alone, members};
 pub(crate) use peers::{Asked, Peers};
+pub use peers::{ConnectPeer, PeerStream};
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,7 +34,7 @@ use crate::digests::hex;
 use crate::engine::{Elsewhere, Engine, Held, Sharing};
 use crate::ownership::{Ownership, boot_ms};
 use crate::placement::SLOTS;
-use etcd::{Compare, Etcd, EtcdError, Kv, Put};
+use etcd::Etcd;
 use records::{ClusterRecord, HomeRecord, Keys, MemberRecord, SlotRecord, View, put};
 use witness::{Contradiction, Witness};
 
@@ -220,6 +222,12 @@ fn chosen_for(view: &View, slot: u16) -> Option<(String, String)> {
     Some((id.clone(), member.name.clone()))
 }
 
+/// How a simulation reaches etcd and the other gateways.
+pub struct Simulated {
+    pub etcd: Box<dyn Kv>,
+    pub connect: Box<ConnectPeer>,
+}
+
 /// What the engine has to know before it is opened.
 ///
 /// # Errors
@@ -227,11 +235,16 @@ fn chosen_for(view: &View, slot: u16) -> Option<(String, String)> {
 pub(crate) fn sharing_of(
     config: &Config,
     secrets: &Secrets,
+    connect: Option<Box<ConnectPeer>>,
 ) -> Result<Option<(Sharing, Arc<Peers>)>, String> {
     let Some(cluster) = &config.cluster else { return Ok(None) };
     let ownership = Arc::new(Ownership::new(cluster.segments));
     let secret = secrets.of_cluster.clone().unwrap_or_default();
-    let peers = Arc::new(Peers::new(cluster, config.tls.is_some(), secret, Arc::clone(&ownership))?);
+    let peers = Peers::new(cluster, config.tls.is_some(), secret, Arc::clone(&ownership))?;
+    let peers = Arc::new(match connect {
+        Some(connect) => peers.connected_by(connect),
+        None => peers,
+    });
     Ok(Some((Sharing { ownership, others: Arc::clone(&peers) as Arc<dyn Elsewhere> }, peers)))
 }
 
@@ -245,10 +258,10 @@ impl Member {
     ///
     /// # Errors
     /// When it would be wrong to: the cluster is another one, or this gateway has what was given up. While etcd does not answer, it is
-    /// waited for.
+    /// waited for. `etcd` is another one than the configuration names.
     pub(crate) async fn join(
-        config: &Config,
-        secrets: &Secrets,
+        (config, secrets): (&Config, &Secrets),
+        etcd: Option<Box<dyn Kv>>,
         engine: Arc<Engine>,
         ownership: Arc<Ownership>,
         only_leaving: bool,
@@ -256,7 +269,10 @@ impl Member {
         let Some(cluster) = &config.cluster else { return Ok(None) };
         let address = cluster.address.clone().unwrap_or_else(|| cluster.listen.to_string());
         let shared = Arc::new(Shared {
-            etcd: Box::new(etcd_of(cluster, secrets)?),
+            etcd: match etcd {
+                Some(etcd) => etcd,
+                None => Box::new(etcd_of(cluster, secrets)?),
+            },
             keys: Keys::new(&cluster.prefix),
             name: cluster.name.clone(),
             member: MemberRecord {

@@ -19,6 +19,7 @@ use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use openssl::ssl::{SslConnector, SslMethod};
 use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_openssl::SslStream;
 use underlay_sync::Mutex;
@@ -67,11 +68,21 @@ type Sent = UnsyncBoxBody<Bytes, BoxError>;
 /// A connection, with since when it is idle.
 type Kept = (Instant, SendRequest<Sent>);
 
+/// A connection to another gateway that is none of this machine's sockets.
+pub trait PeerStream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> PeerStream for S {}
+
+/// How a simulation connects gateways, by the address that they say.
+pub type ConnectPeer = dyn Fn(&str) -> std::io::Result<Box<dyn PeerStream>> + Send + Sync;
+
 /// See the module.
 pub(crate) struct Peers {
     secret: Vec<u8>,
     /// Where gateways speak TLS.
     connector: Option<SslConnector>,
+    /// In place of TCP.
+    simulated: Option<Box<ConnectPeer>>,
     ownership: Arc<Ownership>,
     /// By address, with since when they are idle.
     kept: Mutex<HashMap<String, Vec<Kept>>>,
@@ -126,11 +137,17 @@ impl Peers {
         Ok(Peers {
             secret: secret.into_bytes(),
             connector,
+            simulated: None,
             ownership,
             kept: Mutex::new(HashMap::new()),
             forwarded: AtomicU64::new(0),
             standstill: STANDSTILL,
         })
+    }
+
+    /// The same, by other connections than TCP's.
+    pub(crate) fn connected_by(self, connect: Box<ConnectPeer>) -> Peers {
+        Peers { simulated: Some(connect), ..self }
     }
 
     fn proof(&self, method: &Method, target: &str, time_ms: i64, body: &str) -> Option<String> {
@@ -180,6 +197,9 @@ impl Peers {
     }
 
     async fn connect(&self, address: &str) -> std::result::Result<SendRequest<Sent>, BoxError> {
+        if let Some(connect) = &self.simulated {
+            return start(TokioIo::new(connect(address)?)).await;
+        }
         let connect = async {
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;

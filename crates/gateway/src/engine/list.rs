@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
 use futures_util::StreamExt as _;
+use underlay_sync::planted::{PlantedBug, is_planted};
 
 use super::elsewhere::{Answer, Question, confused};
 use super::pages::{Entry, ListRequest, Listing};
@@ -64,6 +65,9 @@ impl Grouping<'_> {
 
 /// The least text that comes behind everything with this prefix; `None` where nothing does.
 fn successor_of(prefix: &str) -> Option<String> {
+    if is_planted(PlantedBug::LastCharacterHides) {
+        return Some(format!("{prefix}{LAST}"));
+    }
     let mut rest = prefix.to_owned();
     while let Some(last) = rest.pop() {
         // A range of characters leaves out what is none.
@@ -77,6 +81,9 @@ fn successor_of(prefix: &str) -> Option<String> {
 
 /// Without what no listing tells of: some of it is as long as an object has parts.
 fn shortened(record: ObjectRecord) -> ObjectRecord {
+    if is_planted(PlantedBug::WholeObjectInMemory) {
+        return record;
+    }
     ObjectRecord {
         extents: Vec::new(),
         part_sizes_bytes: Vec::new(),
@@ -194,6 +201,9 @@ impl Engine {
             else {
                 return Ok(grouping.entries);
             };
+            if next <= from && is_planted(PlantedBug::LastCharacterHides) {
+                return Ok(grouping.entries);
+            }
             if next <= from {
                 return Err(Error::Local(
                     "a listing makes no progress, which is a bug in the gateway".to_owned(),
@@ -263,7 +273,8 @@ impl Engine {
                     // The rest of the group is skipped by asking behind it. What comes even behind that is passed over one by one: each
                     // request begins behind the one before, or the listing would never end.
                     let next = format!("{group}{LAST}");
-                    if after.as_ref().is_none_or(|after| next > *after) {
+                    let is_behind = after.as_ref().is_none_or(|after| next > *after);
+                    if is_behind || is_planted(PlantedBug::LastCharacterHides) {
                         go_on = Some(next);
                         break;
                     }

@@ -252,7 +252,7 @@ impl BucketState {
         self.backend.delete(key, may_go_on).await?;
         let StorePlace::Directory(directory) = &self.place else { return Ok(()) };
         let (directory, path) = (directory.clone(), self.backend.locate(key)?);
-        tokio::task::spawn_blocking(move || sync_above(&directory, path.as_ref()))
+        crate::blocking::spawn_blocking(move || sync_above(&directory, path.as_ref()))
             .await
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|error| Error::Store(format!("cannot make the deletion durable: {error}")))

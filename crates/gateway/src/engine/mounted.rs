@@ -194,7 +194,7 @@ impl Engine {
             return Ok((Verdict::Known, Recorded::default()));
         }
         let (of, at, place) = (Arc::clone(state), backend.clone(), root.to_owned());
-        let looked = tokio::task::spawn_blocking(move || {
+        let looked = crate::blocking::spawn_blocking(move || {
             look(&view, &of.name, |key| of.is_exclusive(key), &at, &place)
         });
         let recorded = looked.await.map_err(|error| error.to_string())?.map_err(failed)?;
@@ -242,7 +242,7 @@ impl Engine {
     async fn look_again(self: &Arc<Self>, state: &Arc<BucketState>) -> Result<bool, String> {
         let (engine, place) = (Arc::clone(self), state.place.clone());
         // As at the start: that nobody else can write there has to be seen as well.
-        let opened = tokio::task::spawn_blocking(move || (engine.setup.open_store)(&place));
+        let opened = crate::blocking::spawn_blocking(move || (engine.setup.open_store)(&place));
         let backend = opened.await.map_err(|error| error.to_string())??;
         let Some((_, identity)) = backend.root() else { return Ok(false) };
         let (verdict, _) = self.verdict_of(state, &backend).await?;
@@ -261,7 +261,7 @@ impl Engine {
             self.import_late(state, &backend).await?;
         }
         let of = Arc::clone(state);
-        let accepted = tokio::task::spawn_blocking(move || of.backend.accept(identity)).await;
+        let accepted = crate::blocking::spawn_blocking(move || of.backend.accept(identity)).await;
         accepted.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         state.is_unlisted.store(false, Ordering::Relaxed);
         tracing::info!("the directory of bucket {} is there", state.name);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use underlay_sync::Mutex;
+use underlay_sync::planted::{PlantedBug, is_planted};
 
 use super::failing::{Cause, Failed, Failure, MOST_REFUSED_COPIES, Unstored};
 use crate::errors::Result;
@@ -109,7 +110,8 @@ impl Queue {
                 let lasting: usize = lasting.map(|(_, count)| count).sum();
                 let taken = |most| state.items.len() - lasting.min(most);
                 let has_room = |most| taken(most) + state.reserved + count <= most;
-                if count == 0 || self.most.is_none_or(has_room) {
+                let is_uncounted = is_planted(PlantedBug::EntriesUncounted);
+                if count == 0 || is_uncounted || self.most.is_none_or(has_room) {
                     state.reserved += count;
                     return Reserved { queue: Arc::clone(self), count };
                 }
@@ -437,7 +439,8 @@ impl State {
             self.items.iter().any(|(other, item)| *other != name && item.blocked_since.is_none());
         let waited = self.items.get(&name).and_then(|item| item.blocked_since).map(|since| now - since);
         let is_stuck = waited.is_some_and(|waited| !others_can || waited > Duration::from_secs(60));
-        let wants_bytes = self.items.get(&name).is_some_and(|item| item.refusals >= MOST_REFUSED_COPIES);
+        let wants_bytes = self.items.get(&name).is_some_and(|item| item.refusals >= MOST_REFUSED_COPIES)
+            && !is_planted(PlantedBug::RefusalRetriedForEver);
         self.under_way.insert(name.clone());
         if let Some(item) = self.items.get_mut(&name) {
             item.tried = item.generation;

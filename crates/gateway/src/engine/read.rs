@@ -419,7 +419,7 @@ impl Engine {
                     return self.journal.read(content, size_bytes, place, range);
                 }
                 let journal = Arc::clone(&self.journal);
-                tokio::task::spawn_blocking(move || journal.read(content, size_bytes, place, range))
+                crate::blocking::spawn_blocking(move || journal.read(content, size_bytes, place, range))
                     .await
                     .unwrap_or_else(|error| Err(Error::local("cannot read the journal", error)))
             }

@@ -25,7 +25,14 @@ pub(crate) fn open_metadata(
     let path: PathBuf = folder.path().join(crate::meta::FILE);
     let noted = crate::journal::noted(journal).map_err(failed)?;
     // Made by us, for us alone: the metadata store itself would go by the umask.
-    let is_new = folder.file(crate::meta::FILE).and_then(|file| file.metadata()).map_err(failed)?.len() == 0;
+    let file = folder.file(crate::meta::FILE).map_err(failed)?;
+    // A start that ended while it made them, on a full disk or by a power cut, has left something that can't be opened, and nothing to keep.
+    if noted.epoch == 0 && crate::meta::is_unfinished(&file).map_err(failed)? {
+        tracing::info!("{} was not finished, and is begun anew", path.display());
+        file.set_len(0).map_err(failed)?;
+    }
+    let is_new = file.metadata().map_err(failed)?.len() == 0;
+    drop(file);
     if is_new && noted.epoch > 0 {
         return Err(format!(
             "{} is missing or empty, and there is a journal beside it, which is worth nothing without it\n  what to do: bring the metadata back; if they are lost, move the whole directory away and begin with an empty one",
@@ -46,14 +53,17 @@ pub(crate) fn open_metadata(
             error.to_string().lines().next().unwrap_or_default()
         ),
     })?;
-    if is_new {
+    // Behind this the journal's epoch is noted. Without one, no start has got so far.
+    if noted.epoch == 0 {
         // Their names have to be as durable as what will be in them.
         let above = folder.path().parent().unwrap_or(folder.path());
         for directory in [folder.path(), above] {
             let synced = std::fs::File::open(directory).and_then(|directory| directory.sync_all());
             synced.map_err(|error| {
                 // The next start has to try it with a new name: a later sync would say nothing about this one.
-                let _ = folder.remove_file(crate::meta::FILE);
+                if is_new {
+                    let _ = folder.remove_file(crate::meta::FILE);
+                }
                 failed(error)
             })?;
         }
@@ -136,5 +146,35 @@ impl super::Engine {
     /// Of the metadata.
     pub(crate) fn format(&self) -> Option<u64> {
         self.metadata.view().unwrap().number(crate::meta::FORMAT_KEY).unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_files::Access;
+
+    use super::*;
+
+    #[test]
+    fn metadata_that_a_start_did_not_finish_are_begun_anew_and_no_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = Folder::make(&directory.path().join("local"), Access::Private).unwrap();
+        let journal = folder.make_inner("journal", Access::Private).unwrap();
+        let disk = Arc::new(DiskRoom::open(folder.path()).unwrap());
+        let path = folder.path().join(crate::meta::FILE);
+        let open = || open_metadata(&folder, &journal, &disk, 1 << 20);
+        // As a full disk or a power cut leaves them: with a length, and without what the library writes last.
+        for unfinished in [vec![0; 5], vec![0; 1 << 16]] {
+            std::fs::write(&path, &unfinished).unwrap();
+            assert!(open().is_ok());
+        }
+        // What is not ours is left alone, and so is what a journal goes with.
+        std::fs::write(&path, vec![7; 1 << 16]).unwrap();
+        assert!(open().is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), vec![7; 1 << 16]);
+        crate::journal::set_epoch(&journal, 3).unwrap();
+        std::fs::write(&path, vec![0; 1 << 16]).unwrap();
+        assert!(open().is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), vec![0; 1 << 16]);
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use underlay_sync::planted::{PlantedBug, is_planted};
 
 use super::RuleState;
 use crate::config::Consistency;
@@ -70,6 +71,10 @@ impl Regions {
 
     /// Prefixes, as [divided](Self::divided_by), whose keys are wanted and not known.
     pub(super) fn missing(&self, wanted: &Regions) -> Vec<String> {
+        if is_planted(PlantedBug::RemovedRuleForgets) {
+            let is_missing = |prefix: &String| wanted.0[prefix] && self.0.get(prefix) != Some(&true);
+            return wanted.0.keys().filter(|prefix| is_missing(prefix)).cloned().collect();
+        }
         let divided = self.divided_by(wanted).0;
         let missing = divided.into_iter().filter(|(prefix, is_known)| !is_known && wanted.covers(prefix));
         missing.map(|(prefix, _)| prefix).collect()

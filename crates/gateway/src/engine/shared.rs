@@ -134,7 +134,7 @@ impl Engine {
             .then(move |range| {
                 let journal = journal.clone();
                 async move {
-                    tokio::task::spawn_blocking(move || {
+                    crate::blocking::spawn_blocking(move || {
                         journal.read(content, size, (segment, offset_bytes), range)
                     })
                     .await

@@ -289,7 +289,7 @@ impl Engine {
                         if spills.is_time_to_look(Instant::now()) {
                             let looking = Arc::clone(&engine);
                             let looked =
-                                tokio::task::spawn_blocking(move || looking.put_fetched_first()).await;
+                                crate::blocking::spawn_blocking(move || looking.put_fetched_first()).await;
                             if let Ok(Err(error)) = looked {
                                 tracing::warn!("cannot record which parts were fetched: {error}");
                             }

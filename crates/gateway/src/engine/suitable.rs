@@ -68,7 +68,7 @@ impl Engine {
     pub(super) async fn check_suitable(&self, bucket: &str, backend: &Backend) -> Result<(), String> {
         let Some((root, _)) = backend.root() else { return Ok(()) };
         let (own, store, backend) = (self.setup.local.directory.clone(), root.to_owned(), backend.clone());
-        let looked = tokio::task::spawn_blocking({
+        let looked = crate::blocking::spawn_blocking({
             let store: PathBuf = store.clone();
             move || look(&own, &store, &backend)
         });

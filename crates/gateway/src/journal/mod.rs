@@ -23,6 +23,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use underlay_files::Folder;
 use underlay_sync::Mutex;
+use underlay_sync::planted::{PlantedBug, is_planted};
 
 use crate::disk_room::{DiskRoom, Need, is_out_of_room};
 use crate::errors::{Error, Result};
@@ -218,6 +219,11 @@ impl Journal {
             let room = self.room.notified();
             tokio::pin!(room);
             room.as_mut().enable();
+            if is_planted(PlantedBug::RoomOutsideLock) {
+                self.disk.as_ref().map_or(Ok(()), |disk| disk.check(Need::Body(stored)))?;
+                // Others look at the same room before this one takes it.
+                tokio::task::yield_now().await;
+            }
             if let Some(writer) = self.reserve_in(Share::First(most_bytes), content, size_bytes, stored)? {
                 return Ok(writer);
             }
@@ -249,6 +255,10 @@ impl Journal {
     /// free, or counted in the state.
     fn has_room(&self, state: &State, share: Share, stored: u64) -> Result<bool> {
         let is_within = match share {
+            Share::First(most_bytes) if is_planted(PlantedBug::RescuedWithoutLimit) => {
+                state.used_bytes.saturating_add(stored) <= most_bytes
+            }
+            Share::Beyond if is_planted(PlantedBug::RescuedWithoutLimit) => true,
             Share::First(most_bytes) => {
                 state.used_bytes.saturating_sub(state.beyond_bytes).saturating_add(stored) <= most_bytes
             }
@@ -259,6 +269,8 @@ impl Journal {
         let Some(disk) = self.disk.as_ref().filter(|_| is_within) else { return Ok(is_within) };
         let needed = stored.saturating_add(state.unallocated_bytes);
         match share {
+            Share::First(_) if is_planted(PlantedBug::RoomOutsideLock) => Ok(true),
+            Share::Beyond if is_planted(PlantedBug::RescuedWithoutLimit) => disk.has_room(Need::Body(needed)),
             Share::First(_) => disk.check(Need::Body(needed)).map(|()| true),
             Share::Beyond => {
                 let kept = disk.size_bytes().unwrap_or(u64::MAX).min(self.capacity_bytes) / KEPT_FOR_WRITES;

@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use underlay_sync::Mutex;
+use underlay_sync::planted::{PlantedBug, is_planted};
 
 use crate::disk_room::is_out_of_room;
 use crate::errors::{Error, Result};
@@ -67,7 +68,9 @@ impl Segment {
             // Not every file system can; the write itself will tell.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => false,
             Err(error) => {
-                self.give_back_from(offset, length_bytes);
+                if !is_planted(PlantedBug::RoomOutsideLock) {
+                    self.give_back_from(offset, length_bytes);
+                }
                 return Err(error.into());
             }
         };

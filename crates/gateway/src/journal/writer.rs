@@ -73,7 +73,7 @@ impl Writer {
         let segment = Arc::clone(&self.segment);
         let written = match bytes.len() as u64 > frame::CHUNK_BYTES {
             // The kernel may make a writer wait for the disk.
-            true => tokio::task::spawn_blocking(move || segment.write(&bytes, offset))
+            true => crate::blocking::spawn_blocking(move || segment.write(&bytes, offset))
                 .await
                 .unwrap_or_else(|error| Err(io::Error::other(error))),
             false => segment.write(&bytes, offset),

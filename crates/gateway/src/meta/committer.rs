@@ -1,9 +1,9 @@
-//! The one thread that writes: first the journal's bytes are made durable, then everything that waits goes into one
+//! The one thread that writes (in a simulation a task): first the journal's bytes are made durable, then everything that waits goes into one
 //! transaction, then each caller hears what became of its change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 use redb::Durability;
@@ -13,6 +13,7 @@ use super::COMMITS_KEY;
 use super::change::{Change, Unfinished};
 use super::latest::Viewed;
 use super::tables::Name;
+use crate::blocking::simulated_delay;
 use crate::disk_room::DiskRoom;
 use crate::errors::{Error, Result};
 use crate::journal::{Released, Segment, Written};
@@ -108,11 +109,16 @@ impl Committer {
         let (jobs, waiting) = channel();
         let is_broken = Arc::new(AtomicBool::new(false));
         let has_ended = Arc::new(AtomicBool::new(false));
-        let (broken, ended) = (Arc::clone(&is_broken), Ended(Arc::clone(&has_ended)));
-        underlay_sync::thread::ThreadBuilder::new().name("metadata".to_owned()).spawn(move || {
-            let _ended = ended;
-            run(&database, disk.as_deref(), &waiting, &broken, applied);
-        })?;
+        let ended = Ended(Arc::clone(&has_ended));
+        let writing =
+            Writing { database, disk, waiting, is_broken: Arc::clone(&is_broken), applied, _ended: ended };
+        match simulated_delay() {
+            None => {
+                let builder = underlay_sync::thread::ThreadBuilder::new().name("metadata".to_owned());
+                builder.spawn(move || writing.run())?;
+            }
+            Some(_) => drop(tokio::spawn(writing.run_simulated())),
+        }
         Ok(Committer { jobs, is_broken, has_ended, supervisor: Supervisor::default() })
     }
 
@@ -176,46 +182,91 @@ impl Committer {
     }
 }
 
-fn run(
-    database: &Viewed,
-    disk: Option<&DiskRoom>,
-    waiting: &Receiver<Job>,
-    is_broken: &AtomicBool,
-    mut applied: impl FnMut(Effects),
-) {
-    loop {
-        if let Some(disk) = disk {
+/// What the thread has.
+struct Writing<A> {
+    database: Arc<Viewed>,
+    disk: Option<Arc<DiskRoom>>,
+    waiting: Receiver<Job>,
+    is_broken: Arc<AtomicBool>,
+    applied: A,
+    _ended: Ended,
+}
+
+impl<A: FnMut(Effects)> Writing<A> {
+    fn run(mut self) {
+        loop {
+            self.restore_room();
+            let goes_on = match self.waiting.recv_timeout(LOOK_EVERY) {
+                Ok(first) => self.commit(first),
+                Err(RecvTimeoutError::Disconnected) => false,
+                Err(RecvTimeoutError::Timeout) => self.look(),
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// The same on the one thread of a simulation, in its time.
+    async fn run_simulated(mut self) {
+        let mut looked = tokio::time::Instant::now();
+        loop {
+            self.restore_room();
+            let goes_on = match self.waiting.try_recv() {
+                Ok(first) => self.commit(first),
+                Err(TryRecvError::Disconnected) => false,
+                Err(TryRecvError::Empty) if looked.elapsed() < LOOK_EVERY => true,
+                Err(TryRecvError::Empty) => {
+                    looked = tokio::time::Instant::now();
+                    self.look()
+                }
+            };
+            if !goes_on {
+                return;
+            }
+            tokio::time::sleep(simulated_delay().unwrap_or_default()).await;
+        }
+    }
+
+    fn restore_room(&self) {
+        if let Some(disk) = &self.disk {
             disk.restore();
         }
-        let first = match waiting.recv_timeout(LOOK_EVERY) {
-            Ok(first) => first,
-            Err(RecvTimeoutError::Disconnected) => return,
-            // A read may have found it out since.
-            Err(RecvTimeoutError::Timeout) if takes_more(database) => continue,
-            Err(RecvTimeoutError::Timeout) => {
-                is_broken.store(true, Ordering::Relaxed);
-                return say_end();
-            }
-        };
+    }
+
+    /// Without a change for a while. Returns whether there may be another one.
+    fn look(&self) -> bool {
+        // A read may have found it out since.
+        let goes_on = takes_more(&self.database);
+        if !goes_on {
+            self.is_broken.store(true, Ordering::Relaxed);
+            say_end();
+        }
+        goes_on
+    }
+
+    /// Commits this change and those behind it. Returns whether there may be another one.
+    fn commit(&mut self, first: Job) -> bool {
         let mut jobs = vec![first];
-        let most = if disk.is_some_and(DiskRoom::is_low) { FEW_CHANGES } else { MOST_CHANGES };
+        let is_low = self.disk.as_deref().is_some_and(DiskRoom::is_low);
+        let most = if is_low { FEW_CHANGES } else { MOST_CHANGES };
         while jobs.len() < most
-            && let Ok(next) = waiting.try_recv()
+            && let Ok(next) = self.waiting.try_recv()
         {
             jobs.push(next);
         }
         let mut finishes = Vec::with_capacity(jobs.len());
-        let carried_out = carry_out(database, jobs, &mut finishes);
+        let carried_out = carry_out(&self.database, jobs, &mut finishes);
         // Also behind one that failed: nobody knows then what it left.
-        database.forget_view();
+        self.database.forget_view();
         let outcome = match carried_out {
             Ok(effects) => {
-                applied(effects);
+                (self.applied)(effects);
                 Outcome::Durable
             }
             Err(failure) => {
                 if !matches!(failure, Outcome::Stopped(_)) {
-                    is_broken.store(true, Ordering::Relaxed);
+                    self.is_broken.store(true, Ordering::Relaxed);
                 }
                 if let Some(error) = failure.error() {
                     tracing::error!("a commit failed, and everything in it: {error}");
@@ -227,15 +278,16 @@ fn run(
             Outcome::Durable => false,
             // Later changes would build on what may not be there.
             Outcome::Unknown(_) | Outcome::Over(_) => true,
-            Outcome::NotMade(_) | Outcome::Stopped(_) => !takes_more(database),
+            Outcome::NotMade(_) | Outcome::Stopped(_) => !takes_more(&self.database),
         };
         for finish in finishes {
             finish(outcome.clone());
         }
         if is_over {
             // Callers that ask for a change learn that the thread has ended.
-            return say_end();
+            say_end();
         }
+        !is_over
     }
 }
 

@@ -16,7 +16,10 @@ pub(crate) use file::{Surroundings, wait_until_closed};
 pub(crate) use tables::{Name, upload_key};
 pub(crate) use view::View;
 
+use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,6 +48,9 @@ const COMMITS_KEY: &[u8] = b"commits";
 /// How far redb says that it is when it has found the last commit torn, and goes back to the one before.
 const TAKES_BACK: Range<f64> = 0.2..0.5;
 
+/// Of redb's mark at the beginning of the file.
+const MARK_BYTES: usize = 9;
+
 /// Name of the file in the local directory.
 pub(crate) const FILE: &str = "metadata.redb";
 
@@ -61,6 +67,19 @@ pub(crate) fn read_any(data: &[u8]) {
     let _ = (tables::decode::<BucketRecord>(data), tables::decode::<PendingRecord>(data));
     let _ = (tables::decode::<StoredRecord>(data), tables::decode::<UploadRecord>(data));
     let _ = (tables::decode::<PartRecord>(data), tables::decode::<u64>(data));
+}
+
+/// Whether a file of metadata was begun and never finished: the library writes its mark last, where there are zeros before.
+///
+/// # Errors
+/// When it can't be read.
+pub(crate) fn is_unfinished(file: &File) -> io::Result<bool> {
+    let mut mark = [0; MARK_BYTES];
+    let length = file.metadata()?.len();
+    match length < MARK_BYTES as u64 {
+        true => Ok(length > 0),
+        false => file.read_exact_at(&mut mark, 0).map(|()| mark == [0; MARK_BYTES]),
+    }
 }
 
 fn cannot_open(path: &Path, error: &dyn std::fmt::Display) -> Error {

@@ -1,10 +1,13 @@
 //! Accepting connections: how many there may be, and which one is closed when all places are taken.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connection::Connections;
@@ -20,8 +23,33 @@ const MOST_UNSENT_BYTES: libc::c_int = 128 << 10;
 /// After an error of `accept` (no descriptors left, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Where connections come from: a port, or a simulation.
+pub(crate) trait Arrivals {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next one. A caller that stops waiting misses none.
+    fn next(&mut self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>> + Send;
+
+    /// Before it is served.
+    fn prepare(_stream: &Self::Stream) {}
+}
+
+impl Arrivals for TcpListener {
+    type Stream = TcpStream;
+
+    async fn next(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.accept().await
+    }
+
+    fn prepare(stream: &TcpStream) {
+        // Small answers must not wait for the client's acknowledgement.
+        let _ = stream.set_nodelay(true);
+        limit_unsent(stream);
+    }
+}
+
 pub(super) async fn accept_inner(
-    listener: Option<TcpListener>,
+    listener: Option<impl Arrivals>,
     connections: &Arc<Connections>,
     acceptor: Option<&tls::Front>,
     most: usize,
@@ -35,7 +63,7 @@ pub(super) async fn accept_inner(
 
 /// Takes connections for as long as it is waited for, and gives up those whose peers are too slow.
 pub(super) async fn accept(
-    listener: TcpListener,
+    mut listener: impl Arrivals,
     connections: &Arc<Connections>,
     acceptor: Option<&tls::Front>,
     most: usize,
@@ -45,7 +73,7 @@ pub(super) async fn accept(
     let mut looks = tokio::time::interval(LOOK_EVERY);
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = listener.next() => accepted,
             _ = looks.tick() => {
                 connections.seats.look();
                 continue;
@@ -54,9 +82,7 @@ pub(super) async fn accept(
         match accepted {
             Ok((stream, peer)) => {
                 let place = place_for_one_more(&places, &connections.seats).await;
-                // Small answers must not wait for the client's acknowledgement.
-                let _ = stream.set_nodelay(true);
-                limit_unsent(&stream);
+                prepare_with(&listener, &stream);
                 connections.start(stream, peer, acceptor.map(tls::Front::acceptor), place, graceful);
             }
             Err(error) => {
@@ -65,6 +91,10 @@ pub(super) async fn accept(
             }
         }
     }
+}
+
+fn prepare_with<A: Arrivals>(_arrivals: &A, stream: &A::Stream) {
+    A::prepare(stream);
 }
 
 /// When all places are taken, closes the connection that has been idle longest, or that of the slowest client. Further connections wait in the
@@ -86,7 +116,7 @@ async fn place_for_one_more(places: &Arc<Semaphore>, seats: &Seats) -> OwnedSema
 }
 
 /// The kernel keeps up to megabytes for a client that takes nothing, and counts them as ours.
-fn limit_unsent(stream: &tokio::net::TcpStream) {
+fn limit_unsent(stream: &TcpStream) {
     use std::os::fd::AsRawFd as _;
     let bytes: libc::c_int = MOST_UNSENT_BYTES;
     let length = size_of::<libc::c_int>() as libc::socklen_t;

@@ -57,11 +57,16 @@ pub(super) struct Line<'a> {
 }
 
 impl AccessLog {
+    /// One that nothing is written to.
+    pub(super) fn none() -> AccessLog {
+        AccessLog { lines: None, next: Arc::default(), left_out: std::sync::atomic::AtomicU64::new(0) }
+    }
+
     /// # Errors
     /// When the file can't be opened.
     pub(super) fn open(path: Option<&Path>) -> Result<AccessLog, Failure> {
-        let (left_out, next) = (std::sync::atomic::AtomicU64::new(0), Arc::default());
-        let Some(path) = path else { return Ok(AccessLog { lines: None, next, left_out }) };
+        let Some(path) = path else { return Ok(AccessLog::none()) };
+        let (left_out, next) = (std::sync::atomic::AtomicU64::new(0), Arc::<Mutex<Option<File>>>::default());
         let mut file = open_file(path)?;
         let (lines, waiting) = sync_channel::<String>(MOST_WAITING);
         let coming = Arc::clone(&next);

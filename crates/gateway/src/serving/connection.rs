@@ -17,7 +17,6 @@ use openssl::ssl::{Ssl, SslAcceptor};
 use s3s::service::S3Service;
 use s3s::{Body, HttpError};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_openssl::SslStream;
 
@@ -93,7 +92,7 @@ impl Connections {
     /// Serves a connection in a task of its own.
     pub(super) fn start(
         self: &Arc<Self>,
-        stream: TcpStream,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: SocketAddr,
         acceptor: Option<SslAcceptor>,
         place: OwnedSemaphorePermit,

@@ -6,6 +6,7 @@ mod admin;
 mod connection;
 mod descriptors;
 mod health;
+pub mod in_process;
 mod metrics;
 mod over_pipe;
 mod places;
@@ -21,6 +22,7 @@ pub(crate) use over_pipe::OverPipe;
 pub(crate) use top::top;
 
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -32,7 +34,7 @@ use tokio::sync::Semaphore;
 use underlay_files::Folder;
 
 use crate::check::require_metadata;
-use crate::cluster::{self, Member, Peers};
+use crate::cluster::{self, Kv, Member, Peers};
 use crate::config::{Config, Machine, Secrets, StorePlace, check_sizes};
 use crate::engine::{Alone, Engine, Progress, Setup, Sharing, Wanted, lock_directory};
 use crate::failure::Failure;
@@ -105,15 +107,14 @@ impl Opened {
         into_empty: Vec<String>,
     ) -> Result<Opened, String> {
         let locked = lock_directory(&config.local.directory)?;
-        let (sharing, peers) = cluster::sharing_of(config, secrets)?.unzip();
+        let (sharing, peers) = cluster::sharing_of(config, secrets, None)?.unzip();
         let setup = Setup { into_empty, ..setup_of(config, secrets, sharing) };
-        Opened::open_locked(config, secrets, (setup, peers), locked, &Progress::default(), true).await
+        Opened::open_locked((config, secrets), (setup, peers, None), locked, &Progress::default(), true).await
     }
 
     async fn open_locked(
-        config: &Config,
-        secrets: &Secrets,
-        (setup, peers): (Setup, Option<Arc<Peers>>),
+        (config, secrets): (&Config, &Secrets),
+        (setup, peers, etcd): (Setup, Option<Arc<Peers>>, Option<Box<dyn Kv>>),
         locked: (Folder, std::fs::File),
         progress: &Progress,
         only_draining: bool,
@@ -124,7 +125,7 @@ impl Opened {
             None => None,
             Some(ownership) => {
                 let (engine, ownership) = (Arc::clone(&engine), Arc::clone(ownership));
-                Member::join(config, secrets, engine, ownership, only_draining).await?
+                Member::join((config, secrets), etcd, engine, ownership, only_draining).await?
             }
         };
         Ok(Opened { engine, member, ownership, peers })
@@ -143,6 +144,35 @@ impl Opened {
         let setup = Setup { alone: Some(alone), into_empty, ..setup_of(config, secrets, None) };
         let engine = Engine::open(setup).await?;
         Ok(Opened { engine, member: None, ownership: None, peers: None })
+    }
+
+    /// Waits for requests under way and [finishes](Self::finish). Until the keys are another's, other gateways send requests for them here.
+    /// Returns whether the stores have everything.
+    async fn hand_over(
+        &self,
+        (until, drain): (Instant, Duration),
+        graceful: GracefulShutdown,
+        mut accepting_inner: Pin<Box<dyn Future<Output = ()> + Send + '_>>,
+        inner_graceful: Arc<GracefulShutdown>,
+    ) -> bool {
+        let handing_over = async {
+            // The other half is for what has to be stored and handed over.
+            if tokio::time::timeout(drain / 2, graceful.shutdown()).await.is_err() {
+                tracing::warn!("some requests did not end in time and are broken off");
+            }
+            self.finish(until).await.is_stored
+        };
+        let is_stored = tokio::select! {
+            is_stored = handing_over => is_stored,
+            () = &mut accepting_inner => self.engine.is_clean(),
+        };
+        drop(accepting_inner);
+        if let Some(inner_graceful) = Arc::into_inner(inner_graceful)
+            && tokio::time::timeout(LAST_ANSWERS, inner_graceful.shutdown()).await.is_err()
+        {
+            tracing::warn!("some requests of other gateways did not end in time and are broken off");
+        }
+        is_stored
     }
 
     /// Stores everything, hands it to the others, and says what is left.
@@ -292,6 +322,56 @@ impl Readiness {
     }
 }
 
+/// What connections of clients and of other gateways have in common.
+struct Serving {
+    requests: Arc<Requests>,
+    permissions: Arc<Permissions>,
+    access_log: Arc<AccessLog>,
+    addressing: Arc<Addressing>,
+    most_requests: usize,
+}
+
+impl Serving {
+    fn connections(&self, opened: &Opened, is_inner: bool) -> Result<Arc<Connections>, String> {
+        let engine = &opened.engine;
+        let (permissions, addressing) = (&self.permissions, &self.addressing);
+        // Whose key a form is for stands in its body, so none can be sent on to the gateway that has it.
+        let has_forms = opened.peers.is_none();
+        let slots = || Arc::new(Semaphore::new(self.most_requests));
+        Ok(Arc::new(Connections {
+            service: service(Arc::clone(engine), Arc::clone(permissions), Arc::clone(addressing)),
+            forms: has_forms
+                .then(|| Forms::new(Arc::clone(engine), Arc::clone(permissions), Arc::clone(addressing))),
+            ids: RequestIds::new()?,
+            requests: Arc::clone(&self.requests),
+            slots: slots(),
+            question_slots: slots(),
+            ping_slots: slots(),
+            seats: Seats::new(is_inner),
+            slot_wishes: Arc::default(),
+            documents: Arc::new(Semaphore::new(DOCUMENTS_KIB)),
+            answers: Memory::new(ANSWERS_BYTES),
+            permissions: Arc::clone(permissions),
+            access_log: Arc::clone(&self.access_log),
+            peers: opened.peers.clone(),
+            engine: Arc::clone(engine),
+            addressing: Arc::clone(addressing),
+            is_inner,
+        }))
+    }
+}
+
+/// Has slow clients make room where the engine needs some.
+fn give_room(engine: &Engine, connections: &Connections) {
+    let (seats, wishes) = (Arc::clone(&connections.seats), Arc::clone(&connections.slot_wishes));
+    engine.ask_for_room(move |wanted| {
+        if wanted == Wanted::Bytes {
+            seats.make_room_in_journal();
+        }
+        wishes.load(Ordering::Relaxed) > 0
+    });
+}
+
 async fn bind(address: std::net::SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|error| {
         let text = format!("cannot listen on {address}: {error}");
@@ -329,8 +409,8 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
     descriptors::make_room_for(taken).map_err(Failure::Mistake)?;
     places::check(&config)?;
     let secrets = Secrets::read(&config).map_err(Failure::Mistake)?;
-    let front = config.tls.as_ref().map(tls::Front::new).transpose().map_err(Failure::Mistake)?;
-    let front = front.map(Arc::new);
+    let sealing = config.tls.as_ref().map(tls::Front::new).transpose().map_err(Failure::Mistake)?;
+    let sealing = sealing.map(Arc::new);
     // Both are taken before the work begins: a port that is in use shows at once.
     let (listener, admin_listener) = (bind(config.listen).await?, bind(config.admin.listen).await?);
     let inner_listener = match &config.cluster {
@@ -374,9 +454,10 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
             .run("health port", move || health::serve(Arc::clone(&listener), Arc::clone(&of_health)));
     }
 
-    let (sharing, peers) = cluster::sharing_of(&config, &secrets)?.unzip();
+    let (sharing, peers) = cluster::sharing_of(&config, &secrets, None)?.unzip();
     let setup = setup_of(&config, &secrets, sharing);
-    let opening = Opened::open_locked(&config, &secrets, (setup, peers), locked, &admin.progress, false);
+    let opening =
+        Opened::open_locked((&config, &secrets), (setup, peers, None), locked, &admin.progress, false);
     let opened = tokio::select! {
         opened = opening => opened?,
         // What was taken over by then stays, and the next start goes on.
@@ -393,44 +474,16 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
     let permissions = Arc::new(Permissions::new(&config.keys, &secrets.of_clients));
     let access_log = Arc::new(access_log);
     let addressing = Arc::new(Addressing::new(&config.hosts, config.region.as_deref(), config.tls.is_some()));
-    let connections_of = |is_inner| {
-        // Whose key a form is for stands in its body, so none can be sent on to the gateway that has it.
-        let has_forms = opened.peers.is_none();
-        Ok::<_, String>(Arc::new(Connections {
-            service: service(Arc::clone(&engine), Arc::clone(&permissions), Arc::clone(&addressing)),
-            forms: has_forms
-                .then(|| Forms::new(Arc::clone(&engine), Arc::clone(&permissions), Arc::clone(&addressing))),
-            ids: RequestIds::new()?,
-            requests: Arc::clone(&requests),
-            slots: Arc::new(Semaphore::new(config.limits.requests)),
-            question_slots: Arc::new(Semaphore::new(config.limits.requests)),
-            ping_slots: Arc::new(Semaphore::new(config.limits.requests)),
-            seats: Seats::new(is_inner),
-            slot_wishes: Arc::default(),
-            documents: Arc::new(Semaphore::new(DOCUMENTS_KIB)),
-            answers: Memory::new(ANSWERS_BYTES),
-            permissions: Arc::clone(&permissions),
-            access_log: Arc::clone(&access_log),
-            peers: opened.peers.clone(),
-            engine: Arc::clone(&engine),
-            addressing: Arc::clone(&addressing),
-            is_inner,
-        }))
-    };
-    let connections = connections_of(false)?;
-    let (seats, wishes) = (Arc::clone(&connections.seats), Arc::clone(&connections.slot_wishes));
-    engine.ask_for_room(move |wanted| {
-        if wanted == Wanted::Bytes {
-            seats.make_room_in_journal();
-        }
-        wishes.load(Ordering::Relaxed) > 0
-    });
+    let front =
+        Serving { requests, permissions, access_log, addressing, most_requests: config.limits.requests };
+    let connections = front.connections(&opened, false)?;
+    give_room(&engine, &connections);
     let reloads = reload::Reloads {
         path: path.to_owned(),
         running: config.clone(),
-        permissions: Arc::clone(&permissions),
-        front: front.clone(),
-        access_log: Arc::clone(&access_log),
+        permissions: Arc::clone(&front.permissions),
+        front: sealing.clone(),
+        access_log: Arc::clone(&front.access_log),
     };
     // Behind a lock, so that a panic does not take what the next signal needs.
     let reloads = Arc::new(tokio::sync::Mutex::new((hangup, reloads)));
@@ -441,7 +494,7 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
             reload::on_hangup(hangup, reloads).await;
         }
     });
-    let scheme = if front.is_some() { "https" } else { "http" };
+    let scheme = if sealing.is_some() { "https" } else { "http" };
     let address = listener.local_addr().unwrap_or(config.listen);
     tracing::info!(
         "serving S3 at {scheme}://{address}, health and metrics at http://{}",
@@ -449,9 +502,9 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
     );
     readiness.set(true);
     let (graceful, inner_graceful) = (GracefulShutdown::new(), Arc::new(GracefulShutdown::new()));
-    let (most, inner_connections) = (config.limits.connections, connections_of(true)?);
+    let (most, inner_connections) = (config.limits.connections, front.connections(&opened, true)?);
     // They have places of their own: clients that hold all the others must not keep gateways apart.
-    let (of_inner, acceptor) = (Arc::clone(&inner_graceful), front.as_deref());
+    let (of_inner, acceptor) = (Arc::clone(&inner_graceful), sealing.as_deref());
     let mut accepting_inner = Box::pin(async move {
         accept_inner(inner_listener, &inner_connections, acceptor, most, &of_inner).await;
     });
@@ -473,27 +526,7 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
     tracing::info!("stopping: no new requests are taken");
     let until = Instant::now() + config.limits.drain;
     engine.begin_drain();
-    let finish = async {
-        let handing_over = async {
-            // The other half is for what has to be stored and handed over.
-            if tokio::time::timeout(config.limits.drain / 2, graceful.shutdown()).await.is_err() {
-                tracing::warn!("some requests did not end in time and are broken off");
-            }
-            opened.finish(until).await.is_stored
-        };
-        // Until the keys are another's, other gateways send requests for them here.
-        let is_stored = tokio::select! {
-            is_stored = handing_over => is_stored,
-            () = &mut accepting_inner => engine.is_clean(),
-        };
-        drop(accepting_inner);
-        if let Some(inner_graceful) = Arc::into_inner(inner_graceful)
-            && tokio::time::timeout(LAST_ANSWERS, inner_graceful.shutdown()).await.is_err()
-        {
-            tracing::warn!("some requests of other gateways did not end in time and are broken off");
-        }
-        is_stored
-    };
+    let finish = opened.hand_over((until, config.limits.drain), graceful, accepting_inner, inner_graceful);
     let is_stored = tokio::select! {
         is_stored = finish => is_stored,
         why = opened.breaks_down(&admin.supervisor) => {

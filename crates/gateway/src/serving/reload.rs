@@ -38,7 +38,7 @@ pub(super) async fn on_hangup(hangup: &mut Signal, reloads: &mut Reloads) {
     while hangup.recv().await.is_some() {
         // Files may lie on a disk that hangs.
         let (path, was) = (reloads.path.clone(), reloads.running.clone());
-        let read = tokio::task::spawn_blocking(move || {
+        let read = crate::blocking::spawn_blocking(move || {
             let found = find(&path, &was);
             let renamed = found.as_ref().ok().and_then(|found| found.config.access_log.clone());
             let file = was.access_log.map(|before| open_file(&renamed.unwrap_or(before)));

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use underlay_sync::Mutex;
+use underlay_sync::planted::{PlantedBug, is_planted};
 
 /// A body has to bring [`LEAST_BYTES`] in so long,
 const BODY_WINDOW: Duration = Duration::from_secs(60);
@@ -351,7 +352,7 @@ impl Seats {
 
     /// Gives up peers that are too slow: to be called every second or so.
     pub(super) fn look(&self) {
-        if self.is_of_gateways {
+        if self.is_of_gateways || is_planted(PlantedBug::NoSlowestPace) {
             return;
         }
         let now = Instant::now();
@@ -402,7 +403,7 @@ impl Seats {
     }
 
     fn make_room_by(&self, scarce: Scarce, now: Instant) -> Room {
-        if self.is_of_gateways {
+        if self.is_of_gateways || is_planted(PlantedBug::NoSlowestPace) {
             return Room::None;
         }
         let (mut soonest, mut slowest) = (None, None);

@@ -1,6 +1,7 @@
 //! Headers of objects as `object_store` has them, and back.
 
 use object_store::{Attribute, AttributeValue, Attributes, ObjectMeta};
+use underlay_sync::planted::{PlantedBug, is_planted};
 
 use super::{Found, Kind, wire};
 use crate::headers;
@@ -16,7 +17,10 @@ pub(super) fn attributes(kind: Kind, headers: &Headers) -> Attributes {
     let mut set = |attribute: Attribute, value: &Option<String>| {
         if let Some(value) = value {
             // Earlier versions took control characters, too.
-            let carried = value.replace(|one: char| one.is_ascii_control() && one != '\t', " ");
+            let is_lost = |one: char| {
+                one.is_ascii_control() && one != '\t' && !is_planted(PlantedBug::HeaderPanicsFlusher)
+            };
+            let carried = value.replace(is_lost, " ");
             attributes.insert(attribute, AttributeValue::from(carried));
         }
     };
@@ -28,8 +32,12 @@ pub(super) fn attributes(kind: Kind, headers: &Headers) -> Attributes {
     // `object_store` has no place for it, so it goes by another name as far as the wire.
     set(Attribute::Metadata(headers::EXPIRES.into()), &headers.expires);
     // Earlier versions took names that no request can carry. Their objects are to be stored all the same.
-    for (name, value) in headers.user.iter().filter(|(name, _)| headers::is_user_name(name)) {
-        let written = headers::written(value).into_owned();
+    let is_carried = |name: &str| headers::is_user_name(name) || is_planted(PlantedBug::HeaderPanicsFlusher);
+    for (name, value) in headers.user.iter().filter(|(name, _)| is_carried(name)) {
+        let written = match is_planted(PlantedBug::HeaderPanicsFlusher) {
+            true => value.clone(),
+            false => headers::written(value).into_owned(),
+        };
         attributes.insert(Attribute::Metadata(name.clone().into()), AttributeValue::from(written));
     }
     attributes

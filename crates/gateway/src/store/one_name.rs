@@ -6,8 +6,10 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use underlay_files::{Access, Folder};
+use underlay_sync::planted::{PlantedBug, is_planted};
 
 use super::Backend;
 
@@ -32,18 +34,24 @@ const PAIRS: [Pair; 8] = [
 ];
 
 /// A directory in which names can be tried.
-trait Medium {
+pub trait Medium: Send {
     /// Makes a file that is not there.
     fn make(&mut self, name: &str) -> io::Result<()>;
     /// All that are there.
     fn names(&mut self) -> io::Result<Vec<OsString>>;
 }
 
+/// Makes one that is empty.
+pub type MakeMedium = dyn Fn() -> Box<dyn Medium> + Send + Sync;
+
 /// Why two names would be one; `None` where all are told apart. A name that can't be created at all is no other name's.
 ///
 /// # Errors
 /// When nobody can tell.
-fn look(medium: &mut impl Medium) -> io::Result<Option<&'static str>> {
+fn look(medium: &mut (impl Medium + ?Sized)) -> io::Result<Option<&'static str>> {
+    if is_planted(PlantedBug::FoldedNamesAccepted) {
+        return Ok(None);
+    }
     let mut made = BTreeSet::new();
     for Pair { names, why } in &PAIRS {
         for name in names {
@@ -116,7 +124,16 @@ impl Backend {
     /// # Errors
     /// When nothing can be tried there.
     pub(crate) fn why_names_are_one(&self) -> io::Result<Option<&'static str>> {
-        self.root().map_or(Ok(None), |(root, _)| look_at(root))
+        match &self.medium {
+            Some(medium) => look(&mut *medium()),
+            None => self.root().map_or(Ok(None), |(root, _)| look_at(root)),
+        }
+    }
+
+    /// The same, whose names are tried in what this makes: a simulation has no file system that takes two names for one.
+    #[must_use]
+    pub fn trying_names_in(self, medium: Arc<MakeMedium>) -> Backend {
+        Backend { medium: Some(medium), ..self }
     }
 }
 

@@ -128,7 +128,7 @@ fn open_s3(bucket: &str, prefix: &str, reached: &Reached) -> Result<Backend, Ope
 
 impl Backend {
     /// The same, reached at this endpoint.
-    pub(crate) fn reached_at(self, endpoint: &str) -> Backend {
+    pub fn reached_at(self, endpoint: &str) -> Backend {
         Backend { endpoint: Some(endpoint.into()), ..self }
     }
 

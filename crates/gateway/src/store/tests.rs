@@ -33,6 +33,30 @@ async fn objects_that_share_the_memory_for_one_part_all_arrive() {
     }
 }
 
+/// As many bodies are read as there is memory for, and the others wait.
+#[tokio::test]
+async fn a_body_is_not_read_before_there_is_memory_for_it() {
+    let memory = Memory::new(PART_BYTES);
+    let backend = Backend::new(Arc::new(InMemory::new()), Kind::S3).with_memory(memory);
+    for size in [PART_BYTES, 2 * PART_BYTES] {
+        let begun = std::sync::atomic::AtomicUsize::new(0);
+        let puts = (0..3).map(|at| {
+            let (backend, begun) = (&backend, &begun);
+            let body = futures_util::stream::once(async move {
+                begun.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                std::future::pending().await
+            });
+            async move {
+                let (key, headers) = (format!("a{at}"), Headers::default());
+                backend.put(&key, &headers, size, &Only::Always, body.boxed(), &|| Ok(())).await
+            }
+        });
+        let all = futures_util::future::join_all(puts);
+        assert!(futures_util::FutureExt::now_or_never(all).is_none());
+        assert_eq!(begun.into_inner(), 1, "{size}");
+    }
+}
+
 #[tokio::test]
 async fn a_body_that_ends_early_is_not_completed() {
     let backend = Backend::new(Arc::new(InMemory::new()), Kind::S3);

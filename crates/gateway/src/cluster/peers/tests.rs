@@ -7,6 +7,7 @@ fn peers(secret: &str) -> Peers {
     Peers {
         secret: secret.as_bytes().to_vec(),
         connector: None,
+        simulated: None,
         ownership: Arc::new(Ownership::new(1)),
         kept: Mutex::new(HashMap::new()),
         forwarded: AtomicU64::new(0),

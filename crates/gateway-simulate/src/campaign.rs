@@ -1,0 +1,120 @@
+//! Plays as many seeds as there is time for.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use underlay_sync::UnsimulatedMutex;
+
+use crate::child::Player;
+use crate::problem::Problem;
+use crate::run::Report;
+use crate::script::{Script, generate};
+
+/// A process plays this many scripts before another one replaces it.
+const SCRIPTS_A_PROCESS: u64 = 25;
+
+/// What a campaign is to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub first_seed: u64,
+    /// How many at most.
+    pub seeds: u64,
+    pub time: Duration,
+    pub jobs: usize,
+    pub stop_at_failure: bool,
+    /// Each script has this scene; any, if it is left out.
+    pub scene: Option<String>,
+}
+
+/// What it found.
+#[derive(Debug, Default)]
+pub struct Summary {
+    pub seeds: u64,
+    pub steps: u64,
+    pub crashes: u64,
+    pub acknowledged: u64,
+    pub refused: u64,
+    pub virtual_s: f64,
+    pub took: Duration,
+    pub failures: Vec<(Script, Report)>,
+    pub was_interrupted: bool,
+}
+
+impl Summary {
+    fn add(&mut self, script: Script, report: &Report) {
+        self.seeds += 1;
+        self.steps += script.steps.len() as u64;
+        self.crashes += script.crashes();
+        self.acknowledged += report.acknowledged;
+        self.refused += report.refused;
+        self.virtual_s += report.virtual_s;
+        if report.failure.is_some() {
+            self.failures.push((script, report.clone()));
+        }
+    }
+}
+
+/// Plays scripts until the time or the seeds are used up, or the user has had enough. `start` gives processes, `tell`
+/// is called with each script
+/// that was played.
+///
+/// # Errors
+/// When no process can be had, and what `tell` says.
+pub fn run(
+    plan: &Plan,
+    start: impl Fn() -> Result<Player, Problem> + Sync,
+    tell: impl Fn(&Summary, &Script, &Report) -> Result<(), Problem> + Sync,
+) -> Result<Summary, Problem> {
+    let began = Instant::now();
+    let next = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let summary = UnsimulatedMutex::new(Summary::default());
+    let play = || -> Result<(), Problem> {
+        loop {
+            let mut player = start()?;
+            for _ in 0..SCRIPTS_A_PROCESS {
+                if stop.load(Ordering::SeqCst) {
+                    return Ok(());
+                }
+                let number = next.fetch_add(1, Ordering::SeqCst);
+                let is_over = number >= plan.seeds || began.elapsed() >= plan.time;
+                let Some(seed) = plan.first_seed.checked_add(number).filter(|_| !is_over) else {
+                    return Ok(());
+                };
+                let script = generate(seed, plan.scene.as_deref());
+                let report = player.play(&script)?;
+                let has_failed = report.failure.is_some();
+                let mut summary = summary.lock();
+                summary.add(script.clone(), &report);
+                summary.took = began.elapsed();
+                tell(&summary, &script, &report)?;
+                drop(summary);
+                if has_failed {
+                    stop.fetch_or(plan.stop_at_failure, Ordering::SeqCst);
+                    // The process may have ended.
+                    break;
+                }
+            }
+        }
+    };
+    // What one can't do the others can't do either.
+    let work = || play().inspect_err(|_| stop.store(true, Ordering::SeqCst));
+    let jobs = (plan.jobs.max(1) as u64).min(plan.seeds);
+    let outcome: Result<(), Problem> = std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..jobs).map(|_| std::thread::Builder::new().spawn_scoped(scope, work)).collect();
+        workers.into_iter().try_for_each(|worker| {
+            let worker = worker.map_err(|error| {
+                Problem::Missing(format!("no thread can be started: {error}; use fewer --jobs"))
+            })?;
+            worker.join().unwrap_or_else(|_| Err(Problem::Bug("a campaign's thread has panicked".into())))
+        })
+    });
+    let mut summary = summary.into_inner();
+    summary.took = began.elapsed();
+    match outcome {
+        Err(Problem::Interrupted) => summary.was_interrupted = true,
+        outcome => outcome?,
+    }
+    Ok(summary)
+}

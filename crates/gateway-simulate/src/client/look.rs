@@ -1,0 +1,217 @@
+//! Reads: of objects, of their heads and of listings.
+
+use std::time::Duration;
+
+use super::Session;
+use super::http::{Failed, Reply, Request, tags};
+use super::signing::unescaped;
+use crate::model::{Entry, Seen};
+use crate::script::Pace;
+
+/// Prefixes of listings.
+const PREFIXES: [&str; 6] = ["", "dir/", "raw/", "tmp/", "dir", "rename/"];
+/// More pages than any listing here can have.
+const MOST_PAGES: usize = 20_000;
+/// After all faults have ended a gateway may still hold back what the store could undo (120 s), and it tries what the
+/// store has refused every
+/// ten minutes.
+const SERVED_WITHIN: Duration = Duration::from_secs(30 * 60);
+const PAUSE: Duration = Duration::from_secs(2);
+
+pub(super) fn prefix_of(number: u32) -> &'static str {
+    PREFIXES[number as usize % PREFIXES.len()]
+}
+
+/// Whether it got an answer that says something of the object.
+async fn look_at(session: &Session, key: &str, request: Request, is_head: bool) -> bool {
+    let Some((_, stream)) = session.connect().await else { return false };
+    let since = session.model.begin_read();
+    let method = request.method;
+    let Ok(reply) = session.exchange(stream, request).await else { return false };
+    match reply.status {
+        200 | 206 => match seen_of(&reply, is_head) {
+            Some(seen) => session.model.check_read(method, key, since, Some(&seen)),
+            None => session
+                .model
+                .fail(format!("{method} {key:?}: an answer without a length: {:?}", reply.headers)),
+        },
+        404 => session.model.check_read(method, key, since, None),
+        // Beyond the end of an object as it may have been.
+        416 => {}
+        400..500 => {
+            session.check_refusal(&format!("{method} {key:?}"), &reply);
+            return false;
+        }
+        _ => return false,
+    }
+    true
+}
+
+fn seen_of(reply: &Reply, is_head: bool) -> Option<Seen> {
+    let length: u64 = reply.header("content-length")?.parse().ok()?;
+    let (range, size) = match reply.header("content-range").filter(|_| reply.status == 206) {
+        None => (0..length, length),
+        Some(range) => {
+            let (bounds, size) = range.strip_prefix("bytes ")?.split_once('/')?;
+            let (first, last) = bounds.split_once('-')?;
+            (first.parse().ok()?..last.parse::<u64>().ok()? + 1, size.parse().ok()?)
+        }
+    };
+    Some(Seen {
+        size,
+        etag: reply.header("etag").map(str::to_owned),
+        id: Some(reply.header("x-amz-meta-id").map(str::to_owned)),
+        bytes: (!is_head).then(|| (range, reply.body.clone())),
+    })
+}
+
+pub(super) async fn get(session: &Session, key: &str, range: Option<(u32, u32)>, pace: Pace) {
+    let mut request = Request::new("GET", key);
+    request.reads = pace;
+    if let Some((at, length)) = range {
+        let last = u64::from(at) + u64::from(length.max(1)) - 1;
+        request = request.header("range", &format!("bytes={at}-{last}"));
+    }
+    look_at(session, key, request, false).await;
+}
+
+pub(super) async fn head(session: &Session, key: &str) -> bool {
+    look_at(session, key, Request::new("HEAD", key), true).await
+}
+
+/// Lists page by page. Whether it came to an end.
+pub(super) async fn list(session: &Session, prefix: &str, has_delimiter: bool, page: u32) -> bool {
+    let since = session.model.begin_read();
+    let (mut entries, mut token) = (Vec::new(), None::<String>);
+    for _ in 0..MOST_PAGES {
+        let mut request = Request::new("GET", "")
+            .query("list-type", "2")
+            .query("encoding-type", "url")
+            .query("max-keys", &page.to_string())
+            .query("prefix", prefix);
+        if has_delimiter {
+            request = request.query("delimiter", "/");
+        }
+        if let Some(token) = &token {
+            request = request.query("continuation-token", token);
+        }
+        let Some(reply) = session.ask(request).await else { return false };
+        let reply = match reply {
+            Ok(reply) if reply.status == 200 && reply.code().is_empty() => reply,
+            Ok(reply) if (400..500).contains(&reply.status) => {
+                session.check_refusal("LIST", &reply);
+                return false;
+            }
+            Ok(_) | Err(Failed::Broken | Failed::Late | Failed::Left) => return false,
+        };
+        let text = String::from_utf8_lossy(&reply.body).into_owned();
+        entries.extend(entries_of(&text));
+        let is_truncated = tags(&text, "IsTruncated").first().is_some_and(|value| value == "true");
+        token = tags(&text, "NextContinuationToken").into_iter().next();
+        if !is_truncated {
+            session.model.check_list(prefix, has_delimiter, since, &entries);
+            return true;
+        }
+        if token.is_none() {
+            session.model.fail(format!("LIST {prefix:?}: a page that is not the last has no token"));
+            return false;
+        }
+    }
+    session.model.fail(format!("LIST {prefix:?} has more than {MOST_PAGES} pages"));
+    false
+}
+
+/// Of one page, in order: groups stand behind keys there.
+fn entries_of(text: &str) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = tags(text, "Contents")
+        .iter()
+        .map(|entry| {
+            let one = |name: &str| tags(entry, name).into_iter().next().unwrap_or_default();
+            Entry::Key {
+                key: unescaped(&one("Key")),
+                size: one("Size").parse().unwrap_or(u64::MAX),
+                etag: one("ETag"),
+            }
+        })
+        .collect();
+    let groups = tags(text, "CommonPrefixes");
+    entries.extend(
+        groups.iter().flat_map(|group| tags(group, "Prefix")).map(|group| Entry::Group(unescaped(&group))),
+    );
+    let name = |entry: &Entry| match entry {
+        Entry::Key { key, .. } => key.clone(),
+        Entry::Group(group) => group.clone(),
+    };
+    entries.sort_by_key(name);
+    entries
+}
+
+/// Reads everything that was ever written, in all ways. To be called when nothing fails any more: then each read is
+/// answered in the end.
+pub(crate) async fn verify(session: &Session) {
+    let until = session.world.now() + SERVED_WITHIN;
+    for key in session.model.keys() {
+        for is_head in [false, true] {
+            let mut is_served = false;
+            while !is_served {
+                let request = Request::new(if is_head { "HEAD" } else { "GET" }, &key);
+                is_served = look_at(session, &key, request, is_head).await;
+                if session.model.failure().is_some() {
+                    return;
+                }
+                if !is_served {
+                    if session.world.now() > until {
+                        let what = if is_head { "HEAD" } else { "GET" };
+                        return session
+                            .model
+                            .fail(format!("{what} {key:?}: not answered although nothing fails"));
+                    }
+                    session.world.sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+    for prefix in PREFIXES {
+        for (has_delimiter, page) in [(false, 1000), (true, 1000), (true, 2)] {
+            while !list(session, prefix, has_delimiter, page).await {
+                if session.model.failure().is_some() {
+                    return;
+                }
+                if session.world.now() > until {
+                    return session
+                        .model
+                        .fail(format!("LIST {prefix:?}: not answered although nothing fails"));
+                }
+                session.world.sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_keys_and_groups_in_order() {
+        let text = "<R><IsTruncated>false</IsTruncated><Contents><Key>b%2Bc</Key><Size>3</Size><ETag>&quot;e&quot;</ETag></Contents>\
+                    <CommonPrefixes><Prefix>a/</Prefix></CommonPrefixes></R>";
+        let key = Entry::Key { key: "b+c".to_owned(), size: 3, etag: "\"e\"".to_owned() };
+        assert_eq!(entries_of(text), [Entry::Group("a/".to_owned()), key]);
+    }
+
+    #[test]
+    fn a_range_is_what_the_answer_says() {
+        let reply = |status, headers: &[(&str, &str)]| Reply {
+            status,
+            headers: headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            body: "abc".into(),
+        };
+        let seen = seen_of(&reply(206, &[("content-length", "3"), ("content-range", "bytes 4-6/20")]), false)
+            .unwrap();
+        assert_eq!((seen.size, seen.bytes.unwrap().0), (20, 4..7));
+        let seen = seen_of(&reply(200, &[("content-length", "3"), ("x-amz-meta-id", "7")]), true).unwrap();
+        assert!(seen.size == 3 && seen.bytes.is_none() && seen.id == Some(Some("7".to_owned())));
+        assert!(seen_of(&reply(200, &[]), true).is_none());
+    }
+}

@@ -1,0 +1,322 @@
+//! Changes of whole objects.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::{Attribute, Attributes};
+use openssl::hash::{MessageDigest, hash};
+use underlay_gateway::store::{Kind, path_of};
+
+use super::Session;
+use super::http::{Reply, Request, tags};
+use super::signing::{base64_of, escaped};
+use crate::model::{Answer, Begun, Version};
+use crate::script::{Condition, Consistency, Framing, Headers, Pace, Setup};
+use crate::store::name_of;
+
+/// More headers than this no store takes, and the gateway says so at once.
+const MOST_HEADER_BYTES: u32 = 7 << 10;
+/// A body that moves as fast as this is not given up, unless something is short.
+const FAST_ENOUGH_BYTES_PER_S: u32 = 2 << 10;
+
+/// Of objects on their way to a store, however little memory there is.
+const LEAST_ON_ITS_WAY_BYTES: u64 = 32 << 20;
+/// Parts of clients that go to the store at the same time.
+const HELD_SLACK_BYTES: u64 = 8 << 20;
+
+/// Of a body in one chunk: shorter ones fit what a connection may have in memory.
+const LEAST_WATCHED_BYTES: u32 = 2 << 20;
+const LEAST_WRITTEN_BYTES: u64 = 512 << 10;
+
+const MOST_SENT_WHOLE_BYTES: u64 = 8 << 20;
+
+pub(super) struct Put {
+    pub(super) key: String,
+    pub(super) size: u32,
+    pub(super) condition: Condition,
+    pub(super) headers: Headers,
+    pub(super) framing: Framing,
+    pub(super) pace: Pace,
+}
+
+impl Put {
+    pub(super) fn plain(key: &str, size: u32) -> Put {
+        Put {
+            key: key.to_owned(),
+            size,
+            condition: Condition::None,
+            headers: Headers::Plain,
+            framing: Framing::Whole,
+            pace: Pace::Full,
+        }
+    }
+}
+
+pub(super) fn md5_of(bytes: &[u8]) -> String {
+    let sum = hash(MessageDigest::md5(), bytes).map(|sum| sum.to_vec()).unwrap_or_default();
+    sum.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Session {
+    /// A version whose bytes and headers nothing else has.
+    pub(super) fn fresh(&self, size: u64) -> (Version, Bytes) {
+        let content = self.model.fresh(size);
+        let bytes = content.bytes();
+        let id = self.model.fresh_id();
+        (Version { content, etag: Some(md5_of(&bytes)), id: Some(id) }, bytes)
+    }
+
+    /// The ETag that a condition names, if it names one that there may be.
+    fn etag_for(&self, key: &str, condition: Condition) -> Option<String> {
+        let since = self.model.begin_read();
+        let is_wanted = condition == Condition::IfSame && !self.model.has_etags_of_its_own();
+        let version = self.model.versions(key, since).into_iter().next().filter(|_| is_wanted)?;
+        // That of a longer one is the store's own at times, which sends it in parts.
+        let is_known = |etag: &String| version.content.size() <= MOST_SENT_WHOLE_BYTES && !etag.contains('-');
+        version.etag.clone().filter(is_known)
+    }
+}
+
+/// A request on a condition, and the ETag that it names.
+fn on_condition(
+    session: &Session,
+    request: Request,
+    key: &str,
+    condition: Condition,
+) -> (Request, Option<String>) {
+    match condition {
+        Condition::None => (request, None),
+        Condition::IfAbsent => (request.header("if-none-match", "*"), None),
+        Condition::IfSame => match session.etag_for(key, condition) {
+            Some(etag) => (request.header("if-match", &format!("\"{etag}\"")), Some(etag)),
+            None => (request, None),
+        },
+    }
+}
+
+/// Whether what became of a condition can be.
+fn check_condition(
+    session: &Session,
+    begun: &Begun,
+    condition: Condition,
+    etag: Option<&str>,
+    answer: &Answer,
+    reply: &Reply,
+) {
+    let (may_be_nothing, versions) = session.model.may_have_been(begun);
+    let is_it = |version: &Version| version.etag.as_deref().is_none_or(|known| etag == Some(known));
+    let (may_hold, may_fail) = match (condition, etag) {
+        (Condition::IfAbsent, _) => (may_be_nothing, !versions.is_empty()),
+        (Condition::IfSame, Some(_)) => {
+            let is_other = |version: &Version| version.etag.is_none() || !is_it(version);
+            (versions.iter().any(is_it), may_be_nothing || versions.iter().any(is_other))
+        }
+        (Condition::None | Condition::IfSame, _) => return,
+    };
+    let what = format!("a write on the condition {condition:?} of {etag:?}");
+    if *answer == Answer::Done && !may_hold {
+        session.model.fail(format!("{what} succeeded, and it can't have held: {begun:?}"));
+    }
+    if reply.status == 412 && !may_fail {
+        session.model.fail(format!("{what} failed, and it held: {begun:?}"));
+    }
+}
+
+/// How much reaches a local disk while most of a long chunk comes slowly: what does not is held in memory.
+fn watch_one_chunk(
+    session: &Session,
+    key: &str,
+    (framing, pace): (Framing, Pace),
+    size: u32,
+) -> Option<Rc<Cell<u64>>> {
+    let (Framing::Signed { chunk_bytes } | Framing::Trailer { chunk_bytes }, Pace::Slow { bytes_per_s }) =
+        (framing, pace)
+    else {
+        return None;
+    };
+    let is_exclusive = session.model.consistency(key) == Consistency::Exclusive;
+    if chunk_bytes < size || size < LEAST_WATCHED_BYTES || !is_exclusive {
+        return None;
+    }
+    let written = Rc::new(Cell::new(u64::MAX));
+    let (noted, world, before) = (Rc::clone(&written), session.world.clone(), session.world.written_bytes());
+    let most_of_it = Duration::from_secs(u64::from(size / bytes_per_s.max(1)) * 4 / 5);
+    tokio::task::spawn_local(async move {
+        world.sleep(most_of_it).await;
+        noted.set(world.written_bytes() - before);
+    });
+    Some(written)
+}
+
+pub(super) async fn put(session: &Session, put: Put) -> bool {
+    let Put { key, size, condition, headers, framing, pace } = put;
+    let (version, bytes) = session.fresh(u64::from(size));
+    let id = version.id.clone().unwrap_or_default();
+    let mut request = Request::new("PUT", &key).body(bytes).header("x-amz-meta-id", &id);
+    request.framing = framing;
+    request.sends = pace;
+    request = match headers {
+        Headers::Plain => request,
+        Headers::EncodedLineFeed => request.header("x-amz-meta-word", "=?UTF-8?B?YQpi?="),
+        Headers::EncodedWord => request.header("x-amz-meta-word", "=?UTF-8?B?w6k=?="),
+        Headers::Long { bytes } => {
+            request.header("content-disposition", &"x".repeat(bytes.min(60_000) as usize))
+        }
+    };
+    let Some((gateway, stream)) = session.connect().await else { return false };
+    let (request, etag) = on_condition(session, request, &key, condition);
+    let begun = session.model.begin_put(&key, gateway, version);
+    let watched = watch_one_chunk(session, &key, (framing, pace), size);
+    let reply = session.exchange(stream, request).await;
+    let what = format!("PUT {key:?}");
+    let answer = match &reply {
+        // Its own refusals are deserved.
+        Ok(reply) if reply.status == 400 && headers != Headers::Plain => Answer::NotDone,
+        reply => session.answer_of(&what, reply),
+    };
+    if let Some(written) =
+        watched.map(|written| written.get()).filter(|written| *written < LEAST_WRITTEN_BYTES)
+        && answer == Answer::Done
+    {
+        session.model.fail(format!(
+            "{what}: {written} bytes are on the disk when most of a chunk of {size} bytes has come"
+        ));
+    }
+    if let Ok(reply) = &reply {
+        check_condition(session, &begun, condition, etag.as_deref(), &answer, reply);
+        let is_too_slow = match pace {
+            Pace::Full => false,
+            Pace::Slow { bytes_per_s } => bytes_per_s < FAST_ENOUGH_BYTES_PER_S,
+            Pace::Stalled { .. } => true,
+        };
+        if reply.code() == "RequestTimeout" && !is_too_slow {
+            session.model.fail(format!("{what}: given up although it moved at {pace:?}: {}", reply.text()));
+        }
+        match headers {
+            Headers::EncodedLineFeed if answer == Answer::Done => {
+                session.model.note_odd_headers(&key);
+            }
+            Headers::Long { bytes } if answer == Answer::Done && bytes > MOST_HEADER_BYTES => {
+                session.model.note_odd_headers(&key);
+            }
+            _ => {}
+        }
+    }
+    let etag = reply.as_ref().ok().and_then(|reply| reply.header("etag"));
+    session.model.end(&begun, answer.clone(), etag);
+    answer == Answer::Done
+}
+
+pub(super) async fn delete(session: &Session, key: &str) {
+    let Some((gateway, stream)) = session.connect().await else { return };
+    let begun = session.model.begin_delete(key, gateway);
+    let reply = session.exchange(stream, Request::new("DELETE", key)).await;
+    let answer = session.answer_of(&format!("DELETE {key:?}"), &reply);
+    session.model.end(&begun, answer, None);
+}
+
+pub(super) async fn delete_many(session: &Session, keys: &[&str]) {
+    let Some((gateway, stream)) = session.connect().await else { return };
+    let objects: String = keys.iter().map(|key| format!("<Object><Key>{key}</Key></Object>")).collect();
+    let body = Bytes::from(format!("<Delete>{objects}</Delete>"));
+    let sum = hash(MessageDigest::md5(), &body).map(|sum| base64_of(&sum)).unwrap_or_default();
+    let request = Request::new("POST", "").query("delete", "").header("content-md5", &sum).body(body);
+    let begun: Vec<Begun> = keys.iter().map(|key| session.model.begin_delete(key, gateway)).collect();
+    let reply = session.exchange(stream, request).await;
+    let whole = session.answer_of("DeleteObjects", &reply);
+    let deleted: Vec<String> = match &reply {
+        Ok(reply) => tags(&String::from_utf8_lossy(&reply.body), "Deleted"),
+        Err(_) => Vec::new(),
+    };
+    let deleted: Vec<String> = deleted.iter().flat_map(|entry| tags(entry, "Key")).collect();
+    for (key, begun) in keys.iter().zip(&begun) {
+        let answer = match whole {
+            Answer::Done if !deleted.iter().any(|found| found == key) => Answer::Unknown,
+            ref whole => whole.clone(),
+        };
+        session.model.end(begun, answer, None);
+    }
+}
+
+pub(super) async fn copy(
+    session: &Session,
+    from: &str,
+    to: &str,
+    replaces_headers: bool,
+    condition: Condition,
+) {
+    // Without other headers S3 refuses a copy onto itself.
+    let id = (replaces_headers || from == to).then(|| session.model.fresh_id());
+    let source = format!("/{}/{}", session.bucket, escaped(from, true));
+    let mut request = Request::new("PUT", to).header("x-amz-copy-source", &source);
+    if let Some(id) = &id {
+        request = request.header("x-amz-metadata-directive", "REPLACE").header("x-amz-meta-id", id);
+    }
+    let Some((gateway, stream)) = session.connect().await else { return };
+    let (request, wanted) = on_condition(session, request, to, condition);
+    let begun = session.model.begin_copy(from, to, gateway, id);
+    let since = begun.moment();
+    let reply = session.exchange(stream, request).await;
+    let answer = session.answer_of(&format!("copy of {from:?} to {to:?}"), &reply);
+    if let Ok(reply) = &reply {
+        check_condition(session, &begun, condition, wanted.as_deref(), &answer, reply);
+        // Of what the condition names nothing is there, otherwise.
+        if reply.status == 404 && condition != Condition::IfSame && !session.model.may_be(from, since).0 {
+            session
+                .model
+                .fail(format!("copy of {from:?} to {to:?}: its source is there, and the answer is 404"));
+        }
+    }
+    let etag = reply.ok().and_then(|reply| tags(&reply.text(), "ETag").into_iter().next());
+    session.model.end(&begun, answer, etag.as_deref());
+}
+
+/// Somebody else changes the store, where the rules say that others may.
+pub(super) async fn others(session: &Session, key: &str, size: Option<u32>) {
+    if !session.model.may_others_write(key) {
+        return;
+    }
+    put_by_others(session, key, size);
+}
+
+pub(crate) fn put_by_others(session: &Session, key: &str, size: Option<u32>) {
+    match size {
+        None => {
+            session.stores.change(&session.bucket, key, None, Attributes::new());
+            session.model.note_others(key, None);
+        }
+        Some(size) => {
+            let (mut version, bytes) = session.fresh(u64::from(size));
+            if session.model.has_etags_of_its_own() {
+                version.etag = None;
+            }
+            let mut attributes = Attributes::new();
+            let id = version.id.clone().unwrap_or_default();
+            attributes.insert(Attribute::Metadata("id".into()), id.into());
+            session.stores.change(&session.bucket, key, Some(bytes), attributes);
+            session.model.note_others(key, Some(version));
+        }
+    }
+}
+
+/// What others have put there before the first start, and what the gateways may have on its way.
+pub(crate) fn prepare(session: &Session, setup: &Setup) {
+    for (key, size) in &setup.store.before {
+        let key = super::key_of(*key);
+        // Nobody else writes under a name that no path can have.
+        if path_of(key, Kind::S3).is_ok_and(|path| name_of(&path) == key) {
+            put_by_others(session, key, Some(*size));
+        }
+    }
+    session
+        .stores
+        .limit_held_bytes((setup.settings.memory_bytes / 4).max(LEAST_ON_ITS_WAY_BYTES) + HELD_SLACK_BYTES);
+}
+
+impl crate::model::Model {
+    fn may_others_write(&self, key: &str) -> bool {
+        self.consistency(key) != Consistency::Exclusive
+    }
+}

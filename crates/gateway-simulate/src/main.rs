@@ -1,0 +1,5 @@
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    underlay_gateway_simulate::cli::main()
+}

@@ -1,0 +1,203 @@
+//! The model by itself.
+
+use super::*;
+use crate::script::{StoreKind, StoreSetup};
+use crate::store::Stores;
+
+pub(crate) fn setup() -> Setup {
+    Setup {
+        gateways: 1,
+        clients: 1,
+        settings: Settings {
+            journal_bytes: 64 << 20,
+            memory_bytes: 8 << 20,
+            block_bytes: 64 << 10,
+            flushes: 4,
+            requests: 16,
+            write_back_ms: Some(1000),
+            consistency: Consistency::Exclusive,
+            rules: vec![("raw/".to_owned(), Consistency::Ttl { ms: 5000 })],
+            patience_ms: 5000,
+            drain_ms: 60_000,
+            uploads_expire_s: 3600,
+            disk_bytes: 1 << 30,
+            is_encrypted: false,
+        },
+        store: StoreSetup {
+            kind: StoreKind::S3,
+            most_copy_bytes: None,
+            has_etags_of_its_own: false,
+            page: 10,
+            before: Vec::new(),
+        },
+    }
+}
+
+fn model() -> Model {
+    Model::new(World::new(1, false), &setup())
+}
+
+fn version(model: &Model, size: u64, id: &str) -> Version {
+    let content = model.fresh(size);
+    Version { content, etag: Some(format!("etag-of-{id}").replace('-', "")), id: Some(id.to_owned()) }
+}
+
+fn put(model: &Model, key: &str, id: &str, answer: Answer) -> Version {
+    let version = version(model, 10, id);
+    let begun = model.begin_put(key, 0, version.clone());
+    model.end(&begun, answer, None);
+    version
+}
+
+fn seen(version: &Version) -> Seen {
+    let bytes = version.content.bytes();
+    Seen {
+        size: version.content.size(),
+        etag: version.etag.clone(),
+        id: Some(version.id.clone()),
+        bytes: Some((0..version.content.size(), bytes)),
+    }
+}
+
+fn read(model: &Model, key: &str, found: Option<&Version>) -> bool {
+    let since = model.begin_read();
+    model.check_read("GET", key, since, found.map(seen).as_ref());
+    model.failure().is_none()
+}
+
+#[test]
+fn an_acknowledged_write_has_to_be_read() {
+    let model = model();
+    assert!(read(&model, "a", None));
+    let first = put(&model, "a", "1", Answer::Done);
+    let second = put(&model, "a", "2", Answer::Done);
+    assert!(read(&model, "a", Some(&second)));
+    assert!(!read(&model, "a", Some(&first)));
+}
+
+#[test]
+fn an_acknowledged_write_that_is_gone_is_found() {
+    let model = model();
+    put(&model, "a", "1", Answer::Done);
+    assert!(!read(&model, "a", None));
+}
+
+#[test]
+fn an_unanswered_write_is_decided_by_the_first_read_or_a_kill() {
+    let model = model();
+    let first = put(&model, "a", "1", Answer::Done);
+    let second = put(&model, "a", "2", Answer::Unknown);
+    assert!(read(&model, "a", Some(&first)) && read(&model, "a", Some(&second)));
+    assert!(!read(&model, "a", Some(&first)));
+}
+
+#[test]
+fn other_bytes_or_headers_are_found() {
+    let model = model();
+    let first = put(&model, "a", "1", Answer::Done);
+    assert!(!read(&model, "a", Some(&Version { id: Some("2".into()), ..first.clone() })));
+    let model = self::model();
+    let first = put(&model, "a", "1", Answer::Done);
+    assert!(!read(&model, "a", Some(&Version { content: model.fresh(10), ..first })));
+}
+
+#[test]
+fn a_copy_has_what_its_source_had_meanwhile() {
+    let model = model();
+    let first = put(&model, "a", "1", Answer::Done);
+    let begun = model.begin_copy("a", "b", 0, Some("3".to_owned()));
+    let second = put(&model, "a", "2", Answer::Done);
+    let third = Version { id: Some("3".to_owned()), ..first.clone() };
+    // Under way, it may be any of both.
+    assert!(read(&model, "b", None));
+    model.end(&begun, Answer::Done, Some("\"etagof1\""));
+    assert!(read(&model, "b", Some(&third)));
+    assert!(!read(&model, "b", Some(&Version { id: Some("3".to_owned()), ..second })));
+}
+
+#[test]
+fn a_copy_of_what_never_was_is_found() {
+    let model = model();
+    put(&model, "a", "1", Answer::Done);
+    let begun = model.begin_copy("a", "b", 0, None);
+    model.end(&begun, Answer::Done, Some("other"));
+    assert!(model.failure().is_some());
+}
+
+#[test]
+fn a_listing_has_what_is_there_and_nothing_else() {
+    let key = |key: &str, id: &str| Entry::Key { key: key.to_owned(), size: 10, etag: format!("etagof{id}") };
+    let listed = |by: bool, entries: &[Entry]| {
+        let model = model();
+        for (at, name) in ["a/x", "a/y", "b", "c"].iter().enumerate() {
+            put(&model, name, &at.to_string(), Answer::Done);
+        }
+        let begun = model.begin_delete("c", 0);
+        model.end(&begun, Answer::Done, None);
+        put(&model, "d", "4", Answer::Unknown);
+        let since = model.begin_read();
+        model.check_list("", by, since, entries);
+        model.failure()
+    };
+    let group = Entry::Group("a/".to_owned());
+    assert_eq!(listed(false, &[key("a/x", "0"), key("a/y", "1"), key("b", "2")]), None);
+    assert_eq!(listed(true, &[group.clone(), key("b", "2"), key("d", "4")]), None);
+    for wrong in [
+        vec![group.clone()],
+        vec![key("b", "2")],
+        vec![group.clone(), key("b", "2"), key("c", "3")],
+        vec![group.clone(), key("b", "3")],
+        vec![key("b", "2"), group.clone()],
+        vec![group.clone(), key("b", "2"), Entry::Group("e/".to_owned())],
+        vec![group.clone(), key("b", "2"), key("x", "2")],
+    ] {
+        assert!(listed(true, &wrong).is_some(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn what_others_wrote_may_be_unknown_for_as_long_as_the_rule_says() {
+    let model = model();
+    let first = put(&model, "raw/a", "1", Answer::Done);
+    let second = version(&model, 10, "2");
+    model.note_others("raw/a", Some(second.clone()));
+    assert!(read(&model, "raw/a", Some(&second)) && read(&model, "raw/a", Some(&first)));
+    model.world.advance(Duration::from_secs(6));
+    assert!(read(&model, "raw/a", Some(&second)) && !read(&model, "raw/a", Some(&first)));
+}
+
+#[test]
+fn a_kill_decides_what_was_under_way() {
+    let model = model();
+    let first = put(&model, "a", "1", Answer::Done);
+    put(&model, "a", "2", Answer::Unknown);
+    model.gateway_died(0);
+    let third = put(&model, "a", "3", Answer::Done);
+    assert!(read(&model, "a", Some(&third)));
+    assert!(!read(&model, "a", Some(&first)));
+}
+
+#[test]
+fn the_store_has_to_have_exactly_what_is_there_in_the_end() {
+    use object_store::{Attribute, Attributes};
+    let world = World::new(1, false);
+    let check = |store: &[(&str, &str)]| {
+        let model = Model::new(world.clone(), &setup());
+        let first = put(&model, "a", "1", Answer::Done);
+        put(&model, "b", "2", Answer::Done);
+        let begun = model.begin_delete("b", 0);
+        model.end(&begun, Answer::Done, None);
+        let stores = Stores::new(world.clone(), &setup().store);
+        for (key, id) in store {
+            let mut attributes = Attributes::new();
+            attributes.insert(Attribute::Metadata("id".into()), (*id).to_owned().into());
+            stores.change("lake", key, Some(first.content.bytes()), attributes);
+        }
+        model.check_stores(&stores, "lake");
+        model.failure()
+    };
+    assert_eq!(check(&[("a", "1"), ("%underlay-cluster", "")]), None);
+    assert!(check(&[]).is_some() && check(&[("a", "2")]).is_some());
+    assert!(check(&[("a", "1"), ("b", "2")]).is_some() && check(&[("a", "1"), ("c", "1")]).is_some());
+    assert!(check(&[("a", "1"), ("%underlay-parts/x", "1")]).is_some());
+}

@@ -1,0 +1,128 @@
+//! Connections from clients to gateways, within this process. What a gateway that is dead still says reaches nobody.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use underlay_sync::Mutex;
+
+use crate::world::World;
+
+/// What is on its way each way, at most.
+const WINDOW_BYTES: usize = 64 << 10;
+
+struct Port {
+    arrivals: UnboundedSender<Wire>,
+    lives: Arc<AtomicBool>,
+}
+
+/// See the module. Its clones are one.
+#[derive(Clone)]
+pub(crate) struct Network {
+    world: World,
+    ports: Arc<Mutex<Vec<Option<Port>>>>,
+}
+
+/// The gateway's end of a connection.
+pub(crate) struct Wire {
+    world: World,
+    stream: DuplexStream,
+    lives: Arc<AtomicBool>,
+}
+
+impl Network {
+    pub(crate) fn new(world: World) -> Network {
+        Network { world, ports: Arc::default() }
+    }
+
+    /// A new connection to a gateway.
+    ///
+    /// # Errors
+    /// When nobody listens.
+    pub(crate) async fn connect(&self, gateway: usize) -> io::Result<DuplexStream> {
+        self.connect_now(gateway)
+    }
+
+    /// The same; the ports behind those of all gateways are theirs for each other.
+    pub(crate) fn connect_now(&self, port: usize) -> io::Result<DuplexStream> {
+        let ports = self.ports.lock();
+        let port = ports.get(port).and_then(Option::as_ref).ok_or(io::ErrorKind::ConnectionRefused)?;
+        let (ours, theirs) = tokio::io::duplex(WINDOW_BYTES);
+        self.world.note_move();
+        let wire = Wire { world: self.world.clone(), stream: theirs, lives: Arc::clone(&port.lives) };
+        port.arrivals.send(wire).map_err(|_| io::ErrorKind::ConnectionRefused)?;
+        Ok(ours)
+    }
+
+    /// A gateway begins to listen.
+    pub(crate) fn listen(&self, gateway: usize, lives: Arc<AtomicBool>) -> UnboundedReceiver<Wire> {
+        let (arrivals, receiver) = unbounded_channel();
+        let mut ports = self.ports.lock();
+        while ports.len() <= gateway {
+            ports.push(None);
+        }
+        ports[gateway] = Some(Port { arrivals, lives });
+        receiver
+    }
+
+    pub(crate) fn close(&self, gateway: usize) {
+        if let Some(port) = self.ports.lock().get_mut(gateway) {
+            *port = None;
+        }
+    }
+}
+
+impl Wire {
+    fn is_dead(&self) -> bool {
+        !self.lives.load(Ordering::Relaxed)
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.is_dead() {
+            return Poll::Pending;
+        }
+        let polled = Pin::new(&mut self.stream).poll_read(context, into);
+        if polled.is_ready() {
+            self.world.note_move();
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.is_dead() {
+            return Poll::Pending;
+        }
+        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if polled.is_ready() {
+            self.world.note_move();
+        }
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.is_dead() {
+            true => Poll::Pending,
+            false => Pin::new(&mut self.stream).poll_shutdown(context),
+        }
+    }
+}

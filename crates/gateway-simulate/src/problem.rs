@@ -1,0 +1,44 @@
+//! Why a command ends before it is done.
+
+use std::io::{self, ErrorKind};
+
+/// A seed failed, or a planted bug was not found.
+pub const FAILED_SEED: u8 = 1;
+/// What `--help` says of exit codes.
+pub const EXIT_CODES: &str = "\
+Exit codes: 0 done, and nothing failed; 1 a seed failed (prove: a bug was not found); 2 a mistake in an argument or a script; \
+3 this host lacks something; 4 the output can't be written; 70 a bug in the simulator; 130 stopped by Ctrl-C or SIGTERM.";
+
+/// Each kind has its own exit code: none of them may look like a seed that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// What the user asked for can't be.
+    #[error("{0}")]
+    Mistake(String),
+    /// What this host lacks.
+    #[error("{0}")]
+    Missing(String),
+    #[error("the output can't be written: {0}")]
+    Output(#[source] io::Error),
+    #[error("stopped")]
+    Interrupted,
+    #[error("{0}: a bug in the simulator; please report it")]
+    Bug(String),
+}
+
+impl Problem {
+    pub fn code(&self) -> u8 {
+        match self {
+            Problem::Mistake(_) => 2,
+            Problem::Missing(_) => 3,
+            Problem::Output(_) => 4,
+            Problem::Bug(_) => 70,
+            Problem::Interrupted => 130,
+        }
+    }
+
+    /// One that stops reading knows it: `show 1 | head`.
+    pub fn is_quiet(&self) -> bool {
+        matches!(self, Problem::Output(error) if error.kind() == ErrorKind::BrokenPipe)
+    }
+}

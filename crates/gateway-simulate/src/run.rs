@@ -1,0 +1,534 @@
+//! Playing a script.
+
+use std::cell::{Cell, RefCell};
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+use std::sync::Once;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::task::LocalSet;
+use tokio::time::Instant;
+use underlay_gateway::in_process;
+
+use crate::client::{Session, perform, prepare, verify};
+use crate::disk::Disks;
+use crate::etcd::Etcd;
+use crate::gateway::{BUCKET, End, Gateway, KEY_ID, SECRET, Surroundings};
+use crate::log::note_log;
+use crate::machine::{self, OnThread};
+use crate::model::Model;
+use crate::network::Network;
+use crate::script::{Operation, Script, Step, StoreFaults, StoreKind};
+use crate::store::Stores;
+use crate::world::World;
+
+/// All processes go on for so long before the next one does.
+const TICK: Duration = Duration::from_millis(1);
+/// And for so long where none of them has anything to do with the others.
+const IDLE_TICK: Duration = Duration::from_millis(50);
+/// Ticks in a row without anything of that kind, before they become longer.
+const IDLE_BEHIND: u32 = 20;
+/// What blocks begins within this time.
+const MOST_BLOCKING: Duration = Duration::from_millis(4);
+/// Clients that are not done by then never will be: some stall for an hour.
+const CLIENTS_WITHIN: Duration = Duration::from_secs(2 * 3600);
+/// Nobody stalls while everything is looked at.
+const VERIFIED_WITHIN: Duration = Duration::from_secs(1800);
+/// A process that is to die in the middle of something dies within this time in any case.
+const DIES_WITHIN: Duration = Duration::from_millis(300);
+const MOST_CHANGES: u64 = 40;
+/// What looks after a process starts it again after so long.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+/// A gateway that nothing is wrong with serves by then.
+const READY_WITHIN: Duration = Duration::from_secs(900);
+/// Longer than a store goes on with what nobody waits for: behind that nothing lands any more.
+const SETTLES_IN: Duration = Duration::from_secs(260);
+/// Beyond what the configuration says of a drain.
+const DRAIN_SLACK: Duration = Duration::from_secs(60);
+/// A drain that something held up is tried again so often.
+const DRAINS: u32 = 10;
+/// What a gateway says to a configuration under which it could not store what it has.
+const LOSES_SOMETHING: &str = "is no longer exclusive";
+/// Stack of the thread that plays.
+const STACK_BYTES: usize = 64 << 20;
+
+/// What came of a script.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// What is wrong, in words.
+    pub failure: Option<String>,
+    /// Why it can't be played at all: that is no failure of the gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfit: Option<String>,
+    /// Two runs of one script have the same.
+    pub trace: u64,
+    pub virtual_s: f64,
+    pub acknowledged: u64,
+    pub refused: u64,
+    pub crashes: u64,
+    pub steps: u64,
+    /// What happened, if it was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+thread_local! {
+    /// The first panic on a thread that plays.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+    static IS_PLAYING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Panics on a thread that plays are noted, and not printed.
+fn note_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let former = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !IS_PLAYING.try_with(Cell::get).unwrap_or(false) {
+                return former(panic);
+            }
+            let text = panic.to_string();
+            let _ = PANIC.try_with(|first| {
+                first.borrow_mut().get_or_insert(text);
+            });
+        }));
+    });
+}
+
+/// Plays a script, on a thread of its own: what a thread has of its own at random follows the seed then.
+pub fn play(script: &Script, keeps_notes: bool) -> Report {
+    note_panics();
+    let unfit = |why: String| Report { unfit: Some(why), ..Report::default() };
+    // Before the random numbers follow the seed: its name is like no other.
+    let scratch =
+        match tempfile::Builder::new().prefix("underlay-gateway-simulate-").tempdir_in(fast_directory()) {
+            Ok(scratch) => scratch,
+            Err(error) => return unfit(format!("no directory for the simulated disks: {error}")),
+        };
+    let (script, path) = (script.clone(), scratch.path().to_owned());
+    let playing = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
+        IS_PLAYING.set(true);
+        let run = || play_here(&script, path, keeps_notes);
+        let report = std::panic::catch_unwind(AssertUnwindSafe(run));
+        IS_PLAYING.set(false);
+        report.unwrap_or_else(|_| {
+            let why = PANIC.take().unwrap_or_default();
+            Report { failure: Some(format!("a panic: {why}")), ..Report::default() }
+        })
+    });
+    match playing.map(std::thread::JoinHandle::join) {
+        Ok(Ok(report)) => report,
+        Ok(Err(_)) => unfit("the thread that plays has ended".to_owned()),
+        Err(error) => unfit(format!("no thread: {error}")),
+    }
+}
+
+/// In memory, where there is such a file system.
+fn fast_directory() -> std::path::PathBuf {
+    let memory = std::path::Path::new("/dev/shm");
+    if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
+}
+
+fn play_here(script: &Script, scratch: std::path::PathBuf, keeps_notes: bool) -> Report {
+    let world = World::new(script.seed, keeps_notes);
+    let disks = Rc::new(Disks::new(world.clone()));
+    let on_thread = OnThread::begin(script.seed, Rc::clone(&disks));
+    let _log = keeps_notes.then(|| note_log(&world));
+    let of_delays = world.clone();
+    in_process::simulate(move || of_delays.with_random(|random| random.delay(Duration::ZERO, MOST_BLOCKING)));
+    let (stores, network) = (Stores::new(world.clone(), &script.setup.store), Network::new(world.clone()));
+    let model = Model::new(world.clone(), &script.setup);
+    let surroundings = Surroundings {
+        world: world.clone(),
+        disks,
+        network,
+        stores,
+        gateways: script.setup.gateways,
+        kind: script.setup.store.kind,
+        etcd: Etcd::new(world.clone()),
+        scratch,
+    };
+    let mut report =
+        Report { crashes: script.crashes(), steps: script.steps.len() as u64, ..Report::default() };
+    match Run::new(script, &surroundings, model.clone()) {
+        Err(why) => report.unfit = Some(why),
+        Ok(mut run) => {
+            let outcome = run.play(script);
+            run.end();
+            report.failure = outcome.err();
+        }
+    }
+    if let Some(panic) = PANIC.take() {
+        report.failure = Some(format!("a panic: {panic}"));
+    }
+    drop(on_thread);
+    (report.trace, report.virtual_s) = (world.trace(), world.now().as_secs_f64());
+    (report.acknowledged, report.refused) = (model.acknowledged(), model.refused());
+    report.notes =
+        world.notes().into_iter().map(|(when, what)| format!("{:10.3} {what}", when.as_secs_f64())).collect();
+    report
+}
+
+/// Operations of a client that are not done, with where the next ones go.
+struct Client {
+    operations: UnboundedSender<Operation>,
+    left: Rc<Cell<u64>>,
+}
+
+struct Run {
+    world: World,
+    surroundings: Surroundings,
+    model: Model,
+    gateways: Vec<Gateway>,
+    /// How each has ended last.
+    ends: Vec<Option<End>>,
+    /// When each is to be started again.
+    restarts: Vec<Option<Duration>>,
+    clients: Vec<Client>,
+    session: Session,
+    /// What the world had counted at the last tick, and since how many it has been so.
+    moved: u64,
+    idle_ticks: u32,
+    local: LocalSet,
+    outside: Runtime,
+    began: Instant,
+}
+
+impl Run {
+    fn new(script: &Script, surroundings: &Surroundings, model: Model) -> Result<Run, String> {
+        if script.setup.store.kind != StoreKind::S3 {
+            let directory = surroundings.make_store_directory().map_err(|error| error.to_string())?;
+            surroundings.stores.use_directory(&directory).map_err(|error| error.to_string())?;
+        }
+        let outside = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .map_err(|error| error.to_string())?;
+        let setup = &script.setup;
+        let gateways: std::io::Result<Vec<Gateway>> =
+            (0..setup.gateways).map(|number| Gateway::new(number, surroundings, &setup.settings)).collect();
+        let session = Session {
+            world: surroundings.world.clone(),
+            network: surroundings.network.clone(),
+            model: model.clone(),
+            stores: surroundings.stores.clone(),
+            gateways: setup.gateways,
+            client: 0,
+            id: KEY_ID.to_owned(),
+            secret: SECRET.to_owned(),
+            bucket: BUCKET.to_owned(),
+        };
+        let began = outside.block_on(async { Instant::now() });
+        let mut run = Run {
+            world: surroundings.world.clone(),
+            surroundings: surroundings.clone(),
+            model,
+            gateways: gateways.map_err(|error| error.to_string())?,
+            ends: vec![None; setup.gateways],
+            restarts: vec![None; setup.gateways],
+            clients: Vec::new(),
+            session,
+            moved: 0,
+            idle_ticks: 0,
+            local: LocalSet::new(),
+            outside,
+            began,
+        };
+        for client in 0..setup.clients.max(1) {
+            let (operations, mut waiting) = unbounded_channel::<Operation>();
+            let left = Rc::new(Cell::new(0));
+            let (of_client, session) = (Rc::clone(&left), Session { client, ..run.session.clone() });
+            run.local.spawn_local(async move {
+                while let Some(operation) = waiting.recv().await {
+                    perform(&operation, &session).await;
+                    of_client.set(of_client.get() - 1);
+                }
+            });
+            run.clients.push(Client { operations, left });
+        }
+        Ok(run)
+    }
+
+    /// One tick for everybody.
+    fn tick(&mut self) -> Result<(), String> {
+        let moved = self.world.moves();
+        self.idle_ticks = if moved == self.moved { self.idle_ticks + 1 } else { 0 };
+        self.moved = moved;
+        let is_idle = self.idle_ticks > IDLE_BEHIND;
+        self.world.advance(if is_idle { IDLE_TICK } else { TICK });
+        let until = self.began + self.world.now();
+        self.local.block_on(&self.outside, async move { tokio::time::sleep_until(until).await });
+        for number in 0..self.gateways.len() {
+            if let Some(end) = self.gateways[number].step() {
+                self.ended(number, end)?;
+            }
+            if self.restarts[number].is_some_and(|due| due <= self.world.now()) {
+                self.start(number)?;
+            }
+        }
+        match self.model.failure().or_else(|| self.surroundings.stores.failure()) {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        }
+    }
+
+    fn ended(&mut self, number: usize, end: End) -> Result<(), String> {
+        self.world
+            .note(format_args!("gateway {number} has ended: {}", said(&end, &self.surroundings.scratch)));
+        self.model.gateway_died(number);
+        self.ends[number] = Some(end.clone());
+        match end {
+            End::Failed { why, is_bug: true } => Err(format!("gateway {number} ended by a bug: {why}")),
+            End::Failed { why, .. } => {
+                // An operator goes back to what was, and drains first.
+                if why.contains(LOSES_SOMETHING) {
+                    self.gateways[number].take_back_settings();
+                }
+                self.restarts[number] = Some(self.world.now() + RESTART_PAUSE);
+                Ok(())
+            }
+            End::Killed | End::Stopped { .. } => Ok(()),
+        }
+    }
+
+    fn start(&mut self, number: usize) -> Result<(), String> {
+        self.restarts[number] = None;
+        if self.gateways[number].is_doomed() {
+            // In the middle of something, if it does anything.
+            self.wait_until(DIES_WITHIN * 2, "a dying gateway has gone on", |run| {
+                !run.gateways[number].is_doomed()
+            })?;
+            self.restarts[number] = None;
+        }
+        let settings = self.gateways[number].settings.clone();
+        self.model.configure(&settings);
+        self.gateways[number].start()
+    }
+
+    fn wait(&mut self, time: Duration) -> Result<(), String> {
+        let until = self.world.now() + time;
+        while self.world.now() < until {
+            self.tick()?;
+        }
+        Ok(())
+    }
+
+    fn wait_until(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        is_so: impl Fn(&Run) -> bool,
+    ) -> Result<(), String> {
+        let until = self.world.now() + limit;
+        while !is_so(self) {
+            if self.world.now() >= until {
+                return Err(format!("{what} for {} s", limit.as_secs()));
+            }
+            self.tick()?;
+        }
+        Ok(())
+    }
+
+    fn play(&mut self, script: &Script) -> Result<(), String> {
+        prepare(&self.session, &script.setup);
+        for number in 0..self.gateways.len() {
+            self.start(number)?;
+        }
+        if script.setup.store.kind == StoreKind::Folding {
+            // It refuses, or goes on.
+            let has_begun =
+                |run: &Run| run.gateways.iter().all(|gateway| gateway.is_ready() || !gateway.is_up());
+            self.wait_until(READY_WITHIN, "a gateway has been starting", has_begun)?;
+            if self.is_refused(StoreKind::Folding) {
+                return Ok(());
+            }
+        }
+        for step in &script.steps {
+            self.take(step)?;
+        }
+        self.heal();
+        self.wait_for_clients()?;
+        self.come_up()?;
+        self.verify("behind all faults")?;
+        self.drain()?;
+        self.model.check_stores(&self.surroundings.stores, BUCKET);
+        self.come_up()?;
+        self.verify("behind a drain and a start")?;
+        self.tick()
+    }
+
+    fn take(&mut self, step: &Step) -> Result<(), String> {
+        let count = self.gateways.len();
+        let known = |gateway: &usize| gateway % count;
+        match step {
+            Step::Do { client, operation } => {
+                let client = &self.clients[client % self.clients.len()];
+                client.left.set(client.left.get() + 1);
+                let _ = client.operations.send(operation.clone());
+            }
+            Step::Wait { ms } => self.wait(Duration::from_millis(*ms))?,
+            Step::Barrier => self.wait_for_clients()?,
+            Step::Kill { gateway } => self.doom(known(gateway), false),
+            Step::CutPower { gateway } => self.doom(known(gateway), true),
+            Step::Start { gateway } => self.start(known(gateway))?,
+            Step::Stop { gateway } => self.gateways[known(gateway)].stop(),
+            Step::Continue { gateway } => self.gateways[known(gateway)].go_on(),
+            Step::Terminate { gateway } => self.gateways[known(gateway)].terminate(),
+            Step::FailSyncs { gateway, count } => {
+                self.gateways[known(gateway)].fail_syncs(u64::from(*count));
+            }
+            Step::FillDisk { gateway, left_bytes } => {
+                let disk = self.gateways[known(gateway)].disk();
+                self.surroundings.disks.fill(disk, *left_bytes);
+            }
+            Step::FreeDisk { gateway } => {
+                let disk = self.gateways[known(gateway)].disk();
+                self.surroundings.disks.make_room(disk);
+            }
+            Step::DropPages { gateway } => {
+                let disk = self.gateways[known(gateway)].disk();
+                self.surroundings.disks.forget_all(disk);
+            }
+            Step::JumpClock { gateway, ms } => {
+                self.model.note_clock_jump();
+                self.gateways[known(gateway)].jump_clock(*ms);
+            }
+            Step::Store(faults) => self.surroundings.stores.set_faults(faults.clone()),
+            Step::Heal => self.heal(),
+            // All of a cluster have to have the same, and so would have to be stopped at once.
+            Step::Configure(_) if count > 1 => {}
+            Step::Configure(settings) => {
+                self.gateways.iter_mut().for_each(|gateway| gateway.settings = settings.clone());
+            }
+            Step::StopEtcd => self.surroundings.etcd.set_stopped(true),
+            Step::StartEtcd => self.surroundings.etcd.set_stopped(false),
+        }
+        Ok(())
+    }
+
+    fn doom(&mut self, number: usize, cuts_power: bool) {
+        let changes = self.world.with_random(|random| random.below(MOST_CHANGES));
+        self.gateways[number].doom(changes, self.world.now() + DIES_WITHIN, cuts_power);
+        self.world.note(format_args!("gateway {number} is to die, power cut: {cuts_power}"));
+    }
+
+    fn heal(&mut self) {
+        self.surroundings.stores.set_faults(StoreFaults::default());
+        self.surroundings.etcd.set_stopped(false);
+        for gateway in &mut self.gateways {
+            self.surroundings.disks.fail_syncs(gateway.disk(), 0, 0);
+            self.surroundings.disks.make_room(gateway.disk());
+            gateway.set_clock_right();
+            gateway.go_on();
+        }
+    }
+
+    fn wait_for_clients(&mut self) -> Result<(), String> {
+        // Nobody else starts what is down while clients wait for it.
+        self.start_what_is_down()?;
+        let are_done = |run: &Run| run.clients.iter().all(|client| client.left.get() == 0);
+        self.wait_until(CLIENTS_WITHIN, "clients have been waiting for an answer", are_done)
+    }
+
+    fn start_what_is_down(&mut self) -> Result<(), String> {
+        for number in 0..self.gateways.len() {
+            if (!self.gateways[number].is_up() || self.gateways[number].is_doomed())
+                && self.restarts[number].is_none()
+            {
+                self.start(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All gateways serve.
+    fn come_up(&mut self) -> Result<(), String> {
+        // One that is being stopped comes back behind that.
+        let is_over = |run: &Run| !run.gateways.iter().any(Gateway::is_terminating);
+        self.wait_until(READY_WITHIN, "a gateway has been stopping", is_over)?;
+        self.start_what_is_down()?;
+        let are_ready = |run: &Run| run.gateways.iter().all(Gateway::is_ready);
+        self.wait_until(
+            READY_WITHIN,
+            "a gateway does not serve, though nothing is wrong any more,",
+            are_ready,
+        )
+    }
+
+    /// Everything that clients know of is there.
+    fn verify(&mut self, when: &str) -> Result<(), String> {
+        self.world.note(format_args!("verification {when}"));
+        let (session, is_done) = (self.session.clone(), Rc::new(Cell::new(false)));
+        let of_task = Rc::clone(&is_done);
+        self.local.spawn_local(async move {
+            verify(&session).await;
+            of_task.set(true);
+        });
+        self.wait_until(VERIFIED_WITHIN, "the verification has been waiting for an answer", |_| is_done.get())
+            .map_err(|failure| format!("{when}: {failure}"))
+    }
+
+    /// The stores get everything, and the gateways say so.
+    fn drain(&mut self) -> Result<(), String> {
+        // What nobody waits for any more may still land, and holds up what follows.
+        self.wait(SETTLES_IN)?;
+        for number in 0..self.gateways.len() {
+            self.drain_one(number)?;
+        }
+        self.wait(SETTLES_IN)
+    }
+
+    fn drain_one(&mut self, number: usize) -> Result<(), String> {
+        for _ in 0..DRAINS {
+            self.gateways[number].terminate();
+            let limit = Duration::from_millis(self.gateways[number].settings.drain_ms) + DRAIN_SLACK;
+            self.wait_until(limit, "a gateway has been draining", |run| !run.gateways[number].is_up())?;
+            if self.ends[number] == Some(End::Stopped { is_stored: true }) {
+                return Ok(());
+            }
+            self.restarts[number] = None;
+            self.start(number)?;
+            self.wait_until(READY_WITHIN, "a gateway does not serve behind a drain", |run| {
+                run.gateways[number].is_ready()
+            })?;
+            self.wait(SETTLES_IN)?;
+        }
+        Err(format!("gateway {number} can't store what it has: {DRAINS} drains in a row left something"))
+    }
+
+    /// Whether the gateway says that it can't have such a store, and is right.
+    fn is_refused(&self, kind: StoreKind) -> bool {
+        let says_so = |end: &Option<End>| matches!(end, Some(End::Failed { why, is_bug: false }) if why.contains("can't be a store"));
+        kind == StoreKind::Folding && self.ends.iter().any(says_so)
+    }
+
+    /// In an order that leaves nothing to anybody who is gone.
+    fn end(&mut self) {
+        for gateway in &mut self.gateways {
+            gateway.die(false);
+        }
+        self.clients.clear();
+    }
+}
+
+/// Without the scratch directory's name, which is another one in each run.
+fn said(end: &End, scratch: &std::path::Path) -> String {
+    match end {
+        End::Stopped { is_stored } => format!("stopped, everything stored: {is_stored}"),
+        End::Failed { why, is_bug } => {
+            let kind = if *is_bug { "a bug" } else { "a failure" };
+            format!("{kind}: {}", why.replace(&*scratch.to_string_lossy(), "..."))
+        }
+        End::Killed => "killed".to_owned(),
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        machine::set_wall_offset(0);
+    }
+}

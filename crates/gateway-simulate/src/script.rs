@@ -1,0 +1,337 @@
+//! What happens in a simulation, as a text that can be shortened and kept.
+
+mod draw;
+mod limits;
+mod scenes;
+
+use serde::{Deserialize, Serialize};
+
+pub use draw::generate;
+pub use scenes::scene_names;
+
+/// A run, to the last detail: the same script does the same each time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Script {
+    /// Decides every latency and the order of what happens at once.
+    pub seed: u64,
+    pub setup: Setup,
+    pub steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Setup {
+    pub gateways: usize,
+    pub settings: Settings,
+    pub store: StoreSetup,
+    /// Clients that do what [`Step::Do`] says, each one operation after another.
+    pub clients: usize,
+}
+
+/// What a gateway is configured with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    pub journal_bytes: u64,
+    pub memory_bytes: u64,
+    pub block_bytes: u64,
+    pub flushes: usize,
+    pub requests: usize,
+    /// `None` is write-through.
+    pub write_back_ms: Option<u64>,
+    /// Of the prefix "".
+    pub consistency: Consistency,
+    /// Of longer prefixes.
+    pub rules: Vec<(String, Consistency)>,
+    pub patience_ms: u64,
+    pub drain_ms: u64,
+    pub uploads_expire_s: u64,
+    /// Of the simulated local disk.
+    pub disk_bytes: u64,
+    pub is_encrypted: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Consistency {
+    Exclusive,
+    Ttl { ms: u64 },
+    Revalidate,
+}
+
+/// What kind of store it is, faults apart.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreSetup {
+    pub kind: StoreKind,
+    /// Longer objects can't be copied, as in S3 above 5 GiB.
+    pub most_copy_bytes: Option<u64>,
+    /// ETags that look like MD5s and are none, as where the store encrypts.
+    pub has_etags_of_its_own: bool,
+    /// Entries of a page of a listing.
+    pub page: usize,
+    /// Objects that others had put there before the first start: keys by number, and sizes.
+    pub before: Vec<(u32, u32)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum StoreKind {
+    S3,
+    /// Takes small letters and capitals for the same.
+    Folding,
+    /// Gives files second names in place of copies.
+    Directory,
+}
+
+/// How the store behaves until it is told otherwise. Shares are of a thousand requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StoreFaults {
+    /// It answers nothing that succeeds.
+    pub is_down: bool,
+    /// Requests that fail before anything is done.
+    pub failing_before: u64,
+    /// Requests that are carried out, and answered by a failure.
+    pub failing_after: u64,
+    /// Changes that are answered by a failure, and carried out up to `late_ms` later.
+    pub landing_late: u64,
+    pub late_ms: u64,
+    /// Requests that are never answered; changes among them may be carried out.
+    pub hanging: u64,
+    /// Requests that take up to `stall_ms`.
+    pub stalling: u64,
+    pub stall_ms: u64,
+    /// Bodies that break off.
+    pub breaking: u64,
+}
+
+/// How a client sends a body, or takes one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Pace {
+    #[default]
+    Full,
+    /// So many bytes a second.
+    Slow { bytes_per_s: u32 },
+    /// It stops after the first bytes, and stays for so long.
+    Stalled { ms: u64 },
+}
+
+/// How a body is framed and signed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Framing {
+    #[default]
+    Whole,
+    /// `aws-chunked`, each chunk signed.
+    Signed { chunk_bytes: u32 },
+    /// `aws-chunked` with a checksum behind it.
+    Trailer { chunk_bytes: u32 },
+}
+
+/// Headers that a client may send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Headers {
+    /// One of user metadata, by which a version is known.
+    #[default]
+    Plain,
+    /// An encoded word with a line feed in it: no request can carry what it says.
+    EncodedLineFeed,
+    /// Encoded words of letters.
+    EncodedWord,
+    /// So long that no store takes them.
+    Long { bytes: u32 },
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Condition {
+    #[default]
+    None,
+    IfAbsent,
+    /// The version that the client has seen last.
+    IfSame,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Part {
+    Bytes {
+        size: u32,
+    },
+    /// A range of an object, cut to what the object has.
+    Copied {
+        from: u32,
+        at: u32,
+        size: u32,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum End {
+    Complete,
+    Abort,
+    /// The client goes away.
+    Leave,
+}
+
+/// What a client does. Keys are numbers, taken modulo what there is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Operation {
+    Put {
+        key: u32,
+        size: u32,
+        #[serde(default)]
+        condition: Condition,
+        #[serde(default)]
+        headers: Headers,
+        #[serde(default)]
+        framing: Framing,
+        #[serde(default)]
+        pace: Pace,
+    },
+    Get {
+        key: u32,
+        #[serde(default)]
+        range: Option<(u32, u32)>,
+        #[serde(default)]
+        pace: Pace,
+    },
+    Head {
+        key: u32,
+    },
+    Delete {
+        key: u32,
+    },
+    DeleteMany {
+        keys: Vec<u32>,
+    },
+    Copy {
+        from: u32,
+        to: u32,
+        #[serde(default)]
+        replaces_headers: bool,
+        #[serde(default)]
+        condition: Condition,
+    },
+    Upload {
+        key: u32,
+        parts: Vec<Part>,
+        end: End,
+    },
+    List {
+        prefix: u32,
+        has_delimiter: bool,
+        page: u32,
+    },
+    /// A client that has to be served within this time, whatever the others do.
+    Probe {
+        key: u32,
+        within_ms: u64,
+    },
+    /// Keys to delete, sent as one chunk of this length that is none of a document.
+    Document {
+        bytes: u32,
+        #[serde(default)]
+        pace: Pace,
+    },
+    /// Requests with a signature that is none.
+    Forged {
+        key: u32,
+        count: u32,
+    },
+    /// Connections that send nothing.
+    Idle {
+        connections: u32,
+        ms: u64,
+    },
+    /// Uploads that nobody goes on with, each with so many bytes of headers.
+    Begin {
+        key: u32,
+        count: u32,
+        header_bytes: u32,
+    },
+    /// So many small objects, of which the store may be told later.
+    Many {
+        count: u32,
+    },
+    /// Somebody else puts an object into the store, or deletes one.
+    Others {
+        key: u32,
+        size: Option<u32>,
+    },
+}
+
+/// Times are virtual. Numbers are taken modulo what there is, so that a script stays one when steps are left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Step {
+    Do {
+        client: usize,
+        operation: Operation,
+    },
+    Wait {
+        ms: u64,
+    },
+    /// Until all clients are done.
+    Barrier,
+    Kill {
+        gateway: usize,
+    },
+    CutPower {
+        gateway: usize,
+    },
+    Start {
+        gateway: usize,
+    },
+    /// SIGSTOP.
+    Stop {
+        gateway: usize,
+    },
+    Continue {
+        gateway: usize,
+    },
+    /// SIGTERM: it stores what is left.
+    Terminate {
+        gateway: usize,
+    },
+    FailSyncs {
+        gateway: usize,
+        count: u32,
+    },
+    FillDisk {
+        gateway: usize,
+        left_bytes: u64,
+    },
+    FreeDisk {
+        gateway: usize,
+    },
+    /// The kernel forgets clean pages.
+    DropPages {
+        gateway: usize,
+    },
+    JumpClock {
+        gateway: usize,
+        ms: i64,
+    },
+    Store(StoreFaults),
+    /// The store and the disks are sound from now on. Clocks stay as they are.
+    Heal,
+    /// For the next start.
+    Configure(Settings),
+    StopEtcd,
+    StartEtcd,
+}
+
+impl Script {
+    /// Requests to crash something.
+    pub fn crashes(&self) -> u64 {
+        let is_crash = |step: &&Step| matches!(step, Step::Kill { .. } | Step::CutPower { .. });
+        self.steps.iter().filter(is_crash).count() as u64
+    }
+}

@@ -1,0 +1,505 @@
+//! Steps of which each by itself is common, and which seldom meet by chance. A scene may change what is set up.
+
+use super::draw::{MIB, one_in, some_u32};
+use super::{
+    Condition, Consistency, End, Framing, Headers, Operation, Pace, Part, Setup, Step, StoreFaults, StoreKind,
+};
+use crate::world::Random;
+
+/// Numbers of keys that scenes are about: see `client::KEYS`.
+const A: u32 = 0;
+const B: u32 = 1;
+const RAW: u32 = 7;
+const TMP: u32 = 10;
+const TMP_LAST: u32 = 11;
+const BEHIND: u32 = 12;
+const CAPITAL: u32 = 13;
+const BIG: u32 = 15;
+const FROM: u32 = 18;
+const TO: u32 = 19;
+
+type Scene = fn(&mut Setup, &mut Random) -> Vec<Step>;
+
+/// By name, and how often each comes.
+const SCENES: [(&str, Scene, u64); 17] = [
+    ("odd-headers", odd_headers, 3),
+    ("failed-sync", failed_sync, 6),
+    ("one-chunk", one_chunk, 3),
+    ("last-character", last_character, 3),
+    ("copies-above-the-limit", copies_above_the_limit, 3),
+    ("long-headers", long_headers, 2),
+    ("full-disk", full_disk, 4),
+    ("rules", rules_come_and_go, 6),
+    ("rescued", rescued, 3),
+    ("greedy", greedy, 3),
+    ("late-answers", late_answers, 6),
+    ("large-objects", large_objects, 3),
+    ("renames", renames, 3),
+    ("linked", linked, 3),
+    ("folding", folding, 1),
+    ("several-gateways", several_gateways, 6),
+    ("many-names", many_names, 1),
+];
+
+/// Their names.
+pub fn scene_names() -> impl Iterator<Item = &'static str> {
+    SCENES.iter().map(|(name, ..)| *name)
+}
+
+/// The scene of this name, or any one.
+pub(super) fn draw(setup: &mut Setup, random: &mut Random, wanted: Option<&str>) -> Vec<Step> {
+    let mut at = random.below(SCENES.iter().map(|(_, _, weight)| weight).sum());
+    for (name, scene, weight) in SCENES {
+        match (wanted, at.checked_sub(weight)) {
+            (Some(wanted), _) if wanted != name => {}
+            (Some(_), _) | (None, None) => return scene(setup, random),
+            (None, Some(left)) => at = left,
+        }
+    }
+    Vec::new()
+}
+
+fn act(client: usize, operation: Operation) -> Step {
+    Step::Do { client, operation }
+}
+
+fn put(key: u32, size: u32) -> Operation {
+    Operation::Put {
+        key,
+        size,
+        condition: Condition::None,
+        headers: Headers::Plain,
+        framing: Framing::Whole,
+        pace: Pace::Full,
+    }
+}
+
+fn put_with(key: u32, size: u32, headers: Headers) -> Operation {
+    Operation::Put {
+        key,
+        size,
+        condition: Condition::None,
+        headers,
+        framing: Framing::Whole,
+        pace: Pace::Full,
+    }
+}
+
+fn copy(from: u32, to: u32) -> Operation {
+    Operation::Copy { from, to, replaces_headers: false, condition: Condition::None }
+}
+
+fn get(key: u32) -> Operation {
+    Operation::Get { key, range: None, pace: Pace::Full }
+}
+
+fn probe(key: u32, within_ms: u64) -> Operation {
+    Operation::Probe { key, within_ms }
+}
+
+fn wait(ms: u64) -> Step {
+    Step::Wait { ms }
+}
+
+fn writes_back(setup: &mut Setup) {
+    setup.settings.write_back_ms = Some(1000);
+    setup.settings.consistency = Consistency::Exclusive;
+}
+
+/// Objects with headers that no request can carry.
+fn odd_headers(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+    writes_back(setup);
+    let mut steps = Vec::new();
+    for key in 0..1 + random.below(8) as u32 {
+        steps.push(act(0, put_with(key, 16, Headers::EncodedLineFeed)));
+    }
+    steps.extend([wait(5000), act(0, put(A, 100)), wait(10_000)]);
+    steps
+}
+
+/// A sync that fails, a start that could build on what is not on the disk, and a power cut.
+fn failed_sync(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+    writes_back(setup);
+    let gateway = 0;
+    let mut steps = vec![Step::Heal];
+    if one_in(random, 2) {
+        // So many names take several pages: what is written later leaves some of them as they are.
+        steps.push(act(0, Operation::Many { count: 100 + random.below(300) as u32 }));
+    }
+    steps.extend([Step::Barrier, Step::FailSyncs { gateway, count: 1 + random.below(2) as u32 }]);
+    for _ in 0..1 + random.below(5) {
+        // What has no bytes reaches the metadata, where a body's segment would fail first.
+        let size = *random.pick(&[0, 0, 100]);
+        steps.push(act(0, put(random.below(5) as u32, size)));
+    }
+    steps.push(wait(3000));
+    if one_in(random, 2) {
+        steps.extend([Step::Kill { gateway }, Step::Start { gateway }]);
+    }
+    if one_in(random, 2) {
+        steps.extend((0..random.below(5)).map(|_| act(0, put(BEHIND, 5000))));
+    }
+    steps.push(Step::Barrier);
+    if one_in(random, 3) {
+        steps.push(Step::DropPages { gateway });
+        steps.extend((0..5).map(|key| act(0, get(key))));
+        steps.push(Step::Barrier);
+    }
+    steps.extend([Step::CutPower { gateway }, Step::Start { gateway }]);
+    steps.extend((0..5).map(|key| act(0, get(key))));
+    steps
+}
+
+/// Bodies of one chunk, some of them slow, and documents that are none.
+fn one_chunk(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+    writes_back(setup);
+    let framing = match one_in(random, 2) {
+        true => Framing::Signed { chunk_bytes: 64 << 20 },
+        false => Framing::Trailer { chunk_bytes: 64 << 20 },
+    };
+    let slow = Operation::Put {
+        key: A,
+        size: 3 << 20,
+        condition: Condition::None,
+        headers: Headers::Plain,
+        framing,
+        pace: Pace::Slow { bytes_per_s: 30_000 },
+    };
+    let document = Operation::Document { bytes: 64 << 20, pace: Pace::Full };
+    vec![Step::Heal, act(0, slow), act(setup.clients - 1, document), Step::Barrier]
+}
+
+/// A key whose group ends with the last character that there is.
+fn last_character(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+    if one_in(random, 2) {
+        setup.settings.rules = vec![("tmp/".to_owned(), Consistency::Revalidate)];
+    }
+    let list = |page| Operation::List { prefix: 0, has_delimiter: true, page };
+    vec![
+        act(0, put(TMP, 16)),
+        act(0, put(TMP_LAST, 16)),
+        act(0, put(BEHIND, 16)),
+        act(0, list(1000)),
+        act(0, list(*random.pick(&[1, 2]))),
+        Step::Barrier,
+    ]
+}
+
+/// Copies that the store refuses, as S3 does above 5 GiB.
+fn copies_above_the_limit(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+    writes_back(setup);
+    setup.store.most_copy_bytes = Some(MIB / 2);
+    let mut steps =
+        vec![Step::Heal, act(0, put(BIG, MIB as u32)), Step::Barrier, wait(20_000), act(0, copy(BIG, TO))];
+    if one_in(random, 2) {
+        steps.extend([Step::Barrier, act(0, Operation::Delete { key: BIG })]);
+    }
+    steps.push(wait(60_000));
+    steps
+}
+
+fn long_headers(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+    writes_back(setup);
+    let bytes = *random.pick(&[6000, 7300, 8100, 9000, 20_000, 50_000]);
+    vec![act(0, put_with(B, 16, Headers::Long { bytes })), wait(5000), act(0, get(B))]
+}
+
+/// A disk that is full, by bodies and by what has none, while the store is down.
+fn full_disk(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+    writes_back(setup);
+    setup.settings.disk_bytes = 256 * MIB;
+    setup.settings.journal_bytes = 512 * MIB;
+    setup.settings.requests = 32;
+    setup.settings.rules.clear();
+    setup.clients = 4;
+    let gateway = 0;
+    let mut steps = vec![
+        Step::Heal,
+        Step::Start { gateway },
+        wait(2000),
+        Step::Store(StoreFaults { is_down: true, ..StoreFaults::default() }),
+        // With next to nothing left, what has no body finds out first.
+        Step::FillDisk {
+            gateway,
+            left_bytes: *random.pick(&[70 * MIB, 80 * MIB, 90 * MIB, 0, 16 << 10, MIB]),
+        },
+    ];
+    for number in 0..8 {
+        steps.push(act(number % 4, put(number as u32, 5 << 20)));
+    }
+    for number in 0..60 {
+        let headers = Headers::Long { bytes: 6900 };
+        steps.push(act(number % 4, put_with((number % 10) as u32, 0, headers)));
+    }
+    if !one_in(random, 4) {
+        steps.extend([wait(5000), Step::FillDisk { gateway, left_bytes: *random.pick(&[0, MIB, 20 * MIB]) }]);
+        steps.extend(
+            (0..4).map(|client| act(client, Operation::Begin { key: A, count: 300, header_bytes: 6900 })),
+        );
+        steps.push(Step::Barrier);
+    }
+    steps.push(wait(20_000));
+    if one_in(random, 2) {
+        steps.extend([Step::Kill { gateway }, Step::Start { gateway }, wait(5000)]);
+    }
+    steps.extend([Step::Store(StoreFaults::default()), wait(60_000)]);
+    steps
+}
+
+/// A rule that goes, or is narrowed, or comes back, between starts.
+fn rules_come_and_go(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+    let gateway = 0;
+    let shared = *random.pick(&[Consistency::Revalidate, Consistency::Ttl { ms: 3000 }]);
+    let rules = [
+        vec![("raw/".to_owned(), shared)],
+        Vec::new(),
+        vec![("raw/x/".to_owned(), shared)],
+        vec![("raw/".to_owned(), Consistency::Exclusive)],
+    ];
+    setup.settings.consistency = Consistency::Exclusive;
+    setup.settings.rules = rules[0].clone();
+    let mut steps = Vec::new();
+    for _ in 0..1 + random.below(3) {
+        for key in RAW..RAW + 3 {
+            steps.push(act(0, put(key, 16 + some_u32(random) % 5000)));
+        }
+        if one_in(random, 2) {
+            steps.push(act(0, Operation::Others { key: RAW, size: Some(50) }));
+        }
+        steps.push(Step::Barrier);
+        let mut settings = setup.settings.clone();
+        settings.rules = random.pick(&rules).clone();
+        settings.consistency = match one_in(random, 4) {
+            true => shared,
+            false => Consistency::Exclusive,
+        };
+        let end = if one_in(random, 3) { Step::Kill { gateway } } else { Step::Terminate { gateway } };
+        steps.extend([end, wait(90_000), Step::Configure(settings), Step::Start { gateway }, wait(10_000)]);
+        for key in RAW..RAW + 3 {
+            steps.push(act(0, get(key)));
+        }
+        let list = Operation::List { prefix: 2, has_delimiter: false, page: 1000 };
+        let if_absent = Operation::Put {
+            key: RAW,
+            size: 20,
+            condition: Condition::IfAbsent,
+            headers: Headers::Plain,
+            framing: Framing::Whole,
+            pace: Pace::Full,
+        };
+        steps.extend([
+            act(0, list),
+            act(0, if_absent),
+            act(0, Operation::Delete { key: RAW + 1 }),
+            Step::Barrier,
+        ]);
+    }
+    steps
+}
+
+/// Uploads that refer to a byte of objects that are deleted.
+fn rescued(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+    writes_back(setup);
+    setup.settings.journal_bytes = 16 * MIB;
+    setup.settings.disk_bytes = 1024 * MIB;
+    setup.settings.uploads_expire_s = 7 * 24 * 3600;
+    let mut steps = vec![Step::Heal];
+    let keys = [BIG, BIG + 1, BIG + 2];
+    for key in keys {
+        steps.extend([act(0, put(key, 10 << 20)), Step::Barrier, wait(20_000)]);
+    }
+    for key in keys {
+        let parts = vec![Part::Copied { from: key, at: some_u32(random), size: 1 }];
+        steps.push(act(0, Operation::Upload { key: A, parts, end: End::Leave }));
+        steps.push(act(0, Operation::Delete { key }));
+    }
+    steps.extend([Step::Barrier, wait(300_000), act(0, probe(B, 600_000)), Step::Barrier]);
+    steps
+}
+
+/// Clients that hold what all of them share, and one that has to be served.
+fn greedy(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+    writes_back(setup);
+    setup.settings.requests = 4;
+    setup.settings.journal_bytes = 32 * MIB;
+    setup.clients = 8;
+    let ms = 1_200_000;
+    let kind = random.below(6);
+    let one = |number: usize| match kind {
+        0 => Operation::Document { bytes: 64 << 10, pace: Pace::Stalled { ms } },
+        1 => Operation::Get { key: BIG, range: None, pace: Pace::Stalled { ms } },
+        2 => Operation::Put {
+            key: 2 + number as u32,
+            size: 8 << 20,
+            condition: Condition::None,
+            headers: Headers::Plain,
+            framing: Framing::Whole,
+            pace: Pace::Stalled { ms },
+        },
+        3 => Operation::Idle { connections: 300, ms: ms / 2 },
+        4 => Operation::Forged { key: BIG, count: 300 },
+        _ => Operation::Put {
+            key: 2 + number as u32,
+            size: 6 << 20,
+            condition: Condition::None,
+            headers: Headers::Plain,
+            framing: Framing::Whole,
+            pace: Pace::Slow { bytes_per_s: 100 },
+        },
+    };
+    let mut steps = vec![Step::Heal, act(0, put(BIG, 4 << 20)), Step::Barrier];
+    steps.extend((1..8).map(|number| act(number, one(number))));
+    steps.extend([wait(2000), act(0, probe(A, 900_000)), wait(400_000), act(0, probe(B, 900_000))]);
+    steps
+}
+
+/// Requests that the store carries out after it has failed to answer them, with newer versions behind them.
+fn late_answers(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+    setup.settings.consistency = Consistency::Exclusive;
+    if one_in(random, 4) {
+        setup.settings.write_back_ms = None;
+    } else {
+        setup.settings.write_back_ms = Some(100);
+    }
+    let late = StoreFaults { landing_late: 700, late_ms: 100_000, ..StoreFaults::default() };
+    let key = random.below(3) as u32;
+    let mut steps = vec![Step::Barrier, Step::Store(late), act(0, put(key, 100))];
+    steps.push(wait(*random.pick(&[1000, 3000])));
+    if one_in(random, 2) {
+        steps.push(Step::Store(StoreFaults::default()));
+    }
+    steps.push(match one_in(random, 3) {
+        true => act(0, Operation::Delete { key }),
+        false => act(0, put(key, 5000)),
+    });
+    if one_in(random, 3) {
+        steps.extend([wait(4000), Step::Kill { gateway: 0 }, Step::Start { gateway: 0 }]);
+    }
+    steps.push(wait(5000));
+    steps.extend([Step::Store(StoreFaults::default()), wait(130_000), act(0, get(key))]);
+    steps
+}
+
+/// Objects that go to a slow store in parts, several at once.
+fn large_objects(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+    writes_back(setup);
+    setup.settings.flushes = 8;
+    setup.settings.memory_bytes = 16 * MIB;
+    setup.settings.journal_bytes = 256 * MIB;
+    setup.settings.disk_bytes = 4096 * MIB;
+    let slow = StoreFaults { stalling: 1000, stall_ms: 20_000, ..StoreFaults::default() };
+    let mut steps = vec![Step::Store(slow)];
+    steps.extend((0..4 + random.below(3) as u32).map(|key| act(0, put(key, 20 << 20))));
+    steps.extend([Step::Barrier, wait(60_000), Step::Store(StoreFaults::default()), wait(60_000)]);
+    steps
+}
+
+/// A rename and back, and an exchange of names.
+fn renames(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+    writes_back(setup);
+    let mut steps =
+        vec![Step::Heal, act(0, put(FROM, 100_000)), act(0, put(TO, 5000)), wait(*random.pick(&[0, 20_000]))];
+    for _ in 0..1 + random.below(3) {
+        steps.extend([
+            act(0, copy(FROM, A)),
+            act(0, copy(TO, FROM)),
+            act(0, copy(A, TO)),
+            act(0, Operation::Delete { key: A }),
+            wait(*random.pick(&[0, 500, 10_000])),
+        ]);
+    }
+    steps
+}
+
+fn in_directory(setup: &mut Setup, kind: StoreKind) {
+    writes_back(setup);
+    setup.gateways = 1;
+    setup.settings.rules.clear();
+    setup.store.kind = kind;
+    setup.store.most_copy_bytes = None;
+}
+
+/// Copies in a directory that are made more than once.
+fn linked(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+    in_directory(setup, StoreKind::Directory);
+    let mut steps = vec![Step::Heal, act(0, put(FROM, 5000)), Step::Barrier, wait(5000)];
+    for _ in 0..2 + random.below(2) {
+        steps.extend([act(0, copy(FROM, TO)), Step::Barrier, wait(5000)]);
+    }
+    if one_in(random, 2) {
+        steps.extend([
+            act(0, Operation::Delete { key: FROM }),
+            act(0, Operation::Delete { key: TO }),
+            wait(5000),
+        ]);
+    }
+    steps
+}
+
+/// A directory that takes two keys for one.
+fn folding(setup: &mut Setup, _: &mut Random) -> Vec<Step> {
+    in_directory(setup, StoreKind::Folding);
+    vec![Step::Heal, act(0, put(A, 100)), act(0, put(CAPITAL, 200)), wait(10_000), act(0, get(A))]
+}
+
+/// So many names that the store does not have that memory has to be bounded.
+fn many_names(setup: &mut Setup, _: &mut Random) -> Vec<Step> {
+    writes_back(setup);
+    setup.settings.memory_bytes = 4 * MIB;
+    setup.settings.requests = 32;
+    vec![
+        Step::Heal,
+        Step::Store(StoreFaults { is_down: true, ..StoreFaults::default() }),
+        act(0, Operation::Many { count: 17_000 }),
+        Step::Barrier,
+        Step::Heal,
+    ]
+}
+
+/// Gateways that share a store, one of which is stopped for longer than its lease, or killed.
+fn several_gateways(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+    if setup.store.kind != StoreKind::S3 {
+        return Vec::new();
+    }
+    setup.gateways = 2 + random.below(2) as usize;
+    setup.clients = 3;
+    let gateway = random.below(setup.gateways as u64) as usize;
+    let mut steps = Vec::new();
+    let work = |steps: &mut Vec<Step>, random: &mut Random| {
+        for _ in 0..6 {
+            let client = random.below(3) as usize;
+            let key = random.below(6) as u32;
+            steps.push(act(client, if one_in(random, 3) { get(key) } else { put(key, 100) }));
+        }
+    };
+    work(&mut steps, random);
+    match random.below(4) {
+        0 => {
+            steps.push(Step::Stop { gateway });
+            work(&mut steps, random);
+            steps.push(wait(*random.pick(&[3000, 15_000, 60_000])));
+            work(&mut steps, random);
+            steps.push(Step::Continue { gateway });
+            work(&mut steps, random);
+        }
+        1 => {
+            steps.push(Step::Kill { gateway });
+            work(&mut steps, random);
+            steps.extend([wait(20_000), Step::Start { gateway }]);
+            work(&mut steps, random);
+        }
+        2 => {
+            steps.push(Step::Terminate { gateway });
+            work(&mut steps, random);
+            steps.extend([wait(70_000), Step::Start { gateway }]);
+            work(&mut steps, random);
+        }
+        _ => {
+            steps.push(Step::StopEtcd);
+            work(&mut steps, random);
+            steps.extend([wait(20_000), Step::StartEtcd, wait(20_000)]);
+            work(&mut steps, random);
+        }
+    }
+    steps
+}

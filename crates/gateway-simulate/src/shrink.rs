@@ -1,0 +1,118 @@
+//! Making a failing script short.
+
+use crate::child::Player;
+use crate::problem::Problem;
+use crate::run::Report;
+use crate::script::{Script, StoreFaults};
+
+/// With fewer steps the same seed decides otherwise: this many seeds are tried.
+const SEEDS: u64 = 4;
+
+/// What a failure is about, without the numbers and names that differ from run to run.
+pub fn kind(failure: &str) -> String {
+    let told = failure.split_once(" s: ").map_or(failure, |(_, told)| told);
+    told.chars().filter(|letter| !letter.is_ascii_digit()).take(20).collect()
+}
+
+/// The shortest script that was found to fail in the same way, and its report.
+#[derive(Clone)]
+pub struct Shrunk {
+    pub script: Script,
+    pub report: Report,
+    /// The user had enough: there may be a shorter one.
+    pub was_interrupted: bool,
+}
+
+/// # Errors
+/// When no process can be had to play it.
+pub fn shrink(
+    script: &Script,
+    report: &Report,
+    mut player: impl FnMut() -> Result<Player, Problem>,
+    progress: impl FnMut(&Script),
+) -> Result<Shrunk, Problem> {
+    let mut best = Shrunk { script: script.clone(), report: report.clone(), was_interrupted: false };
+    let Some(wanted) = report.failure.as_deref().map(kind) else { return Ok(best) };
+    let mut fails = |candidate: &Script, seeds: u64| -> Result<Option<(Script, Report)>, Problem> {
+        for step in 0..seeds {
+            let tried = Script { seed: candidate.seed.wrapping_add(step * 7919), ..candidate.clone() };
+            let report = player()?.play(&tried)?;
+            if report.failure.as_deref().map(kind).as_deref() == Some(&wanted) {
+                return Ok(Some((tried, report)));
+            }
+        }
+        Ok(None)
+    };
+    match search(&mut best, &mut fails, progress) {
+        Err(Problem::Interrupted) => best.was_interrupted = true,
+        outcome => outcome?,
+    }
+    Ok(best)
+}
+
+/// Leaves the best in `best` whenever it ends.
+fn search(
+    best: &mut Shrunk,
+    fails: &mut impl FnMut(&Script, u64) -> Result<Option<(Script, Report)>, Problem>,
+    mut progress: impl FnMut(&Script),
+) -> Result<(), Problem> {
+    let mut length = best.script.steps.len().div_ceil(2);
+    while length > 0 {
+        let mut at = 0;
+        let mut has_shrunk = false;
+        while at < best.script.steps.len() {
+            let mut candidate = best.script.clone();
+            let end = (at + length).min(candidate.steps.len());
+            candidate.steps.drain(at..end);
+            match fails(&candidate, if length > 8 { 1 } else { SEEDS })? {
+                Some(found) => {
+                    (best.script, best.report) = found;
+                    has_shrunk = true;
+                    progress(&best.script);
+                }
+                None => at += length,
+            }
+        }
+        // Single steps are tried again for as long as one goes: another may only have been needed because of it.
+        if !has_shrunk || length > 1 {
+            length /= 2;
+        }
+    }
+    for change in SIMPLER {
+        let mut candidate = best.script.clone();
+        change(&mut candidate);
+        if candidate != best.script
+            && let Some(found) = fails(&candidate, SEEDS)?
+        {
+            (best.script, best.report) = found;
+        }
+    }
+    Ok(())
+}
+
+/// The same with a plainer set-up.
+const SIMPLER: [fn(&mut Script); 6] = [
+    |script| script.setup.gateways = 1,
+    |script| script.setup.settings.is_encrypted = false,
+    |script| script.setup.settings.rules.clear(),
+    |script| script.setup.store.before.clear(),
+    |script| script.setup.store.has_etags_of_its_own = false,
+    |script| {
+        for step in &mut script.steps {
+            if let crate::script::Step::Store(faults) = step {
+                *faults = StoreFaults { stalling: 0, stall_ms: 0, ..faults.clone() };
+            }
+        }
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_of_one_kind_differ_in_numbers_only() {
+        assert_eq!(kind("at 1.5 s: GET \"a\": found 16"), kind("at 22.25 s: GET \"a\": found 170"));
+        assert_ne!(kind("at 1.5 s: GET \"a\": found"), kind("at 1.5 s: LIST \"a\": found"));
+    }
+}

@@ -1,0 +1,64 @@
+//! An object on its way to the store in parts.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
+
+use super::reached::{Reached, joined};
+
+pub(super) struct Upload {
+    reached: Reached,
+    key: String,
+    number: u64,
+    parts: usize,
+}
+
+impl fmt::Debug for Upload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "upload {} of {}", self.number, self.key)
+    }
+}
+
+impl Upload {
+    pub(super) fn new(reached: Reached, key: String, number: u64) -> Upload {
+        Upload { reached, key, number, parts: 0 }
+    }
+}
+
+#[async_trait]
+impl MultipartUpload for Upload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let (reached, number, part) = (self.reached.clone(), self.number, self.parts);
+        self.parts += 1;
+        let bytes = joined(&data);
+        let held = self.reached.stores().hold(self.reached.gateway(), bytes.len() as u64);
+        let what = format!("UploadPart {part} of {:?}, {} bytes", self.key, bytes.len());
+        Box::pin(async move {
+            let _held = held;
+            reached.change(what, move |objects, _| objects.put_part(number, part, bytes)).await
+        })
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let (number, parts) = (self.number, self.parts);
+        let what = format!("CompleteMultipartUpload of {:?}", self.key);
+        let etag =
+            self.reached.change(what, move |objects, now| objects.complete(number, parts, now)).await?;
+        Ok(PutResult { e_tag: Some(etag), version: None, extensions: Default::default() })
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        let number = self.number;
+        // From here on it is the store's own rules that remove it, if the request fails.
+        self.reached.note(|objects| {
+            objects.uploads.get_mut(&number).into_iter().for_each(|upload| upload.is_excused = true);
+        });
+        self.reached
+            .change(format!("AbortMultipartUpload of {:?}", self.key), move |objects, _| {
+                objects.abort(number);
+                Ok(())
+            })
+            .await
+    }
+}
