@@ -640,3 +640,107 @@ impl FileState {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt as _;
+    use std::rc::Rc;
+
+    use rustix::fs::{FallocateFlags, fallocate, statvfs};
+
+    use super::*;
+    use crate::machine::OnThread;
+
+    const PAGES: usize = 64;
+    const CAPACITY_BYTES: u64 = 1 << 20;
+
+    /// On a thread that is a simulated machine, with a disk.
+    fn on_disk(test: impl FnOnce(&Disks, &Path) + Send + 'static) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().to_owned();
+        let thread = std::thread::spawn(move || {
+            let (root, stash) = (path.join("local"), path.join("stash"));
+            std::fs::create_dir(&root).unwrap();
+            std::fs::create_dir(&stash).unwrap();
+            let disks = Rc::new(Disks::new(World::new(1, false)));
+            disks.add(root.clone(), stash, CAPACITY_BYTES);
+            disks.begin(0);
+            let _on_thread = OnThread::begin(1, Rc::clone(&disks));
+            test(&disks, &root);
+        });
+        thread.join().unwrap();
+    }
+
+    /// What each page of a file begins with.
+    fn pages_of(path: &Path) -> Vec<u8> {
+        std::fs::read(path).unwrap().chunks(PAGE_BYTES).map(|page| page[0]).collect()
+    }
+
+    #[test]
+    fn what_a_failed_sync_has_lost_is_read_until_it_is_forgotten() {
+        on_disk(|disks, root| {
+            let (path, file) = (root.join("file"), File::create_new(root.join("file")).unwrap());
+            file.write_all_at(&[1; PAGES * PAGE_BYTES], 0).unwrap();
+            file.sync_all().unwrap();
+            file.write_all_at(&[2; PAGES * PAGE_BYTES], 0).unwrap();
+            disks.fail_syncs(0, 0, 1);
+            assert!(file.sync_data().is_err());
+            // From here on every sync succeeds, and says nothing.
+            file.sync_data().unwrap();
+            assert_eq!(pages_of(&path), [2; PAGES]);
+            disks.forget_all(0);
+            let found = pages_of(&path);
+            assert!(found.contains(&1) && found.contains(&2), "{found:?}");
+        });
+    }
+
+    #[test]
+    fn a_power_cut_takes_no_more_than_what_was_not_synced() {
+        on_disk(|disks, root| {
+            let (path, file) = (root.join("file"), File::create_new(root.join("file")).unwrap());
+            file.write_all_at(&[1; PAGES * PAGE_BYTES], 0).unwrap();
+            file.sync_all().unwrap();
+            File::open(root).unwrap().sync_all().unwrap();
+            file.write_all_at(&[2; PAGES / 2 * PAGE_BYTES], 0).unwrap();
+            for number in 0..20 {
+                File::create_new(root.join(format!("new {number}"))).unwrap();
+            }
+            disks.cut_power(0);
+            let found = std::fs::read(&path).unwrap();
+            let (changed, kept) = found.split_at(PAGES / 2 * PAGE_BYTES);
+            assert!(kept.iter().all(|byte| *byte == 1));
+            assert!(changed.contains(&1) && changed.contains(&2));
+            let is_torn = |page: &[u8]| page.contains(&1) && page.contains(&2);
+            assert!(changed.chunks(PAGE_BYTES).any(is_torn));
+            assert!((2..21).contains(&std::fs::read_dir(root).unwrap().count()));
+        });
+    }
+
+    #[test]
+    fn an_allocation_that_fails_keeps_what_it_has_got() {
+        on_disk(|_, root| {
+            let file = File::create_new(root.join("file")).unwrap();
+            let free = || statvfs(root).unwrap().f_bavail;
+            assert!(free() > 0);
+            assert!(fallocate(&file, FallocateFlags::empty(), 0, 2 * CAPACITY_BYTES).is_err());
+            assert_eq!(free(), 0);
+            assert!(file.write_all_at(&[1], CAPACITY_BYTES).is_err());
+            file.set_len(0).unwrap();
+            assert_eq!(free() * PAGE_BYTES as u64, CAPACITY_BYTES);
+        });
+    }
+
+    #[test]
+    fn nothing_that_a_dead_process_does_has_an_effect() {
+        on_disk(|disks, root| {
+            let file = File::create_new(root.join("file")).unwrap();
+            disks.die_in(0, 1);
+            file.write_all_at(&[1; 10], 0).unwrap();
+            assert!(file.write_all_at(&[2; 10], 0).is_err());
+            assert!(file.sync_all().is_err() && File::create_new(root.join("other")).is_err());
+            assert!(std::fs::remove_file(root.join("file")).is_err());
+            assert_eq!(std::fs::read(root.join("file")).unwrap(), [1; 10]);
+        });
+    }
+}

@@ -304,6 +304,10 @@ impl Model {
         state.has_etags_of_its_own || state.kind != StoreKind::S3
     }
 
+    pub fn is_s3(&self) -> bool {
+        self.state.lock().kind == StoreKind::S3
+    }
+
     pub fn consistency(&self, key: &str) -> Consistency {
         self.state.lock().consistency(key)
     }

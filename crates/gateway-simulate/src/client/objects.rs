@@ -317,6 +317,7 @@ pub(crate) fn prepare(session: &Session, setup: &Setup) {
 
 impl crate::model::Model {
     fn may_others_write(&self, key: &str) -> bool {
-        self.consistency(key) != Consistency::Exclusive
+        // Files of a directory are changed outside of every runtime alone.
+        self.is_s3() && self.consistency(key) != Consistency::Exclusive
     }
 }
