@@ -103,11 +103,10 @@ pub fn play(script: &Script, keeps_notes: bool) -> Report {
     note_panics();
     let unfit = |why: String| Report { unfit: Some(why), ..Report::default() };
     // Before the random numbers follow the seed: its name is like no other.
-    let scratch =
-        match tempfile::Builder::new().prefix("underlay-gateway-simulate-").tempdir_in(fast_directory()) {
-            Ok(scratch) => scratch,
-            Err(error) => return unfit(format!("no directory for the simulated disks: {error}")),
-        };
+    let scratch = match tempfile::Builder::new().prefix("underlay-gateway-simulate-").tempdir() {
+        Ok(scratch) => scratch,
+        Err(error) => return unfit(format!("no directory for the simulated disks: {error}")),
+    };
     let (script, path) = (script.clone(), scratch.path().to_owned());
     let playing = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
         IS_PLAYING.set(true);
@@ -124,12 +123,6 @@ pub fn play(script: &Script, keeps_notes: bool) -> Report {
         Ok(Err(_)) => unfit("the thread that plays has ended".to_owned()),
         Err(error) => unfit(format!("no thread: {error}")),
     }
-}
-
-/// In memory, where there is such a file system.
-fn fast_directory() -> std::path::PathBuf {
-    let memory = std::path::Path::new("/dev/shm");
-    if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
 }
 
 fn play_here(script: &Script, scratch: std::path::PathBuf, keeps_notes: bool) -> Report {
