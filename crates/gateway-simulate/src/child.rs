@@ -52,15 +52,6 @@ pub struct Start {
     pub is_loud: bool,
 }
 
-/// In memory, where there is such a file system and no other one is asked for. What a killed player leaves goes with its folder.
-fn fast_directory() -> PathBuf {
-    let memory = Path::new("/dev/shm");
-    match std::env::var_os("TMPDIR").is_none() && memory.is_dir() {
-        true => memory.to_owned(),
-        false => std::env::temp_dir(),
-    }
-}
-
 impl Player {
     /// # Errors
     /// When this program can't be started again.
@@ -79,13 +70,15 @@ impl Player {
             Problem::Missing(format!("{} can't be started again: {error}", program.display()))
         };
         let parent = fast_directory();
-        let folder = tempfile::Builder::new().prefix("underlay-gateway-simulate-").tempdir_in(&parent);
-        let folder = folder.map_err(|error| {
-            let parent = parent.display();
-            Problem::Missing(format!(
-                "a folder can't be created in {parent}: {error}; set TMPDIR to one that can be written to"
-            ))
-        })?;
+        let folder = tempfile::Builder::new()
+            .prefix("underlay-gateway-simulate-")
+            .tempdir_in(&parent)
+            .map_err(|error| {
+                let parent = parent.display();
+                Problem::Missing(format!(
+                    "a folder can't be created in {parent}: {error}; set TMPDIR to one that can be written to"
+                ))
+            })?;
         let mut command = Command::new(program);
         command.arg("player").env("TMPDIR", folder.path());
         if let Some(bug) = &start.bug {
@@ -159,12 +152,20 @@ fn understand(answer: &str) -> Result<Report, Problem> {
     }
 }
 
-/// Some maps take their order from where they lie in memory.
+/// In memory, where there is such a file system, unless another is asked for.
+fn fast_directory() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let is_asked_for = std::env::var_os("TMPDIR").is_some();
+    if memory.is_dir() && !is_asked_for { memory.to_owned() } else { std::env::temp_dir() }
+}
+
+/// Some maps take their order from where they lie in memory. A player whose parent was killed is of no use.
 fn without_random_addresses(command: &mut Command) {
-    // SAFETY: the call changes the child alone, between fork and exec, and needs no memory.
+    // SAFETY: the calls change the child alone, between fork and exec, and need no memory.
     unsafe {
         command.pre_exec(|| {
             libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             Ok(())
         });
     }
