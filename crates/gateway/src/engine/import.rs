@@ -325,7 +325,7 @@ mod tests {
             write: Write::Through,
             consistency,
         };
-        let setup = Setup {
+        let setup = || Setup {
             local: Local {
                 directory: local.to_owned(),
                 journal_bytes: 64 << 20,
@@ -344,14 +344,25 @@ mod tests {
                 rules: vec![rule("tmp/", consistency), rule("", Consistency::Exclusive)],
             }],
             new_buckets: None,
-            open_store: Box::new(move |_| Ok(backend.clone())),
+            open_store: Box::new({
+                let backend = backend.clone();
+                move |_| Ok(backend.clone())
+            }),
             create_place: Box::new(|_, _| Err("not here".to_owned())),
             sharing: None,
             alone: None,
             at_rest: None,
             into_empty: Vec::new(),
         };
-        Engine::open(setup).await.unwrap()
+        // The thread of the one before closes the metadata a moment after its engine has gone.
+        let begun = std::time::Instant::now();
+        loop {
+            match Engine::open(setup()).await {
+                Ok(engine) => return engine,
+                Err(why) => assert!(begun.elapsed() < Duration::from_secs(60), "{why}"),
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     async fn close(engine: Arc<Engine>) {

@@ -154,7 +154,8 @@ mod tests {
         let expected = [sent("pond", "b", Effect::Delete), sent("lake", &long, Effect::Copy)];
         for _ in 0..2 {
             let (log, left) = SentLog::open(&folder).unwrap();
-            assert_eq!(left, expected);
+            // Behind them are those of the round before.
+            assert_eq!(left[..2], expected);
             // What comes before they are kept elsewhere replaces none of them.
             let slot = of(&Arc::new(log), "lake").begin("c", &Effect::Delete).unwrap();
             assert!(slot >= 2);

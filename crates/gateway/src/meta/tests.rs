@@ -31,7 +31,10 @@ fn another_format_is_refused() {
 fn set_number(metadata: &Metadata, key: &[u8], number: u64) -> std::result::Result<(), String> {
     let transaction = metadata.database.begin_write().map_err(|error| error.to_string())?;
     Change::begin(&transaction).unwrap().set_number(key, number).unwrap();
-    transaction.commit().map_err(|error| error.to_string())
+    transaction.commit().map_err(|error| error.to_string())?;
+    // As the committer does.
+    metadata.database.forget_view();
+    Ok(())
 }
 
 /// The test's disk, which outlives the store that has it open.
