@@ -212,7 +212,10 @@ mod tests {
             ("DELETE /lake/a%20b", 204),
             ("GET /lake/a%20b", 404),
             (" GET /lake/a%20b", 403),
-            ("POST /lake?delete\ncontent-md5: KXCZmkmPqLnkoY+X+76Y4g==\n\n<Delete><Object><Key>shared/c</Key></Object></Delete>", 200),
+            (
+                "POST /lake?delete\ncontent-md5: KXCZmkmPqLnkoY+X+76Y4g==\n\n<Delete><Object><Key>shared/c</Key></Object></Delete>",
+                200,
+            ),
         ] {
             assert_eq!(status(gateway.ask(request.as_bytes())), expected, "{request}");
         }
