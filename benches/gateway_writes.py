@@ -259,7 +259,7 @@ def cell(bench, rounds, name, scale=1.0, digits=0):
 
 
 def headlines(bench, measured):
-    """Of every row below, with whoever is beside it: nothing has a goal."""
+    """Every row below, with all subjects side by side: none has a goal."""
     lines = []
     for place, those in measured["found"].items():
         is_put = place.startswith("PUT")
