@@ -4,6 +4,7 @@ pub mod campaign;
 pub mod child;
 pub mod cli;
 mod client;
+mod clock;
 mod disk;
 mod etcd;
 mod gateway;

@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use libc::{c_char, c_int, c_long, c_uint, c_void, clockid_t, mode_t, off64_t, size_t, ssize_t, timespec};
 
+use crate::clock;
 use crate::disk::Disks;
 
 /// What clocks say at the beginning of a run: seconds since 1970, and since the machine began.
@@ -20,7 +21,6 @@ const BOOT_BEGIN_S: u64 = 100_000;
 thread_local! {
     /// Whether this thread plays a script, and the state of its random numbers.
     static RANDOM: Cell<Option<u64>> = const { Cell::new(None) };
-    static NOW_NS: Cell<u64> = const { Cell::new(0) };
     /// How far the wall clock of the process that runs now is off.
     static WALL_OFF_MS: Cell<i64> = const { Cell::new(0) };
     static DISKS: RefCell<Option<Rc<Disks>>> = const { RefCell::new(None) };
@@ -32,7 +32,7 @@ pub(crate) struct OnThread(());
 impl OnThread {
     pub(crate) fn begin(seed: u64, disks: Rc<Disks>) -> OnThread {
         RANDOM.set(Some(seed));
-        NOW_NS.set(0);
+        clock::set_now(std::time::Duration::ZERO);
         WALL_OFF_MS.set(0);
         DISKS.set(Some(disks));
         OnThread(())
@@ -44,10 +44,6 @@ impl Drop for OnThread {
         DISKS.set(None);
         RANDOM.set(None);
     }
-}
-
-pub(crate) fn set_now(now: std::time::Duration) {
-    NOW_NS.set(now.as_nanos() as u64);
 }
 
 pub(crate) fn set_wall_offset(off_ms: i64) {
@@ -87,7 +83,7 @@ unsafe extern "C" fn clock_gettime(clock: clockid_t, into: *mut timespec) -> c_i
     }
     let begin_ns = if is_wall { WALL_BEGIN_S } else { BOOT_BEGIN_S } * 1_000_000_000;
     let off_ns = if is_wall { WALL_OFF_MS.get() * 1_000_000 } else { 0 };
-    let now_ns = (begin_ns + NOW_NS.get()).saturating_add_signed(off_ns);
+    let now_ns = (begin_ns + clock::now_ns()).saturating_add_signed(off_ns);
     let now = timespec { tv_sec: (now_ns / 1_000_000_000) as i64, tv_nsec: (now_ns % 1_000_000_000) as i64 };
     // SAFETY: it is not null, and the caller gives room for one.
     unsafe { into.write(now) };

@@ -1,5 +1,6 @@
 //! What happens in a simulation, as a text that can be shortened and kept.
 
+mod chances;
 mod draw;
 mod limits;
 mod scenes;

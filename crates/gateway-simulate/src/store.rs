@@ -5,7 +5,6 @@
 mod directory;
 mod objects;
 mod reached;
-mod upload;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

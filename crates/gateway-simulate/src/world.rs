@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use underlay_sync::Mutex;
 
-use crate::machine::set_now;
+use crate::clock::set_now;
 
 /// SplitMix64: small, and good enough to choose faults by.
 #[derive(Clone, Debug)]

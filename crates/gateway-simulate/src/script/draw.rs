@@ -1,21 +1,11 @@
 //! A script that a seed decides.
 
+use super::chances::{MIB, one_in, some_u32};
 use super::{
     Condition, Consistency, End, Framing, Headers, Operation, Pace, Part, Script, Settings, Setup, Step,
     StoreFaults, StoreKind, StoreSetup, scenes,
 };
 use crate::world::Random;
-
-pub(super) const MIB: u64 = 1 << 20;
-
-/// One in so many.
-pub(super) fn one_in(random: &mut Random, times: u64) -> bool {
-    random.below(times) == 0
-}
-
-pub(super) fn some_u32(random: &mut Random) -> u32 {
-    random.below(1 << 20) as u32
-}
 
 /// With the scene of this name, or any.
 pub fn generate(seed: u64, scene: Option<&str>) -> Script {

@@ -1,6 +1,6 @@
 //! Steps of which each by itself is common, and which seldom meet by chance. A scene may change what is set up.
 
-use super::draw::{MIB, one_in, some_u32};
+use super::chances::{MIB, one_in, some_u32};
 use super::{
     Condition, Consistency, End, Framing, Headers, Operation, Pace, Part, Setup, Step, StoreFaults, StoreKind,
 };

@@ -1,5 +1,7 @@
 //! A bucket's store as a gateway reaches it, by `object_store`'s interface.
 
+mod upload;
+
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,8 +21,8 @@ use object_store::{
 };
 
 use super::objects::{StoredObject, Wanted, key_of, not_found, path_of, precondition, refused};
-use super::upload::Upload;
 use super::{Stores, failure};
+use upload::Upload;
 
 /// What AWS takes of headers that are kept with an object.
 const MOST_HEADER_BYTES: usize = 8 << 10;

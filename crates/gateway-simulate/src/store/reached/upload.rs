@@ -5,7 +5,7 @@ use std::fmt;
 use async_trait::async_trait;
 use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 
-use super::reached::{Reached, joined};
+use super::{Reached, joined};
 
 pub(super) struct Upload {
     reached: Reached,
