@@ -185,7 +185,7 @@ fn ordinary_user_gets_a_directory() {
     fs::copy(env!("CARGO_BIN_EXE_underlay-device-daemon"), &daemon).unwrap();
     let mut command = Command::new(test);
     command
-        .args(["--exact", "in_the_name_of_an_ordinary_user", "--ignored", "--nocapture"])
+        .args(["--exact", "ordinary_user_child_uses_directory", "--ignored", "--nocapture"])
         .env(DAEMON_VARIABLE, daemon)
         .env("TMPDIR", place.path())
         .env_remove("XDG_RUNTIME_DIR")
@@ -259,7 +259,7 @@ fn killed_owner_leftovers_are_cleaned_after_last_use() {
     let Some(attachment) = attachment() else { return };
     let fixture = Fixture::new();
     let mut owner = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "an_owner_that_will_be_killed", "--ignored"])
+        .args(["--exact", "killed_owner_child_holds_directory", "--ignored"])
         .env(OWNER_VARIABLE, fixture.path(""))
         .stdout(std::process::Stdio::null())
         .spawn()

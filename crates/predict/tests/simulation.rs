@@ -252,7 +252,7 @@ fn operations_that_the_end_cuts_off_are_under_way() {
     );
 }
 
-/// A shrunk failure of `a_faster_device_is_never_slower`, which then drew 3,000 operations: too few to tell a difference of 3 %.
+/// A shrunk failure of `faster_device_is_never_slower`, which then drew 3,000 operations: too few to tell a difference of 3 %.
 #[test]
 fn core_bound_system_ignores_faster_device() {
     let demand = writing(0.2, 6_000.0);

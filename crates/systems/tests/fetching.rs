@@ -61,7 +61,7 @@ impl Host {
     }
 
     fn fetch_by(&self, mut command: Command, variables: &[(&str, &str)]) -> Result<String, String> {
-        command.args(["--exact", "as_a_process_of_its_own", "--ignored", "--nocapture"]);
+        command.args(["--exact", "fetch_in_own_process", "--ignored", "--nocapture"]);
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin", self.path("bin").display());
         // The cache is where only root gets to.
         command.env(CACHE, self.path("home")).env("PATH", path).env("HOME", self.path("home"));
